@@ -1,0 +1,22 @@
+"""What a user can mend, as one sentence."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake the user can mend.
+
+    The message is one sentence that names the value, what was allowed and what to do;
+    commands print it without a traceback and exit with code 2.
+    """
+
+
+def near_matches(name: str, known: Iterable[str]) -> str:
+    """Returns the tail of an error about an unknown name: near matches, then all."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    guess = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return f"{guess}known: {', '.join(names) if names else 'none'}"

@@ -1,0 +1,234 @@
+"""The race: which trial has to be followed how far, and when a study is decided.
+
+K_(m) is the m-th smallest (steps-to-result, trial number). A trial has to be followed
+only as long as it could still come in at or before K_(m) as far as it is known; once no
+trial has to be followed any further, K_(1) .. K_(m) are those of following every trial
+to the end, because what was not run cannot come before them.
+
+Order. Everything that happens to a trial is seen at an evaluation, and has the key
+(evaluated step, trial number). A divergence between two evaluations has the key of the
+later one. So a trial numbered after the m-th finisher is followed to the evaluation
+before K_(m), one numbered before it to K_(m).
+
+Feasible budgets (Shallue et al. 2019 draw until N trials have not diverged): the study
+is the shortest prefix of draws in which N trials have not diverged at or before K_(m)
+of that same prefix, in this order. Deviation: the original also replaces trials that
+diverge after K_(m), which a race does not run.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dps_tf.core.evaluation_schedule import EvaluationSchedule
+from dps_tf.core.trial import Trajectory
+
+Key = tuple[int, int]
+"""(evaluated step, trial number)."""
+
+
+@dataclass(frozen=True)
+class RaceRule:
+    """What decides a study.
+
+    Attributes:
+        points: N, trials (or feasible trials) the budget pays for.
+        finishers: m; K_(1) .. K_(m) are exact.
+        step_budget: steps a trial may run.
+        schedule: when trials are evaluated.
+        feasible_only: whether N counts only trials that did not diverge in time.
+        max_draws: points that may be drawn at most.
+        exhaustive: every trial of the prefix is followed to the end of its own run.
+        stop_at_goal: an exhaustive trial ends when it has met the goal.
+    """
+
+    points: int
+    finishers: int
+    step_budget: int
+    schedule: EvaluationSchedule
+    feasible_only: bool = False
+    max_draws: int = 0
+    exhaustive: bool = False
+    stop_at_goal: bool = True
+
+    @property
+    def last_evaluation(self) -> int:
+        """The step at which a trial's budget ends."""
+        return self.schedule.last_within(self.step_budget)
+
+    @property
+    def draws_limit(self) -> int:
+        """The longest prefix of draws that the study may use."""
+        return max(self.points, self.max_draws) if self.feasible_only else self.points
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What remains to be done.
+
+    Attributes:
+        prefix: draws that the study is known to need.
+        cutoff: K_(m) as far as it is known: nothing behind it matters. With fewer than
+            m finishers it is the end of the budget, with a trial number behind all.
+        pending: trials to follow further, those furthest behind first.
+        speculative: draws likely to be needed next, for slots with nothing to do.
+        exhausted: the study wanted more draws than it may have.
+    """
+
+    prefix: int
+    cutoff: Key
+    pending: tuple[int, ...]
+    speculative: tuple[int, ...]
+    exhausted: bool
+
+    @property
+    def decided(self) -> bool:
+        """Whether nothing has to be followed any further."""
+        return not self.pending
+
+
+def plan(
+    trajectories: Sequence[Trajectory], rule: RaceRule, known_prefix: int = 0
+) -> Plan:
+    """Returns what remains to be done, given what is known.
+
+    Args:
+        trajectories: of trials 0, 1, ...; missing ones have not started.
+        rule: what decides the study.
+        known_prefix: a prefix an earlier plan has found necessary; knowledge only
+            grows, so the search for the shortest sufficient one may start there.
+    """
+    prefix = max(rule.points, known_prefix)
+    while True:
+        known = _padded(trajectories, prefix)
+        wanted = _missing_draws(known, rule)
+        if wanted == 0 or prefix >= rule.draws_limit:
+            break
+        # One more only: with it K_(m) may move forward, and a divergence that
+        # counted for this prefix may lie behind the K_(m) of the next.
+        prefix += 1
+    pending = _pending(known, rule)
+    room = rule.draws_limit - prefix
+    extra = min(room, _speculation(known, rule))
+    return Plan(
+        prefix=prefix,
+        cutoff=cutoff(known, rule),
+        pending=pending,
+        speculative=tuple(range(prefix, prefix + extra)),
+        exhausted=wanted > 0,
+    )
+
+
+def _padded(trajectories: Sequence[Trajectory], prefix: int) -> list[Trajectory]:
+    known = list(trajectories[:prefix])
+    return known + [Trajectory()] * (prefix - len(known))
+
+
+def finish_keys(trajectories: Sequence[Trajectory], limit: int) -> list[Key]:
+    """Returns (steps-to-result, trial number) of all that finished, in order.
+
+    Args:
+        trajectories: of trials 0, 1, ...
+        limit: last step that counts, the end of the step budget.
+    """
+    return sorted(
+        (trajectory.finish_step, number)
+        for number, trajectory in enumerate(trajectories)
+        if trajectory.finish_step is not None and trajectory.finish_step <= limit
+    )
+
+
+def cutoff(trajectories: Sequence[Trajectory], rule: RaceRule) -> Key:
+    """Returns the key of K_(m), or the end of the budget behind every trial."""
+    keys = finish_keys(trajectories, rule.last_evaluation)
+    if len(keys) >= rule.finishers:
+        return keys[rule.finishers - 1]
+    return rule.last_evaluation, len(trajectories)
+
+
+def divergence_key(trajectory: Trajectory, number: int, rule: RaceRule) -> Key | None:
+    """Returns the key at which a trial left the race by diverging, or None.
+
+    Divergence after the goal was met, or behind the budget, does not count.
+    """
+    step = trajectory.diverged_step
+    if step is None:
+        return None
+    seen = rule.schedule.at_or_after(step)
+    finish = trajectory.finish_step
+    if (finish is not None and finish < seen) or seen > rule.last_evaluation:
+        return None
+    return seen, number
+
+
+def follow_to(number: int, end: Key, schedule: EvaluationSchedule) -> int:
+    """Returns the last evaluation of a trial whose key is at or before `end`."""
+    step, trial = end
+    return step if number <= trial else schedule.previous(step)
+
+
+def _pending(known: Sequence[Trajectory], rule: RaceRule) -> tuple[int, ...]:
+    end = cutoff(known, rule)
+    if rule.exhaustive:
+        end = rule.last_evaluation, len(known)
+    behind = [
+        (trajectory.last_step, number)
+        for number, trajectory in enumerate(known)
+        if not _has_ended(trajectory, rule)
+        and trajectory.last_step < follow_to(number, end, rule.schedule)
+    ]
+    return tuple(number for _, number in sorted(behind))
+
+
+def _has_ended(trajectory: Trajectory, rule: RaceRule) -> bool:
+    if trajectory.failed is not None or trajectory.diverged_step is not None:
+        return True
+    stops = rule.stop_at_goal or not rule.exhaustive
+    return trajectory.finish_step is not None and stops
+
+
+def _missing_draws(known: Sequence[Trajectory], rule: RaceRule) -> int:
+    """Returns how many draws this prefix is certain to lack, at least."""
+    if not rule.feasible_only:
+        return 0
+    feasible = len(known) - len(_certain_divergences(known, rule))
+    return max(0, rule.points - feasible)
+
+
+def _certain_divergences(known: Sequence[Trajectory], rule: RaceRule) -> list[Key]:
+    """Returns the divergences that lie before K_(m) whatever the others still do.
+
+    One is certain if fewer than m trials have finished, or still could, before it.
+    That number only grows along the order, so the certain ones come first.
+    """
+    finishes = finish_keys(known, rule.last_evaluation)
+    running = [
+        (number, trajectory.last_step)
+        for number, trajectory in enumerate(known)
+        if trajectory.finish_step is None and not _has_ended(trajectory, rule)
+    ]
+
+    def may_be_late(key: Key) -> bool:
+        could_be = sum(
+            last < follow_to(number, key, rule.schedule) for number, last in running
+        )
+        return bisect.bisect_left(finishes, key) + could_be >= rule.finishers
+
+    divergences = _divergences(known, rule)
+    return divergences[: bisect.bisect_left(divergences, True, key=may_be_late)]
+
+
+def _divergences(known: Sequence[Trajectory], rule: RaceRule) -> list[Key]:
+    keys = (divergence_key(state, number, rule) for number, state in enumerate(known))
+    return sorted(key for key in keys if key is not None)
+
+
+def _speculation(known: Sequence[Trajectory], rule: RaceRule) -> int:
+    """Returns how many further draws would be needed if no more were to finish."""
+    if not rule.feasible_only:
+        return 0
+    end = cutoff(known, rule)
+    diverged = bisect.bisect_right(_divergences(known, rule), end)
+    return max(0, rule.points - (len(known) - diverged))

@@ -1,0 +1,199 @@
+"""Metaparameter spaces: from the unit cube to values and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dps_tf.core.errors import UserError, near_matches
+
+SCALES = ("log", "reverse_log", "linear", "integer", "discrete")
+
+# Columns of the result tables: a metaparameter of the same name would hide one.
+RESERVED = frozenset(
+    "workload optimizer sparsity_method seed batch_size sparsity goal steps_to_result "
+    "bracket_low best_trial trials complete incomplete infeasible censored failed "
+    "at_boundary closed steps_bound trial outcome end_step diverged_step error "
+    "initial_seed order_seed realised_sparsity layers step is_bound".split()
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One tuned metaparameter and its scale.
+
+    Scales, for u in [0, 1]:
+        log:          low (high / low)^u
+        reverse_log:  1 - value is log-uniform: 1 - (1 - low)^u (1 - high)^(1 - u), so
+                      that large u means small values
+        linear:       low + (high - low) u
+        integer:      floor(low + (high - low) u)
+        discrete:     choices[floor(u len(choices))]
+
+    Source: `scale` of study.json in the public archive of Shallue et al. 2019; the
+    formulas and the direction of reverse_log are those of Lee et al. 2021, published
+    code, where `int(30000 + 30000 u)` draws the decay steps.
+
+    Attributes:
+        name: as the optimizer spells it.
+        scale: one of SCALES.
+        low: lower end, for all scales but discrete.
+        high: upper end.
+        choices: the values of a discrete parameter.
+    """
+
+    name: str
+    scale: str
+    low: float = 0.0
+    high: float = 0.0
+    choices: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier() or self.name in RESERVED:
+            raise UserError(
+                f"metaparameter name {self.name!r} is not usable: it must be an "
+                "identifier and not the name of a result column."
+            )
+        if self.scale not in SCALES:
+            raise UserError(
+                f"{self.name} has scale {self.scale!r}; "
+                + near_matches(str(self.scale), SCALES)
+                + "."
+            )
+        problem = self._range_problem()
+        if problem:
+            raise UserError(f"{self.name} ({self.scale}) {problem}.")
+
+    def _range_problem(self) -> str:
+        if self.scale == "discrete":
+            return "" if self.choices else "needs at least one choice"
+        ends = f"[{self.low!r}, {self.high!r}]"
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            return f"has the range {ends}, whose ends must be finite"
+        if not self.low < self.high:
+            return f"has the range {ends}, whose low end must be below the high end"
+        if self.scale == "log" and self.low <= 0:
+            return f"has the range {ends}, which must be positive"
+        if self.scale == "reverse_log" and self.high >= 1:
+            return f"has the range {ends}, which must be below 1"
+        if self.scale == "integer" and (self.low % 1 or self.high % 1):
+            return f"has the range {ends}, whose ends must be whole numbers"
+        return ""
+
+    def from_unit(self, u: float) -> float:
+        """Returns the value at u in [0, 1]; integer values are whole floats."""
+        if self.scale == "log":
+            # Through powers of ten, as the published code draws its points.
+            low, high = math.log10(self.low), math.log10(self.high)
+            return float(min(max(10 ** (low + (high - low) * u), self.low), self.high))
+        if self.scale == "reverse_log":
+            low, high = math.log10(1 - self.high), math.log10(1 - self.low)
+            value = 1 - 10 ** (low + (high - low) * u)
+            return float(min(max(value, self.low), self.high))
+        if self.scale == "linear":
+            return self.low + (self.high - self.low) * u
+        if self.scale == "integer":
+            return float(math.floor(self.low + (self.high - self.low) * u))
+        return self.choices[min(int(u * len(self.choices)), len(self.choices) - 1)]
+
+    def to_unit(self, value: float) -> float:
+        """Returns the position of a value on its scale, 0 and 1 at the ends.
+
+        For reverse_log the position is that of u: 1 at the low end. A discrete value
+        that is no choice, or a value outside of the range, is a UserError.
+        """
+        if self.scale == "discrete":
+            if value not in self.choices:
+                raise UserError(
+                    f"{self.name} is {value!r}; it must be one of {self.choices}."
+                )
+            return (self.choices.index(value) + 0.5) / len(self.choices)
+        if not self.low <= value <= self.high:
+            raise UserError(
+                f"{self.name} is {value!r}, outside of its range "
+                f"[{self.low!r}, {self.high!r}]."
+            )
+        if self.scale == "log":
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        if self.scale == "reverse_log":
+            span = math.log((1 - self.low) / (1 - self.high))
+            return math.log((1 - value) / (1 - self.high)) / span
+        return (value - self.low) / (self.high - self.low)
+
+    def to_json(self) -> list[Any]:
+        """Returns `[scale, low, high]`, or `["discrete", choices]`."""
+        if self.scale == "discrete":
+            return [self.scale, list(self.choices)]
+        return [self.scale, self.low, self.high]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Tuned metaparameters in the order of their declaration."""
+
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order of their declaration."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+    def from_unit(self, u: Sequence[float]) -> dict[str, float]:
+        """Returns the point at u in the unit cube, one coordinate per name."""
+        return {
+            parameter.name: parameter.from_unit(float(x))
+            for parameter, x in zip(self.parameters, u, strict=True)
+        }
+
+    def at_boundary(
+        self, point: Mapping[str, float], tolerance: float = 0.05
+    ) -> tuple[str, ...]:
+        """Returns the names whose value lies near an end of its range.
+
+        Near means within `tolerance` of an end, as a fraction of the range on its
+        scale. Discrete names have no ends; names that are not tuned do not count.
+        """
+        return tuple(
+            parameter.name
+            for parameter in self.parameters
+            if parameter.scale != "discrete"
+            and not (
+                tolerance < parameter.to_unit(point[parameter.name]) < 1 - tolerance
+            )
+        )
+
+    def to_json(self) -> dict[str, list[Any]]:
+        """Returns `{name: [scale, low, high]}`, for `from_dict`."""
+        return {parameter.name: parameter.to_json() for parameter in self.parameters}
+
+    @classmethod
+    def from_dict(cls, space: Mapping[str, Sequence[Any]]) -> Space:
+        """Returns the space written as `{name: (scale, low, high)}`.
+
+        A discrete name is written `("discrete", (value, value, ...))`.
+        """
+        if not isinstance(space, Mapping):
+            raise UserError(
+                f"the space is {space!r}; it must be a dictionary such as "
+                "{'learning_rate': ('log', 1e-4, 1.0)}."
+            )
+        return cls(tuple(_parameter(name, entry) for name, entry in space.items()))
+
+
+def _parameter(name: str, entry: Any) -> Parameter:
+    try:
+        scale, *rest = entry
+        if scale == "discrete":
+            (choices,) = rest
+            return Parameter(name, scale, choices=tuple(map(float, choices)))
+        low, high = map(float, rest)
+    except UserError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"{name} is {entry!r}; it must be (scale, low, high) or "
+            "('discrete', (value, ...))."
+        ) from error
+    return Parameter(name, scale, low, high)

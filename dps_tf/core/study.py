@@ -1,0 +1,206 @@
+"""The frozen specification of a study, and what makes two of them the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dps_tf.core.cell import DENSE, Cell
+from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.evaluation_schedule import EvaluationSchedule
+from dps_tf.core.goal import Goal
+from dps_tf.core.race import RaceRule
+from dps_tf.core.version import RESULTS_VERSION
+from dps_tf.core.workload import Workload
+
+SCHEDULES = ("race", "exhaustive")
+EVALUATIONS = ("exact", "goal")
+MAY_GROW = ("points", "finishers", "step_budget", "max_draws", "goal")
+"""What a continued study may have more of: the result is that of having asked at once.
+The goal may become stricter."""
+MAY_DIFFER = ("data_dir", "workers", "slots", "progress")
+"""What never changes a result, and so is no part of the specification."""
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """How a network is pruned at its initial point.
+
+    Attributes:
+        prunable: `kernels`, or `kernels_and_biases` as in Lee et al. 2021.
+        scope: `global` ranking or `layer` by layer.
+        examples: training examples a score is computed on; 0 is all of them.
+        arguments: further keywords of the method.
+    """
+
+    prunable: str = "kernels"
+    scope: str = "global"
+    examples: int = 0
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _known("prunable", self.prunable, ("kernels", "kernels_and_biases"))
+        _known("scope", self.scope, ("global", "layer"))
+
+
+@dataclass(frozen=True)
+class StudySpecification:
+    """Everything that a result of one cell depends on.
+
+    Attributes:
+        cell: where in the grid.
+        workload: what is trained, and for what.
+        schedule: `race`, or `exhaustive` for questions about final quality.
+        finishers: m, for K_(1) .. K_(m).
+        stop_at_goal: whether an exhaustive trial ends at the goal.
+        evaluation: `exact`, or `goal` to stop an evaluation once the goal is out of
+            reach (curves then hold bounds).
+        pruning: how the network is pruned, where the sparsity is above 0.
+        precision: Keras mixed-precision policy.
+        intra_op_threads: TensorFlow's threads per operation: they change the bits.
+        results_version: RESULTS_VERSION of the code.
+    """
+
+    cell: Cell
+    workload: Workload
+    schedule: str = "race"
+    finishers: int = 5
+    stop_at_goal: bool = True
+    evaluation: str = "exact"
+    pruning: Pruning = field(default_factory=Pruning)
+    precision: str = "float32"
+    intra_op_threads: int = 1
+    results_version: int = RESULTS_VERSION
+
+    def __post_init__(self) -> None:
+        _known("schedule", self.schedule, SCHEDULES)
+        _known("evaluation", self.evaluation, EVALUATIONS)
+        if self.cell.sparsity > 0 and self.cell.sparsity_method == DENSE:
+            raise UserError(
+                f"sparsity {self.cell.sparsity!r} needs a sparsity method: bind "
+                "sweep.sparsity_methods."
+            )
+        whole = isinstance(self.finishers, int) and not isinstance(self.finishers, bool)
+        if not whole or not 1 <= self.finishers:
+            raise UserError(
+                f"finishers is {self.finishers!r}; it must be a whole number, at "
+                "least 1."
+            )
+        if self.rule.last_evaluation == 0:
+            raise UserError(
+                f"step_budget {self.workload.step_budget} of {self.workload.name} ends "
+                f"before the first evaluation at step {self.evaluations.interval}: "
+                "raise it or evaluate more often."
+            )
+
+    @property
+    def goal(self) -> Goal:
+        """What a trial has to reach."""
+        return self.workload.goal
+
+    @property
+    def evaluations(self) -> EvaluationSchedule:
+        """When trials of this cell are evaluated."""
+        return self.workload.evaluation_interval.at(self.cell.batch_size)
+
+    @property
+    def rule(self) -> RaceRule:
+        """What decides the study."""
+        workload = self.workload
+        feasible = workload.count == "feasible"
+        return RaceRule(
+            points=workload.points,
+            finishers=min(self.finishers, workload.points),
+            step_budget=workload.step_budget,
+            schedule=self.evaluations,
+            feasible_only=feasible,
+            max_draws=(workload.max_draws or 10 * workload.points) if feasible else 0,
+            exhaustive=self.schedule == "exhaustive",
+            stop_at_goal=self.stop_at_goal,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the specification as JSON, for `from_json`."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["cell"] = self.cell.to_json()
+        values["workload"] = self.workload.to_json()
+        pruning = {f.name: getattr(self.pruning, f.name) for f in fields(self.pruning)}
+        values["pruning"] = {**pruning, "arguments": dict(self.pruning.arguments)}
+        return values
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StudySpecification:
+        """Returns the specification that `to_json` described."""
+        values = dict(value)
+        values["cell"] = Cell(**values["cell"])
+        values["workload"] = Workload.from_json(values["workload"])
+        values["pruning"] = Pruning(**values["pruning"])
+        return cls(**values)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what may never differ between two runs of one study, flat."""
+        flat = _flat(self.to_json())
+        grows = ("workload.points", "workload.step_budget", "workload.max_draws")
+        for key in (*grows, "finishers", "workload.goal"):
+            for name in [n for n in flat if n == key or n.startswith(key + ".")]:
+                del flat[name]
+        flat["goal"] = [self.goal.metric, self.goal.direction]
+        return flat
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the identity, hexadecimal."""
+        text = json.dumps(_jsonable(self.identity()), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def refusals(self, stored: StudySpecification) -> list[str]:
+        """Returns why this specification cannot continue a stored one, as lines.
+
+        Empty if it is the same or asks for more of what may grow (MAY_GROW).
+        """
+        mine, theirs = self.identity(), stored.identity()
+        lines = [
+            f"{name}: stored {theirs.get(name)!r}, now {mine.get(name)!r}"
+            for name in sorted({*mine, *theirs})
+            if _jsonable(mine.get(name)) != _jsonable(theirs.get(name))
+        ]
+        for name, old, new in self._extents(stored):
+            if new < old:
+                lines.append(f"{name}: stored {old}, now {new} (it may only grow)")
+        if not self.goal.is_stricter_than(stored.goal):
+            lines.append(
+                f"goal: stored {stored.goal}, now {self.goal} (it may only become "
+                "stricter; `report --goal` answers a looser one)"
+            )
+        return lines
+
+    def _extents(self, stored: StudySpecification) -> list[tuple[str, int, int]]:
+        old, new = stored.rule, self.rule
+        return [
+            ("points", old.points, new.points),
+            ("finishers", stored.finishers, self.finishers),
+            ("step_budget", old.step_budget, new.step_budget),
+            ("max_draws", old.max_draws, new.max_draws),
+        ]
+
+
+def _known(kind: str, value: str, names: tuple[str, ...]) -> None:
+    if value not in names:
+        raise UserError(f"{kind} {value!r} is unknown: {near_matches(value, names)}.")
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, entry in value.items():
+        if isinstance(entry, Mapping) and entry:
+            flat.update(_flat(entry, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = entry
+    return flat
+
+
+def _jsonable(value: Any) -> Any:
+    return json.loads(json.dumps(value))

@@ -1,0 +1,30 @@
+"""How a trial ends, and what a race needs to know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OUTCOMES = ("complete", "incomplete", "infeasible", "censored", "failed")
+"""complete: met the goal. incomplete: spent its step budget. infeasible: diverged.
+
+censored: out-run, that is stopped because enough others had met the goal before it
+could. failed: an error that is not the trial's own (its text is kept).
+"""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What is known so far of one trial.
+
+    Attributes:
+        last_step: last step at which it was evaluated; 0 before the first evaluation.
+        finish_step: first evaluated step at which it met the goal.
+        diverged_step: step whose mini-batch loss, or evaluated metric, was first not
+            finite. A trial may finish and diverge later.
+        failed: text of an error, while it stands.
+    """
+
+    last_step: int = 0
+    finish_step: int | None = None
+    diverged_step: int | None = None
+    failed: str | None = None

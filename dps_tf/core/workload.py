@@ -1,0 +1,181 @@
+"""What is trained and what it has to reach, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dps_tf.core.cell import checked_name
+from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.evaluation_schedule import EvaluationSchedule
+from dps_tf.core.goal import Goal
+from dps_tf.core.sampling import SEQUENCES, points
+from dps_tf.core.space import Space
+
+COUNTS = ("all", "feasible")
+ORDERS = ("per_trial", "shared")
+
+
+@dataclass(frozen=True)
+class EvaluationInterval:
+    """Steps between evaluations, as a function of the batch size.
+
+    Either a number of steps, or a number of examples that is divided by the batch size
+    and kept within [minimum, maximum] steps: finer in steps for larger batches.
+
+    Attributes:
+        steps: the interval at every batch size, or None.
+        examples: examples seen between evaluations, or None; exactly one is given.
+        minimum: fewest steps, with `examples`.
+        maximum: most steps, with `examples`.
+    """
+
+    steps: int | None = None
+    examples: int | None = None
+    minimum: int = 1
+    maximum: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.examples is None):
+            raise UserError(
+                "the evaluation interval needs exactly one of steps and examples: it "
+                f"has steps={self.steps!r} and examples={self.examples!r}."
+            )
+
+    def at(self, batch_size: int) -> EvaluationSchedule:
+        """Returns the schedule of a batch size."""
+        if self.steps is not None:
+            return EvaluationSchedule(self.steps)
+        assert self.examples is not None
+        steps = max(self.minimum, self.examples // batch_size)
+        return EvaluationSchedule(min(steps, self.maximum or steps))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Data set, network and optimizer family, with goal, space and budget.
+
+    Names are looked up in the registries of `data`, `models`, `optim` and `workloads`.
+
+    Attributes:
+        name: of data set and network together; part of paths.
+        dataset: name in the data registry.
+        network: name in the model registry.
+        optimizer: name in the optimizer registry; part of paths.
+        goal: what a trial has to reach.
+        space: tuned metaparameters in the order of their declaration.
+        points: N, trials (or feasible trials) that a study pays for.
+        step_budget: steps a trial may run.
+        evaluation_interval: steps between evaluations.
+        fixed: metaparameters that are set and not tuned.
+        explicit_points: points to run instead of a search.
+        sequence: `sobol`, or `lee2021` for the published points.
+        count: whether N counts `all` trials (Lee et al.) or `feasible` ones (Shallue
+            et al.).
+        max_draws: points drawn at most under `feasible`; None is 10 N.
+        learning_rate_schedule: name in the schedule registry.
+        split: `seeded`, or `lee2021` for the published split.
+        split_seed: seed of a seeded split.
+        validation_examples: size of the validation split; None is a tenth.
+        order: `per_trial`, or `shared` for one order of examples for all trials of a
+            batch size (Lee et al.).
+        dataset_arguments: keywords of the data set's loader.
+        network_arguments: keywords of the network's builder.
+    """
+
+    name: str
+    dataset: str
+    network: str
+    optimizer: str
+    goal: Goal
+    space: Space
+    points: int
+    step_budget: int
+    evaluation_interval: EvaluationInterval
+    fixed: Mapping[str, float] = field(default_factory=dict)
+    explicit_points: tuple[Mapping[str, float], ...] = ()
+    sequence: str = "sobol"
+    count: str = "all"
+    max_draws: int | None = None
+    learning_rate_schedule: str = "constant"
+    split: str = "seeded"
+    split_seed: int = 0
+    validation_examples: int | None = None
+    order: str = "per_trial"
+    dataset_arguments: Mapping[str, Any] = field(default_factory=dict)
+    network_arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checked_name("workload", self.name)
+        checked_name("optimizer", self.optimizer)
+        _one_of("sequence", self.sequence, SEQUENCES)
+        _one_of("count", self.count, COUNTS)
+        _one_of("order", self.order, ORDERS)
+        _at_least_one("points", self.points)
+        _at_least_one("step_budget", self.step_budget)
+        if self.max_draws is not None:
+            _at_least_one("max_draws", self.max_draws)
+        both = sorted(set(self.fixed) & set(self.space.names))
+        if both:
+            raise UserError(
+                f"{', '.join(both)} of {self.name} is both tuned and fixed: remove it "
+                "from one of space and fixed."
+            )
+        if self.explicit_points:
+            self._check_explicit_points()
+
+    def _check_explicit_points(self) -> None:
+        if self.space.names:
+            raise UserError(
+                f"{self.name} has a space and explicit points: give one of them."
+            )
+        if len(self.explicit_points) != self.points or self.count == "feasible":
+            raise UserError(
+                f"{self.name} has {len(self.explicit_points)} explicit points: points "
+                f"must be that number, not {self.points}, and count must be 'all'."
+            )
+
+    def draw(self, seed: int, count: int) -> list[dict[str, float]]:
+        """Returns the metaparameters of the first `count` trials, fixed ones too."""
+        if self.explicit_points:
+            drawn = [dict(point) for point in self.explicit_points[:count]]
+        else:
+            drawn = points(self.space, self.sequence, seed, count)
+        return [{**self.fixed, **point} for point in drawn]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the workload as JSON; the space is a list, its order matters."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        interval = self.evaluation_interval
+        values["goal"] = self.goal.to_json()
+        values["space"] = [[k, *v] for k, v in self.space.to_json().items()]
+        values["evaluation_interval"] = {
+            f.name: getattr(interval, f.name) for f in fields(interval)
+        }
+        for name in ("fixed", "dataset_arguments", "network_arguments"):
+            values[name] = dict(values[name])
+        values["explicit_points"] = [dict(point) for point in self.explicit_points]
+        return values
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Workload:
+        """Returns the workload that `to_json` described."""
+        values = dict(value)
+        values["goal"] = Goal.from_json(values["goal"])
+        values["space"] = Space.from_dict({k: v for k, *v in values["space"]})
+        values["evaluation_interval"] = EvaluationInterval(
+            **values["evaluation_interval"]
+        )
+        values["explicit_points"] = tuple(values["explicit_points"])
+        return cls(**values)
+
+
+def _one_of(kind: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UserError(f"{kind} {value!r} is unknown: {near_matches(value, known)}.")
+
+
+def _at_least_one(kind: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UserError(f"{kind} is {value!r}; it must be a whole number, at least 1.")
