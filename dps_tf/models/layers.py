@@ -1,0 +1,199 @@
+"""Layers that tf_keras lacks.
+
+Each is serializable, so that a model can be cloned, and keeps the initializer of its
+variable `<attribute>` as `<attribute>_initializer`, as stock layers do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+
+_register = keras.utils.register_keras_serializable(package="dps_tf")
+
+
+@_register
+class PadChannels(keras.layers.Layer):
+    """Appends channels of zeros: [..., channels] -> [..., `channels`]."""
+
+    def __init__(self, channels: int, **kwargs: Any):
+        """`channels`: number of channels of the output."""
+        super().__init__(**kwargs)
+        self.channels = channels
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns `inputs` followed by zeros along the last axis."""
+        missing = self.channels - inputs.shape[-1]
+        paddings = [[0, 0]] * (inputs.shape.rank - 1) + [[0, missing]]
+        return tf.pad(inputs, paddings)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "channels": self.channels}
+
+
+@_register
+class GhostBatchNormalization(keras.layers.Layer):
+    """Batch normalization over ghost batches: [batch, ..., channels] -> same.
+
+    In training, each `ghost_batch_size` consecutive examples are normalized by their
+    own mean and variance, so that the statistics keep one meaning while the batch size
+    of a sweep changes; a batch no larger than that, or `ghost_batch_size=None`, is one
+    ghost batch. In evaluation the moving averages serve.
+
+    Source: Hoffer, Hubara, Soudry 2017 (ghost batches).
+    Deviation: the moving averages take the mean over the ghost batches of a step once,
+    not one ghost batch after the other.
+    """
+
+    def __init__(
+        self,
+        ghost_batch_size: int | None = None,
+        momentum: float = 0.9,
+        epsilon: float = 1e-3,
+        **kwargs: Any,
+    ):
+        """Checks that a ghost batch has two examples at least.
+
+        `momentum`: share of the moving averages that a step keeps. Lower than Keras's
+        0.99, because goals are reached within hundreds of steps, when averages that
+        remember the initial point for longer would still spoil the evaluation.
+        """
+        super().__init__(**kwargs)
+        if ghost_batch_size is not None and ghost_batch_size < 2:
+            raise UserError(
+                f"ghost_batch_size is {ghost_batch_size!r}: a variance needs at least "
+                "2 examples (or None for the whole batch)"
+            )
+        self.ghost_batch_size = ghost_batch_size
+        self.momentum = momentum
+        self.epsilon = epsilon
+        self.gamma_initializer = keras.initializers.Ones()
+        self.beta_initializer = keras.initializers.Zeros()
+        self.moving_mean_initializer = keras.initializers.Zeros()
+        self.moving_variance_initializer = keras.initializers.Ones()
+
+    def build(self, input_shape: tf.TensorShape) -> None:
+        """Creates gamma, beta and the two moving averages, float32 [channels]."""
+        for name in ("gamma", "beta"):
+            initializer = getattr(self, f"{name}_initializer")
+            setattr(
+                self, name, self.add_weight(name, [input_shape[-1]], None, initializer)
+            )
+        for name in ("moving_mean", "moving_variance"):
+            # Each replica averages what it sees; whoever reads gets the mean of all.
+            variable = self.add_weight(
+                name,
+                [input_shape[-1]],
+                initializer=getattr(self, f"{name}_initializer"),
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.MEAN,
+            )
+            setattr(self, name, variable)
+        super().build(input_shape)
+
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        """Returns the normalized inputs; in training moves the averages too."""
+        if not training:
+            return self._normalize(inputs, self.moving_mean, self.moving_variance)
+        grouped = self._group(inputs)
+        axes = list(range(1, grouped.shape.rank - 1))
+        mean, variance = tf.nn.moments(grouped, axes, keepdims=True)
+        self._move(self.moving_mean, mean)
+        self._move(self.moving_variance, variance)
+        return tf.reshape(self._normalize(grouped, mean, variance), tf.shape(inputs))
+
+    def _group(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns [ghost batches, examples of one, ..., channels]."""
+        size = self.ghost_batch_size
+        batch = inputs.shape[0]
+        if batch is None:
+            batch = tf.shape(inputs)[0]
+            size = batch if size is None else tf.minimum(size, batch)
+            check = tf.debugging.assert_equal(
+                batch % size, 0, "the batch is not a multiple of the ghost batch size"
+            )
+            with tf.control_dependencies([] if check is None else [check]):
+                batch = tf.identity(batch)
+        else:
+            size = batch if size is None else min(size, batch)
+            if batch % size:
+                raise UserError(
+                    f"batch size {batch} (per replica) is not a multiple of "
+                    f"ghost_batch_size {size}"
+                )
+        return tf.reshape(inputs, tf.concat([[-1, size], tf.shape(inputs)[1:]], 0))
+
+    def _normalize(self, inputs: Any, mean: Any, variance: Any) -> tf.Tensor:
+        scale = self.gamma * tf.math.rsqrt(variance + self.epsilon)
+        return (inputs - mean) * scale + self.beta
+
+    def _move(self, average: tf.Variable, statistics: tf.Tensor) -> None:
+        seen = tf.reduce_mean(statistics, axis=list(range(statistics.shape.rank - 1)))
+        average.assign(self.momentum * average + (1.0 - self.momentum) * seen)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "ghost_batch_size": self.ghost_batch_size,
+            "momentum": self.momentum,
+            "epsilon": self.epsilon,
+        }
+
+
+@_register
+class PositionEmbedding(keras.layers.Layer):
+    """Adds one trained vector per position: float32 [batch, length, width] -> same."""
+
+    def __init__(self, **kwargs: Any):
+        """Takes Keras's own arguments only."""
+        super().__init__(**kwargs)
+        self.position_initializer = keras.initializers.RandomNormal(stddev=0.02)
+
+    def build(self, input_shape: tf.TensorShape) -> None:
+        """Creates `position`, float32 [length, width]."""
+        self.position = self.add_weight(
+            "position", input_shape[1:], initializer=self.position_initializer
+        )
+        super().build(input_shape)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns `inputs` with the vector of each position added."""
+        return inputs + self.position
+
+
+@_register
+class CausalAttention(keras.layers.Layer):
+    """Scaled dot-product attention of each position to itself and earlier ones.
+
+    Has no variables: takes float32 [batch, length, 3 * width] (queries, keys, values)
+    and returns [batch, length, width], so that every kernel of a model is a plain
+    two-dimensional Dense kernel, prunable like any.
+    """
+
+    def __init__(self, heads: int, **kwargs: Any):
+        """`heads`: must divide the width."""
+        super().__init__(**kwargs)
+        self.heads = heads
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns the values, averaged by attention."""
+        length, width = inputs.shape[1], inputs.shape[2] // 3
+        depth = width // self.heads
+        parts = tf.reshape(inputs, [-1, length, 3, self.heads, depth])
+        query, key, value = tf.unstack(parts, axis=2)
+        scores = tf.einsum("bqhd,bkhd->bhqk", query, key) / depth**0.5
+        allowed = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
+        weights = tf.nn.softmax(tf.where(allowed, scores, scores.dtype.min))
+        mixed = tf.einsum("bhqk,bkhd->bqhd", weights, value)
+        return tf.reshape(mixed, [-1, length, width])
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "heads": self.heads}

@@ -1,0 +1,116 @@
+"""The initial point is a function of a model's form and the seed, and nothing else."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import models
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+
+IN_OTHER_PROCESS = """
+from dps_tf import models
+models.build("resnet8", (8, 8, 3), 3)
+point = models.initial_point(models.build("mlp", (4,), 3), 5)
+print(sum(float(abs(value).sum()) for value in point).hex())
+"""
+
+
+def point_of(name="mlp", shape=(4,), seed=5, **arguments):
+    return models.initial_point(models.build(name, shape, 3, **arguments), seed)
+
+
+class InitialPointTest(tf.test.TestCase, parameterized.TestCase):
+    def test_is_the_same_in_another_process_that_built_other_models(self):
+        here = sum(float(abs(value).sum()) for value in point_of()).hex()
+        there = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", IN_OTHER_PROCESS],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.assertEqual(there.stdout.strip(), here)
+
+    @parameterized.parameters(1, 6, 2**31, 2**63 - 1)
+    def test_other_seed_gives_another_point(self, seed):
+        self.assertNotAllClose(point_of(seed=0)[0], point_of(seed=seed)[0])
+
+    def test_frozen_values(self):
+        """Another value here would make every stored study a different one."""
+        kernel = point_of(seed=0)[0]
+        self.assertAllClose(kernel[0, :3], FROZEN, atol=1e-7)
+
+    def test_two_kernels_of_one_shape_differ(self):
+        point = point_of(shape=(8,), widths=(8, 8))
+        self.assertNotAllClose(point[0], point[2])
+
+    def test_variable_does_not_depend_on_those_after_it(self):
+        self.assertAllEqual(point_of(widths=(5,))[0], point_of(widths=(5, 7))[0])
+
+    def test_kernels_have_variance_one_over_fan_in_and_biases_are_zero(self):
+        point = point_of("simple_cnn", (28, 28, 1))
+        fan_in = 5 * 5 * 32
+        self.assertAllClose(point[2].std(), math.sqrt(1 / fan_in), rtol=0.02)
+        # Truncated at two standard deviations of the untruncated normal.
+        self.assertLess(abs(point[2]).max(), 2 / 0.8796 * math.sqrt(1 / fan_in) + 1e-6)
+        for bias in point[1::2]:
+            self.assertAllEqual(bias, np.zeros_like(bias))
+
+    def test_every_network_and_stock_recurrent_layers_are_covered(self):
+        for name, shape in (("mlp_batch_norm", (4,)), ("tiny_transformer", (4,))):
+            model = models.build(name, shape, 3)
+            for value, variable in zip(
+                point_of(name, shape), model.weights, strict=True
+            ):
+                self.assertEqual(value.shape, tuple(variable.shape))
+                self.assertEqual(value.dtype, np.float32)
+        stock = keras.Sequential(
+            [keras.layers.LSTM(3, return_sequences=True), keras.layers.GRU(2)]
+        )
+        stock.build((None, 4, 2))
+        self.assertLen(models.initial_point(stock, 0), len(stock.weights))
+
+    def test_does_not_change_the_model_and_works_under_a_strategy(self):
+        with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+            model = models.build("mlp_batch_norm", (4,), 3)
+            before = model.get_weights()
+            point = models.initial_point(model, 5)
+        self.assertAllClose(model.get_weights(), before)
+        self.assertAllClose(point, point_of("mlp_batch_norm"))
+
+    def test_variable_without_initializer_is_named(self):
+        class Bare(keras.layers.Layer):
+            def build(self, shape):
+                self.scale = self.add_weight("scale", [2])
+
+            def call(self, inputs):
+                return inputs * self.scale
+
+        model = keras.Sequential([Bare(name="bare")])
+        model.build((None, 2))
+        with self.assertRaisesRegex(UserError, "'bare/scale:0'.*_initializer"):
+            models.initial_point(model, 0)
+
+    def test_initializer_that_cannot_be_repeated_is_refused(self):
+        generator = np.random.default_rng(0)
+
+        class Unseeded(keras.initializers.Initializer):
+            def __call__(self, shape, dtype=None):
+                return tf.constant(generator.normal(size=shape), dtype)
+
+        model = keras.Sequential([keras.layers.Dense(2, kernel_initializer=Unseeded())])
+        model.build((None, 2))
+        with self.assertRaisesRegex(UserError, "no `seed`"):
+            models.initial_point(model, 0)
+
+
+FROZEN = (0.7639454007, -0.4077770114, -0.3407635987)
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,171 @@
+"""Every registered network keeps the contract; the papers' networks have their form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import models
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.models.layers import GhostBatchNormalization
+
+SHAPES = {
+    "simple_cnn": (28, 28, 1),
+    "resnet8": (32, 32, 3),
+    "mlp": (8, 8, 1),
+    "mlp_batch_norm": (8, 8, 1),
+    "tiny_transformer": (12,),
+}
+CLASSES = 10
+
+
+def batch_of(name: str, size: int = 6) -> tf.Tensor:
+    generator = np.random.default_rng(1)
+    shape = (size, *SHAPES[name])
+    if name == "tiny_transformer":
+        return tf.constant(generator.integers(0, CLASSES, shape), tf.int32)
+    return tf.constant(generator.normal(size=shape), tf.float32)
+
+
+def build(name: str) -> keras.Model:
+    return models.build(name, SHAPES[name], CLASSES)
+
+
+class EveryNetworkTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(*models.names())
+    def test_gives_float32_logits_and_a_first_loss_near_that_of_a_guess(self, name):
+        model = build(name)
+        for variable, value in zip(
+            model.weights, models.initial_point(model, 0), strict=True
+        ):
+            variable.assign(value)
+        logits = model(batch_of(name))
+        positions = SHAPES[name] if name == "tiny_transformer" else ()
+        self.assertEqual(logits.shape, (6, *positions, CLASSES))
+        self.assertEqual(logits.dtype, tf.float32)
+        labels = tf.zeros(logits.shape[:-1], tf.int32)
+        loss = tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        )
+        self.assertLess(abs(float(loss) - math.log(CLASSES)), 1.5)
+
+    @parameterized.parameters(*models.names())
+    def test_variable_names_do_not_depend_on_what_was_built_before(self, name):
+        first, second = build(name), build(name)
+        self.assertEqual(
+            [w.name for w in first.weights], [w.name for w in second.weights]
+        )
+        self.assertLen({w.name for w in first.weights}, len(first.weights))
+
+    @parameterized.parameters(*models.names())
+    def test_clone_computes_the_same(self, name):
+        model = build(name)
+        clone = keras.models.clone_model(model)
+        clone.set_weights(model.get_weights())
+        self.assertAllEqual(clone(batch_of(name)), model(batch_of(name)))
+
+    @parameterized.parameters(*models.names())
+    def test_every_trainable_variable_has_a_gradient(self, name):
+        model = build(name)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(batch_of(name), training=True) ** 2)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        for gradient, variable in zip(
+            gradients, model.trainable_variables, strict=True
+        ):
+            size = tf.norm(tf.convert_to_tensor(gradient))
+            self.assertGreater(float(size), 0.0, variable.name)
+
+
+class PaperNetworksTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(("simple_cnn", 62_346), ("resnet8", 75_050))
+    def test_has_the_published_number_of_parameters(self, name, parameters):
+        self.assertEqual(build(name).count_params(), parameters)
+
+    def test_resnet8_variables_come_in_layer_order_kernel_before_bias(self):
+        names = [w.name for w in build("resnet8").weights]
+        convolutions = [
+            f"conv{i}/{v}:0" for i in range(1, 8) for v in ("kernel", "bias")
+        ]
+        self.assertEqual(names, [*convolutions, "dense/kernel:0", "dense/bias:0"])
+
+    def test_transformer_does_not_look_ahead(self):
+        model = build("tiny_transformer")
+        tokens = batch_of("tiny_transformer").numpy()
+        changed = tokens.copy()
+        changed[:, 7] = (changed[:, 7] + 1) % CLASSES
+        before, after = model(tokens), model(changed)
+        self.assertAllEqual(before[:, :7], after[:, :7])
+        self.assertNotAllClose(before[:, 7:], after[:, 7:])
+
+
+class GhostBatchNormalizationTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters((None, 6), (6, 6), (100, 6), (2, 2), (3, 3))
+    def test_each_ghost_batch_has_mean_zero_and_variance_one(self, size, group):
+        layer = GhostBatchNormalization(size, epsilon=0.0)
+        inputs = tf.constant(
+            np.random.default_rng(0).normal(3.0, 2.0, (6, 5)), tf.float32
+        )
+        outputs = layer(inputs, training=True).numpy().reshape(-1, group, 5)
+        self.assertAllClose(outputs.mean(axis=1), np.zeros((6 // group, 5)), atol=1e-5)
+        self.assertAllClose(outputs.std(axis=1), np.ones((6 // group, 5)), atol=1e-4)
+
+    def test_whole_batch_equals_stock_keras(self):
+        inputs = tf.constant(
+            np.random.default_rng(0).normal(size=(8, 4, 4, 3)), tf.float32
+        )
+        own = GhostBatchNormalization(momentum=0.7)
+        stock = keras.layers.BatchNormalization(momentum=0.7, fused=False)
+        for _ in range(3):
+            self.assertAllClose(
+                own(inputs, training=True), stock(inputs, training=True)
+            )
+        self.assertAllClose(own.moving_variance, stock.moving_variance)
+        self.assertAllClose(own(inputs), stock(inputs), atol=1e-6)
+
+    def test_unknown_batch_size_gives_the_same_in_a_graph(self):
+        layer = GhostBatchNormalization(2)
+        inputs = tf.random.stateless_normal([6, 5], [1, 2])
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 5])])
+        def train(x):
+            return layer(x, training=True)
+
+        self.assertAllClose(train(inputs), layer(inputs, training=True))
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "ghost batch size"):
+            train(inputs[:5])
+
+    def test_batch_that_ghosts_do_not_divide_is_refused(self):
+        with self.assertRaisesRegex(UserError, "batch size 6 .*ghost_batch_size 4"):
+            GhostBatchNormalization(4)(tf.zeros([6, 5]), training=True)
+        with self.assertRaisesRegex(UserError, "at least 2"):
+            GhostBatchNormalization(1)
+
+
+class RegistryTest(tf.test.TestCase, parameterized.TestCase):
+    def test_unknown_names_and_arguments_give_near_matches(self):
+        with self.assertRaisesRegex(UserError, "did you mean 'resnet8'"):
+            models.build("resnet_8", (32, 32, 3), 10)
+        with self.assertRaisesRegex(UserError, "did you mean 'widths'"):
+            models.build("mlp", (4,), 2, width=(3,))
+        with self.assertRaisesRegex(UserError, r"images .* not inputs of shape \[4\]"):
+            models.build("simple_cnn", (4,), 2)
+
+    def test_user_model_is_built_by_name_and_keeps_its_name(self):
+        def linear(input_shape, classes):
+            return keras.Sequential([keras.layers.Dense(classes)])
+
+        models.register("linear_for_test", linear)
+        self.addCleanup(models._BUILDERS.pop, "linear_for_test")
+        models.register("linear_for_test", linear)
+        self.assertIsInstance(models.build("linear_for_test", (4,), 2), keras.Model)
+        with self.assertRaisesRegex(UserError, "registered already"):
+            models.register("mlp", linear)
+
+
+if __name__ == "__main__":
+    tf.test.main()
