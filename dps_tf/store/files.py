@@ -1,0 +1,110 @@
+"""What the store asks of a file system: the one door for all its input and output.
+
+Three kinds implement it: `LocalFiles`, one that `training/` makes from tf.io.gfile for
+`gs://` and its like, and the faulty ones of the tests. Paths are strings with `/`; a
+local path may be relative, but `layout` makes them absolute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from dps_tf.store.local_files import LocalFiles as LocalFiles
+
+
+class FileSystem(Protocol):
+    """Files whose writes are all or nothing.
+
+    Every method that writes raises `StoreError` with a sentence for the user when the
+    disk is full, broken or read-only, and then leaves the old content in place.
+    Missing folders above a written file are made.
+    """
+
+    @property
+    def can_append(self) -> bool:
+        """Whether `append` works; if not, logs are written as numbered segments."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether paths are those of this operating system, so that flock applies."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """Returns the whole content; FileNotFoundError if there is none.
+
+        Local: sees an old or a new content of an atomic write, never a mix. `gs://`:
+        the same, objects are immutable and reading after writing is consistent.
+        """
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replaces the content; it is on the disk when this returns.
+
+        After a failure or a kill the file has its old or its new content.
+        Local: temporary file in the folder, fsync, rename, fsync of the folder.
+        `gs://`: one object put, atomic by itself; a temporary file would gain nothing,
+        because renaming is copying and deleting there.
+        """
+
+    def write_many(self, contents: Mapping[str, bytes]) -> None:
+        """Replaces several contents, each atomically; all on the disk on return.
+
+        After a failure or a kill each file has its old or its new content; a full disk
+        is noticed before the first file of a batch is replaced. Local: one fsync of the
+        folder for all. `gs://`: one put each, may be in parallel.
+        """
+
+    def append(self, path: str, data: bytes, sync: bool = True) -> None:
+        """Adds to the end of a file, made if absent; `sync` waits for the disk.
+
+        Only one writer may append to a file. After a failure the file has its old
+        content; after a kill a part of `data` may stand at its end. `gs://`: not
+        possible; raises NotImplementedError.
+        """
+
+    def exists(self, path: str) -> bool:
+        """Returns whether there is a file or folder of that name."""
+
+    def list_names(self, directory: str) -> list[str]:
+        """Returns the sorted names in a folder, temporary files left out.
+
+        Folders have no slash behind them. A missing folder gives an empty list.
+        `gs://`: listing after writing is consistent.
+        """
+
+    def make_directory(self, directory: str) -> None:
+        """Makes a folder and those above it. `gs://`: nothing to do."""
+
+    def remove(self, path: str) -> None:
+        """Removes a file; a missing one is as good."""
+
+    def remove_tree(self, directory: str) -> None:
+        """Removes a folder with all below it; a missing one is as good.
+
+        Only where the folder itself or one above it carries the package's marker file;
+        UserError otherwise. Not atomic: after a kill a part may remain.
+        """
+
+    def create_exclusive(self, path: str, data: bytes) -> bool:
+        """Writes a file that must not exist yet; returns whether this caller made it.
+
+        Local: atomic with its content (hard link); where links are not supported the
+        file may be empty after a kill. `gs://` through tf.io.gfile has no 'if absent':
+        such an implementation puts the object if there is none, waits longer than a
+        put may take, reads it back, and returns whether it finds its own bytes; so
+        `data` must differ between callers.
+        """
+
+    def move(self, source: str, target: str) -> None:
+        """Renames a file; an existing target is replaced.
+
+        Local: atomic. `gs://`: copy, then delete; after a kill both may exist.
+        """
+
+    def modified_time(self, path: str) -> float:
+        """Returns when the content was last written, in seconds of the epoch."""
+
+    def remove_stale(self, directory: str) -> list[str]:
+        """Removes temporary files in a folder whose writers are dead; returns names.
+
+        `gs://`: there are none.
+        """
