@@ -1,0 +1,1 @@
+"""Training trials: strategies, the compiled slice, evaluation, the Keras callback."""

@@ -1,0 +1,149 @@
+"""A Keras callback that finds the first step at which a model meets a goal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.core.evaluation_schedule import EvaluationSchedule
+from dps_tf.core.goal import Goal
+from dps_tf.data.dataset import Examples
+from dps_tf.training.evaluation import BATCH_SIZE, METRICS, Evaluation, batch_counts
+
+
+class StepsToResult(keras.callbacks.Callback):
+    """Evaluates the whole validation split every N steps and stops at the goal.
+
+    For one's own Keras program: `model.fit(..., callbacks=[callback])` with a model
+    that returns logits and integer labels. Steps count on over epochs and over calls
+    of `fit`. The curve is that of the compiled slice for the same batches.
+
+    Args:
+        inputs: validation inputs [n, ...].
+        labels: integer labels [n] or [n, length].
+        goal: when to stop.
+        interval: steps between evaluations; the quantum of the answer.
+        step_budget: steps after which to stop without having met the goal; None
+            leaves that to `fit`.
+        evaluation_batch_size: examples per evaluation batch, no part of the result.
+
+    Attributes:
+        curve: one dict per evaluation: `step` and the metric columns.
+        steps_to_result: first evaluated step that met the goal, or None.
+        bracket: (previous evaluation, steps_to_result], or None.
+        outcome: `complete`, `incomplete` (so far), or `infeasible`.
+        diverged_step: first step whose loss was not finite, or None.
+    """
+
+    def __init__(
+        self,
+        inputs: np.ndarray,
+        labels: np.ndarray,
+        goal: Goal,
+        interval: int,
+        *,
+        step_budget: int | None = None,
+        evaluation_batch_size: int = BATCH_SIZE,
+    ):
+        super().__init__()
+        if goal.metric not in METRICS:
+            raise UserError(
+                f"goal metric {goal.metric!r} is none of {', '.join(METRICS)}."
+            )
+        if len(inputs) != len(labels) or len(labels) == 0:
+            raise UserError(
+                f"validation has {len(inputs)} inputs and {len(labels)} labels: give "
+                "one label per input, at least one."
+            )
+        self.goal = goal
+        self.schedule = EvaluationSchedule(interval)
+        self.step_budget = step_budget
+        self._examples = Examples(np.asarray(inputs), np.asarray(labels, np.int32))
+        self._batch_size = evaluation_batch_size
+        self._step = 0
+        self._loss_sum = 0.0
+        self.curve: list[dict[str, float]] = []
+        self.steps_to_result: int | None = None
+        self.diverged_step: int | None = None
+
+    @property
+    def bracket(self) -> tuple[int, int] | None:
+        """The goal was met in (bracket[0], bracket[1]]; None while it was not."""
+        if self.steps_to_result is None:
+            return None
+        return self.schedule.previous(self.steps_to_result), self.steps_to_result
+
+    @property
+    def outcome(self) -> str:
+        """How the run stands; `incomplete` may still change."""
+        if self.steps_to_result is not None:
+            return "complete"
+        return "incomplete" if self.diverged_step is None else "infeasible"
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Keras starts a new running mean of the loss with each epoch."""
+        self._seen = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Counts the step, evaluates if it is time, stops if that decides."""
+        self._step += 1
+        loss = self._batch_loss((logs or {}).get("loss", 0.0))
+        if not math.isfinite(loss):
+            self._diverge()
+        elif self._step % self.schedule.interval == 0:
+            self._evaluate(loss)
+        if self.step_budget is not None and self._step >= self.step_budget:
+            self.model.stop_training = True
+
+    def _batch_loss(self, mean: float) -> float:
+        """Returns this batch's loss from Keras's running mean over the epoch."""
+        previous = self._loss_sum if self._seen else 0.0
+        self._seen += 1
+        self._loss_sum = float(mean) * self._seen
+        return self._loss_sum - previous
+
+    def _diverge(self) -> None:
+        if self.diverged_step is None:
+            self.diverged_step = self._step
+        self.model.stop_training = True
+
+    def _evaluate(self, loss: float) -> None:
+        result = self.evaluate()
+        metrics = result.metrics
+        self.curve.append({"step": self._step, **metrics, "train/loss": loss})
+        if not math.isfinite(metrics["validation/cross_entropy"]):
+            self._diverge()
+        elif self.goal.reaches(metrics[self.goal.metric]):
+            if self.steps_to_result is None:
+                self.steps_to_result = self._step
+            self.model.stop_training = True
+
+    def evaluate(self) -> Evaluation:
+        """Returns the exact counts of the model over the validation split."""
+        wrong, loss = 0, 0.0
+        for start in range(0, len(self._examples.labels), self._batch_size):
+            part = slice(start, start + self._batch_size)
+            labels = tf.constant(self._examples.labels[part])
+            more_wrong, more_loss = self._counts(
+                tf.constant(self._examples.inputs[part]), labels
+            )
+            wrong += int(more_wrong)
+            loss += float(more_loss)
+        return Evaluation(wrong, self._examples.labels.size, loss)
+
+    def set_model(self, model: keras.Model) -> None:
+        """Compiles the evaluation of a model; Keras calls this."""
+        super().set_model(model)
+
+        @tf.function(autograph=False)
+        def counts(inputs: tf.Tensor, labels: tf.Tensor) -> Any:
+            valid = tf.ones(tf.shape(labels)[:1], tf.bool)
+            wrong, loss = batch_counts(model, inputs, labels, valid)
+            return tf.reduce_sum(wrong), loss
+
+        self._counts = counts

@@ -1,0 +1,168 @@
+"""Evaluation of a program's network on the validation split, compiled.
+
+`ExactEvaluator` looks at every example. `GoalEvaluator` stops as soon as the goal is
+out of reach, looking first at what the trial got wrong the last time: it then reports
+a bound. Whenever the goal may be within reach it evaluates exactly, so steps-to-result
+are the same either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from dps_tf.training import evaluation
+from dps_tf.training.device_data import DeviceData
+from dps_tf.training.evaluation import Evaluation, batch_counts
+
+
+class ExactEvaluator:
+    """Counts over the whole validation split, shared out over the replicas."""
+
+    def __init__(self, model: keras.Model, data: DeviceData, jit_compile: bool = False):
+        self._data = data
+        self._model = model
+        self._count = data.validation_count * data.labels_per_example
+        self._run = tf.function(
+            self._build(), jit_compile=jit_compile, autograph=False, input_signature=[]
+        )
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """What a trial has to carry from one evaluation to the next: nothing."""
+        return []
+
+    def __call__(self) -> Evaluation:
+        """Returns the exact counts for the weights that are loaded."""
+        wrong, loss = self._run()
+        return Evaluation(int(wrong), self._count, float(loss))
+
+    def _build(self) -> Any:
+        strategy = self._data.strategy
+
+        def replica(*batches: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return self._count_share(batches)
+
+        def run() -> tuple[tf.Tensor, tf.Tensor]:
+            shares = strategy.run(replica, args=self._data.validation)
+            return tuple(
+                strategy.reduce(tf.distribute.ReduceOp.SUM, share, axis=None)
+                for share in shares
+            )
+
+        return run
+
+    def _count_share(self, batches: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the sums over the batches of this replica: every n-th one."""
+        context = tf.distribute.get_replica_context()
+        replicas = self._data.strategy.num_replicas_in_sync
+        first = tf.cast(context.replica_id_in_sync_group, tf.int32)
+        total = batches[0].shape[0]
+
+        def body(i: tf.Tensor, wrong: tf.Tensor, loss: tf.Tensor) -> Any:
+            more_wrong, more_loss = batch_counts(
+                self._model, *(tensor[i] for tensor in batches)
+            )
+            return i + replicas, wrong + tf.reduce_sum(more_wrong), loss + more_loss
+
+        zero = (tf.constant(0, tf.int64), tf.constant(0.0, tf.float64))
+        _, wrong, loss = tf.while_loop(
+            lambda i, wrong, loss: i < total,
+            body,
+            (first, *zero),
+            parallel_iterations=1,
+        )
+        return wrong, loss
+
+
+class GoalEvaluator:
+    """Counts wrong answers until there are too many for the goal.
+
+    A metric has to be decided by a wrong count, so goals on cross-entropy are refused.
+    Each replica does the same work, so that no count has to be exchanged.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        data: DeviceData,
+        goal: Goal,
+        jit_compile: bool = False,
+    ):
+        self._exact = ExactEvaluator(model, data, jit_compile)
+        self._data = data
+        self._model = model
+        self._count = data.validation_count * data.labels_per_example
+        try:
+            allowed = evaluation.most_wrong_allowed(goal, self._count)
+        except ValueError as error:
+            raise UserError(
+                f"evaluation = 'goal' cannot decide a goal on {goal.metric}: use "
+                "evaluation = 'exact'."
+            ) from error
+        self._allowed = -1 if allowed is None else allowed
+        with data.strategy.scope():
+            self._last_wrong = tf.Variable(
+                tf.zeros([data.validation_count], tf.int8), trainable=False
+            )
+        self._run = tf.function(
+            self._build(), jit_compile=jit_compile, autograph=False, input_signature=[]
+        )
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """int8 [validation examples]: what the trial got wrong when last looked at."""
+        return [self._last_wrong]
+
+    def __call__(self) -> Evaluation:
+        """Returns exact counts if the goal may be met, else a bound above it."""
+        wrong = int(self._run())
+        if wrong > self._allowed:
+            return Evaluation(wrong, self._count, float("nan"), is_bound=True)
+        return self._exact()
+
+    def _build(self) -> Any:
+        strategy = self._data.strategy
+
+        def run() -> tf.Tensor:
+            wrong = strategy.run(self._count_up_to_goal, args=self._data.flat)
+            return strategy.experimental_local_results(wrong)[0]
+
+        return run
+
+    def _count_up_to_goal(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Returns the wrong count, at least up to the first above what is allowed."""
+        total = self._data.validation_count
+        size = min(evaluation.GOAL_BATCH_SIZE, total)
+        batches = -(-total // size)
+        seen = tf.convert_to_tensor(self._last_wrong)
+        order = tf.argsort(seen, direction="DESCENDING", stable=True)
+        order = tf.reshape(
+            tf.pad(order, [[0, batches * size - total]]), [batches, size]
+        )
+        valid = tf.reshape(tf.range(batches * size) < total, [batches, size])
+
+        def body(i: tf.Tensor, wrong: tf.Tensor, seen: tf.Tensor) -> Any:
+            rows = order[i]
+            each, _ = batch_counts(
+                self._model, tf.gather(inputs, rows), tf.gather(labels, rows), valid[i]
+            )
+            now = tf.cast(each > 0, tf.int8)
+            # Padding repeats example 0: it is written as it was, not as unseen.
+            now = tf.where(valid[i], now, tf.gather(seen, rows))
+            seen = tf.tensor_scatter_nd_update(seen, rows[:, None], now)
+            return i + 1, wrong + tf.reduce_sum(each), seen
+
+        _, wrong, seen = tf.while_loop(
+            lambda i, wrong, seen: tf.logical_and(i < batches, wrong <= self._allowed),
+            body,
+            (tf.constant(0), tf.constant(0, tf.int64), seen),
+            parallel_iterations=1,
+        )
+        self._last_wrong.assign(seen)
+        return wrong

@@ -1,0 +1,87 @@
+"""Where a program runs: the one place that makes tf.distribute strategies."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from dps_tf.core.errors import UserError, near_matches
+
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
+
+
+def build(
+    name: str = "auto", *, tpu: str | None = None, devices: tuple[str, ...] = ()
+) -> tf.distribute.Strategy:
+    """Returns a new strategy.
+
+    Args:
+        name: `one_device` (the first GPU, or the CPU), `mirrored` (all GPUs of this
+            host, or the CPU's logical devices), `multi_worker_mirrored` (TF_CONFIG
+            names the group), `tpu`, or `auto`: the TPU if one is named, else mirrored
+            over several GPUs, else one device.
+        tpu: `local`, or the name of a Cloud TPU.
+        devices: for `one_device` and `mirrored`, the devices to use.
+
+    Raises:
+        UserError: unknown name, or no TPU there.
+    """
+    if name not in STRATEGIES:
+        known = near_matches(str(name), STRATEGIES)
+        raise UserError(f"strategy {name!r} is unknown: {known}.")
+    for gpu in tf.config.list_physical_devices("GPU"):
+        _grow_memory(gpu)
+    if name == "auto":
+        several = len(tf.config.list_logical_devices("GPU")) > 1
+        name = "tpu" if tpu else "mirrored" if several else "one_device"
+    if name == "tpu":
+        return _tpu_strategy(tpu)
+    if name == "multi_worker_mirrored":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    devices = devices or local_devices()
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy(list(devices))
+    return tf.distribute.OneDeviceStrategy(devices[0])
+
+
+def local_devices() -> tuple[str, ...]:
+    """Returns the GPUs of this process, or its logical CPU devices."""
+    for kind in ("GPU", "CPU"):
+        found = tf.config.list_logical_devices(kind)
+        if found:
+            return tuple(f"/device:{kind}:{i}" for i in range(len(found)))
+    raise UserError("TensorFlow finds neither a GPU nor a CPU device.")
+
+
+def _grow_memory(gpu: object) -> None:
+    try:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    except RuntimeError as error:
+        # The device runs already. It is as its owner set it up, and works either way.
+        if "initialized" not in str(error):
+            raise
+
+
+def _tpu_strategy(tpu: str | None) -> tf.distribute.Strategy:
+    target = tpu or "local"
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
+        if target != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise UserError(
+            f"no TPU was found at --tpu={target} ({reason}): give 'local' on a TPU "
+            "host with the tensorflow-tpu wheel, or the name of a Cloud TPU."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy) -> None:
+    """Raises UserError unless the replicas share a global batch equally."""
+    replicas = strategy.num_replicas_in_sync
+    if batch_size % replicas:
+        raise UserError(
+            f"batch size {batch_size} cannot be split over {replicas} replicas: use a "
+            "multiple of it, fewer devices, or the strategy one_device."
+        )
