@@ -1,0 +1,1 @@
+"""What the tables of a sweep say: numbers, tables and figures, without TensorFlow."""

@@ -1,0 +1,141 @@
+"""Which columns the tables of a sweep have, and which rows belong to which cell.
+
+The tables `studies` (one row per cell), `trials` (one per trial) and `curves` (one per
+evaluation) share the columns IDENTITY; everything in this package joins them by these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.goal import Goal
+
+IDENTITY = [
+    "workload",
+    "optimizer",
+    "sparsity_method",
+    "seed",
+    "batch_size",
+    "sparsity",
+]
+CURVE = [name for name in IDENTITY if name != "batch_size"]
+"""A curve is K* against the batch size with all else of the cell fixed."""
+
+TRIAL_COLUMNS = [
+    "trial",
+    "outcome",
+    "steps_to_result",
+    "bracket_low",
+    "end_step",
+    "diverged_step",
+    "error",
+    "initial_seed",
+    "order_seed",
+    "realised_sparsity",
+    "layers",
+]
+CURVE_COLUMNS = ["trial", "step", "is_bound"]
+
+Codes = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
+    """Raises UserError unless the table has the columns."""
+    for column in columns:
+        if column not in frame.columns:
+            raise UserError(
+                f"the table {table} has no column {column!r}: "
+                f"{near_matches(column, map(str, frame.columns))}."
+            )
+
+
+def metaparameter_names(trials: pd.DataFrame) -> list[str]:
+    """Returns the columns of `trials` that hold metaparameters, in their order."""
+    known = {*IDENTITY, *TRIAL_COLUMNS}
+    return [str(name) for name in trials.columns if name not in known]
+
+
+def metric_names(curves: pd.DataFrame) -> list[str]:
+    """Returns the metric columns of `curves`, in their order."""
+    known = {*IDENTITY, *CURVE_COLUMNS}
+    return [str(name) for name in curves.columns if name not in known]
+
+
+def cell_codes(frame: pd.DataFrame, cells: pd.DataFrame) -> Codes:
+    """Returns for each row of a table the position of its cell in `cells`.
+
+    Args:
+        frame: any table with the columns IDENTITY.
+        cells: table with one row per cell.
+
+    Raises:
+        UserError: a row of the frame belongs to none of the cells.
+    """
+    codes = _codes(frame, cells, IDENTITY)
+    if (codes < 0).any():
+        row = frame.iloc[int(np.argmax(codes < 0))]
+        name = ", ".join(f"{column}={row[column]}" for column in IDENTITY)
+        raise UserError(
+            f"the tables do not belong together: no study has the cell {name}."
+        )
+    return codes
+
+
+def has_rows(cells: pd.DataFrame, frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Returns for each cell whether any row of the frame belongs to it."""
+    present = np.zeros(len(cells), bool)
+    codes = _codes(frame, cells, IDENTITY)
+    present[codes[codes >= 0]] = True
+    return present
+
+
+def trial_codes(curves: pd.DataFrame, trials: pd.DataFrame) -> Codes:
+    """Returns for each row of `curves` the position of its trial in `trials`, or -1."""
+    return _codes(curves, trials, [*IDENTITY, "trial"])
+
+
+def _codes(frame: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> Codes:
+    # One small integer per column, combined by mixed radix: hashing millions of rows
+    # of strings as tuples would take most of the time of a whole analysis.
+    mine = np.zeros(len(frame), np.int64)
+    theirs = np.zeros(len(rows), np.int64)
+    unknown = np.zeros(len(frame), bool)
+    for key in keys:
+        index = pd.Index(rows[key].unique())
+        width = max(len(index), 1)
+        codes = _column_codes(frame[key], index)
+        unknown |= codes < 0
+        mine = mine * width + np.maximum(codes, 0)
+        theirs = theirs * width + index.get_indexer(pd.Index(rows[key]))
+    order = np.argsort(theirs, kind="stable")
+    if len(order) == 0:
+        return np.full(len(frame), -1, np.int64)
+    place = np.minimum(np.searchsorted(theirs[order], mine), len(order) - 1)
+    found = (theirs[order][place] == mine) & ~unknown
+    return np.where(found, order[place], -1).astype(np.int64)
+
+
+def _column_codes(column: pd.Series, index: pd.Index) -> NDArray[np.intp]:
+    codes, uniques = pd.factorize(column)
+    return np.append(index.get_indexer(pd.Index(uniques)), -1)[codes]
+
+
+def study_goal(study: pd.Series) -> Goal:
+    """Returns the goal of one row of `studies`."""
+    return Goal(
+        metric=str(study["goal_metric"]),
+        threshold=float(study["goal_threshold"]),
+        direction=str(study["goal_direction"]),
+        inclusive=bool(study["goal_inclusive"]),
+    )
+
+
+def curve_label(row: pd.Series, varying: Sequence[str]) -> str:
+    """Returns what tells a curve from the others: the values of varying columns."""
+    return ", ".join(f"{name} {row[name]}" for name in varying) or "all"

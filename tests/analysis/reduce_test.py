@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dps_tf.analysis.reduce import results
+from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.trial_bounds import _reaches, with_bounds
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from dps_tf.core.steps_to_result import reduce_study
+from dps_tf.core.trial import OUTCOMES
+from tests.analysis.synthetic import ERROR, Truth, random_truth, tables
+
+
+def naive(truth, goal):
+    """K* and its trial from the full curves, by the slowest possible loop."""
+    best = None
+    for trial, errors in enumerate(truth.errors):
+        for place, value in enumerate(errors):
+            if np.isnan(value):
+                break
+            if goal.reaches(value):
+                key = ((place + 1) * truth.interval, trial)
+                best = key if best is None else min(best, key)
+                break
+    return best
+
+
+@pytest.mark.parametrize("finishers", [1, 3, 12])
+@pytest.mark.parametrize("seed", range(5))
+def test_own_goal_agrees_with_core_and_with_a_naive_loop(seed, finishers):
+    truth = random_truth(np.random.default_rng(seed), finishers=finishers)
+    row = results(*tables(truth)).iloc[0]
+    core = reduce_study([truth.trajectory(e) for e in truth.errors], truth.rule)
+    assert (row.steps_to_result, row.best_trial) == core.finishers[0]
+    assert core.finishers[0] == naive(truth, truth.goal)
+    assert row.bracket_low == row.steps_to_result - truth.interval
+    assert row.steps_bound == ""
+    assert row.finishers_known >= len(core.finishers)
+    counted = [row[o] for o in OUTCOMES]
+    assert sum(counted) == row.trials == 12
+
+
+@pytest.mark.parametrize("schedule", ["race", "race5", "stop", "full", "bounds"])
+@pytest.mark.parametrize("seed", range(6))
+def test_another_goal_is_exact_or_a_bound_that_holds(seed, schedule):
+    rng = np.random.default_rng(seed)
+    changes = {
+        "race": {},
+        "race5": {"finishers": 5},
+        "stop": {"exhaustive": True},
+        "full": {"exhaustive": True, "stop_at_goal": False},
+        "bounds": {"bounds": True},
+    }[schedule]
+    truth = random_truth(rng, **changes)
+    studied = tables(truth)
+    for threshold in (0.02, 0.05, 0.1, 0.104, 0.12, 0.2, 0.4):
+        goal = Goal(ERROR, threshold, inclusive=bool(rng.integers(2)))
+        row = results(*studied, goal).iloc[0]
+        best = naive(truth, goal)
+        low = np.inf if pd.isna(row.steps_low) else row.steps_low
+        high = np.inf if pd.isna(row.steps_high) else row.steps_high
+        key = np.inf if best is None else best[0]
+        assert low <= key <= high
+        if row.steps_bound == "":
+            assert low == high == key
+        if np.isfinite(high):
+            assert row.bracket_low < key <= row.steps_to_result
+        if schedule == "full":
+            assert low == high
+        counts = OUTCOMES
+        assert sum(row[o] for o in counts) == row.trials
+
+
+def test_looser_goal_is_exact_after_a_race():
+    truth = random_truth(np.random.default_rng(3), finishers=1)
+    goal = Goal(ERROR, 0.3)
+    row = results(*tables(truth), goal).iloc[0]
+    assert (row.steps_to_result, row.best_trial) == naive(truth, goal)
+    assert row.steps_bound == ""
+    assert row.goal == str(goal)
+
+
+def test_stricter_goal_after_a_race_is_a_lower_bound():
+    errors = np.array([[0.3, 0.1, 0.05], [0.4, 0.3, 0.2]])
+    row = results(*tables(Truth(errors)), Goal(ERROR, 0.06)).iloc[0]
+    assert pd.isna(row.steps_to_result)
+    # Trial 1 stopped at the evaluation before K* = 200, so 200 remains possible.
+    assert row.steps_bound == ">= 200"
+    assert row.censored == 2
+
+
+def test_bounds_never_prove_that_a_goal_was_reached():
+    errors = np.array([[0.5, 0.4, 0.1]])
+    truth = Truth(errors, bounds=True)
+    row = results(*tables(truth), Goal(ERROR, 0.2)).iloc[0]
+    assert row.steps_bound == ">= 100, <= 300"
+    assert (row.bracket_low, row.steps_to_result) == (0, 300)
+
+
+def test_nobody_reaching_is_said_with_the_budget():
+    row = results(*tables(Truth(np.full((3, 4), 0.5)))).iloc[0]
+    assert pd.isna(row.steps_to_result) and pd.isna(row.best_trial)
+    assert row.steps_bound == "> 400"
+    assert row.incomplete == 3
+
+
+def test_all_diverged_is_no_bound():
+    row = results(*tables(Truth(np.full((3, 4), np.nan)))).iloc[0]
+    assert row.steps_bound == ""
+    assert row.infeasible == 3 and row.infeasible_share == 1.0
+
+
+def test_failed_trial_makes_an_upper_bound():
+    errors = np.array([[0.3, 0.2, 0.1], [0.3, 0.2, 0.2]])
+    row = results(*tables(Truth(errors), failed=[(0, 1, 100)])).iloc[0]
+    assert row.steps_bound == ">= 200, <= 300"
+    assert row.steps_to_result == 300 and row.bracket_low == 100
+    assert row.failed == 1
+
+
+def test_open_study_with_trials_to_draw_is_only_bounded():
+    studies, trials, curves = tables(Truth(np.array([[0.3, 0.1], [0.3, 0.2]])))
+    studies["closed"] = False
+    assert results(studies, trials, curves).iloc[0].steps_bound == ""
+    studies["points"] = 5
+    row = results(studies, trials, curves).iloc[0]
+    assert row.steps_bound == ">= 100, <= 200"
+    assert row.finishers_known == 0
+
+
+def test_permuting_rows_changes_nothing():
+    rng = np.random.default_rng(0)
+    truths = [random_truth(rng, batch_size=b, finishers=2) for b in (8, 16, 32)]
+    studies, trials, curves = tables(*truths)
+    goal = Goal(ERROR, 0.2)
+    shuffled = results(
+        studies,
+        trials.sample(frac=1, random_state=0),
+        curves.sample(frac=1, random_state=1),
+        goal,
+    )
+    pd.testing.assert_frame_equal(results(studies, trials, curves, goal), shuffled)
+
+
+def test_best_point_boundary_and_layers_are_reported():
+    truth = Truth(
+        np.array([[0.3, 0.2], [0.3, 0.1]]),
+        points={
+            "learning_rate": np.array([0.01, 0.99]),
+            "momentum": np.array([0.95, 0.99]),
+        },
+        space={
+            "learning_rate": ["log", 1e-4, 1.0],
+            "momentum": ["reverse_log", 0.9, 0.9999],
+        },
+    )
+    studies, trials, curves = tables(truth)
+    layers = [{"name": "conv", "parameters": 9, "kept": 0, "emptied": True}]
+    trials["layers"] = json.dumps(layers)
+    row = results(studies, trials, curves).iloc[0]
+    assert (row.best_trial, row.learning_rate, row.momentum) == (1, 0.99, 0.99)
+    assert row.at_boundary == "learning_rate"
+    assert row.emptied_layers == "conv"
+    assert row.interval_over_kstar == 0.5
+
+
+def test_columns_start_with_those_of_the_result_table():
+    truth = random_truth(
+        np.random.default_rng(0), points={"learning_rate": np.ones(12)}
+    )
+    frame = results(*tables(truth))
+    first = [*IDENTITY, "goal", "steps_to_result", "bracket_low", "best_trial"]
+    then = ["at_boundary", "closed", "steps_bound"]
+    wanted = [*first, "learning_rate", "trials", *OUTCOMES, *then]
+    assert list(frame.columns)[: len(wanted)] == wanted
+    assert str(frame.dtypes["steps_to_result"]) == "Int64"
+
+
+def test_unknown_metric_names_the_near_ones():
+    truth = random_truth(np.random.default_rng(0))
+    with pytest.raises(UserError, match="validation/classification_error"):
+        results(*tables(truth), Goal("validation/clasification_error", 0.1))
+
+
+def test_metric_that_was_never_recorded_is_refused():
+    studies, trials, curves = tables(random_truth(np.random.default_rng(0)))
+    curves["validation/cross_entropy"] = np.nan
+    with pytest.raises(UserError, match="never recorded"):
+        results(studies, trials, curves, Goal("validation/cross_entropy", 1.0))
+
+
+def test_tables_that_do_not_belong_together_are_refused():
+    studies, trials, curves = tables(random_truth(np.random.default_rng(0)))
+    studies["batch_size"] = 3
+    with pytest.raises(UserError, match="batch_size=64"):
+        results(studies, trials, curves)
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("inclusive", [True, False])
+def test_vectorized_comparison_is_that_of_the_goal(direction, inclusive):
+    goal = Goal(ERROR, 0.02, direction, inclusive)
+    values = np.array([0.0, 0.02, np.nextafter(0.02, 1), 1.0, np.nan, np.inf, -np.inf])
+    assert list(_reaches(values, goal)) == [goal.reaches(v) for v in values]
+
+
+def test_trial_bounds_of_a_race_meet_at_k_star():
+    truth = random_truth(np.random.default_rng(5), finishers=1)
+    studies, trials, _ = tables(truth)
+    bounded = with_bounds(studies, trials)
+    assert bounded["earliest"].min() == bounded["latest"].min()
+
+
+def test_a_hundred_thousand_trials_reduce_within_seconds():
+    # 1,000 cells of 100 trials with 10 evaluations: a million rows.
+    cells, n, evaluations = 1000, 100, 10
+    rng = np.random.default_rng(0)
+    studies, trials, curves = tables(Truth(rng.uniform(0.05, 0.5, (n, evaluations))))
+    seeds = np.arange(cells)
+    studies = pd.concat([studies] * cells, ignore_index=True).assign(seed=seeds)
+    trials = pd.concat([trials] * cells, ignore_index=True).assign(
+        seed=np.repeat(seeds, n)
+    )
+    rows = len(curves)
+    curves = pd.concat([curves] * cells, ignore_index=True).assign(
+        seed=np.repeat(seeds, rows)
+    )
+    frame = results(studies, trials, curves, Goal(ERROR, 0.2))
+    assert frame["steps_to_result"].nunique() == 1 and len(frame) == cells

@@ -1,0 +1,165 @@
+"""Tables of studies whose every curve is known, cut by the rule of the race in core."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.core.evaluation_schedule import EvaluationSchedule
+from dps_tf.core.goal import Goal
+from dps_tf.core.race import RaceRule
+from dps_tf.core.steps_to_result import reduce_study
+from dps_tf.core.trial import Trajectory
+
+ERROR = "validation/classification_error"
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Full curves of one cell; NaN from the evaluation that saw the divergence on."""
+
+    errors: np.ndarray  # [trials, evaluations]
+    batch_size: int = 64
+    interval: int = 100
+    goal: Goal = field(default_factory=lambda: Goal(ERROR, 0.1))
+    finishers: int = 1
+    exhaustive: bool = False
+    stop_at_goal: bool = True
+    sparsity: float = 0.0
+    seed: int = 0
+    points: dict[str, np.ndarray] = field(default_factory=dict)
+    space: dict[str, list] = field(default_factory=dict)
+    bounds: bool = False  # Evaluation stops once the goal is out of reach.
+    optimizer: str = "sgd"
+
+    @property
+    def identity(self):
+        return {
+            "workload": "toy",
+            "optimizer": self.optimizer,
+            "sparsity_method": "snip" if self.sparsity else "none",
+            "seed": self.seed,
+            "batch_size": self.batch_size,
+            "sparsity": float(self.sparsity),
+        }
+
+    @property
+    def rule(self):
+        return RaceRule(
+            points=len(self.errors),
+            finishers=self.finishers,
+            step_budget=self.errors.shape[1] * self.interval,
+            schedule=EvaluationSchedule(self.interval),
+            exhaustive=self.exhaustive,
+            stop_at_goal=self.stop_at_goal,
+        )
+
+    def trajectory(self, errors):
+        diverged = np.flatnonzero(np.isnan(errors))
+        finish = self.goal.first_reached(list(errors))
+        last = len(errors) if not len(diverged) else int(diverged[0]) + 1
+        if finish is not None and self.stop_at_goal:
+            last = finish + 1
+        return Trajectory(
+            last_step=last * self.interval,
+            finish_step=None if finish is None else (finish + 1) * self.interval,
+            diverged_step=(int(diverged[0]) + 1) * self.interval
+            if len(diverged)
+            else None,
+        )
+
+
+def tables(*truths, failed=()):
+    """Returns (studies, trials, curves); `failed`: (cell, trial, last step) triples."""
+    parts = [_tables(truth, number, failed) for number, truth in enumerate(truths)]
+    return tuple(
+        pd.concat([part[k] for part in parts], ignore_index=True) for k in range(3)
+    )
+
+
+def _tables(truth, number, failed):
+    states = [truth.trajectory(row) for row in truth.errors]
+    for cell, trial, last in failed:
+        if cell == number:
+            states[trial] = Trajectory(last_step=last, failed="out of memory")
+    result = reduce_study(states, truth.rule)
+    study = {
+        **truth.identity,
+        "goal": str(truth.goal),
+        "goal_metric": truth.goal.metric,
+        "goal_threshold": truth.goal.threshold,
+        "goal_direction": truth.goal.direction,
+        "goal_inclusive": truth.goal.inclusive,
+        "step_budget": truth.rule.step_budget,
+        "points": len(truth.errors),
+        "count": "all",
+        "finishers": truth.finishers,
+        "schedule": "exhaustive" if truth.exhaustive else "race",
+        "training_examples": 1000,
+        "evaluation_interval": truth.interval,
+        "evaluation_examples": 100,
+        "space": json.dumps(truth.space),
+        "closed": True,
+        "prunable": "none",
+        "draws_exhausted": result.draws_exhausted,
+    }
+    rows, curves = [], []
+    for index, trial in enumerate(result.trials):
+        point = {name: float(column[index]) for name, column in truth.points.items()}
+        rows.append(
+            {
+                **truth.identity,
+                "trial": index,
+                "outcome": trial.outcome,
+                "steps_to_result": trial.steps_to_result,
+                "bracket_low": trial.bracket_low,
+                "end_step": trial.end_step,
+                "diverged_step": trial.diverged_step,
+                "error": trial.error,
+                "initial_seed": index,
+                "order_seed": index,
+                "realised_sparsity": truth.sparsity,
+                "layers": "[]",
+                **point,
+            }
+        )
+        curves.append(_curve(truth, index, trial.end_step))
+    trials = pd.DataFrame(rows)
+    for column in ("steps_to_result", "bracket_low", "diverged_step"):
+        trials[column] = trials[column].astype("Int64")
+    return pd.DataFrame([study]), trials, pd.concat(curves, ignore_index=True)
+
+
+def _curve(truth, index, end_step):
+    count = end_step // truth.interval
+    values = truth.errors[index, :count].copy()
+    bound = np.zeros(count, bool)
+    if truth.bounds:
+        # Stops as soon as the goal is out of reach: just above the threshold.
+        bound = values > truth.goal.threshold * 1.05
+        values[bound] = truth.goal.threshold * 1.05
+    frame = pd.DataFrame(
+        {
+            "trial": index,
+            "step": (np.arange(count) + 1) * truth.interval,
+            "is_bound": bound,
+            ERROR: values,
+            "train/loss": values * 2,
+        }
+    )
+    return frame.assign(**truth.identity)
+
+
+def random_truth(rng, trials=12, evaluations=15, **changes):
+    """Returns curves that fall from about 0.5, some of which diverge."""
+    rate = rng.uniform(0.02, 0.5, (trials, 1))
+    level = np.exp(-rate * np.arange(1, evaluations + 1)) * 0.6
+    errors = np.clip(level + rng.normal(0, 0.03, (trials, evaluations)), 0, 1)
+    errors = np.round(errors, 2)  # Ties, and values equal to the threshold.
+    for trial in range(trials):
+        if rng.random() < 0.25:
+            errors[trial, rng.integers(evaluations) :] = np.nan
+    return Truth(errors, **changes)
