@@ -1,0 +1,206 @@
+"""What may import what, and what no module may do at all.
+
+import-linter sees the statements; the subprocesses here see what really gets loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dps_tf
+from tests.packaging.source_tree import SOURCE_TREE
+
+PACKAGE = Path(dps_tf.__file__).parent
+MODULES = sorted(
+    module.name for module in pkgutil.walk_packages([str(PACKAGE)], prefix="dps_tf.")
+)
+PURE = [name for name in MODULES if name.split(".")[1] in {"core", "store", "analysis"}]
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# A test on modules that runs over none of them passes, whatever they do.
+assert PURE, f"no module found in {PACKAGE}"
+
+HEAVY = (
+    "gin keras keras_tuner tensorflow tensorflow_datasets "
+    "tensorflow_model_optimization tf_keras"
+)
+
+# Imports the modules given as arguments in a process that has no network.
+IMPORT_OFFLINE = """
+import importlib, sys
+
+def refuse_network(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
+        raise RuntimeError(f"{event} while importing: {arguments}")
+
+sys.addaudithook(refuse_network)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+
+# Also reports which of the heavy modules were loaded on the way.
+IMPORT_PURE = f"""
+{IMPORT_OFFLINE}
+    loaded = sorted(set("{HEAVY}".split()) & set(sys.modules))
+    assert not loaded, f"importing {{name}} loads {{loaded}}"
+"""
+
+# Each either runs what it reads or hides such a reader behind another name.
+PICKLING = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+DOWNLOADING = {
+    "aiohttp",
+    "ftplib",
+    "http.client",
+    "httpx",
+    "requests",
+    "urllib.request",
+}
+# `tensorflow.keras` may be Keras 3, `keras` is; `gin.tf` needs the late tf.estimator.
+WRONG_LIBRARY = {"gin.tf", "keras", "tensorflow.keras"}
+SHAPELESS_NAMES = {"common", "helpers", "manager", "misc", "utils"}
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs code in a fresh interpreter that finds the same dps_tf as this one."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        timeout=120,
+        check=False,
+    )
+
+
+def imported_by(tree: ast.AST) -> set[str]:
+    """Returns what the statements import, `from a import b` as both a and a.b."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def dotted_names(tree: ast.AST) -> set[str]:
+    """Returns every chain of attributes that starts at a name: `tf.keras.layers`."""
+    return {
+        ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+    }
+
+
+def violations(tree: ast.AST) -> list[str]:
+    """Returns what a module must not contain and does."""
+    imports = imported_by(tree)
+    tops = {name.split(".")[0] for name in imports}
+    names = dotted_names(tree)
+    found = sorted(PICKLING & tops) + sorted(DOWNLOADING & (imports | tops))
+    found += sorted(
+        name for name in imports if name in WRONG_LIBRARY or name.startswith("keras.")
+    )
+    found += sorted(name for name in names if name.startswith("tf.keras"))
+    found += sorted(
+        name for name in names if name.endswith(("_pickle", "_from_pickle"))
+    )
+    found += [
+        "allow_pickle"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword)
+        and node.arg == "allow_pickle"
+        and not (isinstance(node.value, ast.Constant) and node.value.value is False)
+    ]
+    return found
+
+
+def test_imports_point_the_way_the_design_says():
+    linter = Path(sys.executable).parent / "lint-imports"
+    result = subprocess.run(
+        [linter, "--config", SOURCE_TREE / "setup.cfg", "--no-cache"],
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_pure_modules_import_without_tensorflow_and_network():
+    result = run_python(IMPORT_PURE, *PURE)
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_module_imports_without_network():
+    result = run_python(IMPORT_OFFLINE, *MODULES)
+    assert result.returncode == 0, result.stderr
+
+
+def test_package_alone_loads_no_tensorflow_and_chooses_legacy_keras():
+    result = run_python(IMPORT_PURE, "dps_tf")
+    assert result.returncode == 0, result.stderr
+    code = "import os, dps_tf; print(os.environ['TF_USE_LEGACY_KERAS'])"
+    assert run_python(code).stdout == "1\n"
+
+
+def test_a_module_that_goes_online_is_noticed():
+    code = IMPORT_OFFLINE + "\nimport socket; socket.create_connection(('::1', 9))"
+    assert "while importing" in run_python(code).stderr
+
+
+def test_a_module_that_loads_tensorflow_is_noticed(tmp_path):
+    (tmp_path / "gin.py").write_text("")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}){IMPORT_PURE}"
+    assert "loads ['gin']" in run_python(code, "gin").stderr
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_module_neither_pickles_nor_downloads_nor_takes_the_wrong_keras(file):
+    assert not violations(ast.parse(file.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from joblib import dump",
+        "import urllib.request",
+        "from urllib import request",
+        "import requests",
+        "import gin.tf",
+        "from gin import tf",
+        "import keras",
+        "from keras import layers",
+        "from tensorflow import keras",
+        "x = tf.keras.layers.Dense",
+        "frame.to_pickle(path)",
+        "np.load(path, allow_pickle=True)",
+    ],
+)
+def test_violation_is_noticed(line):
+    assert violations(ast.parse(line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import gin",
+        "from dps_tf._keras import keras",
+        "import keras_tuner",
+        "np.load(path, allow_pickle=False)",
+    ],
+)
+def test_right_way_is_allowed(line):
+    assert not violations(ast.parse(line))
+
+
+def test_modules_are_named_after_what_they_do():
+    assert not [name for name in MODULES if SHAPELESS_NAMES & set(name.split("."))]
