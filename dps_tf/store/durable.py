@@ -1,0 +1,96 @@
+"""Steps of the operating system from which durable writes are made.
+
+All raise the plain OSError; `local_files` explains it to the user.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+_SYNCING_THREADS = 8
+# What file systems answer that cannot do a thing, rather than failing at it.
+_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+def make_folders(folder: Path) -> None:
+    """Makes a folder and those above it, each known to its parent after power loss."""
+    above = (folder, *folder.parents)
+    missing = list(itertools.takewhile(lambda place: not place.exists(), above))
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        sync_folder(place.parent)
+
+
+def open_file(place: Path, flags: int) -> int:
+    """Returns a new descriptor; makes missing folders."""
+    try:
+        return os.open(place, flags, 0o666)
+    except FileNotFoundError:
+        make_folders(place.parent)
+        return os.open(place, flags, 0o666)
+
+
+def create(place: Path) -> int:
+    """Returns a descriptor of a file that did not exist, else FileExistsError."""
+    return open_file(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Writes every byte; the system may take fewer at a time."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def write_new(place: Path, data: bytes) -> None:
+    """Writes a file that did not exist and waits for the disk."""
+    descriptor = create(place)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish(temporary: Path, place: Path, data: bytes) -> None:
+    """Gives a written file its final name, else FileExistsError.
+
+    Where hard links are not supported the file is written a second time: exclusive,
+    but not atomic with its content.
+    """
+    try:
+        os.link(temporary, place)
+    except OSError as error:
+        if error.errno not in {*_UNSUPPORTED, errno.EPERM, errno.EMLINK}:
+            raise
+        write_new(place, data)
+
+
+def sync_all(descriptors: Sequence[int]) -> None:
+    """Waits until the disk has all these files.
+
+    Side by side, because the disk then commits several at once: for 64 files of 250 KB
+    on ext4 ten times faster than one after the other.
+    """
+    if len(descriptors) == 1:
+        os.fsync(descriptors[0])
+        return
+    with ThreadPoolExecutor(_SYNCING_THREADS) as pool:
+        list(pool.map(os.fsync, descriptors))
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the disk has the names in a folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+    finally:
+        os.close(descriptor)

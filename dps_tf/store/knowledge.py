@@ -1,0 +1,201 @@
+"""What a study's logs say: the curves and ends of its trials.
+
+The logs are the truth. Reading them is a fold over events whose order between writers
+does not matter: a trial's evaluations are a function of the trial and the step, so two
+workers that report the same evaluation must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dps_tf.core.execution import Report, TrialFacts
+from dps_tf.core.goal import Goal
+from dps_tf.core.trial import Trajectory
+from dps_tf.store.events import Event
+
+
+class Irreproducible(RuntimeError):
+    """An evaluation was repeated and came out different: a defect, or other bits."""
+
+
+@dataclass
+class Work:
+    """What was really executed for a trial, repeats included.
+
+    Attributes:
+        steps: updates made.
+        evaluations: evaluations of the validation split.
+        seconds: wall time of its turns.
+    """
+
+    steps: int = 0
+    evaluations: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class TrialKnowledge:
+    """All that is known of one trial.
+
+    Attributes:
+        evaluations: metric columns by step.
+        bounds: steps whose validation metrics are bounds.
+        diverged_step: see Trajectory.
+        failures: texts of errors so far, in order of time.
+        failed: text of the error that stands, if any.
+        facts: seeds and pruning, once the trial has started.
+        work: what was executed.
+        point: metaparameters, where an oracle chose them while the study ran.
+    """
+
+    evaluations: dict[int, dict[str, float]] = field(default_factory=dict)
+    bounds: set[int] = field(default_factory=set)
+    diverged_step: int | None = None
+    failures: list[str] = field(default_factory=list)
+    failed: str | None = None
+    facts: TrialFacts | None = None
+    work: Work = field(default_factory=Work)
+    point: dict[str, float] | None = None
+
+    def contiguous_step(self, interval: int) -> int:
+        """Returns the last evaluation up to which every one is known."""
+        step = 0
+        while step + interval in self.evaluations:
+            step += interval
+        return step
+
+    def trajectory(self, goal: Goal, interval: int) -> Trajectory:
+        """Returns what a race needs to know.
+
+        Evaluations behind a gap, which damage to a log can leave, count only once
+        those before them are known again.
+        """
+        last = self.contiguous_step(interval)
+        finish = None
+        for step in range(interval, last + 1, interval):
+            if step not in self.bounds and goal.reaches(
+                self.evaluations[step][goal.metric]
+            ):
+                finish = step
+                break
+        diverged = self.diverged_step
+        if diverged is not None and last < (diverged - 1) // interval * interval:
+            diverged = None
+        return Trajectory(last, finish, diverged, self.failed)
+
+
+class Knowledge:
+    """What is known of all trials of a study, by trial number."""
+
+    def __init__(self) -> None:
+        self.trials: dict[int, TrialKnowledge] = {}
+
+    def __getitem__(self, trial: int) -> TrialKnowledge:
+        return self.trials.setdefault(trial, TrialKnowledge())
+
+    def trajectories(self, goal: Goal, interval: int) -> list[Trajectory]:
+        """Returns the trajectories of trials 0, 1, ... up to the last known one."""
+        count = 1 + max(self.trials, default=-1)
+        return [
+            self.trials[i].trajectory(goal, interval)
+            if i in self.trials
+            else Trajectory()
+            for i in range(count)
+        ]
+
+    def add_all(self, events: Iterable[Event]) -> None:
+        """Folds the events of one log in."""
+        for event in events:
+            self.add(event)
+
+    def add(self, event: Event) -> None:
+        """Folds one event in; kinds that it does not know are left alone."""
+        kind = event.get("kind")
+        if kind == "evaluation":
+            self._add_evaluation(event)
+        elif kind == "divergence":
+            trial = self[event["trial"]]
+            trial.diverged_step = event["step"]
+        elif kind == "failure":
+            trial = self[event["trial"]]
+            trial.failures.append(event["error"])
+            trial.failed = event["error"]
+        elif kind == "start":
+            facts = dict(event["facts"])
+            facts["layers"] = tuple(facts["layers"])
+            self[event["trial"]].facts = TrialFacts(**facts)
+        elif kind == "point":
+            self[event["trial"]].point = event["point"]
+        if kind in ("evaluation", "divergence", "turn"):
+            self._add_work(event)
+
+    def _add_evaluation(self, event: Event) -> None:
+        trial, step = self[event["trial"]], event["step"]
+        metrics = dict(event["metrics"])
+        before = trial.evaluations.get(step)
+        if before is not None and not _equal(before, metrics):
+            raise Irreproducible(
+                f"Trial {event['trial']} gave {metrics} at step {step}, and {before} "
+                "when it was trained before: this machine or TensorFlow build rounds "
+                "otherwise; continue the study where it was begun."
+            )
+        trial.evaluations[step] = metrics
+        if event["is_bound"]:
+            trial.bounds.add(step)
+        trial.failed = None
+
+    def _add_work(self, event: Event) -> None:
+        work = self[event["trial"]].work
+        work.steps += event["steps_executed"]
+        work.seconds += event["seconds"]
+        work.evaluations += event["kind"] == "evaluation"
+
+
+def _equal(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
+    return set(a) == set(b) and all(
+        a[name] == b[name] or (a[name] != a[name] and b[name] != b[name]) for name in a
+    )
+
+
+def report_events(report: Report) -> list[Event]:
+    """Returns the events that tell of a turn."""
+    work = {
+        "trial": report.trial,
+        "steps_executed": report.steps_executed,
+        "seconds": round(report.seconds, 6),
+    }
+    if report.diverged_step is not None:
+        step = report.diverged_step
+        return [{"kind": "divergence", "step": step, **work}]
+    if report.metrics is None:
+        return [{"kind": "turn", "step": report.step, **work}]
+    evaluation: dict[str, Any] = {
+        "kind": "evaluation",
+        "step": report.step,
+        "metrics": dict(report.metrics),
+        "is_bound": report.is_bound,
+    }
+    return [{**evaluation, **work}]
+
+
+def start_event(trial: int, facts: TrialFacts) -> Event:
+    """Returns the event that tells of a trial's seeds and pruning."""
+    return {
+        "kind": "start",
+        "trial": trial,
+        "facts": {
+            "initial_seed": facts.initial_seed,
+            "order_seed": facts.order_seed,
+            "realised_sparsity": facts.realised_sparsity,
+            "layers": [dict(layer) for layer in facts.layers],
+            "examples": facts.examples,
+        },
+    }
+
+
+def failure_event(trial: int, error: str) -> Event:
+    """Returns the event that tells of an error."""
+    return {"kind": "failure", "trial": trial, "error": error}

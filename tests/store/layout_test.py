@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dps_tf.core.cell import Cell
+from dps_tf.core.errors import UserError
+from dps_tf.store import layout
+from dps_tf.store.layout import CellLayout, SweepLayout, check_name
+
+
+@given(st.text(max_size=8) | st.sampled_from([".", "..", "a/b", "a\n", "é", "", "a b"]))
+def test_only_safe_names_become_paths(name):
+    is_safe = bool(re.fullmatch(r"[A-Za-z0-9._-]+", name)) and name not in (".", "..")
+    for attempt in (
+        check_name,
+        SweepLayout("/s").cell,
+        CellLayout("/c").log,
+        CellLayout("/c").table,
+    ):
+        if is_safe:
+            assert name in str(attempt(name))
+        else:
+            with pytest.raises(UserError, match="cannot be part of a path"):
+                attempt(name)
+
+
+def test_every_path_lies_where_the_module_says():
+    sweep = SweepLayout("/data/sweep/")
+    cell = sweep.cell(Cell("mnist", "sgd", "none", 0, 8, 0.0).name)
+    assert sweep.marker == "/data/sweep/.dps_tf"
+    assert sweep.sweep == "/data/sweep/sweep.json"
+    assert sweep.config == "/data/sweep/config.gin"
+    assert sweep.scores == "/data/sweep/scores"
+    assert cell.root == "/data/sweep/cells/mnist-sgd-none-seed0-b8-s0.0"
+    inside = {
+        name: getattr(cell, name).removeprefix(f"{cell.root}/")
+        for name in (
+            *("study", "logs", "states", "keras_tuner", "lock", "claims"),
+            *("measurements", "closed"),
+        )
+    }
+    assert inside == {
+        "study": "study.json",
+        "logs": "log",
+        "states": "states",
+        "keras_tuner": "keras_tuner",
+        "lock": "lock",
+        "claims": "claims",
+        "measurements": "measurements.parquet",
+        "closed": "closed.json",
+    }
+    assert cell.log("host-1") == f"{cell.root}/log/host-1.log"
+    assert layout.segments(cell.log("a")) == f"{cell.root}/log/a.log.segments"
+    for table in layout.CLOSING_TABLES:
+        assert cell.table(table) == f"{cell.root}/{table}.parquet"
+
+
+def test_a_relative_sweep_stays_where_it_was_after_chdir(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sweep = SweepLayout("sweeps/a")
+    monkeypatch.chdir("/")
+    assert Path(sweep.root) == tmp_path / "sweeps" / "a"
+    assert SweepLayout("gs://bucket/a/").cell("c").study == (
+        "gs://bucket/a/cells/c/study.json"
+    )
+    with pytest.raises(UserError, match="empty"):
+        SweepLayout("")

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.records import (
+    canonical,
+    decode_record,
+    encode_record,
+    fingerprint,
+    read_json,
+    set_aside,
+    write_json,
+)
+from tests.store.faulty_files import at_every_write_point
+from tests.store.object_store import ObjectFiles
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_a_record_comes_back_as_it_was(content):
+    back = decode_record("r", encode_record(content))
+    assert back == content
+    assert canonical(back) == canonical(content)
+    assert fingerprint(back) == fingerprint(content)
+
+
+@given(JSON, st.data())
+def test_no_damaged_byte_of_a_record_passes(content, data):
+    intact = encode_record(content)
+    position = data.draw(st.integers(0, len(intact) * 8 - 1))
+    flipped = bytearray(intact)
+    flipped[position // 8] ^= 1 << position % 8
+    with pytest.raises(DamagedError):
+        decode_record("r", bytes(flipped))
+
+
+def test_a_record_torn_at_any_byte_is_damaged():
+    intact = encode_record({"batch_size": 64, "goal": [0.02, None]})
+    for length in range(len(intact)):
+        with pytest.raises(DamagedError) as caught:
+            decode_record("some/study.json", intact[:length])
+        assert "some/study.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data", [b"[" * 100_000, b"null", b"\xff", b'{"content": 1}', b'{"a": 1}']
+)
+def test_foreign_bytes_are_damaged(data):
+    with pytest.raises(DamagedError):
+        decode_record("r", data)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, {"a": [-math.inf]}])
+def test_what_json_lacks_is_refused(value):
+    with pytest.raises(ValueError):
+        encode_record(value)
+
+
+def test_a_key_that_is_no_string_is_refused():
+    with pytest.raises(TypeError, match="key 1"):
+        encode_record([{1: 2}])
+
+
+def test_the_form_of_a_record_is_frozen():
+    digest = "43258cff783fe7036d8a43033f830adfc60ec037382473548ac742b888292777"
+    assert fingerprint({"b": 1, "a": [0.1]}) == fingerprint({"a": [0.1], "b": 1})
+    assert canonical({"b": 1, "a": [0.1, "é"]}) == '{"a":[0.1,"\\u00e9"],"b":1}'
+    assert fingerprint({"b": 2, "a": 1}) == digest
+    text = encode_record({"b": 2, "a": 1}).decode()
+    assert json.loads(text) == {"content": {"a": 1, "b": 2}, "sha256": digest}
+
+
+def test_damaged_files_are_set_aside_side_by_side():
+    files = ObjectFiles()
+    for number in (1, 2, 3):
+        files.write_atomic("s/study.json", b"junk")
+        with pytest.raises(DamagedError):
+            read_json(files, "s/study.json")
+        aside = set_aside(files, "s/study.json")
+        assert aside == f"s/study.json.damaged-{number}"
+        assert not files.exists("s/study.json") and files.exists(aside)
+    with pytest.raises(FileNotFoundError):
+        read_json(files, "s/study.json")
+
+
+@pytest.mark.parametrize("mode", ["kill", "full", "torn"])
+def test_a_record_is_old_or_new_or_known_to_be_damaged(tmp_path, mode):
+    def act(files, folder):
+        write_json(LocalFiles(), f"{folder}/study.json", {"version": "old"})
+        write_json(files, f"{folder}/study.json", {"version": "new"})
+
+    seen = set()
+    for _, folder in at_every_write_point(tmp_path, mode, act):
+        try:
+            seen.add(read_json(LocalFiles(), f"{folder}/study.json")["version"])
+        except DamagedError:
+            seen.add("damaged")
+    assert seen == {"old", "new"} | ({"damaged"} if mode == "torn" else set())
