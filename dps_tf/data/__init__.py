@@ -1,0 +1,97 @@
+"""Data sets by name, split into training and validation examples.
+
+A loader takes `(data_dir, **arguments)` and returns a `Source`: all examples in file
+order. Splitting and hashing are the same for every set.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dps_tf.core.errors import UserError, near_matches
+from dps_tf.data import embedded, prepared
+from dps_tf.data.dataset import Dataset, Examples, Source, content_hash
+from dps_tf.data.splits import SPLITS, split_indices
+
+__all__ = ["SPLITS", "Dataset", "Examples", "Source", "load", "names", "register"]
+
+Loader = Callable[..., Source]
+
+_LOADERS: dict[str, Loader] = {
+    "digits": embedded.digits,
+    "synthetic": embedded.synthetic,
+    "mnist": prepared.images("mnist"),
+    "fashion_mnist": prepared.images("fashion_mnist"),
+    "cifar10": prepared.images("cifar10"),
+    "tiny_shakespeare": prepared.tiny_shakespeare,
+}
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names that `load` knows, in alphabetical order."""
+    return tuple(sorted(_LOADERS))
+
+
+def register(name: str, loader: Loader) -> None:
+    """Makes `load(name, data_dir, **arguments)` call `loader(data_dir, **arguments)`.
+
+    Side effect: changes the registry of this process. Registering the same loader
+    again changes nothing; another loader under a taken name is refused.
+    """
+    if _LOADERS.setdefault(name, loader) is not loader:
+        raise UserError(f"a data set named {name!r} is registered already")
+
+
+def load(
+    name: str,
+    data_dir: str | Path | None = None,
+    split: str = "seeded",
+    split_seed: int = 0,
+    validation_examples: int | None = None,
+    **arguments: Any,
+) -> Dataset:
+    """Returns the data set `name`, split into training and validation examples.
+
+    `split`: "seeded" takes `validation_examples` (None: the set's own number) by
+    `split_seed`; "lee2021" is the published split, a tenth, without a choice.
+    `arguments`: those of the loader, for example `length` of a sequence. Never
+    downloads: a set that is not in `data_dir` raises UserError with the command that
+    prepares it, as do unknown names.
+    """
+    if name not in _LOADERS:
+        raise UserError(
+            f"no data set is named {name!r}: {near_matches(name, _LOADERS)}"
+        )
+    if split not in SPLITS:
+        raise UserError(f"no split is named {split!r}: {near_matches(split, SPLITS)}")
+    loader = _LOADERS[name]
+    _check_arguments(name, loader, arguments)
+    source = loader(None if data_dir is None else Path(data_dir), **arguments)
+    examples = len(source.labels)
+    default = examples // 10 if split == "lee2021" else source.validation_examples
+    if validation_examples is None:
+        validation_examples = default
+    train_indices, validation_indices = split_indices(
+        split, examples, validation_examples, split_seed
+    )
+    train = source.examples(train_indices)
+    validation = source.examples(validation_indices)
+    digest = content_hash(
+        train.inputs, train.labels, validation.inputs, validation.labels
+    )
+    described = "lee2021" if split == "lee2021" else f"seeded({split_seed})"
+    return Dataset(name, train, validation, source.classes, digest, described)
+
+
+def _check_arguments(name: str, loader: Loader, arguments: dict[str, Any]) -> None:
+    parameters = inspect.signature(loader).parameters
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for argument in arguments:
+        if argument not in parameters and not open_ended:
+            known = near_matches(argument, list(parameters)[1:])
+            raise UserError(
+                f"data set {name!r} takes no argument {argument!r}: {known}"
+            )

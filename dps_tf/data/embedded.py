@@ -1,0 +1,46 @@
+"""Data sets that need no preparation: real digits of scikit-learn, and blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dps_tf.data.dataset import Source
+from dps_tf.data.preprocessing import Whitening
+
+
+def digits(data_dir: Path | None) -> Source:
+    """Returns 1,797 real handwritten digits, [8, 8, 1], whitened; 297 for validation.
+
+    Source: scikit-learn's `load_digits` (test part of the UCI set of optically
+    recognized digits), pixel values 0..16.
+    """
+    del data_dir
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    pixels = bunch.images.astype(np.uint8)[..., np.newaxis]
+    return Source(pixels, bunch.target, 10, 297, Whitening.of(pixels, maximum=16))
+
+
+def synthetic(
+    data_dir: Path | None,
+    examples: int = 512,
+    classes: int = 4,
+    shape: Sequence[int] = (8,),
+    noise: float = 1.0,
+    seed: int = 0,
+) -> Source:
+    """Returns Gaussian blobs, float32 [examples, *shape]; a quarter for validation.
+
+    One center per class, drawn from a standard normal, plus `noise` times another; the
+    larger the noise, the more the classes overlap. `seed`: of centers and examples.
+    """
+    del data_dir
+    generator = np.random.default_rng(seed)
+    centers = generator.normal(size=(classes, *shape))
+    labels = np.arange(examples) % classes
+    inputs = centers[labels] + noise * generator.normal(size=(examples, *shape))
+    return Source(inputs.astype(np.float32), labels, classes, examples // 4)

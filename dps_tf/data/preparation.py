@@ -1,0 +1,160 @@
+"""Prepares a published set in a data folder, at once or not at all.
+
+Everything is made in `.preparing-NAME` inside the data folder; one rename brings the
+finished, checked set to its place. A killed preparation leaves that folder behind,
+which nobody takes for a set and the next preparation removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dps_tf.core.errors import UserError, near_matches
+from dps_tf.data import raw
+from dps_tf.data.download import fetch
+from dps_tf.data.prepared import (
+    prepared_folder,
+    read_checked_images,
+    read_checked_texts,
+)
+from dps_tf.data.published import PUBLISHED, PublishedSet
+
+Report = Callable[[str], None]
+
+
+def prepare(
+    name: str, data_dir: Path, raw_dir: Path | None, report: Report = print
+) -> Path:
+    """Returns the folder of the set `name` in `data_dir`, prepared and checked.
+
+    Raw files come from `raw_dir`, or without one from the network; either way they are
+    compared with the published SHA-256 first, and what was prepared from them is read
+    back and compared too. A set that is there already is checked and left alone.
+    Raises UserError for what the user can mend. `report` is told of each stage.
+    """
+    if name not in PUBLISHED:
+        raise UserError(
+            f"no data set named {name!r} can be prepared (embedded ones need not be): "
+            f"{near_matches(name, PUBLISHED)}"
+        )
+    published = PUBLISHED[name]
+    try:
+        folder = prepared_folder(name, data_dir)
+        if folder is not None:
+            _check(published, folder)
+            report(f"{name} is already prepared in {folder}")
+            return folder
+        with _workspace(name, data_dir) as workspace:
+            source = _raw_folder(published, raw_dir, workspace, report)
+            report(f"preparing {name} in {data_dir}")
+            folder = _build(published, source, workspace, data_dir)
+    except OSError as error:
+        raise UserError(f"cannot prepare {name} in {data_dir}: {error}") from error
+    report(f"{name} is prepared in {folder}")
+    return folder
+
+
+@contextlib.contextmanager
+def _workspace(name: str, data_dir: Path) -> Iterator[Path]:
+    """Gives an empty folder that only this process works in, and removes it."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    workspace = data_dir / f".preparing-{name}"
+    with (data_dir / f".preparing-{name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"another process is preparing {name} in {data_dir}: wait for it"
+            ) from error
+        # Left by a preparation that was killed: the lock says that nobody uses it.
+        shutil.rmtree(workspace, ignore_errors=True)
+        workspace.mkdir()
+        try:
+            yield workspace
+        finally:
+            shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _raw_folder(
+    published: PublishedSet, raw_dir: Path | None, workspace: Path, report: Report
+) -> Path:
+    """Returns a folder that holds the set's raw files, each of them checked."""
+    if raw_dir is None:
+        return _downloaded(published, workspace, report)
+    folder = raw.find_folder(published, raw_dir)
+    if folder is not None:
+        report(f"checking the raw files in {folder}")
+        raw.check_folder(published, folder)
+        return folder
+    archive = raw.find_archive(published, raw_dir)
+    if archive is None:
+        raise UserError(raw.missing_files(published, raw_dir))
+    report(f"checking {archive}")
+    return _extracted(published, archive, workspace)
+
+
+def _downloaded(published: PublishedSet, workspace: Path, report: Report) -> Path:
+    folder = workspace / "downloaded"
+    folder.mkdir()
+    if published.archive is not None:
+        report(f"downloading {published.archive.file.url}")
+        path = fetch(published.archive.file, folder)
+        return _extracted(published, path, workspace)
+    for file in published.files:
+        report(f"downloading {file.url}")
+        raw.check_file(fetch(file, folder), file.sha256)
+    return folder
+
+
+def _extracted(published: PublishedSet, path: Path, workspace: Path) -> Path:
+    archive = published.archive
+    assert archive is not None, published.name
+    raw.check_file(path, archive.file.sha256)
+    folder = workspace / archive.folder
+    folder.mkdir()
+    with tarfile.open(path) as tar:
+        for name in archive.members:
+            # By name, one by one: what else an archive may hold stays inside.
+            member = tar.extractfile(f"{archive.folder}/{name}")
+            assert member is not None, name
+            with member, (folder / name).open("wb") as target:
+                shutil.copyfileobj(member, target)
+    raw.check_folder(published, folder)
+    return folder
+
+
+def _build(
+    published: PublishedSet, source: Path, workspace: Path, data_dir: Path
+) -> Path:
+    from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
+
+    target = workspace / "tfds"
+    scratch = workspace / "scratch"
+    for folder in (target, scratch):
+        folder.mkdir()
+    tfds.prepare(published.name, source, target, scratch)
+    built = prepared_folder(published.name, target)
+    if built is None:
+        raise UserError(
+            f"TensorFlow Datasets reported success but left no {published.name!r} in "
+            f"{target}"
+        )
+    _check(published, built)
+    final = data_dir / published.name / built.name
+    final.parent.mkdir(exist_ok=True)
+    # TFDS leaves such a folder where somebody's own preparation was cut short.
+    if final.exists() and not (final / "dataset_info.json").exists():
+        shutil.rmtree(final)
+    return built.rename(final)
+
+
+def _check(published: PublishedSet, folder: Path) -> None:
+    if published.name == "tiny_shakespeare":
+        read_checked_texts(published.name, folder)
+    else:
+        read_checked_images(published.name, folder)

@@ -1,0 +1,130 @@
+"""Sets that `python -m dps_tf.prepare` has prepared: images and text.
+
+Nothing here downloads: what is not there is named with the command that prepares it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from dps_tf.core.errors import UserError
+from dps_tf.data.dataset import Source
+from dps_tf.data.preprocessing import Whitening
+from dps_tf.data.published import PUBLISHED
+from dps_tf.data.raw import content_sum
+
+_T = TypeVar("_T")
+
+IMAGE_CLASSES = 10  # of each published set of images
+
+
+def prepared_folder(name: str, data_dir: Path) -> Path | None:
+    """Returns the folder of the newest prepared version of `name`, or None."""
+    found = sorted((data_dir / name).glob("*.*.*/dataset_info.json"))
+    return found[-1].parent if found else None
+
+
+def command(name: str, data_dir: Path | None) -> str:
+    """Returns the command line that prepares `name`."""
+    place = "P" if data_dir is None else shlex.quote(str(data_dir))
+    return f"python -m dps_tf.prepare --dataset={name} --data_dir={place}"
+
+
+def images(name: str) -> Callable[[Path | None], Source]:
+    """Returns the loader of a published set of images, whitened."""
+
+    def load_images(data_dir: Path | None) -> Source:
+        pixels, labels = read_checked_images(name, _require(name, data_dir))
+        return Source(
+            pixels,
+            labels,
+            IMAGE_CLASSES,
+            PUBLISHED[name].validation_examples,
+            Whitening.of(pixels),
+        )
+
+    return load_images
+
+
+def tiny_shakespeare(data_dir: Path | None, length: int = 64) -> Source:
+    """Returns sequences of characters, int32 [n, length], each with its next ones.
+
+    Input t of a sequence is followed by label t; sequences follow each other without
+    overlap in the first 95 % of the text (TFDS's training and validation parts, its
+    test part is left alone). Tokens number the characters of the whole text in
+    alphabetical order. A tenth of the sequences is for validation.
+    """
+    name = "tiny_shakespeare"
+    train, validation, test = read_checked_texts(name, _require(name, data_dir))
+    vocabulary = sorted(set(train + validation + test))
+    token_of = {character: token for token, character in enumerate(vocabulary)}
+    tokens = np.asarray([token_of[c] for c in train + validation], np.int32)
+    count = (len(tokens) - 1) // length if length > 0 else 0
+    if count < 2:
+        raise UserError(
+            f"length is {length}: it must be at least 1 and leave two sequences in "
+            f"{len(tokens)} characters"
+        )
+    inputs = tokens[: count * length].reshape(count, length)
+    labels = tokens[1 : count * length + 1].reshape(count, length)
+    return Source(inputs, labels, len(vocabulary), max(1, count // 10))
+
+
+def read_checked_images(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Returns pixels and labels in file order; refuses all but the published set."""
+    from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
+
+    pixels, labels = _read(name, folder, lambda: tfds.read_images(folder))
+    _check_content(name, folder, content_sum(pixels, labels))
+    return pixels, labels
+
+
+def read_checked_texts(name: str, folder: Path) -> list[str]:
+    """Returns the parts of the text in file order; refuses all but the published."""
+    from dps_tf.data import tfds
+
+    splits = ("train", "validation", "test")
+    parts = _read(name, folder, lambda: tfds.read_texts(folder, splits))
+    digest = hashlib.sha256("".join(parts).encode()).hexdigest()
+    _check_content(name, folder, digest)
+    return parts
+
+
+def _require(name: str, data_dir: Path | None) -> Path:
+    if data_dir is None:
+        raise UserError(
+            f"data set {name!r} needs --data_dir, the folder where it was prepared "
+            f"with: {command(name, None)}"
+        )
+    folder = prepared_folder(name, data_dir)
+    if folder is None:
+        raise UserError(
+            f"data set {name!r} is not prepared in {data_dir}: run "
+            f"{command(name, data_dir)}"
+        )
+    return folder
+
+
+def _read(name: str, folder: Path, read: Callable[[], _T]) -> _T:
+    try:
+        return read()
+    except Exception as error:  # TFDS and TensorFlow raise a dozen kinds
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"prepared data set {name!r} cannot be read ({reason}): remove {folder} "
+            "and prepare it again"
+        ) from error
+
+
+def _check_content(name: str, folder: Path, found: str) -> None:
+    if found != PUBLISHED[name].content:
+        raise UserError(
+            f"{folder} does not hold the published {name!r} (SHA-256 of its content in "
+            f"file order is {found}): remove it and prepare the set again"
+        )

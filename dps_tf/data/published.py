@@ -1,0 +1,156 @@
+"""The published data sets: their raw files and what these hold, by SHA-256.
+
+Nothing is read into a study that differs from these sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """A file as its authors publish it."""
+
+    name: str
+    sha256: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A tar archive whose members are what the data set is made from.
+
+    `members`: SHA-256 by name within `folder`.
+    """
+
+    file: RawFile
+    folder: str
+    members: dict[str, str]
+
+
+@dataclass(frozen=True)
+class PublishedSet:
+    """A data set that TensorFlow Datasets builds from published files.
+
+    `content`: SHA-256 of the training set in file order: all pixels
+    [n, height, width, channels], then all labels, one byte each; of a text, all of it.
+    `content` certifies both what was prepared and the order recovered from it.
+    """
+
+    name: str
+    content: str
+    validation_examples: int
+    files: tuple[RawFile, ...] = ()
+    archive: Archive | None = None
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Names of the files that a folder of raw files must hold."""
+        if self.archive is not None:
+            return tuple(self.archive.members)
+        return tuple(file.name for file in self.files)
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of each of `file_names`."""
+        if self.archive is not None:
+            return dict(self.archive.members)
+        return {file.name: file.sha256 for file in self.files}
+
+
+def _idx_files(base_url: str, checksums: tuple[str, ...]) -> tuple[RawFile, ...]:
+    names = (
+        "train-images-idx3-ubyte.gz",
+        "train-labels-idx1-ubyte.gz",
+        "t10k-images-idx3-ubyte.gz",
+        "t10k-labels-idx1-ubyte.gz",
+    )
+    return tuple(
+        RawFile(name, checksum, base_url + name)
+        for name, checksum in zip(names, checksums, strict=True)
+    )
+
+
+# Addresses and sums of files and archive: the tables of TensorFlow Datasets 4.9.
+# Validation sizes: Lee et al. 2021, published code, a tenth of the training images.
+_MNIST = PublishedSet(
+    "mnist",
+    content="edc0d1098aa497be14ace79ddd5171e5a3dcf9c4d196c015389203eb3ba1f59b",
+    validation_examples=6_000,
+    files=_idx_files(
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        (
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
+    ),
+)
+_FASHION_MNIST = PublishedSet(
+    "fashion_mnist",
+    content="16d82e2b505296aa2b78bd5ea0992634f30419a4c97def7c907d154a35ac6157",
+    validation_examples=6_000,
+    files=_idx_files(
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        (
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        ),
+    ),
+)
+_CIFAR10 = PublishedSet(
+    "cifar10",
+    content="f912919bdea371136f1aa4feed6beeca728015a5f08b1899a29c932a7e30be2b",
+    validation_examples=5_000,
+    archive=Archive(
+        RawFile(
+            "cifar-10-binary.tar.gz",
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        ),
+        "cifar-10-batches-bin",
+        # Of the batches inside that archive.
+        {
+            "data_batch_1.bin": (
+                "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"
+            ),
+            "data_batch_2.bin": (
+                "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"
+            ),
+            "data_batch_3.bin": (
+                "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"
+            ),
+            "data_batch_4.bin": (
+                "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"
+            ),
+            "data_batch_5.bin": (
+                "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"
+            ),
+            "test_batch.bin": (
+                "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"
+            ),
+        },
+    ),
+)
+_TINY_SHAKESPEARE = PublishedSet(
+    "tiny_shakespeare",
+    # The training set is the whole file.
+    content="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    validation_examples=0,  # depends on the length of a sequence, see text.py
+    files=(
+        RawFile(
+            "input.txt",
+            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+            "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
+            "tinyshakespeare/input.txt",
+        ),
+    ),
+)
+
+PUBLISHED = {
+    item.name: item for item in (_MNIST, _FASHION_MNIST, _CIFAR10, _TINY_SHAKESPEARE)
+}

@@ -1,0 +1,114 @@
+"""Everything that touches TensorFlow Datasets, its private calls included.
+
+Reading never downloads. TFDS stores the examples of a split in the order of a hash of
+their index; what is read here is brought back into file order, and the sum of the
+content in that order decides whether it is right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+from etils import epath
+from tensorflow_datasets.core.download import checksums, resource
+
+# What CIFAR-10's archive says besides the batches; part of TFDS's own description.
+_CIFAR_LABELS = "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck"
+
+_READ_BATCH = 1_000  # examples per call into tf.data; speed only
+
+
+def read_images(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the training images of a prepared set and their labels, in file order.
+
+    `folder`: where its `dataset_info.json` lies. uint8 [n, height, width, channels]
+    and uint8 [n].
+    """
+    batches = _read(folder, "train")
+    images = np.concatenate([batch["image"] for batch in batches])
+    labels = np.concatenate([batch["label"] for batch in batches]).astype(np.uint8)
+    stored = stored_order("train", len(labels))
+    in_file_order = np.empty_like(images)
+    in_file_order[stored] = images
+    labels[stored] = labels.copy()
+    return in_file_order, labels
+
+
+def read_texts(folder: Path, splits: tuple[str, ...]) -> list[str]:
+    """Returns the text of each split of a prepared set whose splits are one text."""
+    return [
+        b"".join(t for batch in _read(folder, split) for t in batch["text"]).decode()
+        for split in splits
+    ]
+
+
+def stored_order(split: str, examples: int) -> np.ndarray:
+    """Returns the file index of each stored example, int64 [examples].
+
+    TFDS sorts by MD5 of the split's name followed by the example's key, and the keys of
+    the sets read here are their indices in file order.
+    """
+    keys = [
+        hashlib.md5(f"{split}{index}".encode()).digest() for index in range(examples)
+    ]
+    return np.asarray(sorted(range(examples), key=keys.__getitem__), np.int64)
+
+
+def _read(folder: Path, split: str) -> list[dict[str, Any]]:
+    builder = tfds.builder_from_directory(folder)
+    # A cycle of one reads the shards one after the other, as they were written.
+    config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+    dataset = builder.as_dataset(split=split, shuffle_files=False, read_config=config)
+    return list(dataset.batch(_READ_BATCH).as_numpy_iterator())
+
+
+def prepare(name: str, raw: Path, target: Path, scratch: Path) -> None:
+    """Makes TFDS build `name` in `target` from the raw files in the folder `raw`.
+
+    The raw files must have been checked: CIFAR-10's are taken as they are. `scratch`: a
+    folder of this set's own, because TFDS keeps extracted files under names that two
+    sets share. Side effect: switches off TFDS's progress bars.
+    """
+    tfds.disable_progress_bar()
+    builder = tfds.builder(name, data_dir=target)
+    arguments = {"try_download_gcs": False}
+    if name == "cifar10":
+        _place_as_extracted(builder, raw, scratch)
+    else:
+        arguments |= {"manual_dir": raw, "extract_dir": scratch / "extracted"}
+    config = tfds.download.DownloadConfig(**arguments)
+    # It prints that it downloads, which it does not, and folders about to be renamed.
+    with contextlib.redirect_stdout(io.StringIO()):
+        builder.download_and_prepare(download_dir=scratch, download_config=config)
+
+
+def _place_as_extracted(builder: Any, raw: Path, scratch: Path) -> None:
+    """Puts CIFAR-10's batches where TFDS looks for the extracted archive.
+
+    An empty stub with TFDS's record of a finished download stands for the archive.
+    """
+    url = builder._cifar_info.url
+    info = checksums.get_all_url_infos()[url]
+    file_name = resource.get_dl_fname(url, info.checksum)
+    stub = scratch / "cifar10" / file_name
+    stub.parent.mkdir(parents=True, exist_ok=True)
+    stub.touch()
+    resource.write_info_file(
+        url=url,
+        path=epath.Path(stub),
+        dataset_name="cifar10",
+        original_fname=info.filename,
+        url_info=info,
+    )
+    folder = scratch / "extracted" / f"TAR_GZ.{file_name}" / "cifar-10-batches-bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    for batch in (*builder._cifar_info.train_files, *builder._cifar_info.test_files):
+        shutil.copyfile(raw / batch, folder / batch)
+    (folder / "batches.meta.txt").write_text(_CIFAR_LABELS.replace(",", "\n") + "\n")

@@ -1,0 +1,56 @@
+"""Prepares a data set for training: `python -m dps_tf.prepare --dataset=NAME ...`.
+
+Workers never download; this command does, or takes raw files that are already there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from dps_tf.command_line import run
+from dps_tf.core.errors import UserError
+
+_DATASET = flags.DEFINE_string(
+    "dataset", None, "mnist, fashion_mnist, cifar10 or tiny_shakespeare."
+)
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder for prepared sets, made if it is missing."
+)
+_RAW_DIR = flags.DEFINE_string(
+    "raw_dir",
+    None,
+    "Folder with the published raw files, or with a folder NAME that holds them: the "
+    "four IDX files, cifar-10-batches-bin/ or cifar-10-binary.tar.gz, input.txt. "
+    "Without it they are downloaded.",
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prepares the data set that the flags name; returns the exit code 0."""
+    from dps_tf.data.preparation import prepare
+
+    if len(argv) > 1:
+        raise UserError(f"unexpected argument {argv[1]!r}: values go with flags")
+    for flag in (_DATASET, _DATA_DIR):
+        if not flag.value:
+            raise UserError(f"--{flag.name} is missing: see --help")
+    raw_dir = None
+    if _RAW_DIR.value is not None:
+        raw_dir = Path(_RAW_DIR.value)
+        if not raw_dir.is_dir():
+            raise UserError(f"--raw_dir={raw_dir} is not a folder")
+    prepare(_DATASET.value, Path(_DATA_DIR.value), raw_dir)
+    return 0
+
+
+def entry_point() -> None:
+    """Runs the command as the console script `dps-prepare`."""
+    run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))
