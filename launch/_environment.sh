@@ -73,6 +73,14 @@ make_environment() {
   "$interpreter" -m venv "$VENV" || die "$interpreter could not make $VENV"
 }
 
+# update_pip: the pip that comes with Python 3.10 or 3.11 tries versions for hours.
+update_pip() {
+  if ! has_stamp pip updated; then
+    install --upgrade "pip>=24.1"
+    set_stamp pip updated
+  fi
+}
+
 # watch_pip PID LOG: prints what pip is doing every ten seconds, until it ends.
 watch_pip() {
   local seconds=0
@@ -153,6 +161,7 @@ install_source() {
 prepare_environment() {
   local extras=${1:-} requirements package
   make_environment
+  update_pip
   requirements=$(fingerprint "$ROOT/setup.cfg" "$ROOT/pyproject.toml")
   package=$(fingerprint "$ROOT/setup.cfg" "$ROOT/pyproject.toml" \
     "$ROOT/dps_tf" "$ROOT/gin_configs")
