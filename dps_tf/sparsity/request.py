@@ -1,0 +1,156 @@
+"""What a mask depends on, and the key under which it is kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.core.study import Pruning
+from dps_tf.core.version import RESULTS_VERSION
+from dps_tf.sparsity import examples as examples_of
+from dps_tf.sparsity.gradients import BATCH
+from dps_tf.sparsity.methods import ITERATIVE, Method
+from dps_tf.sparsity.prunable import VariableRole, roles, trainable_positions
+
+
+class Examples(Protocol):
+    """Training examples: `inputs` [n, ...] and `labels`, int32 [n] or [n, length]."""
+
+    inputs: np.ndarray
+    labels: np.ndarray
+
+
+class TrainingData(Protocol):
+    """What scores read of a `dps_tf.data.Dataset`: never its validation examples."""
+
+    train: Examples
+    classes: int
+    content_hash: str
+
+
+@dataclass(frozen=True)
+class MaskRequest:
+    """One mask to be made.
+
+    Attributes:
+        network: scratch; gives the order of the variables.
+        initial: values in the order of `network.weights`.
+        dataset: only its training examples are read.
+        method: one-shot or iterative.
+        sparsity: fraction to remove, in (0, 1).
+        pruning: prunable set, scope, examples and arguments.
+        key_parts: JSON values that name the network, and `initial_seed`.
+    """
+
+    network: keras.Model
+    initial: Sequence[np.ndarray]
+    dataset: TrainingData
+    method: Method
+    sparsity: float
+    pruning: Pruning
+    key_parts: Mapping[str, Any]
+
+    @cached_property
+    def roles(self) -> tuple[VariableRole, ...]:
+        """One per trainable variable."""
+        return roles(self.network)
+
+    @cached_property
+    def prunable(self) -> list[bool]:
+        """Whether each trainable variable may be pruned; UserError if none may."""
+        flags = [role.is_in(self.pruning.prunable) for role in self.roles]
+        if not any(flags):
+            raise UserError(
+                f"network {self.network.name!r} has no variable in the prunable set "
+                f"{self.pruning.prunable!r}: sparsity {self.sparsity!r} has no meaning "
+                "for it"
+            )
+        return flags
+
+    @cached_property
+    def layers(self) -> list[str] | None:
+        """The layers of the prunable variables, or None for a global ranking."""
+        if self.pruning.scope == "global":
+            return None
+        pairs = zip(self.roles, self.prunable, strict=True)
+        return [role.layer for role, is_prunable in pairs if is_prunable]
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """Those of the method, defaults filled in."""
+        return self.method.resolve(self.pruning.arguments)
+
+    @cached_property
+    def theta(self) -> list[np.ndarray]:
+        """The initial point of the trainable variables."""
+        return [self.initial[place] for place in trainable_positions(self.network)]
+
+    @cached_property
+    def is_balanced(self) -> bool:
+        """Whether the scores read as many examples of each class; not for sequences."""
+        return self.method.name == "grasp" and self.dataset.train.labels.ndim == 1
+
+    @cached_property
+    def examples(self) -> int:
+        """How many training examples the scores read, per round; 0 without data."""
+        classes = self.dataset.classes
+        if not self.method.reads_data:
+            return 0
+        if self.is_balanced:
+            asked = self.pruning.examples or classes * self.arguments["per_class"]
+            if asked < classes:
+                raise UserError(
+                    f"grasp reads class-balanced examples: {asked} are fewer than the "
+                    f"{classes} classes"
+                )
+            return asked // classes * classes
+        available = len(self.dataset.train.inputs)
+        return self.pruning.examples or min(
+            self.method.examples or available, available
+        )
+
+    def data(self, turn: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Returns (inputs, labels) of the training examples that a round reads."""
+        train = self.dataset.train
+        available = len(train.inputs)
+        if self.is_balanced:
+            classes = self.dataset.classes
+            chosen = examples_of.balanced(
+                train.labels, classes, self.examples // classes
+            )
+        elif self.method.kind == ITERATIVE:
+            chosen = examples_of.window(available, self.examples, turn)
+        else:
+            chosen = examples_of.first(available, self.examples)
+            if len(chosen) == available:  # spare a copy of the whole data set
+                return train.inputs, train.labels
+        return train.inputs[chosen], train.labels[chosen]
+
+    def key(self) -> dict[str, Any]:
+        """Returns what the scores depend on; for iterative methods, the masks."""
+        digest = hashlib.sha256()
+        for value in self.initial:
+            digest.update(f"{value.dtype.str} {value.shape}".encode())
+            digest.update(np.ascontiguousarray(value).tobytes())
+        key = {
+            "results_version": RESULTS_VERSION,
+            "network": dict(self.key_parts),
+            "initial_point": digest.hexdigest(),
+            "data": self.dataset.content_hash,
+            "method": self.method.name,
+            "arguments": self.arguments,
+            "examples": self.examples,
+            "examples_per_batch": BATCH,
+        }
+        if self.method.kind == ITERATIVE:
+            key["sparsity"] = self.sparsity
+            key["prunable"] = self.pruning.prunable
+            key["scope"] = self.pruning.scope
+        return key
