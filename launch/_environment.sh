@@ -83,12 +83,15 @@ update_pip() {
 
 # watch_pip PID LOG: prints what pip is doing every ten seconds, until it ends.
 watch_pip() {
-  local seconds=0
+  local seconds=0 doing
   while kill -0 "$1" 2>/dev/null; do
     sleep 1
     seconds=$((seconds + 1))
-    [ $((seconds % 10)) -ne 0 ] ||
-      printf '   %4d s  %s\n' "$seconds" "$(grep -v '^WARNING' "$2" | tail -n 1 | cut -c 1-70)"
+    if [ $((seconds % 10)) -eq 0 ]; then
+      doing=$(grep -oE '(Collecting|Processing|Downloading|Building|Installing) .*' "$2" |
+        tail -n 1 | cut -c 1-65)
+      printf '   %4d s  %s\n' "$seconds" "$doing"
+    fi
   done
 }
 
