@@ -89,7 +89,7 @@ watch_pip() {
     seconds=$((seconds + 1))
     if [ $((seconds % 10)) -eq 0 ]; then
       doing=$(grep -oE '(Collecting|Processing|Downloading|Building|Installing) .*' "$2" |
-        tail -n 1 | cut -c 1-65)
+        tail -n 1 | cut -c 1-65) || true # nothing to tell yet
       printf '   %4d s  %s\n' "$seconds" "$doing"
     fi
   done
