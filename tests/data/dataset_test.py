@@ -1,0 +1,136 @@
+"""Data sets by name: what every one keeps, and what the errors say."""
+
+from __future__ import annotations
+
+import unittest
+
+import numpy as np
+from absl.testing import parameterized
+
+from dps_tf import data
+from dps_tf.core.errors import UserError
+from dps_tf.data.dataset import Examples, Source, content_hash
+from dps_tf.data.preprocessing import Whitening
+from tests.data import raw_files
+
+EMBEDDED = ("digits", "synthetic")
+
+
+class EmbeddedTest(parameterized.TestCase):
+    @parameterized.parameters(*EMBEDDED)
+    def test_has_the_types_and_ranges_of_the_contract(self, name):
+        dataset = data.load(name)
+        for examples in (dataset.train, dataset.validation):
+            self.assertEqual(examples.inputs.dtype, np.float32)
+            self.assertEqual(examples.labels.dtype, np.int32)
+            self.assertEqual(examples.inputs.shape[1:], dataset.input_shape)
+            self.assertEqual(set(examples.labels), set(range(dataset.classes)))
+
+    @parameterized.parameters(*EMBEDDED)
+    def test_same_arguments_give_the_same_content(self, name):
+        first, second = data.load(name), data.load(name)
+        self.assertEqual(first.content_hash, second.content_hash)
+        other = data.load(name, split_seed=1)
+        self.assertNotEqual(first.content_hash, other.content_hash)
+        self.assertEqual((first.split, other.split), ("seeded(0)", "seeded(1)"))
+
+    def test_digits_are_whitened_and_split_as_documented(self):
+        digits = data.load("digits")
+        self.assertEqual((len(digits.train), len(digits.validation)), (1_500, 297))
+        self.assertEqual(digits.input_shape, (8, 8, 1))
+        both = np.concatenate([digits.train.inputs, digits.validation.inputs])
+        self.assertAlmostEqual(both.mean(dtype=np.float64), 0.0, places=5)
+        self.assertAlmostEqual(both.std(dtype=np.float64), 1.0, places=5)
+
+    def test_digits_under_the_published_rule_hold_out_a_tenth(self):
+        digits = data.load("digits", split="lee2021")
+        self.assertLen(digits.validation, 179)
+        self.assertEqual(digits.split, "lee2021")
+
+    def test_synthetic_has_the_asked_form(self):
+        blobs = data.load(
+            "synthetic", validation_examples=3, examples=20, classes=2, shape=(4, 4, 1)
+        )
+        self.assertEqual(blobs.train.inputs.shape, (17, 4, 4, 1))
+        self.assertLen(blobs.validation, 3)
+        self.assertEqual(blobs.classes, 2)
+
+
+class RegistryTest(parameterized.TestCase):
+    @parameterized.parameters("mnist", "fashion_mnist", "cifar10", "tiny_shakespeare")
+    def test_unprepared_set_names_the_command_that_prepares_it(self, name):
+        folder = raw_files.new_folder(self)
+        with self.assertRaises(UserError) as caught:
+            data.load(name, folder)
+        command = f"python -m dps_tf.prepare --dataset={name} --data_dir='{folder}'"
+        self.assertEndsWith(str(caught.exception), command)
+        with self.assertRaisesRegex(UserError, "needs --data_dir"):
+            data.load(name)
+
+    def test_half_made_folder_does_not_look_prepared(self):
+        folder = raw_files.new_folder(self)
+        (folder / "mnist" / "3.0.1.incompleteABC").mkdir(parents=True)
+        (folder / ".preparing-mnist" / "tfds" / "mnist" / "3.0.1").mkdir(parents=True)
+        with self.assertRaisesRegex(UserError, "is not prepared"):
+            data.load("mnist", folder)
+
+    def test_damaged_folder_is_named(self):
+        folder = raw_files.new_folder(self) / "mnist" / "3.0.1"
+        folder.mkdir(parents=True)
+        (folder / "dataset_info.json").write_text("{")
+        with self.assertRaisesRegex(UserError, f"cannot be read .*remove {folder}"):
+            data.load("mnist", folder.parents[1])
+
+    def test_unknown_names_and_arguments_give_near_matches(self):
+        with self.assertRaisesRegex(UserError, "did you mean 'cifar10'"):
+            data.load("cifar-10")
+        with self.assertRaisesRegex(UserError, "did you mean 'noise'"):
+            data.load("synthetic", nois=2.0)
+        with self.assertRaisesRegex(UserError, "did you mean 'lee2021'"):
+            data.load("digits", split="lee2020")
+
+    def test_user_set_is_split_like_any_other_and_keeps_its_name(self):
+        def tokens(data_dir, length=3):
+            del data_dir
+            inputs = np.arange(20 * length, dtype=np.int32).reshape(20, length)
+            return Source(inputs, inputs + 1, 61, 5)
+
+        data.register("tokens_for_test", tokens)
+        self.addCleanup(data._LOADERS.pop, "tokens_for_test")
+        dataset = data.load("tokens_for_test", length=4)
+        self.assertEqual(dataset.train.labels.shape, (15, 4))
+        np.testing.assert_array_equal(dataset.train.inputs + 1, dataset.train.labels)
+        with self.assertRaisesRegex(UserError, "registered already"):
+            data.register("digits", tokens)
+
+
+class ContentHashTest(unittest.TestCase):
+    def test_sees_values_types_shapes_and_order(self):
+        array = np.arange(6, dtype=np.int32)
+        variants = [
+            array,
+            array[::-1],
+            array.reshape(2, 3),
+            array.astype(np.float32),
+            array + 1,
+        ]
+        self.assertEqual(len({content_hash(v) for v in variants}), len(variants))
+        self.assertNotEqual(content_hash(array, -array), content_hash(-array, array))
+
+    def test_examples_of_different_counts_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "2 inputs, 3 labels"):
+            Examples(np.zeros([2, 1]), np.zeros([3]))
+
+
+class WhiteningTest(unittest.TestCase):
+    def test_equals_the_formula_per_channel(self):
+        pixels, _ = raw_files.random_images(7, (5, 4, 3))
+        scaled = pixels / 255
+        expected = (scaled - scaled.mean((0, 1, 2))) / scaled.std((0, 1, 2))
+        whitened = Whitening.of(pixels)(pixels[2:4])
+        self.assertEqual(whitened.dtype, np.float32)
+        np.testing.assert_allclose(whitened, expected[2:4], rtol=1e-5, atol=1e-6)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,312 @@
+"""A set is prepared at once or not at all, from the published files only."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import data
+from dps_tf.core.errors import UserError
+from dps_tf.data import download, preparation, raw
+from dps_tf.data.prepared import prepared_folder
+from dps_tf.data.published import PUBLISHED, RawFile
+from tests.data import raw_files, tiny_published
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("mnist", "fashion_mnist", "cifar10", "tiny_shakespeare")
+IMAGES = NAMES[:3]
+
+KILLED_IN_THE_MIDDLE = """
+import os, pathlib, signal, sys
+from dps_tf.data import preparation, tfds
+from tests.data import tiny_published
+raw_dir, data_dir = map(pathlib.Path, sys.argv[1:])
+def prepare_and_die(*arguments):
+    build(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+build, tfds.prepare = tfds.prepare, prepare_and_die
+with tiny_published.in_place_of_published("cifar10"):
+    preparation.prepare("cifar10", data_dir, raw_dir)
+"""
+
+
+def prepare(name: str, data_dir: Path, raw_dir: Path | None, told=None) -> Path:
+    told = [] if told is None else told
+    return preparation.prepare(name, data_dir, raw_dir, told.append)
+
+
+class PrepareTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.root = raw_files.new_folder(self)
+        self.raw, self.data = self.root / "raw", self.root / "data"
+
+    def offer(self, name: str, archive: Path | None = None) -> None:
+        """Writes the tiny set (unless as archive) and lets it pass as published."""
+        if archive is None:
+            tiny_published.write(name, self.raw / name)
+        context = tiny_published.in_place_of_published(name, archive)
+        context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+
+    @parameterized.parameters(*IMAGES)
+    def test_images_come_back_in_file_order(self, name):
+        self.offer(name)
+        folder = prepare(name, self.data, self.raw)
+        self.assertEqual(folder, prepared_folder(name, self.data))
+        images, labels = preparation.read_checked_images(name, folder)
+        self.assertAllEqual(labels, raw_labels(name, self.raw))
+        self.assertEqual(raw.content_sum(images, labels), PUBLISHED[name].content)
+        dataset = data.load(name, self.data, validation_examples=10)
+        self.assertEqual((len(dataset.train), len(dataset.validation)), (30, 10))
+        both = np.concatenate([dataset.train.inputs, dataset.validation.inputs])
+        self.assertAllClose(both.mean((0, 1, 2)), np.zeros(images.shape[-1]), atol=1e-6)
+
+    def test_text_becomes_sequences_whose_labels_are_the_next_characters(self):
+        self.offer("tiny_shakespeare")
+        prepare("tiny_shakespeare", self.data, self.raw)
+        dataset = data.load("tiny_shakespeare", self.data, length=16, split_seed=3)
+        vocabulary = sorted(set(tiny_published.TEXT))
+        self.assertEqual(dataset.classes, len(vocabulary))
+        self.assertEqual(dataset.input_shape, (16,))
+        for examples in (dataset.train, dataset.validation):
+            self.assertEqual(examples.inputs.dtype, np.int32)
+            for inputs, labels in zip(examples.inputs, examples.labels, strict=True):
+                text = "".join(vocabulary[t] for t in (*inputs, labels[-1]))
+                self.assertIn(text, tiny_published.TEXT)
+                self.assertAllEqual(inputs[1:], labels[:-1])
+        count = int(len(tiny_published.TEXT) * 0.95 - 1) // 16
+        self.assertEqual(len(dataset.train) + len(dataset.validation), count)
+        with self.assertRaisesRegex(UserError, "length is 0"):
+            data.load("tiny_shakespeare", self.data, length=0)
+
+    def test_second_preparation_says_it_is_there_and_needs_no_raw_files(self):
+        self.offer("cifar10")
+        folder = prepare("cifar10", self.data, self.raw)
+        before = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
+        told = []
+        self.assertEqual(prepare("cifar10", self.data, None, told), folder)
+        self.assertEqual(told, [f"cifar10 is already prepared in {folder}"])
+        self.assertEqual(
+            before, {file: file.stat().st_mtime_ns for file in folder.iterdir()}
+        )
+
+    def test_archive_is_as_good_as_its_members(self):
+        self.raw.mkdir()
+        self.offer("cifar10", tiny_published.write_archive(self.raw))
+        prepare("cifar10", self.data, self.raw)
+        self.assertLen(data.load("cifar10", self.data, validation_examples=5).train, 35)
+
+    def test_sets_that_share_file_names_are_not_mixed_up(self):
+        for name in ("mnist", "fashion_mnist"):
+            self.offer(name)
+            prepare(name, self.data, self.raw)
+        mnist, fashion = (
+            data.load(name, self.data) for name in ("mnist", "fashion_mnist")
+        )
+        self.assertNotEqual(mnist.content_hash, fashion.content_hash)
+
+    @parameterized.parameters(*NAMES)
+    def test_changed_raw_file_is_refused_and_leaves_nothing(self, name):
+        self.offer(name)
+        path = self.raw / name / PUBLISHED[name].file_names[0]
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+        with self.assertRaisesRegex(UserError, f"{path} is not the published file"):
+            prepare(name, self.data, self.raw)
+        self.assertIsNone(prepared_folder(name, self.data))
+        self.assertFalse((self.data / f".preparing-{name}").exists())
+
+    def test_fashion_files_offered_as_mnist_are_refused(self):
+        self.offer("mnist")
+        tiny_published.write("fashion_mnist", self.raw / "mnist")
+        with self.assertRaisesRegex(UserError, "is not the published file"):
+            prepare("mnist", self.data, self.raw)
+
+    def test_changed_prepared_set_is_refused(self):
+        self.offer("mnist")
+        folder = prepare("mnist", self.data, self.raw)
+        (record,) = folder.glob("mnist-train*")
+        content = bytearray(record.read_bytes())
+        content[len(content) // 2] ^= 1
+        record.write_bytes(content)
+        for use in (prepare, lambda *_: data.load("mnist", self.data)):
+            with self.assertRaisesRegex(UserError, f"remove {folder} and prepare"):
+                use("mnist", self.data, self.raw)
+
+    def test_other_set_under_this_name_is_refused(self):
+        self.offer("mnist")
+        folder = prepare("mnist", self.data, self.raw)
+        other = {"mnist": mock.Mock(content="0" * 64, validation_examples=4)}
+        with (
+            mock.patch.dict(PUBLISHED, other),
+            self.assertRaisesRegex(UserError, "does not hold the published 'mnist'"),
+        ):
+            data.load("mnist", self.data)
+        self.assertTrue(folder.exists())
+
+    @pytest.mark.fault
+    def test_killed_preparation_leaves_nothing_that_looks_prepared(self):
+        self.offer("cifar10")
+        run = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", KILLED_IN_THE_MIDDLE]
+            + [str(self.raw), str(self.data)],
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
+        self.assertEqual(run.returncode, -signal.SIGKILL, run.stderr[-500:])
+        self.assertTrue((self.data / ".preparing-cifar10" / "tfds").exists())
+        with self.assertRaisesRegex(UserError, "is not prepared"):
+            data.load("cifar10", self.data)
+        prepare("cifar10", self.data, self.raw)
+        self.assertFalse((self.data / ".preparing-cifar10").exists())
+
+    def test_two_preparations_at_once_are_refused(self):
+        self.offer("cifar10")
+        with (
+            preparation._workspace("cifar10", self.data),
+            self.assertRaisesRegex(UserError, "another process is preparing cifar10"),
+        ):
+            prepare("cifar10", self.data, self.raw)
+
+    def test_tensorflow_datasets_own_half_made_folder_is_replaced(self):
+        self.offer("cifar10")
+        half = self.data / "cifar10" / "3.0.2"
+        half.mkdir(parents=True)
+        (half / "cifar10-train.tfrecord-00000-of-00001").touch()
+        self.assertEqual(prepare("cifar10", self.data, self.raw), half)
+
+    def test_what_the_user_can_mend_is_one_sentence(self):
+        with self.assertRaisesRegex(UserError, "did you mean 'mnist'"):
+            prepare("mnits", self.data, self.raw)
+        self.raw.mkdir()
+        with self.assertRaisesRegex(
+            UserError, "does not hold the raw files of 'mnist'"
+        ):
+            prepare("mnist", self.data, self.raw)
+        (self.root / "file").touch()
+        with self.assertRaisesRegex(UserError, "cannot prepare mnist in .*file"):
+            prepare("mnist", self.root / "file", self.raw)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """Serves the tiny CIFAR-10 archive, trickles /slow, and never answers /dead."""
+
+    archive = b""
+
+    def do_GET(self):  # noqa: N802 (the base class's name)
+        if self.path == "/dead":
+            time.sleep(1.0)
+            return
+        if self.path not in ("/slow", "/archive"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.end_headers()
+        if self.path == "/archive":
+            self.wfile.write(self.archive)
+            return
+        for _ in range(20):
+            self.wfile.write(b"x")
+            self.wfile.flush()
+            time.sleep(0.1)
+
+    def handle(self):
+        try:
+            super().handle()
+        except OSError:  # the client gave up, as it should
+            self.close_connection = True
+
+    def log_message(self, *arguments):
+        del arguments
+
+
+class DownloadTest(tf.test.TestCase, parameterized.TestCase):
+    """Against a server on this machine."""
+
+    def setUp(self):
+        super().setUp()
+        self.root = raw_files.new_folder(self)
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.url = f"http://127.0.0.1:{server.server_port}"
+        no_proxy = mock.patch.dict(os.environ, no_proxy="127.0.0.1")
+        no_proxy.start()
+        self.addCleanup(no_proxy.stop)
+
+    @parameterized.parameters(
+        ("/missing", "404"), ("/dead", "timed out"), ("/slow", "not complete after 0 s")
+    )
+    def test_failure_is_bounded_in_time_and_says_what_to_do(self, path, reason):
+        file = RawFile("file", "0" * 64, self.url + path)
+        start = time.monotonic()
+        with self.assertRaisesRegex(UserError, f"{path} .*{reason}.*--raw_dir"):
+            download.fetch(file, self.root, stall_seconds=0.3, total_seconds=0.3)
+        self.assertLess(time.monotonic() - start, 3.0)
+
+    def test_nobody_there_is_one_sentence(self):
+        file = RawFile("file", "0" * 64, "http://127.0.0.1:1/file")
+        with self.assertRaisesRegex(UserError, "cannot download .*refused"):
+            download.fetch(file, self.root)
+
+    def test_downloaded_archive_is_checked_and_prepared(self):
+        path = tiny_published.write_archive(self.root)
+        _Handler.archive = path.read_bytes()
+        url = self.url + "/archive"
+        with tiny_published.in_place_of_published("cifar10", path, url):
+            prepare("cifar10", self.root / "data", None)
+            _Handler.archive += b"damage"
+            with self.assertRaisesRegex(UserError, "is not the published file"):
+                prepare("cifar10", self.root / "other", None)
+        self.assertIsNotNone(prepared_folder("cifar10", self.root / "data"))
+        self.assertIsNone(prepared_folder("cifar10", self.root / "other"))
+
+
+class RealDataTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(*IMAGES)
+    @pytest.mark.slow
+    def test_recovered_order_is_that_of_the_raw_files_byte_for_byte(self, name):
+        scratch = raw_files.new_folder(self)
+        raw_dir = raw_files.real(name, scratch)
+        folder = prepare(name, scratch / "data", raw_dir)
+        images, labels = preparation.read_checked_images(name, folder)
+        expected_images, expected_labels = raw.train_images(name, raw_dir)
+        self.assertTrue(np.array_equal(images, expected_images))
+        self.assertTrue(np.array_equal(labels, expected_labels))
+        dataset = data.load(name, scratch / "data", split="lee2021")
+        sizes = {"cifar10": (45_000, 5_000)}.get(name, (54_000, 6_000))
+        self.assertEqual((len(dataset.train), len(dataset.validation)), sizes)
+
+    def test_real_text_has_65_characters(self):
+        scratch = raw_files.new_folder(self)
+        raw_dir = raw_files.real("tiny_shakespeare", scratch)
+        prepare("tiny_shakespeare", scratch, raw_dir)
+        dataset = data.load("tiny_shakespeare", scratch)
+        self.assertEqual(dataset.classes, 65)
+        self.assertEqual(dataset.train.inputs.shape, (14_901, 64))
+
+
+def raw_labels(name: str, raw_dir: Path) -> np.ndarray:
+    return raw.train_images(name, raw_dir)[1]
+
+
+if __name__ == "__main__":
+    unittest.main()

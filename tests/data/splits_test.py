@@ -1,0 +1,66 @@
+"""Splits are disjoint, complete, repeatable, and one of them is the published one."""
+
+from __future__ import annotations
+
+import unittest
+
+import numpy as np
+from absl.testing import parameterized
+
+from dps_tf.core.errors import UserError
+from dps_tf.data.splits import split_indices
+
+
+class SplitsTest(parameterized.TestCase):
+    @parameterized.parameters(
+        ("seeded", 60_000, 6_000),
+        ("seeded", 2, 1),
+        ("seeded", 10, 9),
+        ("lee2021", 60_000, 6_000),
+        ("lee2021", 50_000, 5_000),
+        ("lee2021", 1_797, 179),
+    )
+    def test_every_example_is_on_one_side(self, split, examples, validation):
+        train_indices, validation_indices = split_indices(
+            split, examples, validation, 0
+        )
+        self.assertLen(train_indices, examples - validation)
+        self.assertLen(validation_indices, validation)
+        both = np.concatenate([train_indices, validation_indices])
+        np.testing.assert_array_equal(np.sort(both), np.arange(examples))
+
+    def test_lee2021_is_the_published_shuffle_of_a_list(self):
+        order = list(range(60_000))
+        np.random.RandomState(0).shuffle(order)  # noqa: NPY002
+        train, validation = split_indices("lee2021", 60_000, 6_000, 0)
+        self.assertEqual(validation.tolist(), order[:6_000])
+        self.assertEqual(train.tolist(), order[6_000:])
+        self.assertEqual(validation[:4].tolist(), [3048, 19563, 58303, 8870])
+
+    def test_seeded_split_is_frozen(self):
+        """Another split here would change the validation set of stored studies."""
+        _, validation = split_indices("seeded", 10, 4, 0)
+        self.assertEqual(validation.tolist(), [3, 2, 1, 8])
+
+    def test_seed_decides_and_zero_is_a_seed(self):
+        zero, again, one = (split_indices("seeded", 99, 9, s)[1] for s in (0, 0, 1))
+        np.testing.assert_array_equal(zero, again)
+        self.assertFalse(np.array_equal(zero, one))
+
+    @parameterized.parameters(0, -1, 10, 11)
+    def test_empty_side_is_refused(self, validation):
+        with self.assertRaisesRegex(UserError, "at least one of 10"):
+            split_indices("seeded", 10, validation, 0)
+
+    @parameterized.parameters((6_001, 0), (6_000, 1))
+    def test_published_split_has_no_choice(self, validation, seed):
+        with self.assertRaisesRegex(UserError, r"the published one: .*\(6000\)"):
+            split_indices("lee2021", 60_000, validation, seed)
+
+    def test_unknown_split_gives_near_matches(self):
+        with self.assertRaisesRegex(UserError, "did you mean 'seeded'"):
+            split_indices("seed", 10, 2, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
