@@ -118,8 +118,8 @@ class StudySpecification:
             schedule=self.evaluations,
             feasible_only=feasible,
             max_draws=(workload.max_draws or 10 * workload.points) if feasible else 0,
-            exhaustive=self.schedule == "exhaustive",
-            stop_at_goal=self.stop_at_goal,
+            exhaustive=self.schedule == "exhaustive" or workload.is_adaptive,
+            stop_at_goal=self.stop_at_goal or workload.is_adaptive,
         )
 
     def to_json(self) -> dict[str, Any]:

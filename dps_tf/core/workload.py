@@ -15,6 +15,10 @@ from dps_tf.core.space import Space
 
 COUNTS = ("all", "feasible")
 ORDERS = ("per_trial", "shared")
+QUASI_RANDOM = "quasi_random"
+"""The oracle whose points are known before the first trial, as a race needs them."""
+
+_MAPPINGS = ("fixed", "oracle_arguments", "dataset_arguments", "network_arguments")
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,9 @@ class Workload:
         validation_examples: size of the validation split; None is a tenth.
         order: `per_trial`, or `shared` for one order of examples for all trials of a
             batch size (Lee et al.).
+        oracle: `quasi_random`, or the dotted name of a keras-tuner oracle class, which
+            then chooses one trial after another.
+        oracle_arguments: keywords of that class.
         dataset_arguments: keywords of the data set's loader.
         network_arguments: keywords of the network's builder.
     """
@@ -103,6 +110,8 @@ class Workload:
     split_seed: int = 0
     validation_examples: int | None = None
     order: str = "per_trial"
+    oracle: str = QUASI_RANDOM
+    oracle_arguments: Mapping[str, Any] = field(default_factory=dict)
     dataset_arguments: Mapping[str, Any] = field(default_factory=dict)
     network_arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -136,6 +145,11 @@ class Workload:
                 f"must be that number, not {self.points}, and count must be 'all'."
             )
 
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether an oracle chooses a point only after the trials before it."""
+        return self.oracle != QUASI_RANDOM
+
     def draw(self, seed: int, count: int) -> list[dict[str, float]]:
         """Returns the metaparameters of the first `count` trials, fixed ones too."""
         if self.explicit_points:
@@ -153,7 +167,7 @@ class Workload:
         values["evaluation_interval"] = {
             f.name: getattr(interval, f.name) for f in fields(interval)
         }
-        for name in ("fixed", "dataset_arguments", "network_arguments"):
+        for name in _MAPPINGS:
             values[name] = dict(values[name])
         values["explicit_points"] = [dict(point) for point in self.explicit_points]
         return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,13 +31,18 @@ class Evaluation:
         count: positions looked at in the whole split (labels, not examples).
         cross_entropy_sum: sum over the positions that were looked at.
         is_bound: evaluation stopped once the goal was out of reach: `wrong` is a
-            lower bound and the sum is not that of the whole split.
+            lower bound and the sum covers only what was looked at.
     """
 
     wrong: int
     count: int
     cross_entropy_sum: float
     is_bound: bool = False
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the cross-entropy of everything that was looked at is finite."""
+        return math.isfinite(self.cross_entropy_sum)
 
     @property
     def metrics(self) -> dict[str, float]:

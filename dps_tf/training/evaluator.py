@@ -121,22 +121,23 @@ class GoalEvaluator:
 
     def __call__(self) -> Evaluation:
         """Returns exact counts if the goal may be met, else a bound above it."""
-        wrong = int(self._run())
-        if wrong > self._allowed:
-            return Evaluation(wrong, self._count, float("nan"), is_bound=True)
+        wrong, loss = self._run()
+        if int(wrong) > self._allowed:
+            return Evaluation(int(wrong), self._count, float(loss), is_bound=True)
         return self._exact()
 
     def _build(self) -> Any:
         strategy = self._data.strategy
 
-        def run() -> tf.Tensor:
-            wrong = strategy.run(self._count_up_to_goal, args=self._data.flat)
-            return strategy.experimental_local_results(wrong)[0]
+        def run() -> tuple[tf.Tensor, tf.Tensor]:
+            wrong, loss = strategy.run(self._count_up_to_goal, args=self._data.flat)
+            first = strategy.experimental_local_results
+            return first(wrong)[0], first(loss)[0]
 
         return run
 
-    def _count_up_to_goal(self, inputs: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Returns the wrong count, at least up to the first above what is allowed."""
+    def _count_up_to_goal(self, inputs: tf.Tensor, labels: tf.Tensor) -> Any:
+        """Returns (wrong, cross-entropy sum) of what was looked at."""
         total = self._data.validation_count
         size = min(evaluation.GOAL_BATCH_SIZE, total)
         batches = -(-total // size)
@@ -147,22 +148,23 @@ class GoalEvaluator:
         )
         valid = tf.reshape(tf.range(batches * size) < total, [batches, size])
 
-        def body(i: tf.Tensor, wrong: tf.Tensor, seen: tf.Tensor) -> Any:
+        def body(i: tf.Tensor, wrong: tf.Tensor, sum_: tf.Tensor, seen: tf.Tensor):
             rows = order[i]
-            each, _ = batch_counts(
+            each, more = batch_counts(
                 self._model, tf.gather(inputs, rows), tf.gather(labels, rows), valid[i]
             )
             now = tf.cast(each > 0, tf.int8)
             # Padding repeats example 0: it is written as it was, not as unseen.
             now = tf.where(valid[i], now, tf.gather(seen, rows))
             seen = tf.tensor_scatter_nd_update(seen, rows[:, None], now)
-            return i + 1, wrong + tf.reduce_sum(each), seen
+            return i + 1, wrong + tf.reduce_sum(each), sum_ + more, seen
 
-        _, wrong, seen = tf.while_loop(
-            lambda i, wrong, seen: tf.logical_and(i < batches, wrong <= self._allowed),
+        zero = (tf.constant(0, tf.int64), tf.constant(0.0, tf.float64))
+        _, wrong, loss, seen = tf.while_loop(
+            lambda i, wrong, *_: tf.logical_and(i < batches, wrong <= self._allowed),
             body,
-            (tf.constant(0), tf.constant(0, tf.int64), seen),
+            (tf.constant(0), *zero, seen),
             parallel_iterations=1,
         )
         self._last_wrong.assign(seen)
-        return wrong
+        return wrong, loss

@@ -17,13 +17,13 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf.core.errors import UserError
+from dps_tf.core.execution import TrialState
 from dps_tf.core.goal import Goal
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.evaluation import Evaluation
 from dps_tf.training.evaluator import ExactEvaluator, GoalEvaluator
 from dps_tf.training.losses import softmax_cross_entropy
-from dps_tf.training.state import TrialState
 from dps_tf.training.task import Task, split_point
 
 _NUMBERS = itertools.count()

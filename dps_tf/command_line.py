@@ -1,0 +1,50 @@
+"""What every command does alike: flags, one-line errors, exit codes.
+
+Exit codes: 0 finished; 1 a defect, or a trial that keeps failing; 2 something the user
+can mend; 75 run me again (EX_TEMPFAIL: schedulers requeue on it).
+"""
+
+from __future__ import annotations
+
+import importlib.util  # noqa: F401 - gin reports a missing file wrongly without it
+import sys
+from collections.abc import Callable, Sequence
+
+from absl import app, flags
+
+from dps_tf.core.errors import UserError
+from dps_tf.store.errors import StoreError
+
+FINISHED, DEFECT, MENDABLE, RUN_AGAIN = 0, 1, 2, 75
+
+
+def run(main: Callable[[Sequence[str]], int | None]) -> None:
+    """Parses absl flags, calls `main(argv)` and exits with its code.
+
+    What a user can mend is printed as one line on standard error, with exit code 2. A
+    defect keeps its traceback and exits with 1.
+    """
+    app.run(lambda argv: _guarded(main, argv), flags_parser=_parse_flags)
+
+
+def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
+    try:
+        if len(argv) > 1:
+            raise UserError(
+                f"argument {argv[1]!r} is not understood: every option is a flag, "
+                "see --help."
+            )
+        return main(argv) or FINISHED
+    except (UserError, StoreError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return MENDABLE
+
+
+def _parse_flags(argv: Sequence[str]) -> list[str]:
+    """Returns what is left of argv; an unknown or wrong flag is one line, code 2."""
+    try:
+        return list(flags.FLAGS(list(argv)))
+    except flags.Error as error:
+        text = " ".join(str(error).split())
+        print(f"error: {text} (see --help)", file=sys.stderr)
+        sys.exit(MENDABLE)

@@ -1,0 +1,104 @@
+"""What a schedule asks of whatever runs trials, and what it is told in return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class TrialState:
+    """Everything that a trial's future depends on, beside its seeds and point.
+
+    Attributes:
+        step: updates made.
+        arrays: the variables of the program in its own order: weights, optimizer
+            slots, carrier variables, and what the last evaluation got wrong.
+    """
+
+    step: int
+    arrays: tuple[NDArray[Any], ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the arrays take, in bytes."""
+        return sum(array.nbytes for array in self.arrays)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One turn of one trial: on to its next evaluation.
+
+    Attributes:
+        trial: its number in the study.
+        point: its metaparameters.
+        state: where it stands; None before its first step.
+        until: the evaluation to reach.
+    """
+
+    trial: int
+    point: Mapping[str, float]
+    state: TrialState | None
+    until: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a turn did.
+
+    Attributes:
+        trial: as in the job.
+        state: where the trial stands now.
+        step: updates made so far, at most `until`.
+        metrics: columns of the curve if the evaluation was reached, else None.
+        is_bound: the validation metrics are bounds (see `evaluation = "goal"`).
+        diverged_step: step whose loss or metric was not finite, if that happened.
+        steps_executed: updates made in this turn.
+        seconds: wall time of the turn.
+    """
+
+    trial: int
+    state: TrialState
+    step: int
+    metrics: Mapping[str, float] | None = None
+    is_bound: bool = False
+    diverged_step: int | None = None
+    steps_executed: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class TrialFacts:
+    """What the records tell of a trial beside its curve.
+
+    Attributes:
+        initial_seed: seed of its initial point.
+        order_seed: seed of its order of examples.
+        realised_sparsity: zero fraction of its prunable parameters.
+        layers: name, parameters, kept and emptied of each prunable tensor.
+        examples: training examples its scores were computed on.
+    """
+
+    initial_seed: int
+    order_seed: int
+    realised_sparsity: float = 0.0
+    layers: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
+    examples: int = 0
+
+
+class Runner(Protocol):
+    """Runs turns of trials of one study, one per slot at a time."""
+
+    @property
+    def slots(self) -> int:
+        """How many turns can run side by side."""
+
+    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> Report:
+        """Returns the report of a turn; a stop ends it between two slices."""
+
+    def facts(self, trial: int) -> TrialFacts:
+        """Returns what the records tell of a trial beside its curve."""

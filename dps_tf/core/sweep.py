@@ -1,0 +1,107 @@
+"""The studies of a grid of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dps_tf.core.cell import DENSE, Cell
+from dps_tf.core.errors import UserError
+from dps_tf.core.study import Pruning, StudySpecification
+from dps_tf.core.workload import Workload
+
+
+@dataclass(frozen=True)
+class SweepSpecification:
+    """What a sweep measures: one study per cell, in the order of running.
+
+    Attributes:
+        studies: with distinct cells.
+    """
+
+    studies: tuple[StudySpecification, ...]
+
+    def __post_init__(self) -> None:
+        names = [study.cell.name for study in self.studies]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UserError(f"the grid holds {twice[0]} twice: list every value once.")
+        if not names:
+            raise UserError("the grid is empty: give at least one batch size.")
+
+    @property
+    def most_trials(self) -> int:
+        """Trials that the sweep may start at most."""
+        return sum(study.rule.draws_limit for study in self.studies)
+
+    @property
+    def most_steps(self) -> int:
+        """Steps that the sweep may cost at most: every trial to its budget."""
+        return sum(s.rule.draws_limit * s.rule.last_evaluation for s in self.studies)
+
+    @property
+    def most_examples(self) -> int:
+        """Training examples that the sweep may cost at most, evaluations left out."""
+        return sum(
+            s.rule.draws_limit * s.rule.last_evaluation * s.cell.batch_size
+            for s in self.studies
+        )
+
+
+def grid(
+    workloads: Sequence[Workload],
+    batch_sizes: Sequence[int],
+    *,
+    sparsities: Sequence[float] = (0.0,),
+    sparsity_methods: Sequence[str] = (),
+    seeds: Sequence[int] = (0,),
+    pruning: Pruning | None = None,
+    schedule: str = "race",
+    finishers: int = 5,
+    stop_at_goal: bool = True,
+    evaluation: str = "exact",
+    precision: str = "float32",
+) -> SweepSpecification:
+    """Returns the studies of every combination; dense cells once, not once a method.
+
+    Args:
+        workloads: one for each optimizer, or other data sets and networks.
+        batch_sizes: global batch sizes.
+        sparsities: zero fractions of the prunable parameters.
+        sparsity_methods: methods for the sparsities above 0.
+        seeds: study seeds; each repeats every study from other draws.
+        pruning: how networks are pruned.
+        schedule: see StudySpecification; as the following ones.
+        finishers: m.
+        stop_at_goal: for the exhaustive schedule.
+        evaluation: `exact` or `goal`.
+        precision: Keras mixed-precision policy.
+    """
+    if any(sparsity != 0 for sparsity in sparsities) and not sparsity_methods:
+        raise UserError(
+            f"sparsities {tuple(sparsities)} need a method: bind "
+            "sweep.sparsity_methods, for example to ('snip',)."
+        )
+    cells = [
+        (workload, Cell(workload.name, workload.optimizer, method, seed, size, s))
+        for seed in seeds
+        for s in sparsities
+        for method in ((DENSE,) if s == 0 else sparsity_methods)
+        for workload in workloads
+        for size in batch_sizes
+    ]
+    return SweepSpecification(
+        tuple(
+            StudySpecification(
+                cell,
+                workload,
+                schedule=schedule,
+                finishers=finishers,
+                stop_at_goal=stop_at_goal,
+                evaluation=evaluation,
+                pruning=pruning or Pruning(),
+                precision=precision,
+            )
+            for workload, cell in cells
+        )
+    )

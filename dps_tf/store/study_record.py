@@ -1,0 +1,259 @@
+"""The record of one study on disk: opened, continued, closed.
+
+Order of writing. The log is on the disk before a state that lies behind it, so a state
+never knows of an evaluation that the log has lost; the tables are on the disk before
+`closed.json`. A kill between any two writes leaves a study that continues.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dps_tf.core.errors import UserError
+from dps_tf.core.execution import Report, TrialFacts, TrialState
+from dps_tf.core.study import StudySpecification
+from dps_tf.core.trial import Trajectory
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.events import Event
+from dps_tf.store.files import FileSystem
+from dps_tf.store.knowledge import (
+    Knowledge,
+    failure_event,
+    report_events,
+    start_event,
+)
+from dps_tf.store.layout import CellLayout
+from dps_tf.store.log import open_log, read_logs
+from dps_tf.store.records import read_json, set_aside, write_json
+from dps_tf.store.states import State, StateStore
+
+SNAPSHOT_SECONDS = 20.0
+"""Work that a kill may cost, about; at most a minute with a slice and the writing."""
+MOST_ATTEMPTS = 3
+"""Starts of the command on which a trial that fails is tried."""
+
+
+class StudyRecord:
+    """Everything that is kept of one study.
+
+    Attributes:
+        specification: the one in force.
+        knowledge: what the logs say, and what was added since.
+        problems: sentences about what was found damaged.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        layout: CellLayout,
+        specification: StudySpecification,
+        *,
+        writer: str = "main",
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        """Opens the record; use `open_study`, which checks the specification."""
+        self._files = files
+        self._layout = layout
+        self._clock = clock
+        self.specification = specification
+        self.problems: list[str] = []
+        self.knowledge = Knowledge()
+        logs, problems = read_logs(files, layout.logs)
+        self.problems += problems
+        for events in logs.values():
+            self.knowledge.add_all(events)
+        self._forget_failures()
+        self._log = open_log(files, layout.log(writer))
+        self._store = StateStore(files, layout.states)
+        self._states: dict[int, TrialState] = {}
+        self._dirty: set[int] = set()
+        self._load_states()
+        self._saved_at = clock()
+
+    def _forget_failures(self) -> None:
+        """Lets failed trials be tried again, until MOST_ATTEMPTS."""
+        for trial in self.knowledge.trials.values():
+            if len(trial.failures) < MOST_ATTEMPTS:
+                trial.failed = None
+
+    def _load_states(self) -> None:
+        """Loads the newest state of each trial that the log covers up to it."""
+        interval = self.specification.evaluations.interval
+        states, problems = self._store.load_many()
+        self.problems += problems
+        for number, state in states.items():
+            covered = self.knowledge[number].contiguous_step(interval)
+            if state.step < covered + interval:
+                self._states[number] = TrialState(state.step, tuple(state.arrays))
+            else:
+                self.problems.append(
+                    f"Evaluations of trial {number} before step {state.step} are "
+                    "missing from the log: the trial is trained again."
+                )
+
+    def state(self, trial: int) -> TrialState | None:
+        """Returns where a trial stands, or None before its first step."""
+        return self._states.get(trial)
+
+    def trajectory(self, trial: int) -> Trajectory:
+        """Returns what a race needs to know of a trial."""
+        specification = self.specification
+        return self.knowledge[trial].trajectory(
+            specification.goal, specification.evaluations.interval
+        )
+
+    def trajectories(self) -> list[Trajectory]:
+        """Returns the trajectories of trials 0, 1, ... up to the last known one."""
+        specification = self.specification
+        return self.knowledge.trajectories(
+            specification.goal, specification.evaluations.interval
+        )
+
+    def add_facts(self, trial: int, facts: TrialFacts) -> None:
+        """Records a trial's seeds and pruning, once."""
+        if self.knowledge[trial].facts is None:
+            self._add([start_event(trial, facts)])
+
+    def add_point(self, trial: int, point: Mapping[str, float]) -> None:
+        """Records the metaparameters that an oracle chose for a trial."""
+        self._add([{"kind": "point", "trial": trial, "point": dict(point)}])
+
+    def add_report(self, report: Report) -> None:
+        """Records what a turn did."""
+        self._add(report_events(report))
+        if report.diverged_step is None:
+            self._states[report.trial] = report.state
+            self._dirty.add(report.trial)
+        else:
+            # Not to be continued; its older states, if any, still are sound.
+            self._states.pop(report.trial, None)
+            self._dirty.discard(report.trial)
+
+    def add_failure(self, trial: int, error: str) -> None:
+        """Records that a trial failed, with the text of the error."""
+        self._add([failure_event(trial, error)])
+
+    def _add(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.knowledge.add(event)
+            self._log.append(event)
+
+    def snapshot(self, *, force: bool = False) -> None:
+        """Puts everything on the disk, if the last time was long enough ago."""
+        if not force and self._clock() - self._saved_at < SNAPSHOT_SECONDS:
+            return
+        self._log.flush(sync=True)
+        if self._dirty:
+            self._store.save_many(
+                {
+                    trial: State(state.step, list(state.arrays), {})
+                    for trial in sorted(self._dirty)
+                    if (state := self._states.get(trial)) is not None
+                }
+            )
+            self._dirty.clear()
+        self._saved_at = self._clock()
+
+    def discard_states(self) -> None:
+        """Removes the states: the study can then be read but not extended."""
+        for trial in self._store.trials():
+            self._store.discard(trial)
+
+
+def read_specification(files: FileSystem, layout: CellLayout) -> dict[str, Any] | None:
+    """Returns the content of study.json, or None where there is none.
+
+    A damaged file is set aside and counts as none: the command that runs the study
+    knows its specification, and the logs hold the results.
+    """
+    try:
+        content = read_json(files, layout.study)
+    except FileNotFoundError:
+        return None
+    except DamagedError:
+        set_aside(files, layout.study)
+        return None
+    return dict(content)
+
+
+def open_study(
+    files: FileSystem,
+    layout: CellLayout,
+    specification: StudySpecification,
+    environment: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    *,
+    allow_other_machine: bool = False,
+    writer: str = "main",
+) -> StudyRecord:
+    """Returns the record of a study, new, continued or extended.
+
+    Args:
+        files: where it is.
+        layout: its paths.
+        specification: what is asked for now.
+        environment: what the bits depend on: builds and instruction set.
+        facts: sizes of the data set and the like, kept for readers.
+        allow_other_machine: whether another environment may continue it; recorded.
+        writer: name of the log that this process alone writes.
+
+    Raises:
+        UserError: the stored study differs, with the differences.
+    """
+    stored = read_specification(files, layout)
+    environments = [dict(environment)]
+    if stored is not None:
+        before = StudySpecification.from_json(stored["specification"])
+        lines = specification.refusals(before)
+        if lines:
+            raise UserError(
+                f"{layout.root} holds another study: {'; '.join(lines)}. Choose "
+                "another --sweep_dir, or undo the change."
+            )
+        if dict(stored["facts"]) != dict(facts):
+            raise UserError(
+                f"{layout.root} was begun on other data: stored {stored['facts']}, "
+                f"now {dict(facts)}. Give the same --data_dir, or choose another "
+                "--sweep_dir."
+            )
+        environments = _environments(
+            layout, stored["environments"], environment, allow_other_machine
+        )
+    content = {
+        "specification": specification.to_json(),
+        "fingerprint": specification.fingerprint,
+        "environments": environments,
+        "facts": dict(facts),
+    }
+    if stored != content:
+        # An extension: what was closed is open again, before the new aim is known.
+        files.remove(layout.closed)
+        write_json(files, layout.study, content)
+    return StudyRecord(files, layout, specification, writer=writer)
+
+
+def _environments(
+    layout: CellLayout,
+    stored: Sequence[Mapping[str, Any]],
+    environment: Mapping[str, Any],
+    allowed: bool,
+) -> list[dict[str, Any]]:
+    """Returns all environments that a study has seen, the present one included."""
+    known = [dict(entry) for entry in stored]
+    if dict(environment) in known:
+        return known
+    if not allowed:
+        last = known[-1]
+        changes = [
+            f"{name}: stored {last.get(name)!r}, here {environment.get(name)!r}"
+            for name in sorted({*last, *environment})
+            if last.get(name) != environment.get(name)
+        ]
+        raise UserError(
+            f"{layout.root} was begun elsewhere ({'; '.join(changes)}), where numbers "
+            "may round otherwise: continue it there, or give --allow_other_machine, "
+            "which is recorded."
+        )
+    return [*known, dict(environment)]

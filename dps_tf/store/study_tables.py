@@ -1,0 +1,165 @@
+"""The tables of one study, from what its logs say and the rule of the race.
+
+Tables hold only what the rule needs, so they are the same however the study was run;
+what was really executed goes to the table `work` alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dps_tf.core.execution import TrialFacts
+from dps_tf.core.steps_to_result import StudyResult, reduce_study
+from dps_tf.core.study import StudySpecification
+from dps_tf.store.knowledge import Knowledge, TrialKnowledge
+
+EVALUATION_COST = 1 / 3
+"""Cost of evaluating an example, in training steps per example: a forward pass beside
+a forward and a backward pass, which is twice as dear."""
+
+_QUANTITIES = ("steps", "evaluations", "floor_steps", "floor_evaluations", "seconds")
+
+Row = dict[str, Any]
+
+
+def study_result(
+    specification: StudySpecification, knowledge: Knowledge
+) -> StudyResult:
+    """Returns the reduction of a study as far as it is known."""
+    rule = specification.rule
+    trajectories = knowledge.trajectories(specification.goal, rule.schedule.interval)
+    return reduce_study(trajectories, rule)
+
+
+def study_row(
+    specification: StudySpecification,
+    *,
+    training_examples: int,
+    validation_examples: int,
+    closed: bool,
+    draws_exhausted: bool,
+) -> Row:
+    """Returns the row of the table `studies`."""
+    goal, workload = specification.goal, specification.workload
+    cell = specification.cell
+    return {
+        **cell.to_json(),
+        "goal": str(goal),
+        "goal_metric": goal.metric,
+        "goal_threshold": goal.threshold,
+        "goal_direction": goal.direction,
+        "goal_inclusive": goal.inclusive,
+        "step_budget": workload.step_budget,
+        "points": workload.points,
+        "count": workload.count,
+        "finishers": specification.finishers,
+        "schedule": specification.schedule,
+        "training_examples": training_examples,
+        "evaluation_interval": specification.evaluations.interval,
+        "evaluation_examples": validation_examples,
+        "space": json.dumps(workload.space.to_json()),
+        "closed": closed,
+        "prunable": specification.pruning.prunable if cell.sparsity > 0 else "none",
+        "draws_exhausted": draws_exhausted,
+    }
+
+
+def trial_rows(
+    specification: StudySpecification,
+    knowledge: Knowledge,
+    points: Sequence[Mapping[str, float]],
+    result: StudyResult,
+) -> list[Row]:
+    """Returns the rows of the table `trials`, one per trial of the study's prefix."""
+    identity = specification.cell.to_json()
+    rows = []
+    for number, trial in enumerate(result.trials):
+        facts = knowledge[number].facts or TrialFacts(0, 0)
+        rows.append(
+            {
+                **identity,
+                "trial": number,
+                "outcome": trial.outcome,
+                "steps_to_result": trial.steps_to_result,
+                "bracket_low": trial.bracket_low,
+                "end_step": trial.end_step,
+                "diverged_step": trial.diverged_step,
+                "error": trial.error,
+                "initial_seed": facts.initial_seed,
+                "order_seed": facts.order_seed,
+                "realised_sparsity": facts.realised_sparsity,
+                "layers": json.dumps([dict(layer) for layer in facts.layers]),
+                **points[number],
+            }
+        )
+    return rows
+
+
+def curve_rows(
+    specification: StudySpecification, knowledge: Knowledge, result: StudyResult
+) -> list[Row]:
+    """Returns the rows of the table `curves`, cut to what the rule needs."""
+    identity = specification.cell.to_json()
+    return [
+        {
+            **identity,
+            "trial": number,
+            "step": step,
+            "is_bound": step in knowledge[number].bounds,
+            **knowledge[number].evaluations[step],
+        }
+        for number, trial in enumerate(result.trials)
+        for step in specification.evaluations.steps_up_to(trial.end_step)
+        if step in knowledge[number].evaluations
+    ]
+
+
+def work_rows(
+    specification: StudySpecification,
+    knowledge: Knowledge,
+    result: StudyResult,
+    validation_examples: int,
+) -> list[Row]:
+    """Returns the rows of the table `work`: (trial, quantity, value).
+
+    The floor of a trial is the steps and evaluations that its record needs. A step
+    costs batch_size, an evaluation EVALUATION_COST times the validation examples.
+    Trial NA stands for the study: `work_ratio` is executed / floor, `seconds` are
+    those of all slots together.
+    """
+    identity = specification.cell.to_json()
+    ends = {number: trial.end_step for number, trial in enumerate(result.trials)}
+    totals = dict.fromkeys(_QUANTITIES, 0.0)
+    rows = []
+    for number in sorted({*ends, *knowledge.trials}):
+        for name, value in _work(
+            specification, knowledge[number], ends.get(number, 0)
+        ).items():
+            totals[name] += value
+            rows.append({**identity, "trial": number, "quantity": name, "value": value})
+    step, evaluation = (
+        specification.cell.batch_size,
+        EVALUATION_COST * validation_examples,
+    )
+    executed = step * totals["steps"] + evaluation * totals["evaluations"]
+    floor = step * totals["floor_steps"] + evaluation * totals["floor_evaluations"]
+    totals["work_ratio"] = executed / floor if floor else math.nan
+    for name, value in totals.items():
+        rows.append({**identity, "trial": None, "quantity": name, "value": value})
+    return rows
+
+
+def _work(
+    specification: StudySpecification, trial: TrialKnowledge, end_step: int
+) -> dict[str, float]:
+    values = (
+        trial.work.steps,
+        trial.work.evaluations,
+        end_step,
+        len(specification.evaluations.steps_up_to(end_step)),
+        trial.work.seconds,
+    )
+    return dict(zip(_QUANTITIES, map(float, values), strict=True))

@@ -1,0 +1,155 @@
+"""Runs a sweep: `python -m dps_tf.train --gin_file=F --sweep_dir=D`.
+
+Running it again continues; running it on a finished sweep does nothing and says so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import gin
+from absl import flags
+
+from dps_tf import configurations
+from dps_tf.command_line import DEFECT, FINISHED, RUN_AGAIN, run
+from dps_tf.core.errors import UserError
+from dps_tf.core.sweep import SweepSpecification
+
+_GIN_FILES = flags.DEFINE_multi_string(
+    "gin_file", [], "A gin file, or the name of a shipped one; may be repeated."
+)
+_GIN_BINDINGS = flags.DEFINE_multi_string(
+    "gin_bindings", [], "A binding, such as workload.points=8; may be repeated."
+)
+_SWEEP_DIR = flags.DEFINE_string("sweep_dir", None, "Where the sweep is kept.")
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of prepared data sets.")
+_IMPORT = flags.DEFINE_multi_string(
+    "import", [], "A module that registers workloads of your own; may be repeated."
+)
+_DRY_RUN = flags.DEFINE_bool(
+    "dry_run", False, "Only show what would be run, and what it may cost at most."
+)
+_SLOTS = flags.DEFINE_integer(
+    "slots", 0, "Trials side by side; 0 is one per processor or GPU."
+)
+_ALLOW_OTHER_MACHINE = flags.DEFINE_bool(
+    "allow_other_machine",
+    False,
+    "Continue a study begun with other builds or instruction sets; it is recorded.",
+)
+_DISCARD_STATES = flags.DEFINE_bool(
+    "discard_states",
+    False,
+    "Remove the states of finished studies; these cannot be extended any more.",
+)
+
+
+def read_configuration(
+    gin_files: Sequence[str], bindings: Sequence[str], modules: Sequence[str] = ()
+) -> tuple[SweepSpecification, str]:
+    """Returns (the sweep, the resolved configuration as gin text).
+
+    Side effect: gin's configuration is that of these files and bindings alone.
+
+    Raises:
+        UserError: whatever is wrong in them.
+    """
+    from dps_tf.workloads import configuration
+
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise UserError(
+                f"--import={module}: {error}; run from its folder or put that on "
+                "PYTHONPATH."
+            ) from error
+    if not gin_files and not bindings:
+        raise UserError(
+            "no configuration was given: name one with --gin_file, for example "
+            f"{', '.join(configurations.shipped()[:3])}."
+        )
+    paths = [str(configurations.resolve(name)) for name in gin_files]
+    gin.clear_config()
+    gin.add_config_file_search_path(str(configurations.folder()))
+    try:
+        gin.parse_config_files_and_bindings(paths, list(bindings))
+        sweep = gin.get_configurable(configuration.sweep)()
+    except UserError:
+        raise
+    except (ValueError, TypeError, KeyError, OSError, RuntimeError, SyntaxError) as e:
+        raise UserError(f"the configuration cannot be read: {_one_line(e)}") from e
+    return sweep, gin.operative_config_str()
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines()]
+    return " ".join(line for line in lines if line)[:600]
+
+
+def describe(sweep: SweepSpecification, gin_text: str) -> str:
+    """Returns what a sweep would run, and what it may cost at most."""
+    lines = [gin_text.strip(), "", f"cells: {len(sweep.studies)}"]
+    for study in sweep.studies:
+        rule = study.rule
+        lines.append(
+            f"  {study.cell.name}: {rule.draws_limit} trials at most, "
+            f"{rule.last_evaluation} steps each at most, evaluated every "
+            f"{rule.schedule.interval} steps, goal {study.goal}"
+        )
+    lines += [
+        f"trials: {sweep.most_trials}",
+        f"steps at most: {sweep.most_steps}",
+        f"training examples at most: {sweep.most_examples}",
+        "A race stops far below these bounds; they hold if nobody reaches the goal.",
+    ]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the sweep that the flags name; returns the exit code."""
+    del argv
+    flag_values = flags.FLAGS
+    sweep, gin_text = read_configuration(
+        _GIN_FILES.value, _GIN_BINDINGS.value, flag_values["import"].value
+    )
+    from dps_tf.tuning import launching
+
+    launching.check_names(sweep)
+    if _DRY_RUN.value:
+        print(describe(sweep, gin_text))
+        return FINISHED
+    if not _SWEEP_DIR.value:
+        raise UserError("--sweep_dir is missing: name a directory for the results.")
+    outcome = launching.launch(
+        sweep,
+        gin_text,
+        launching.Options(
+            sweep_dir=_SWEEP_DIR.value,
+            data_dir=_DATA_DIR.value,
+            slots=_SLOTS.value,
+            allow_other_machine=_ALLOW_OTHER_MACHINE.value,
+            discard_states=_DISCARD_STATES.value,
+        ),
+    )
+    if outcome is None:
+        return RUN_AGAIN
+    if outcome.failed:
+        print(
+            f"failed trials stand in {', '.join(outcome.failed)}: K* there is a bound; "
+            "running the command again tries them again, three times in all.",
+            file=sys.stderr,
+        )
+        return DEFECT
+    return FINISHED
+
+
+def entry_point() -> None:
+    """Runs the command as the console script `dps-train`."""
+    run(main)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,168 @@
+"""Runs turns of trials on programs: the runner of every trained workload."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dps_tf.core.execution import Job, Report, TrialFacts, TrialState
+from dps_tf.core.order import examples_at
+from dps_tf.core.seeds import derive_seed
+from dps_tf.models import initial_point
+from dps_tf.training.program import Program
+
+SLICE_SECONDS = 5.0
+"""Longest slice: a signal is heard only between two slices."""
+
+
+@dataclass(frozen=True)
+class PrunedPoint:
+    """How a trial is pruned at its initial point.
+
+    Attributes:
+        masks: float32 0/1 arrays, one per trainable variable; None keeps everything.
+        realised_sparsity: zero fraction of the prunable parameters.
+        layers: see TrialFacts.
+        examples: training examples the scores were computed on.
+    """
+
+    masks: tuple[np.ndarray, ...] | None = None
+    realised_sparsity: float = 0.0
+    layers: tuple[dict[str, object], ...] = field(default_factory=tuple)
+    examples: int = 0
+
+
+class TrainingRunner:
+    """Trains trials of one study on its programs, one program per slot.
+
+    Args:
+        programs: one per slot, all of one network, optimizer and batch size.
+        study_seed: the seeds of each trial follow from it and the trial's number.
+        order: `per_trial`, or `shared` for one order of examples for all trials.
+        prune: (trial, initial point) -> how it is pruned; None trains dense networks.
+    """
+
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        study_seed: int,
+        order: str = "per_trial",
+        prune: Callable[[int, list[np.ndarray]], PrunedPoint] | None = None,
+    ):
+        self._programs = tuple(programs)
+        self._seed = study_seed
+        self._shared_order = order == "shared"
+        self._prune = prune
+        self._pruned: dict[int, PrunedPoint] = {}
+        # Seconds per step, per slot; the first slice of a slot is short to learn it.
+        self._pace: dict[int, float] = {}
+
+    @property
+    def slots(self) -> int:
+        """One per program."""
+        return len(self._programs)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs, for measurements and tests."""
+        return self._programs
+
+    def initial_seed(self, trial: int) -> int:
+        """Returns the seed of a trial's initial point, the same in every cell."""
+        return derive_seed(self._seed, trial, "initial point")
+
+    def order_seed(self, trial: int) -> int:
+        """Returns the seed of a trial's order of examples."""
+        return derive_seed(self._seed, 0 if self._shared_order else trial, "order")
+
+    def facts(self, trial: int) -> TrialFacts:
+        """Returns the seeds and the pruning of a trial; computes scores if need be."""
+        pruned = self._pruned_point(trial)
+        return TrialFacts(
+            initial_seed=self.initial_seed(trial),
+            order_seed=self.order_seed(trial),
+            realised_sparsity=pruned.realised_sparsity,
+            layers=pruned.layers,
+            examples=pruned.examples,
+        )
+
+    def _pruned_point(self, trial: int) -> PrunedPoint:
+        if self._prune is None:
+            return PrunedPoint()
+        if trial not in self._pruned:
+            initial = initial_point(self._programs[0].model, self.initial_seed(trial))
+            self._pruned[trial] = self._prune(trial, initial)
+        return self._pruned[trial]
+
+    def _begin(self, program: Program, trial: int) -> TrialState:
+        """Returns a trial before its first step, pruned entries zero."""
+        values = initial_point(program.model, self.initial_seed(trial))
+        masks = self._pruned_point(trial).masks
+        if masks is not None:
+            trainable = {
+                id(v): m
+                for v, m in zip(program.model.trainable_variables, masks, strict=True)
+            }
+            values = [
+                value * trainable[id(variable)] if id(variable) in trainable else value
+                for value, variable in zip(values, program.model.weights, strict=True)
+            ]
+        return program.fresh_state(values)
+
+    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> Report:
+        """Trains to the job's evaluation, a divergence or a stop; then evaluates."""
+        begun = time.monotonic()
+        program = self._programs[slot]
+        state = self._begin(program, job.trial) if job.state is None else job.state
+        program.load(state, job.point, self._pruned_point(job.trial).masks)
+        step, loss, diverged = state.step, math.nan, False
+        while step < job.until and not diverged and not (step > state.step and stop()):
+            step, loss, diverged = self._slice(slot, program, job, step)
+        evaluation = None
+        if step == job.until and not diverged:
+            evaluation = program.evaluate()
+            diverged = not evaluation.is_finite
+        reached = evaluation is not None and not diverged
+        assert not reached or evaluation is not None
+        return Report(
+            trial=job.trial,
+            state=program.read(),
+            step=step,
+            metrics={**evaluation.metrics, "train/loss": loss} if reached else None,
+            is_bound=reached and evaluation.is_bound,
+            diverged_step=step if diverged else None,
+            steps_executed=step - state.step,
+            seconds=time.monotonic() - begun,
+        )
+
+    def _slice(
+        self, slot: int, program: Program, job: Job, step: int
+    ) -> tuple[int, float, bool]:
+        """Returns (step, loss, diverged) after a slice of at most SLICE_SECONDS."""
+        steps = min(job.until - step, self._steps_that_fit(slot))
+        indices = examples_at(
+            step,
+            steps,
+            self.order_seed(job.trial),
+            program.data.train_count,
+            program.batch_size,
+        )
+        begun = time.monotonic()
+        advance = program.advance(indices)
+        self._learn_pace(slot, advance.steps, time.monotonic() - begun)
+        return step + advance.steps, advance.loss, advance.diverged
+
+    def _steps_that_fit(self, slot: int) -> int:
+        if slot not in self._pace:
+            return 4  # Enough to learn the pace from; the first also traces.
+        return max(1, int(SLICE_SECONDS / self._pace[slot]))
+
+    def _learn_pace(self, slot: int, steps: int, seconds: float) -> None:
+        # The slowest seen of late: a slice that is too short costs next to nothing.
+        latest = max(seconds, 1e-6) / steps
+        known = self._pace.get(slot, latest)
+        self._pace[slot] = max(latest, 0.8 * known + 0.2 * latest)

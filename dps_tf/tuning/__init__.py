@@ -1,0 +1,1 @@
+"""The metaparameter budget: keras-tuner oracle and tuner, schedules, study, sweep."""

@@ -1,0 +1,207 @@
+"""Drives the trials of one study until it is decided.
+
+Always the trial that is furthest behind goes on, by one evaluation. So trials advance
+together, none runs past a step at which it could still matter, and what is executed
+beyond the floor is at most what was under way in the other slots when the race ended.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Protocol
+
+from dps_tf.core.execution import Job, Report, Runner
+from dps_tf.core.race import Plan, plan
+from dps_tf.core.trial import Trajectory
+from dps_tf.store.errors import StoreError
+from dps_tf.store.knowledge import Irreproducible
+from dps_tf.store.study_record import StudyRecord
+from dps_tf.tuning.interruption import Interrupted
+
+_POLL_SECONDS = 1.0
+"""How often progress is shown and a signal is looked for while all slots train."""
+
+
+class Progress(Protocol):
+    """Is told how a study stands, about once a second."""
+
+    def update(self, todo: Plan, trajectories: list[Trajectory], running: int) -> None:
+        """Shows it."""
+
+
+class StudyDriver:
+    """Runs one study to its end.
+
+    Args:
+        record: what is known, and where it is written.
+        runner: runs turns of trials.
+        point_of: metaparameters by trial number.
+        stop: whether to save and leave.
+        progress: shows how the study stands.
+    """
+
+    def __init__(
+        self,
+        record: StudyRecord,
+        runner: Runner,
+        point_of: Callable[[int], Mapping[str, float]],
+        stop: Callable[[], bool],
+        progress: Progress | None = None,
+    ):
+        self._record = record
+        self._runner = runner
+        self._point_of = point_of
+        self._stop = stop
+        self._progress = progress
+        self._rule = record.specification.rule
+        self._trajectories = record.trajectories()
+        self._prefix = 0
+        self._running: dict[Future[Report], tuple[int, int]] = {}
+        self._suspects: list[int] = []
+        self._on_open: Callable[[int], None] = lambda trial: None
+        self._opened: set[int] = set()
+
+    def run(self, on_open: Callable[[int], None] | None = None) -> Plan:
+        """Returns the final plan once nothing remains to be done.
+
+        Args:
+            on_open: called with a trial's number before its first turn.
+
+        Raises:
+            Interrupted: a stop was asked for; everything is saved.
+        """
+        self._on_open = on_open or self._on_open
+        free = list(range(self._runner.slots))
+        with ThreadPoolExecutor(self._runner.slots, "slot") as pool:
+            try:
+                while True:
+                    todo = self._plan()
+                    if not self._stop():
+                        self._submit(pool, todo, free)
+                    if not self._running:
+                        break
+                    self._collect(todo, free)
+            finally:
+                # Whatever happened, what the other slots still finish is kept.
+                self._drain(free)
+                self._record.snapshot(force=True)
+        if self._stop() and not todo.decided:
+            raise Interrupted
+        return todo
+
+    def run_alone(self, trial: int) -> None:
+        """Runs one trial to its own end, while an oracle waits for its result.
+
+        Raises:
+            Interrupted: a stop was asked for; everything is saved.
+        """
+        self._learn(trial)
+        try:
+            self._record.add_facts(trial, self._runner.facts(trial))
+            while self._goes_on(trial) and not self._stop():
+                self._turn_alone(trial)
+                self._record.snapshot()
+        finally:
+            self._record.snapshot(force=True)
+        if self._goes_on(trial):
+            raise Interrupted
+
+    def _goes_on(self, trial: int) -> bool:
+        known = self._trajectories[trial]
+        ended = known.failed or known.diverged_step is not None
+        reached = known.finish_step is not None
+        return not (ended or reached) and known.last_step < self._rule.last_evaluation
+
+    def _turn_alone(self, trial: int) -> None:
+        done: Future[Report] = Future()
+        try:
+            done.set_result(self._runner.run(0, self._job(trial), self._stop))
+        except Exception as error:
+            done.set_exception(error)
+        self._finish(trial, done)
+
+    def _job(self, trial: int) -> Job:
+        state = self._record.state(trial)
+        step = 0 if state is None else state.step
+        until = self._rule.schedule.next_after(step)
+        return Job(trial, self._point_of(trial), state, until)
+
+    def _plan(self) -> Plan:
+        todo = plan(self._trajectories, self._rule, self._prefix)
+        self._prefix = todo.prefix
+        return todo
+
+    def _submit(self, pool: ThreadPoolExecutor, todo: Plan, free: list[int]) -> None:
+        """Gives each free slot a turn, or a suspect the machine for itself."""
+        if self._suspects:
+            if not self._running:
+                self._start(pool, free, self._suspects[0])
+            return
+        busy = {trial for _, trial in self._running.values()}
+        for trial in (*todo.pending, *todo.speculative):
+            if not free:
+                return
+            if trial not in busy:
+                self._start(pool, free, trial)
+
+    def _start(self, pool: ThreadPoolExecutor, free: list[int], trial: int) -> None:
+        if trial not in self._opened:
+            self._opened.add(trial)
+            self._on_open(trial)
+            self._record.add_facts(trial, self._runner.facts(trial))
+        slot = free.pop()
+        future = pool.submit(self._runner.run, slot, self._job(trial), self._stop)
+        self._running[future] = (slot, trial)
+
+    def _collect(self, todo: Plan, free: list[int]) -> None:
+        """Waits for turns to end and records them."""
+        done, _ = wait(self._running, _POLL_SECONDS, FIRST_COMPLETED)
+        for future in done:
+            slot, trial = self._running.pop(future)
+            free.append(slot)
+            self._finish(trial, future)
+        self._record.snapshot()
+        if self._progress is not None:
+            self._progress.update(todo, self._trajectories, len(self._running))
+
+    def _finish(self, trial: int, future: Future[Report]) -> None:
+        error = future.exception()
+        if error is None:
+            self._record.add_report(future.result())
+            self._learn(trial)
+            if trial in self._suspects:
+                self._suspects.remove(trial)
+            return
+        if isinstance(error, StoreError | Irreproducible) or not isinstance(
+            error, Exception
+        ):
+            raise error
+        if trial not in self._suspects:
+            # It may have been the company: memory is shared. Once more, alone.
+            self._suspects.append(trial)
+            return
+        self._suspects.remove(trial)
+        self._record.add_failure(trial, _text(error))
+        self._learn(trial)
+
+    def _learn(self, trial: int) -> None:
+        missing = trial + 1 - len(self._trajectories)
+        self._trajectories += [Trajectory()] * missing
+        self._trajectories[trial] = self._record.trajectory(trial)
+
+    def _drain(self, free: list[int]) -> None:
+        """Waits for turns under way; an error in one does not hide the first error."""
+        for future, (slot, trial) in list(self._running.items()):
+            del self._running[future]
+            free.append(slot)
+            if future.exception() is None:
+                self._record.add_report(future.result())
+                self._learn(trial)
+
+
+def _text(error: Exception) -> str:
+    """Returns the end of a traceback, short enough for a table."""
+    lines = traceback.format_exception(error)
+    return "".join(lines)[-4000:].strip()

@@ -1,0 +1,101 @@
+"""Looks names up: from a workload's plain values to what a program trains."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from dps_tf import data, models, optim
+from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.workload import Workload
+from dps_tf.data.dataset import Dataset
+from dps_tf.training.task import LOSS_METAPARAMETERS, Task
+
+
+def check_names(workload: Workload) -> None:
+    """Raises UserError unless every name of a workload is registered."""
+    for kind, name, known in (
+        ("dataset", workload.dataset, data.names()),
+        ("network", workload.network, models.names()),
+        ("optimizer", workload.optimizer, optim.names()),
+        (
+            "learning_rate_schedule",
+            workload.learning_rate_schedule,
+            tuple(optim.SCHEDULES),
+        ),
+        ("split", workload.split, tuple(data.SPLITS)),
+    ):
+        if name not in known:
+            raise UserError(f"{kind} {name!r} is unknown: {near_matches(name, known)}.")
+    _check_metaparameters(workload)
+
+
+def _check_metaparameters(workload: Workload) -> None:
+    """Raises UserError for metaparameters that nothing reads, or that are missing."""
+    optimizer = optim.build(workload.optimizer, workload.learning_rate_schedule)
+    read = {*optimizer.metaparameters, *LOSS_METAPARAMETERS}
+    points = workload.explicit_points or [dict.fromkeys(workload.space.names, 0.5)]
+    for name in sorted({*points[0], *workload.fixed} - read):
+        raise UserError(
+            f"{workload.optimizer} with the {workload.learning_rate_schedule} schedule "
+            f"reads no metaparameter {name!r}: {near_matches(name, read)}."
+        )
+    for point in workload.explicit_points:
+        missing = {"learning_rate"} - {*point, *workload.fixed}
+        if missing:
+            raise UserError(f"point {dict(point)} lacks learning_rate.")
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(
+    name: str,
+    data_dir: str | None,
+    split: str,
+    split_seed: int,
+    validation_examples: int | None,
+    arguments: tuple[tuple[str, object], ...],
+) -> Dataset:
+    return data.load(
+        name,
+        None if data_dir is None else Path(data_dir),
+        split=split,
+        split_seed=split_seed,
+        validation_examples=validation_examples,
+        **dict(arguments),
+    )
+
+
+def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
+    """Returns the data set of a workload; the last two stay in memory.
+
+    Raises UserError, with the command that prepares it, if it is not there.
+    """
+    return _loaded(
+        workload.dataset,
+        data_dir,
+        workload.split,
+        workload.split_seed,
+        workload.validation_examples,
+        tuple(sorted(workload.dataset_arguments.items())),
+    )
+
+
+def build_task(workload: Workload, dataset: Dataset) -> Task:
+    """Returns what a program of this workload trains."""
+    tuned = {*workload.space.names, *workload.fixed}
+    for point in workload.explicit_points:
+        tuned |= set(point)
+    return Task(
+        network=functools.partial(
+            models.build,
+            workload.network,
+            dataset.input_shape,
+            dataset.classes,
+            **workload.network_arguments,
+        ),
+        optimizer=functools.partial(
+            optim.build, workload.optimizer, workload.learning_rate_schedule
+        ),
+        dataset=dataset,
+        loss_metaparameters=tuple(n for n in LOSS_METAPARAMETERS if n in tuned),
+    )

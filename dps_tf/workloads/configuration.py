@@ -1,0 +1,181 @@
+"""What gin binds: the sweep and its parts. Every value is checked after parsing.
+
+`sweep` is the root; everything else is a part of it. Gin accepts any type, so the
+values of `core` refuse what they cannot mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gin
+
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from dps_tf.core.space import Space
+from dps_tf.core.study import Pruning
+from dps_tf.core.sweep import SweepSpecification, grid
+from dps_tf.core.workload import QUASI_RANDOM, EvaluationInterval, Workload
+
+
+@gin.register
+def goal(
+    metric: str = "validation/classification_error",
+    threshold: float = gin.REQUIRED,
+    direction: str = "minimize",
+    inclusive: bool = True,
+) -> Goal:
+    """Returns what a trial has to reach; see `core.goal.Goal`."""
+    return Goal(metric, threshold, direction, inclusive)
+
+
+@gin.register
+def evaluation(
+    steps: int | None = None,
+    examples: int | None = None,
+    minimum: int = 1,
+    maximum: int | None = None,
+) -> EvaluationInterval:
+    """Returns when trials are evaluated; see `core.workload.EvaluationInterval`."""
+    return EvaluationInterval(steps, examples, minimum, maximum)
+
+
+@gin.register
+def pruning(
+    prunable: str = "kernels",
+    scope: str = "global",
+    examples: int = 0,
+    arguments: Mapping[str, Any] | None = None,
+) -> Pruning:
+    """Returns how networks are pruned; see `core.study.Pruning`."""
+    return Pruning(prunable, scope, examples, dict(arguments or {}))
+
+
+@gin.register
+def workload(
+    name: str = gin.REQUIRED,
+    dataset: str = gin.REQUIRED,
+    network: str = gin.REQUIRED,
+    optimizer: str = gin.REQUIRED,
+    goal: Goal = gin.REQUIRED,
+    step_budget: int = gin.REQUIRED,
+    evaluation: EvaluationInterval = gin.REQUIRED,
+    space: Mapping[str, Any] | None = None,
+    points: int | Sequence[Mapping[str, float]] = 100,
+    fixed: Mapping[str, float] | None = None,
+    sequence: str = "sobol",
+    count: str = "all",
+    max_draws: int | None = None,
+    learning_rate_schedule: str = "constant",
+    split: str = "seeded",
+    split_seed: int = 0,
+    validation_examples: int | None = None,
+    order: str = "per_trial",
+    oracle: str = QUASI_RANDOM,
+    oracle_arguments: Mapping[str, Any] | None = None,
+    dataset_arguments: Mapping[str, Any] | None = None,
+    network_arguments: Mapping[str, Any] | None = None,
+) -> Workload:
+    """Returns data set, network and optimizer with goal, space and budget.
+
+    `points` is the number of trials to draw from the space, or a list of points to
+    run instead of a search. See `core.workload.Workload` for all others.
+    """
+    _of_type("workload.goal", goal, Goal, "@goal()")
+    _of_type("workload.evaluation", evaluation, EvaluationInterval, "@evaluation()")
+    explicit: tuple[Mapping[str, float], ...] = ()
+    if not isinstance(points, int):
+        explicit = tuple(_point(point) for point in _sequence("points", points))
+    if not explicit and not space:
+        raise UserError(
+            f"workload {name!r} has neither a space to search nor explicit points: "
+            "bind workload.space or a list to workload.points."
+        )
+    return Workload(
+        name=name,
+        dataset=dataset,
+        network=network,
+        optimizer=optimizer,
+        goal=goal,
+        space=Space.from_dict(space or {}),
+        points=len(explicit) or points,
+        step_budget=step_budget,
+        evaluation_interval=evaluation,
+        fixed=_point(fixed or {}),
+        explicit_points=explicit,
+        sequence=sequence,
+        count=count,
+        max_draws=max_draws,
+        learning_rate_schedule=learning_rate_schedule,
+        split=split,
+        split_seed=split_seed,
+        validation_examples=validation_examples,
+        order=order,
+        oracle=oracle,
+        oracle_arguments=dict(oracle_arguments or {}),
+        dataset_arguments=dict(dataset_arguments or {}),
+        network_arguments=dict(network_arguments or {}),
+    )
+
+
+@gin.register
+def sweep(
+    workloads: Workload | Sequence[Workload] = gin.REQUIRED,
+    batch_sizes: Sequence[int] = gin.REQUIRED,
+    sparsities: Sequence[float] = (0.0,),
+    sparsity_methods: Sequence[str] = (),
+    seeds: Sequence[int] = (0,),
+    pruning: Pruning | None = None,
+    schedule: str = "race",
+    finishers: int = 5,
+    stop_at_goal: bool = True,
+    evaluation_mode: str = "exact",
+    precision: str = "float32",
+) -> SweepSpecification:
+    """Returns the studies of the grid; see `core.sweep.grid`.
+
+    `workloads` is one workload, or a list with one for each optimizer.
+    """
+    found = [workloads] if isinstance(workloads, Workload) else workloads
+    found = _sequence("sweep.workloads", found)
+    for each in found:
+        _of_type("sweep.workloads", each, Workload, "@workload()")
+    if pruning is not None:
+        _of_type("sweep.pruning", pruning, Pruning, "@pruning()")
+    return grid(
+        found,
+        _sequence("sweep.batch_sizes", batch_sizes),
+        sparsities=_sequence("sweep.sparsities", sparsities),
+        sparsity_methods=_sequence("sweep.sparsity_methods", sparsity_methods),
+        seeds=_sequence("sweep.seeds", seeds),
+        pruning=pruning,
+        schedule=schedule,
+        finishers=finishers,
+        stop_at_goal=stop_at_goal,
+        evaluation=evaluation_mode,
+        precision=precision,
+    )
+
+
+def _of_type(kind: str, value: object, wanted: type, example: str) -> None:
+    if not isinstance(value, wanted):
+        raise UserError(f"{kind} is {value!r}; bind it to {example}.")
+
+
+def _sequence(kind: str, value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    raise UserError(f"{kind} is {value!r}; it must be a list, for example [1, 2].")
+
+
+def _point(point: Any) -> dict[str, float]:
+    numbers = isinstance(point, Mapping) and all(
+        isinstance(value, (int, float)) and not isinstance(value, bool)
+        for value in point.values()
+    )
+    if not numbers:
+        raise UserError(
+            f"{point!r} is no point: write metaparameters as {{'learning_rate': 0.1}}."
+        )
+    return {str(name): float(value) for name, value in point.items()}
