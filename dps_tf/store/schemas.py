@@ -1,0 +1,162 @@
+"""The columns of every table, the seam between training and analysis.
+
+Kinds of columns: `text`, `whole` (int64), `number` (float64, NaN where unknown) and
+`flag` (bool); `text?` and `whole?` may be missing (NA).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+IDENTITY = (
+    "workload",
+    "optimizer",
+    "sparsity_method",
+    "seed",
+    "batch_size",
+    "sparsity",
+)
+"""The columns that name a cell, first in every table."""
+
+Column = tuple[str, str]
+
+_IDENTITY: tuple[Column, ...] = (
+    ("workload", "text"),
+    ("optimizer", "text"),
+    ("sparsity_method", "text"),
+    ("seed", "whole"),
+    ("batch_size", "whole"),
+    ("sparsity", "number"),
+)
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """Columns of a table and the order of its rows.
+
+    Attributes:
+        name: of the table.
+        columns: (name, kind), in order.
+        sort_by: names of the columns that order the rows; unique together.
+        more_numbers: whether further columns may follow, all of kind `number`.
+        first_numbers: which of the further columns come first; the others are sorted.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    sort_by: tuple[str, ...]
+    more_numbers: bool = False
+    first_numbers: tuple[str, ...] = ()
+
+    def all_columns(self, present: Iterable[str]) -> tuple[Column, ...]:
+        """Returns the columns of a table that has the given names, in order.
+
+        Raises:
+            ValueError: a column is missing, or one is there that must not.
+        """
+        given = set(present)
+        known = {name for name, _ in self.columns}
+        if missing := sorted(known - given):
+            raise ValueError(f"The table {self.name} lacks the columns {missing}.")
+        further = given - known
+        if further and not self.more_numbers:
+            raise ValueError(
+                f"The table {self.name} has the unknown columns {sorted(further)}."
+            )
+        first = [name for name in self.first_numbers if name in further]
+        rest = sorted(further - set(first))
+        return (*self.columns, *((name, "number") for name in (*first, *rest)))
+
+
+STUDIES = TableSchema(
+    "studies",
+    (
+        *_IDENTITY,
+        ("goal", "text"),
+        ("goal_metric", "text"),
+        ("goal_threshold", "number"),
+        ("goal_direction", "text"),
+        ("goal_inclusive", "flag"),
+        ("step_budget", "whole"),
+        ("points", "whole"),
+        ("count", "text"),
+        ("finishers", "whole"),
+        ("schedule", "text"),
+        ("training_examples", "whole"),
+        ("evaluation_interval", "whole"),
+        ("evaluation_examples", "whole"),
+        ("space", "text"),
+        ("closed", "flag"),
+        ("prunable", "text"),
+        ("draws_exhausted", "flag"),
+    ),
+    IDENTITY,
+)
+"""One row per cell: what was asked. `space` is JSON."""
+
+TRIALS = TableSchema(
+    "trials",
+    (
+        *_IDENTITY,
+        ("trial", "whole"),
+        ("outcome", "text"),
+        ("steps_to_result", "whole?"),
+        ("bracket_low", "whole?"),
+        ("end_step", "whole"),
+        ("diverged_step", "whole?"),
+        ("error", "text?"),
+        ("initial_seed", "whole"),
+        ("order_seed", "whole"),
+        ("realised_sparsity", "number"),
+        ("layers", "text"),
+    ),
+    (*IDENTITY, "trial"),
+    more_numbers=True,
+)
+"""One row per trial, with one further column per metaparameter. `layers` is JSON."""
+
+CURVES = TableSchema(
+    "curves",
+    (*_IDENTITY, ("trial", "whole"), ("step", "whole"), ("is_bound", "flag")),
+    (*IDENTITY, "trial", "step"),
+    more_numbers=True,
+    first_numbers=(
+        "validation/classification_error",
+        "validation/cross_entropy",
+        "validation/accuracy",
+        "train/loss",
+    ),
+)
+"""One row per evaluation, with one further column per metric."""
+
+MEASUREMENTS = TableSchema(
+    "measurements",
+    (
+        *_IDENTITY,
+        ("trial", "whole"),
+        ("step", "whole"),
+        ("quantity", "text"),
+        ("value", "number"),
+        ("examples", "whole"),
+    ),
+    (*IDENTITY, "trial", "step", "quantity"),
+)
+"""One row per measurement of smoothness or noise."""
+
+WORK = TableSchema(
+    "work",
+    (
+        *_IDENTITY,
+        ("trial", "whole?"),
+        ("quantity", "text"),
+        ("value", "number"),
+    ),
+    (*IDENTITY, "trial", "quantity"),
+)
+"""One row per (trial, quantity), trial NA for the whole study. Never a result."""
+
+SCHEMAS = {
+    schema.name: schema for schema in (STUDIES, TRIALS, CURVES, MEASUREMENTS, WORK)
+}
+"""All tables by name."""

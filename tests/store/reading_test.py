@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from dps_tf.core.errors import UserError
+from dps_tf.store.closing import close_study
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.layout import SweepLayout
+from dps_tf.store.reading import Tables, read_measurements, read_sweep
+from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS
+from dps_tf.store.tables import empty_frame, write_table
+from tests.store import frames
+from tests.store.object_store import ObjectFiles
+
+
+def _close(files, sweep, batch_size, **metaparameters):
+    cell = sweep.cell(f"b{batch_size}")
+    close_study(
+        files,
+        cell.root,
+        study=frames.study(batch_size=batch_size),
+        trials=frames.trials(batch_size=batch_size, **metaparameters),
+        curves=frames.curves(batch_size=batch_size),
+        work=frames.work(batch_size=batch_size),
+    )
+    return cell
+
+
+def _sweep(files=None, root="gs://b/s"):
+    files = files or ObjectFiles()
+    sweep = SweepLayout(root)
+    for batch_size in (512, 8, 64):
+        _close(files, sweep, batch_size)
+    return files, sweep
+
+
+def test_closed_cells_are_joined_in_the_order_of_their_identity():
+    files, sweep = _sweep()
+    tables = read_sweep(files, sweep.root)
+    assert tables.studies["batch_size"].tolist() == [8, 64, 512]
+    assert tables.trials["batch_size"].unique().tolist() == [8, 64, 512]
+    assert tables.trials["trial"].tolist() == [0, 1, 2] * 3
+    assert len(tables.curves) == 63 and len(tables.work) == 9
+    assert len(tables.measurements) == 0 and tables.problems == ()
+    assert tables.studies["closed"].all()
+
+
+def test_metaparameters_that_a_cell_lacks_are_missing_numbers():
+    files, sweep = _sweep()
+    _close(files, sweep, 16, momentum=0.9)
+    trials = read_sweep(files, sweep.root).trials
+    assert list(trials.columns[-2:]) == ["learning_rate", "momentum"]
+    assert trials["momentum"].isna().sum() == 9
+    assert trials["momentum"].dtype == "float64"
+    assert str(trials["steps_to_result"].dtype) == "Int64"
+
+
+def test_an_empty_sweep_gives_empty_tables_with_all_columns():
+    files = ObjectFiles()
+    files.write_atomic("s/.dps_tf", b"{}")
+    files.objects["/abs"] = (b"", 0.0)
+    root = SweepLayout("gs://b/s")
+    files.write_atomic(root.marker, b"{}")
+    tables = read_sweep(files, root.root)
+    for name in SCHEMAS:
+        pd.testing.assert_frame_equal(getattr(tables, name), empty_frame(SCHEMAS[name]))
+
+
+def test_a_directory_without_a_sweep_is_refused(tmp_path):
+    with pytest.raises(UserError, match="holds no sweep"):
+        read_sweep(LocalFiles(), str(tmp_path))
+    with pytest.raises(UserError, match="holds no sweep"):
+        read_sweep(LocalFiles(), f"{tmp_path}/missing")
+
+
+def test_open_cells_come_from_the_hook():
+    files, sweep = _sweep()
+    files.write_atomic(sweep.cell("b1024").study, b"")
+    files.write_atomic(sweep.cell("b2048").study, b"")
+    asked = []
+
+    def read_open(directory):
+        asked.append(directory)
+        if directory.endswith("b2048"):
+            return None
+        changes = {"batch_size": 1024}
+        return Tables(
+            studies=pd.DataFrame([frames.study(closed=False, **changes)]),
+            trials=frames.trials(**changes).head(1),
+            curves=frames.curves(**changes).head(2),
+            problems=("a torn line",),
+        )
+
+    tables = read_sweep(files, sweep.root, read_open)
+    assert asked == [sweep.cell("b1024").root, sweep.cell("b2048").root]
+    assert tables.studies["closed"].tolist() == [True, True, True, False]
+    assert len(tables.trials) == 10 and len(tables.curves) == 65
+    assert tables.problems == ("a torn line",)
+    assert len(read_sweep(files, sweep.root).studies) == 3
+
+
+def test_a_damaged_closed_cell_is_read_by_the_hook_and_told():
+    files, sweep = _sweep()
+    path = sweep.cell("b8").table("curves")
+    files.write_atomic(path, files.read_bytes(path)[:-5])
+    before = dict(files.objects)
+    tables = read_sweep(
+        files,
+        sweep.root,
+        lambda _: Tables(trials=frames.trials(batch_size=8).head(1)),
+    )
+    assert tables.trials["batch_size"].tolist() == [8, 64, 64, 64, 512, 512, 512]
+    assert len(tables.problems) == 1 and path in tables.problems[0]
+    assert files.objects == before, "reading changed something"
+
+
+def test_measurements_are_read_from_open_and_closed_cells():
+    files, sweep = _sweep()
+    for batch_size in (64, 1024):
+        path = sweep.cell(f"b{batch_size}").measurements
+        rows = frames.measurements(batch_size=batch_size)
+        write_table(files, path, rows, MEASUREMENTS)
+    files.write_atomic(sweep.cell("b8").measurements, b"junk")
+    tables = read_sweep(files, sweep.root)
+    assert tables.measurements["batch_size"].tolist() == [64, 1024]
+    assert len(tables.problems) == 1
+    assert len(read_measurements(files, sweep.cell("b64").root)) == 1
+    assert len(read_measurements(files, sweep.cell("b512").root)) == 0
+
+
+def test_only_the_wanted_tables_are_read():
+    files, sweep = _sweep()
+    for name in ("curves", "work"):
+        files.remove(sweep.cell("b8").table(name))
+    tables = read_sweep(files, sweep.root, tables=["trials"])
+    assert len(tables.trials) == 9 and len(tables.curves) == 0
+    assert tables.problems == ()
+
+
+def test_many_cells_are_joined(tmp_path):
+    files, sweep = LocalFiles(), SweepLayout(str(tmp_path))
+    for batch_size in range(40, 0, -1):
+        _close(files, sweep, batch_size)
+    tables = read_sweep(files, sweep.root)
+    assert tables.studies["batch_size"].tolist() == list(range(1, 41))
+    assert tables.curves["batch_size"].is_monotonic_increasing

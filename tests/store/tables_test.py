@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import io
+import itertools
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.schemas import (
+    CURVES,
+    IDENTITY,
+    MEASUREMENTS,
+    SCHEMAS,
+    STUDIES,
+    TRIALS,
+    WORK,
+)
+from dps_tf.store.tables import (
+    decode_table,
+    empty_frame,
+    encode_table,
+    read_table,
+    to_frame,
+    write_csv,
+    write_table,
+)
+from tests.store import frames
+from tests.store.faulty_files import at_every_write_point
+
+EXAMPLES = {
+    "studies": pd.DataFrame([frames.study()]),
+    "trials": frames.trials(),
+    "curves": frames.curves(),
+    "measurements": frames.measurements(),
+    "work": frames.work(),
+}
+
+
+def _back(frame, schema):
+    return to_frame(decode_table("t", encode_table(frame, schema)))
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+def test_every_table_comes_back_with_its_columns_and_types(name):
+    schema, frame = SCHEMAS[name], EXAMPLES[name]
+    back = _back(frame, schema)
+    assert tuple(back.columns[: len(IDENTITY)]) == IDENTITY
+    assert set(back.columns) == set(frame.columns)
+    kinds = {name: kind for name, kind in schema.all_columns(frame.columns)}
+    types = {"whole": "int64", "whole?": "Int64", "number": "float64", "flag": "bool"}
+    for column, kind in kinds.items():
+        if kind in types:
+            assert str(back[column].dtype) == types[kind], column
+    pd.testing.assert_frame_equal(
+        back.astype(object).where(back.notna(), None),
+        frame[list(back.columns)].astype(object).where(frame.notna(), None),
+        check_dtype=False,
+    )
+    empty = empty_frame(schema)
+    assert len(empty) == 0
+    assert list(empty.columns) == [column for column, _ in schema.columns]
+    for column, kind in schema.columns:
+        if kind in types:
+            assert str(empty[column].dtype) == types[kind], column
+
+
+def test_equal_rows_in_any_order_give_equal_bytes():
+    expected = encode_table(frames.curves(), CURVES)
+    rows = frames.curves()
+    shuffled = rows.sample(frac=1, random_state=1)[sorted(rows.columns)]
+    assert encode_table(shuffled, CURVES) == expected
+    converted = rows.astype({"step": "Int64", "seed": "int32"})
+    converted["optimizer"] = converted["optimizer"].astype("string")
+    converted.index = pd.Index(range(100, 100 + len(rows)))
+    assert encode_table(converted, CURVES) == expected
+    assert encode_table(_back(rows, CURVES), CURVES) == expected
+
+
+def test_metrics_come_in_the_stated_order_and_names_sorted():
+    columns = list(_back(frames.curves(**{"a/metric": 1.0}), CURVES).columns)
+    assert columns[len(IDENTITY) :] == [
+        *("trial", "step", "is_bound"),
+        *("validation/classification_error", "validation/cross_entropy"),
+        *("train/loss", "a/metric"),
+    ]
+    columns = list(_back(frames.trials(momentum=0.9, decay_steps=1.0), TRIALS).columns)
+    assert columns[-3:] == ["decay_steps", "learning_rate", "momentum"]
+
+
+def test_a_file_holds_checksums_and_no_pandas_metadata():
+    data = encode_table(frames.trials(), TRIALS)
+    file = pq.ParquetFile(io.BytesIO(data))
+    assert set(file.metadata.metadata) == {b"checksum"}
+    assert b"pandas" not in data
+    assert data == encode_table(frames.trials(), TRIALS)
+    assert len(pq.read_table(io.BytesIO(data))) == 3, "any reader of Parquet reads it"
+
+
+def _with(frame, **columns):
+    return frame.assign(**columns)
+
+
+@pytest.mark.parametrize(
+    ("frame", "schema", "complaint"),
+    [
+        (frames.trials().drop(columns="outcome"), TRIALS, "lacks.*outcome"),
+        (_with(frames.work(), extra=1.0), WORK, "unknown.*extra"),
+        (_with(frames.trials(), end_step=0.5), TRIALS, "end_step.*whole"),
+        (_with(frames.trials(), end_step=None), TRIALS, "end_step.*missing"),
+        (_with(frames.trials(), outcome=1), TRIALS, "outcome.*text"),
+        (_with(frames.trials(), momentum="a"), TRIALS, "momentum.*number"),
+        (_with(frames.trials(), seed=2**63), TRIALS, "seed.*whole"),
+        (_with(frames.curves(), is_bound="False"), CURVES, "is_bound.*flag"),
+        (_with(frames.curves(), is_bound=0), CURVES, "is_bound.*flag"),
+        (_with(frames.curves(), step=1), CURVES, "repeat"),
+        (_with(frames.work(), trial=None), WORK, "repeat"),
+    ],
+)
+def test_what_does_not_fit_the_schema_is_refused(frame, schema, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        encode_table(frame, schema)
+
+
+INTACT = encode_table(frames.trials(), TRIALS)
+
+
+@given(st.integers(0, len(INTACT) * 8 - 1))
+def test_no_flipped_bit_of_a_table_passes(position):
+    damaged = bytearray(INTACT)
+    damaged[position // 8] ^= 1 << position % 8
+    with pytest.raises(DamagedError):
+        decode_table("trials.parquet", bytes(damaged))
+
+
+def test_a_table_torn_at_any_byte_is_damaged():
+    for length in range(len(INTACT)):
+        with pytest.raises(DamagedError, match=r"trials\.parquet"):
+            decode_table("trials.parquet", INTACT[:length])
+
+
+NUMBERS = st.floats() | st.sampled_from([0.1, 1e-323, -0.0, 2.0**53])
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=20))
+def test_numbers_keep_their_bits(values):
+    rows = [
+        frames.curves().iloc[0].to_dict() | {"trial": n} for n in range(len(values))
+    ]
+    frame = pd.DataFrame(rows).assign(**{"train/loss": values})
+    back = _back(frame, CURVES)["train/loss"].to_numpy()
+    expected = np.array(values, np.float64)
+    np.testing.assert_array_equal(back, expected)
+    np.testing.assert_array_equal(
+        np.signbit(back)[~np.isnan(back)], np.signbit(expected)[~np.isnan(expected)]
+    )
+
+
+def test_columns_may_be_chosen(tmp_path):
+    path = f"{tmp_path}/curves.parquet"
+    write_table(LocalFiles(), path, frames.curves(), CURVES)
+    frame = read_table(LocalFiles(), path, ["trial", "train/loss"])
+    assert list(frame.columns) == ["trial", "train/loss"] and len(frame) == 21
+
+
+def test_a_table_is_old_or_new_after_a_failure(tmp_path):
+    old, new = frames.measurements(), frames.measurements(value=-1.0)
+
+    def act(files, folder):
+        write_table(LocalFiles(), f"{folder}/m.parquet", old, MEASUREMENTS)
+        write_table(files, f"{folder}/m.parquet", new, MEASUREMENTS)
+
+    seen = set()
+    for _, folder in itertools.chain(
+        at_every_write_point(tmp_path, "kill", act),
+        at_every_write_point(tmp_path, "full", act),
+    ):
+        seen.add(read_table(LocalFiles(), f"{folder}/m.parquet")["value"][0])
+    assert seen == {3.25, -1.0}
+
+
+def test_text_tables_hold_exact_numbers_and_empty_gaps(tmp_path):
+    frame = _back(frames.trials(), TRIALS)[
+        ["trial", "steps_to_result", "error", "learning_rate", "initial_seed"]
+    ]
+    write_csv(LocalFiles(), f"{tmp_path}/t.csv", frame)
+    text = (tmp_path / "t.csv").read_bytes().decode()
+    assert text == (
+        "trial,steps_to_result,error,learning_rate,initial_seed\n"
+        "0,700,,0.1,9223372036854775807\n"
+        "1,,,0.05,9223372036854775806\n"
+        '2,,"out of ""memory"",\nreally",0.03333333333333333,9223372036854775805\n'
+    )
+
+
+def test_studies_are_sorted_by_number_not_by_text():
+    rows = [frames.study(batch_size=b) for b in (512, 8, 64)]
+    back = _back(pd.DataFrame(rows), STUDIES)
+    assert list(back["batch_size"]) == [8, 64, 512]
