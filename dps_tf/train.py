@@ -117,6 +117,7 @@ def main(argv: Sequence[str]) -> int:
     )
     from dps_tf.tuning import launching
 
+    launching.configure_threads()
     launching.check_names(sweep)
     if _DRY_RUN.value:
         print(describe(sweep, gin_text))

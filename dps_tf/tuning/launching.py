@@ -37,6 +37,11 @@ class Options:
     discard_states: bool = False
 
 
+def configure_threads() -> None:
+    """Fixes TensorFlow's threads; before anything else of this process uses it."""
+    threads.configure(1, processors())
+
+
 def check_names(sweep: SweepSpecification) -> None:
     """Raises UserError unless every name in a sweep is registered."""
     for study in sweep.studies:
@@ -47,7 +52,7 @@ def launch(
     sweep: SweepSpecification, gin_text: str, options: Options
 ) -> SweepOutcome | None:
     """Runs a sweep on this machine; returns None if it is to be run again."""
-    threads.configure(1, processors())
+    configure_threads()
     files, layout = LocalFiles(), SweepLayout(options.sweep_dir)
     stop = StopRequest()
     start_sweep(files, layout, sweep, gin_text)
