@@ -1,0 +1,203 @@
+"""How do curves stay apart without colour, in print and on a phone?
+
+Each curve has a colour, a marker and a line style of its own, so that any one of the
+three may be lost. Text is large enough for a figure printed at half a page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+# Okabe and Ito 2008, "Color universal design": told apart with any colour vision. The
+# yellow is left out, it is too faint for lines on white; those of least contrast last.
+PALETTE = (
+    "#0072B2",  # blue
+    "#D55E00",  # vermillion
+    "#009E73",  # bluish green
+    "#CC79A7",  # reddish purple
+    "#000000",  # black
+    "#E69F00",  # orange
+    "#56B4E9",  # sky blue
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "*")
+LINES = (
+    "-",
+    (0, (6, 2)),
+    (0, (1, 1.4)),
+    (0, (6, 2, 1.2, 2)),
+    (0, (3, 1.5)),
+    (0, (6, 1.5, 1.2, 1.5, 1.2, 1.5)),
+    (0, (9, 3)),
+)
+INK = "#1b1f24"
+MUTED = "#59636e"
+GRID = "#d8dee4"
+
+_STYLE: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": MUTED,
+    "axes.formatter.use_mathtext": True,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 11,
+    "axes.linewidth": 0.8,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "figure.dpi": 100,
+    "figure.facecolor": "white",
+    "font.family": "DejaVu Sans",
+    "font.size": 11,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "hatch.linewidth": 0.5,
+    "legend.fontsize": 9.5,
+    "legend.frameon": False,
+    "legend.handlelength": 3.2,
+    "lines.linewidth": 1.7,
+    "lines.markersize": 6,
+    "savefig.facecolor": "white",
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.color": MUTED,
+    "ytick.labelcolor": INK,
+    # Glyphs as paths: the figure looks the same where the fonts are missing.
+    "svg.fonttype": "path",
+    # Fixes the ids that matplotlib would otherwise draw at random.
+    "svg.hashsalt": "dps_tf",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What tells one curve from the others, three times over."""
+
+    color: str
+    marker: str
+    line: Any
+
+
+def looks(names: Sequence[str]) -> dict[str, Look]:
+    """Returns a look per name, in the order of the names.
+
+    No two of the first 385 names share colour, marker and line style.
+    """
+    return {
+        name: Look(
+            PALETTE[place % len(PALETTE)],
+            MARKERS[place % len(MARKERS)],
+            LINES[(place + place // (len(PALETTE) * len(MARKERS))) % len(LINES)],
+        )
+        for place, name in enumerate(dict.fromkeys(names))
+    }
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Sets the style, whatever the user's matplotlibrc says; drawing happens inside."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Returns an empty figure that no global state knows of.
+
+    Args:
+        width: inches.
+        height: inches.
+    """
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def spell(value: float) -> str:
+    """Returns a number as an axis shows it: no exponent from 0.0001 to 999999.
+
+    >>> spell(4096), spell(0.5), spell(2.0**21)
+    ('4096', '0.5', '2.1e+06')
+    """
+    if value and not 1e-4 <= abs(value) < 1e6:
+        return f"{value:.2g}"
+    return f"{value:.6g}"
+
+
+def log2_axis(axis: Axes, which: str) -> None:
+    """Makes the x or y axis logarithmic with ticks at powers of two, as numbers."""
+    set_scale = axis.set_xscale if which == "x" else axis.set_yscale
+    set_scale("log", base=2)
+    ticks = axis.xaxis if which == "x" else axis.yaxis
+    ticks.set_major_locator(LogLocator(base=2, numticks=12))
+    ticks.set_minor_locator(NullLocator())
+    ticks.set_major_formatter(FuncFormatter(lambda value, _: spell(value)))
+    ticks.set_minor_formatter(NullFormatter())
+
+
+def log10_axis(axis: Axes, which: str) -> None:
+    """Makes the x or y axis logarithmic with decimal ticks, as numbers.
+
+    Called last: the narrower the range that is drawn, the more ticks it gets.
+    """
+    set_scale = axis.set_xscale if which == "x" else axis.set_yscale
+    set_scale("log")
+    low, high = axis.get_xlim() if which == "x" else axis.get_ylim()
+    decades = abs(math.log10(high / low)) if low > 0 else 3.0
+    subs: tuple[float, ...] = (1, 2, 5) if decades < 2.2 else (1,)
+    if decades < 0.9:
+        subs = (1, 1.5, 2, 3, 4, 5, 7)
+    ticks = axis.xaxis if which == "x" else axis.yaxis
+    ticks.set_major_locator(LogLocator(base=10, subs=subs, numticks=9))
+    ticks.set_minor_locator(NullLocator())
+    ticks.set_major_formatter(FuncFormatter(lambda value, _: spell(value)))
+
+
+def batch_ticks(axis: Axes, batch_sizes: Sequence[int]) -> None:
+    """Puts the ticks of a log2 x axis at the batch sizes that were measured.
+
+    Keeps the powers of two where there are more than twelve of them.
+    """
+    sizes = sorted({int(size) for size in batch_sizes})
+    if 0 < len(sizes) <= 12:
+        axis.set_xticks(sizes, labels=[str(size) for size in sizes])
+
+
+def mark_style(look: Look, *, hollow: bool = False) -> dict[str, Any]:
+    """Returns the keywords of a marker without line; hollow means only a bound."""
+    return {
+        "color": look.color,
+        "marker": look.marker,
+        "markerfacecolor": "white" if hollow else look.color,
+        "markeredgecolor": look.color if hollow else "white",
+        "markeredgewidth": 1.4 if hollow else 0.7,
+        "linestyle": "none",
+    }
+
+
+def legend_below(figure: Figure, handles: Sequence[Any], columns: int = 3) -> None:
+    """Puts one legend for the whole figure under its axes."""
+    if handles:
+        figure.legend(
+            handles=list(handles),
+            loc="outside lower center",
+            ncols=max(1, min(columns, len(handles))),
+        )
+
+
+def fallback(looks_by_name: Mapping[str, Look], name: str) -> Look:
+    """Returns the look of a name, or a neutral one for a name without."""
+    return looks_by_name.get(name, Look(MUTED, "o", "-"))

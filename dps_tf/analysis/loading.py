@@ -1,0 +1,178 @@
+"""The tables of one or several sweeps, from their records alone.
+
+Studies that are still open are read from their logs as far as they go, by the same rule
+of the race that will close them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dps_tf.analysis import reduce
+from dps_tf.analysis.tables import IDENTITY, study_goal
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from dps_tf.store import reading
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.store.layout import SweepLayout
+from dps_tf.store.open_study import open_study_reader
+from dps_tf.store.records import read_json
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of some sweeps; `results` is derived, the others are the record.
+
+    Attributes:
+        results: one row per cell: K*, its bracket, the best trial, counts and bounds.
+        studies: one row per cell: what was asked.
+        trials: one row per trial.
+        curves: one row per evaluation.
+        measurements: one row per measurement of smoothness or noise.
+        sweeps: what each sweep was run with.
+        problems: sentences about damaged files that were skipped.
+    """
+
+    results: pd.DataFrame
+    studies: pd.DataFrame
+    trials: pd.DataFrame
+    curves: pd.DataFrame
+    measurements: pd.DataFrame
+    sweeps: tuple[SweepRecord, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SweepRecord:
+    """What a sweep was run with.
+
+    Attributes:
+        directory: as the user named it.
+        gin: the resolved gin configuration; empty where there is none.
+        environments: builds and instruction sets that its studies have seen.
+    """
+
+    directory: str
+    gin: str = ""
+    environments: tuple[dict[str, Any], ...] = field(default_factory=tuple)
+
+
+def load(
+    *sweep_dirs: str | os.PathLike[str],
+    goal: Goal | float | None = None,
+    files: FileSystem | None = None,
+) -> Tables:
+    """Returns the tables of one or several sweeps.
+
+    Args:
+        sweep_dirs: sweep directories; a cell may be in one of them only.
+        goal: another goal than the studies' own, or another threshold for the metric
+            of each study's own goal. No training is needed; where a trial was stopped
+            before it could answer, K* is bounded (`steps_bound`).
+        files: the file system; that of this machine by default.
+
+    Raises:
+        UserError: no directory, one that holds no sweep, two that hold the same cell,
+            or a goal that the curves cannot answer.
+    """
+    if not sweep_dirs:
+        raise UserError("no sweep is named: give at least one sweep directory.")
+    files = files or LocalFiles()
+    names = [os.fspath(directory) for directory in sweep_dirs]
+    read = [_read(files, name) for name in names]
+    _check_disjoint(names, read)
+    studies, trials, curves, measurements = (
+        pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
+        for name in ("studies", "trials", "curves", "measurements")
+    )
+    return Tables(
+        results=results_for(studies, trials, curves, goal),
+        studies=studies,
+        trials=trials,
+        curves=curves,
+        measurements=measurements,
+        sweeps=tuple(_sweep_record(files, name) for name in names),
+        problems=tuple(text for tables in read for text in tables.problems),
+    )
+
+
+def results_for(
+    studies: pd.DataFrame,
+    trials: pd.DataFrame,
+    curves: pd.DataFrame,
+    goal: Goal | float | None = None,
+) -> pd.DataFrame:
+    """Returns `reduce.results` for the studies' own goal, another, or a threshold."""
+    if goal is None or isinstance(goal, Goal):
+        return reduce.results(studies, trials, curves, goal)
+    kinds = ["goal_metric", "goal_direction", "goal_inclusive"]
+    parts = []
+    for _, group in studies.groupby(kinds, sort=False):
+        own = study_goal(group.iloc[0])
+        wanted = Goal(own.metric, float(goal), own.direction, own.inclusive)
+        mine = [_of_cells(table, group) for table in (trials, curves)]
+        parts.append(reduce.results(group, mine[0], mine[1], wanted))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _of_cells(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Returns the rows of a table that belong to some cells."""
+    if len(cells) == table[IDENTITY].drop_duplicates().shape[0]:
+        return table
+    return table.merge(cells[IDENTITY], on=IDENTITY, how="inner")
+
+
+def _read(files: FileSystem, directory: str) -> reading.Tables:
+    if files.is_local and "://" not in directory and not Path(directory).is_dir():
+        raise UserError(
+            f"there is no directory {directory}: name the one that was given to train "
+            "as --sweep_dir."
+        )
+    tables = reading.read_sweep(files, directory, open_study_reader(files))
+    if tables.studies.empty:
+        raise UserError(
+            f"{directory} is a sweep in which no study has begun: train first, or wait."
+        )
+    return tables
+
+
+def _check_disjoint(names: Sequence[str], read: Sequence[reading.Tables]) -> None:
+    seen: dict[tuple[Any, ...], str] = {}
+    for sweep, tables in zip(names, read, strict=True):
+        for cell in tables.studies[IDENTITY].itertuples(index=False, name=None):
+            if cell in seen:
+                told = ", ".join(
+                    f"{k}={v}" for k, v in zip(IDENTITY, cell, strict=True)
+                )
+                raise UserError(
+                    f"{seen[cell]} and {sweep} hold the same cell ({told}): name only "
+                    "one of them."
+                )
+            seen[cell] = sweep
+
+
+def _sweep_record(files: FileSystem, directory: str) -> SweepRecord:
+    layout = SweepLayout(directory)
+    try:
+        gin = files.read_bytes(layout.config).decode("utf-8", "replace")
+    except FileNotFoundError:
+        gin = ""
+    environments: list[dict[str, Any]] = []
+    for name in files.list_names(layout.cells):
+        try:
+            record = read_json(files, layout.cell(name).study)
+        except (FileNotFoundError, DamagedError):
+            continue
+        environments += [
+            dict(entry)
+            for entry in record.get("environments", [])
+            if dict(entry) not in environments
+        ]
+    return SweepRecord(directory, gin, tuple(environments))

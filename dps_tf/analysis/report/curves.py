@@ -1,0 +1,146 @@
+"""The tables behind the headline figure: what is known of each curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, fit_law
+from dps_tf.analysis.observations import from_results
+from dps_tf.analysis.order_statistics import repeats
+from dps_tf.analysis.report.naming import Naming
+from dps_tf.analysis.tables import IDENTITY
+
+_GRID = 60
+"""Batch sizes at which a fitted curve is drawn."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What the sections share.
+
+    Attributes:
+        naming: names of curves and panels.
+        cells: the results table with panel and curve, in the order of the report.
+        points: one row per curve and batch size, seeds taken together; see `points_of`.
+        fits: fit of each (panel, curve) that has enough batch sizes.
+    """
+
+    naming: Naming
+    cells: pd.DataFrame
+    points: pd.DataFrame
+    fits: dict[tuple[str, str], LawFit]
+
+    def panel(self, name: str) -> pd.DataFrame:
+        """Returns the points of a panel."""
+        return self.points[self.points["panel"] == name]
+
+
+def curves_of(results: pd.DataFrame, naming: Naming) -> Curves:
+    """Returns points and fits of all curves of a results table."""
+    cells = naming.name(results)
+    fits = {}
+    for (panel, curve), rows in cells.groupby(["panel", "curve"], sort=False):
+        observations = from_results(rows)
+        if observations.batch_sizes >= MINIMUM_POINTS:
+            fits[str(panel), str(curve)] = fit_law(observations)
+    return Curves(naming, cells, points_of(cells), fits)
+
+
+def points_of(cells: pd.DataFrame) -> pd.DataFrame:
+    """Returns what is drawn of each cell, repeats under other seeds taken together.
+
+    Columns: panel, curve, batch_size, steps_to_result, low, high, bound, repeats.
+    For one seed the bar is the bracket, for several it runs from the least to the
+    greatest K* and the point is their median. Cells of which nothing is known are left
+    out.
+    """
+    rows = []
+    keys = ["panel", "curve", "batch_size"]
+    for (panel, curve, size), cell in cells.groupby(keys, sort=False):
+        known = _one(cell.iloc[0]) if len(cell) == 1 else _several(cell)
+        if known is not None:
+            identity = {"panel": panel, "curve": curve, "batch_size": size}
+            rows.append({**identity, **known, "repeats": len(cell)})
+    columns = [*keys, "steps_to_result", "low", "high", "bound", "repeats"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _one(row: pd.Series) -> dict[str, Any] | None:
+    steps = row["steps_to_result"]
+    if row["steps_bound"] == "":
+        if pd.isna(steps):
+            return None
+        low = float(row["bracket_low"])
+        return _point(float(steps), low, float(steps), "")
+    if pd.notna(steps):
+        low = float(row["bracket_low"])
+        return _point(float(steps), low, float(steps), "<=")
+    least = row["steps_low"] if pd.notna(row["steps_low"]) else row["step_budget"]
+    return _point(float(least), float(least), float(least), ">=")
+
+
+def _several(cell: pd.DataFrame) -> dict[str, Any] | None:
+    spread = repeats(cell).iloc[0]
+    if int(spread["reached"]) == 0:
+        return _one(cell.iloc[0])
+    low, middle, high = (
+        float(spread[name]) for name in ("steps_min", "steps_median", "steps_max")
+    )
+    # Seeds without K* lie above those with one: the median of the rest is too low.
+    missing = int(spread["repeats"]) > int(spread["reached"])
+    return _point(middle, low, high, ">=" if missing else "")
+
+
+def _point(steps: float, low: float, high: float, bound: str) -> dict[str, Any]:
+    return {"steps_to_result": steps, "low": low, "high": high, "bound": bound}
+
+
+def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:
+    """Returns the fitted curves of a panel on a grid.
+
+    Columns: curve, batch_size, steps, low and high (ends of the fit's interval).
+    """
+    tables = []
+    for (where, curve), fit in curves.fits.items():
+        if where != panel:
+            continue
+        rows = curves.panel(panel)
+        sizes = rows.loc[rows["curve"] == curve, "batch_size"].to_numpy(float)
+        grid = np.geomspace(sizes.min(), sizes.max(), _GRID)
+        low, high = fit.band(grid)
+        table = pd.DataFrame({"batch_size": grid, "steps": fit.steps(grid)})
+        tables.append(table.assign(curve=curve, low=low, high=high))
+    if not tables:
+        return pd.DataFrame(columns=["curve", "batch_size", "steps", "low", "high"])
+    return pd.concat(tables)
+
+
+def groups(curves: Curves) -> list[tuple[str, str, pd.DataFrame]]:
+    """Returns panel, curve and cells of each curve, smallest batch size first.
+
+    Of repeats under other seeds the first is taken: small pictures of single studies
+    show one of them.
+    """
+    found = []
+    for (panel, curve), cells in curves.cells.groupby(["panel", "curve"], sort=False):
+        first = cells[cells["seed"] == cells["seed"].min()]
+        found.append((str(panel), str(curve), first.sort_values("batch_size")))
+    return found
+
+
+def of_cell(table: pd.DataFrame, cell: Mapping[Any, Any]) -> pd.DataFrame:
+    """Returns the rows of a table that belong to a cell."""
+    rows = np.ones(len(table), bool)
+    for name in IDENTITY:
+        rows &= table[name].to_numpy() == cell[name]
+    return table[rows]
+
+
+def place_of(curves: Curves, panel: str, curve: str) -> str:
+    """Returns how a title names a curve: with its panel where there are several."""
+    return f"{panel}: {curve}" if len(curves.naming.panels) > 1 else curve

@@ -1,0 +1,131 @@
+"""What are the curves of a report called, and which belong into one picture?
+
+A curve is K* against the batch size with workload, goal, optimizer, sparsity method and
+sparsity fixed; repeats under other seeds belong to it. Its name holds what tells it
+from the other curves of its panel, and no more. Curves with different goals or
+workloads never share a panel: their steps are not comparable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from dps_tf.analysis.figures.style import Look, looks
+from dps_tf.analysis.tables import IDENTITY
+from dps_tf.core.cell import DENSE
+
+CROWD = 6
+"""Curves that one panel may hold before optimizers get panels of their own."""
+
+
+@dataclass(frozen=True)
+class Naming:
+    """The names of all curves.
+
+    Attributes:
+        cells: one row per cell: IDENTITY, panel, curve; in the order of the report.
+        looks: look of each curve name.
+    """
+
+    cells: pd.DataFrame
+    looks: dict[str, Look]
+
+    @property
+    def panels(self) -> list[str]:
+        """Names of the panels in their order."""
+        return list(dict.fromkeys(self.cells["panel"]))
+
+    def name(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Returns a table that has IDENTITY with the columns panel and curve.
+
+        Rows are in the order of the report: by panel, curve, and within a curve as
+        before.
+        """
+        place = self.cells.assign(place=range(len(self.cells)))
+        named = frame.merge(place, on=IDENTITY, how="inner")
+        return named.sort_values("place", kind="stable").drop(columns="place")
+
+    def looks_of(self, curves: Iterable[str]) -> dict[str, Look]:
+        """Returns the looks of some curves, in the order of the report."""
+        wanted = set(curves)
+        return {name: look for name, look in self.looks.items() if name in wanted}
+
+
+def naming(results: pd.DataFrame) -> Naming:
+    """Returns the names of the curves of a results table."""
+    frame = results[[*IDENTITY, "goal"]].copy()
+    by_optimizer = _is_crowded(frame)
+    panel_columns = ["workload", "goal", *(["optimizer"] if by_optimizer else [])]
+    frame["panel"] = _panel_names(frame, panel_columns)
+    frame["curve"] = _curve_names(frame, [] if by_optimizer else ["optimizer"])
+    # By first appearance, which is the order of the gin file; dense before pruned.
+    order = {name: place for place, name in enumerate(frame["optimizer"].unique())}
+    frame["optimizer_order"] = frame["optimizer"].map(order)
+    frame["is_pruned"] = frame["sparsity_method"] != DENSE
+    keys = ["panel", "optimizer_order", "is_pruned", "sparsity_method", "sparsity"]
+    frame = frame.sort_values([*keys, "batch_size", "seed"], kind="stable")
+    cells = frame[[*IDENTITY, "panel", "curve"]].reset_index(drop=True)
+    return Naming(cells, looks([str(name) for name in cells["curve"]]))
+
+
+def _is_crowded(frame: pd.DataFrame) -> bool:
+    if frame["optimizer"].nunique() < 2:
+        return False
+    curves = frame.drop_duplicates(
+        ["workload", "goal", "optimizer", "sparsity_method", "sparsity"]
+    )
+    return bool(curves.groupby(["workload", "goal"]).size().max() > CROWD)
+
+
+def _panel_names(frame: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
+    """Returns what tells panels apart; the goal only where workloads have several."""
+    goals = frame.groupby("workload")["goal"].nunique()
+    told = ["workload"]
+    if len(goals) and int(goals.max()) > 1:
+        told.append("goal")
+    told += [name for name in columns if name == "optimizer"]
+    return frame[told].astype(str).agg(", ".join, axis=1)
+
+
+def _curve_names(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    optimizer = "optimizer" in columns and frame["optimizer"].nunique() > 1
+    sparsity = frame["sparsity"].nunique() > 1
+    methods = set(frame["sparsity_method"]) - {DENSE}
+    names = []
+    for row in frame.to_dict("records"):
+        parts = [str(row["optimizer"])] if optimizer else []
+        if sparsity or row["sparsity"]:
+            parts.append(f"sparsity {row['sparsity']:g}")
+        if len(methods) > 1 and row["sparsity_method"] != DENSE:
+            parts.append(str(row["sparsity_method"]))
+        names.append(", ".join(parts) or str(row["optimizer"]))
+    return names
+
+
+def cell_names(named: pd.DataFrame) -> list[str]:
+    """Returns a short name per row of a table of cells that has curve names.
+
+    The seed is part of it where there are several.
+    """
+    several = named["seed"].nunique() > 1
+    panels = named["panel"].nunique() > 1
+    names = []
+    for row in named.to_dict("records"):
+        start = f"{row['panel']}, " if panels else ""
+        end = f", seed {row['seed']}" if several else ""
+        names.append(f"{start}{row['curve']}, batch size {row['batch_size']}{end}")
+    return names
+
+
+def file_name(*parts: str) -> str:
+    """Returns a file name without suffix for some names.
+
+    >>> file_name("steps", "nesterov, sparsity 0.9")
+    'steps_nesterov_sparsity_0.9'
+    """
+    joined = "_".join(part for part in parts if part)
+    return re.sub(r"[^A-Za-z0-9.]+", "_", joined).strip("_.") or "figure"

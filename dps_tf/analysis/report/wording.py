@@ -1,0 +1,75 @@
+"""Numbers and lists as a reader expects them in a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def steps(value: float) -> str:
+    """Returns a number of steps with thousands separated.
+
+    >>> steps(12000.0)
+    '12,000'
+    """
+    return f"{value:,.0f}"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Returns a number with so many significant digits, never with an exponent
+    between 0.0001 and ten million.
+
+    >>> number(23476.97), number(0.0123456), number(math.inf), number(512.0)
+    ('23,500', '0.0123', 'infinity', '512')
+    """  # noqa: D205
+    if math.isnan(value):
+        return "unknown"
+    if math.isinf(value):
+        return "infinity" if value > 0 else "-infinity"
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.{digits - 1}e}"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    rounded = round(value, places)
+    return f"{rounded:,.{max(places, 0)}f}" if places > 0 else f"{rounded:,.0f}"
+
+
+def interval(low: float, high: float) -> str:
+    """Returns the ends of an interval; 0 and infinity are open ends.
+
+    >>> interval(87.4, 118.65), interval(40.0, math.inf), interval(0.0, 12.0)
+    ('87.4 to 119', 'at least 40.0', 'at most 12.0')
+    """
+    if low == 0 and math.isinf(high):
+        return "unknown"
+    if math.isinf(high):
+        return f"at least {number(low)}"
+    if low == 0:
+        return f"at most {number(high)}"
+    return f"{number(low)} to {number(high)}"
+
+
+def count(amount: int, noun: str, plural: str = "") -> str:
+    """Returns an amount with its noun.
+
+    >>> count(1, "cell"), count(3, "study", "studies"), count(0, "trial")
+    ('1 cell', '3 studies', 'no trials')
+    """
+    if amount == 1:
+        return f"1 {noun}"
+    return f"{f'{amount:,}' if amount else 'no'} {plural or noun + 's'}"
+
+
+def and_list(items: Sequence[str], most: int = 12) -> str:
+    """Returns items in a row, the last behind 'and'; at most so many of them.
+
+    >>> and_list(["a", "b", "c"]), and_list(["a", "b", "c", "d"], most=2)
+    ('a, b and c', 'a, b and 2 more')
+    """
+    shown = [str(item) for item in items]
+    if len(shown) > most:
+        shown = [*shown[:most], f"{len(shown) - most} more"]
+    if len(shown) < 2:
+        return "".join(shown)
+    return ", ".join(shown[:-1]) + " and " + shown[-1]

@@ -1,0 +1,291 @@
+"""Tables of sweeps that nobody ran, with K* = c1/B + c2 known.
+
+A trial's steps-to-result grow log-quadratically with the distance of its effective
+learning rate from the best one; rates far above it diverge. Outcomes come from the
+package's own reduction of a race, curves from an error that falls as a power of the
+step and meets the goal at the drawn step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.core.evaluation_schedule import EvaluationSchedule
+from dps_tf.core.race import RaceRule
+from dps_tf.core.sampling import points
+from dps_tf.core.space import Space
+from dps_tf.core.steps_to_result import TrialResult, reduce_study
+from dps_tf.core.trial import Trajectory
+
+IDENTITY = [
+    "workload",
+    "optimizer",
+    "sparsity_method",
+    "seed",
+    "batch_size",
+    "sparsity",
+]
+METRIC = "validation/classification_error"
+VALIDATION_EXAMPLES = 6000
+LEARNING_RATE = ("log", 1e-4, 1.0)
+MOMENTUM = ("reverse_log", 0.9, 0.9999)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to make up. Every combination of the tuples is a cell."""
+
+    workload: str = "mnist_simple_cnn"
+    optimizers: tuple[str, ...] = ("sgd",)
+    sparsities: tuple[float, ...] = (0.0, 0.9)
+    seeds: tuple[int, ...] = (0,)
+    batch_sizes: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256)
+    points: int = 16
+    finishers: int = 3
+    goal: float = 0.03
+    step_budget: int = 12_000
+    interval: int = 50
+    schedule: str = "race"
+    closed: bool = True
+    failed: int = 0
+    hopeless: tuple[int, ...] = ()
+    """Batch sizes at which no trial meets the goal."""
+    measured: bool = True
+
+
+@dataclass(frozen=True)
+class Made:
+    """The four tables as the store would return them."""
+
+    studies: pd.DataFrame
+    trials: pd.DataFrame
+    curves: pd.DataFrame
+    measurements: pd.DataFrame
+
+
+def c1_of(sparsity: float) -> float:
+    """Examples; grows with sparsity as smoothness does."""
+    return 24_000 * smoothness_ratio(sparsity)
+
+
+def c2_of(optimizer: str) -> float:
+    """Steps; momentum acts on the flat part."""
+    return 260.0 if optimizer == "sgd" else 130.0
+
+
+def smoothness_ratio(sparsity: float) -> float:
+    """L(s) / L(0)."""
+    return 1 + 1.6 * sparsity**2
+
+
+def make(sweep: Sweep = Sweep()) -> Made:  # noqa: B008 (frozen)
+    """Returns the tables of a made-up sweep, the same for the same argument."""
+    studies, trials, curves, measurements = [], [], [], []
+    grid = itertools.product(
+        sweep.optimizers, sweep.sparsities, sweep.seeds, sweep.batch_sizes
+    )
+    for optimizer, sparsity, seed, batch_size in grid:
+        identity = {
+            "workload": sweep.workload,
+            "optimizer": optimizer,
+            "sparsity_method": "snip" if sparsity else "none",
+            "seed": seed,
+            "batch_size": batch_size,
+            "sparsity": sparsity,
+        }
+        studies.append({**identity, **_study(sweep, optimizer)})
+        rows, cell_curves, winner = _trials(sweep, identity)
+        trials += [{**identity, **row} for row in rows]
+        curves += [_labelled(table, identity) for table in cell_curves]
+        if sweep.measured and winner is not None:
+            measurements += _measurements(identity, winner)
+    columns = [*IDENTITY, "trial", "step", "quantity", "value", "examples"]
+    return Made(
+        pd.DataFrame(studies),
+        _typed(pd.DataFrame(trials)),
+        pd.concat(curves, ignore_index=True),
+        pd.DataFrame(measurements, columns=columns),
+    )
+
+
+def _study(sweep: Sweep, optimizer: str) -> dict[str, object]:
+    return {
+        "goal": f"{METRIC} <= {sweep.goal!r}",
+        "goal_metric": METRIC,
+        "goal_threshold": sweep.goal,
+        "goal_direction": "minimize",
+        "goal_inclusive": True,
+        "step_budget": sweep.step_budget,
+        "points": sweep.points,
+        "count": "all",
+        "finishers": sweep.finishers,
+        "schedule": sweep.schedule,
+        "training_examples": 54_000,
+        "evaluation_interval": sweep.interval,
+        "evaluation_examples": VALIDATION_EXAMPLES,
+        "space": json.dumps(_space(optimizer).to_json()),
+        "closed": sweep.closed,
+        "prunable": "kernels_and_biases" if any(sweep.sparsities) else "none",
+        "draws_exhausted": False,
+    }
+
+
+def _space(optimizer: str) -> Space:
+    names = {"learning_rate": LEARNING_RATE}
+    if optimizer != "sgd":
+        names["momentum"] = MOMENTUM
+    return Space.from_dict(names)
+
+
+def _trials(
+    sweep: Sweep, identity: dict
+) -> tuple[list[dict], list[pd.DataFrame], dict | None]:
+    optimizer, batch_size = identity["optimizer"], identity["batch_size"]
+    drawn = points(_space(optimizer), "sobol", identity["seed"], sweep.points)
+    # A list of whole numbers: the same generator state on every platform.
+    key = [batch_size, identity["seed"], int(1000 * identity["sparsity"])]
+    random = np.random.default_rng([*key, len(optimizer)])
+    best = c1_of(identity["sparsity"]) / batch_size + c2_of(optimizer)
+    schedule = EvaluationSchedule(sweep.interval)
+    states, exact = [], []
+    for number, point in enumerate(drawn):
+        steps, diverged = _fate(point, best, batch_size, random)
+        if batch_size in sweep.hopeless:
+            steps = math.inf
+        if not sweep.closed and number >= sweep.points // 2:
+            states.append(Trajectory(last_step=2 * sweep.interval))
+        elif number < sweep.failed:
+            states.append(Trajectory(last_step=sweep.interval, failed="disk full"))
+        elif diverged:
+            seen = schedule.at_or_after(diverged)
+            states.append(Trajectory(last_step=seen, diverged_step=diverged))
+        else:
+            finish = schedule.at_or_after(math.ceil(min(steps, 1e9)))
+            finish = finish if finish <= sweep.step_budget else None
+            last = finish or schedule.last_within(sweep.step_budget)
+            states.append(Trajectory(last_step=last, finish_step=finish))
+        exact.append(steps)
+    rule = RaceRule(
+        sweep.points,
+        sweep.finishers,
+        sweep.step_budget,
+        schedule,
+        exhaustive=sweep.schedule == "exhaustive",
+    )
+    result = reduce_study(states, rule)
+    rows = [
+        _trial_row(number, point, ended, identity)
+        for number, (point, ended) in enumerate(zip(drawn, result.trials, strict=True))
+    ]
+    tables = [
+        _curve(sweep, number, ended, exact[number])
+        for number, ended in enumerate(result.trials)
+    ]
+    done = sorted(
+        (r["steps_to_result"], r["trial"]) for r in rows if r["steps_to_result"]
+    )
+    return rows, tables, rows[done[0][1]] if done else None
+
+
+def _fate(
+    point: dict[str, float], best: float, batch_size: int, random: np.random.Generator
+) -> tuple[float, int]:
+    """Returns (steps-to-result, step of divergence or 0)."""
+    rate = point["learning_rate"] / (1 - point.get("momentum", 0.0))
+    best_rate = min(0.02 * batch_size, 1.2) / 4
+    octaves = math.log2(rate / best_rate)
+    noise = 2 ** random.normal(0.0, 0.08)
+    if octaves > 3:
+        return math.inf, 1 + int(random.integers(1, 120))
+    return best * noise * 2 ** min(0.12 * octaves**2, 40), 0
+
+
+def _trial_row(
+    number: int, point: dict[str, float], ended: TrialResult, identity: dict
+) -> dict:
+    kept = 1 - identity["sparsity"]
+    layers = [
+        {"name": "conv", "parameters": 800, "kept": round(800 * kept**0.3)},
+        {"name": "conv_1", "parameters": 51_200, "kept": round(51_200 * kept**1.1)},
+        {"name": "dense", "parameters": 10_240, "kept": round(10_240 * kept**0.8)},
+    ]
+    return {
+        "trial": number,
+        "outcome": ended.outcome,
+        "steps_to_result": ended.steps_to_result,
+        "bracket_low": ended.bracket_low,
+        "end_step": ended.end_step,
+        "diverged_step": ended.diverged_step,
+        "error": ended.error,
+        "initial_seed": 1000 + number,
+        "order_seed": 2000 + number,
+        "realised_sparsity": identity["sparsity"],
+        "layers": json.dumps([{**layer, "emptied": False} for layer in layers])
+        if identity["sparsity"]
+        else "[]",
+        **point,
+    }
+
+
+def _curve(sweep: Sweep, number: int, ended: TrialResult, exact: float) -> pd.DataFrame:
+    steps = np.arange(sweep.interval, ended.end_step + 1, sweep.interval)
+    meets = max(1, math.floor(sweep.goal * VALIDATION_EXAMPLES))
+    crossing = min(exact, 1e9)
+    wrong = np.floor(meets * np.maximum((crossing / np.maximum(steps, 1)) ** 0.6, 0))
+    wrong = np.where(steps >= crossing, np.minimum(wrong, meets), wrong)
+    wrong = np.where(steps < crossing, np.maximum(wrong, meets + 1), wrong)
+    error = np.minimum(wrong, 0.9 * VALIDATION_EXAMPLES) / VALIDATION_EXAMPLES
+    if ended.outcome == "infeasible":
+        error = np.full(len(steps), 0.9)
+    return pd.DataFrame(
+        {
+            "trial": number,
+            "step": steps,
+            "is_bound": False,
+            METRIC: error,
+            "validation/cross_entropy": 3.2 * error,
+            "train/loss": 3.0 * error,
+        }
+    )
+
+
+def _labelled(table: pd.DataFrame, identity: dict) -> pd.DataFrame:
+    return table.assign(**identity)[[*IDENTITY, *table.columns]]
+
+
+def _measurements(identity: dict, winner: dict) -> list[dict]:
+    steps = np.unique(np.geomspace(1, winner["steps_to_result"], 10).astype(int))
+    rows = []
+    for step in steps:
+        smoothness = 9 * smoothness_ratio(identity["sparsity"]) * step**0.12
+        noise = 25.0 * step**0.25
+        square = 1.0 / step**0.3
+        for quantity, value in (
+            ("smoothness", smoothness),
+            ("gradient_square", square),
+            ("noise_trace", noise * square),
+            ("noise_scale", noise),
+        ):
+            rows.append(
+                {
+                    **identity,
+                    "trial": winner["trial"],
+                    "step": int(step),
+                    "quantity": quantity,
+                    "value": float(value),
+                    "examples": 5000,
+                }
+            )
+    return rows
+
+
+def _typed(trials: pd.DataFrame) -> pd.DataFrame:
+    for name in ("steps_to_result", "bracket_low", "diverged_step"):
+        trials[name] = trials[name].astype("Int64")
+    return trials
