@@ -45,7 +45,7 @@ def describe(
         examples: training examples behind the masks.
     """
     wanted = prunable_roles(prunable)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for mask, role in zip(masks, known, strict=True):
         if role.role in wanted:
             kept = int(np.count_nonzero(mask))

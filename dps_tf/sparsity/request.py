@@ -23,16 +23,29 @@ from dps_tf.sparsity.prunable import VariableRole, roles, trainable_positions
 class Examples(Protocol):
     """Training examples: `inputs` [n, ...] and `labels`, int32 [n] or [n, length]."""
 
-    inputs: np.ndarray
-    labels: np.ndarray
+    @property
+    def inputs(self) -> np.ndarray:
+        """Returns what the network reads."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Returns the classes."""
 
 
 class TrainingData(Protocol):
     """What scores read of a `dps_tf.data.Dataset`: never its validation examples."""
 
-    train: Examples
-    classes: int
-    content_hash: str
+    @property
+    def train(self) -> Examples:
+        """Returns the training examples."""
+
+    @property
+    def classes(self) -> int:
+        """Returns the number of classes."""
+
+    @property
+    def content_hash(self) -> str:
+        """Returns the SHA-256 over the examples."""
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,9 @@ def select(
         flat = _select_flat([scores[i] for i in members], sparsity, allowed)
         start = 0
         for i in members:
-            masks[i].flat = flat[start : start + masks[i].size]
-            start += masks[i].size
+            own = flat[start : start + masks[i].size]
+            masks[i] = own.reshape(masks[i].shape).astype(np.float32)
+            start += own.size
     if masks and not any(mask.any() for mask in masks):
         entries = sum(mask.size for mask in masks)
         raise UserError(

@@ -1,0 +1,249 @@
+"""tensorflow-model-optimization as carrier of masks, and its own magnitude schedules.
+
+This is the one door to that library. Its wrappers hold a mask beside each prunable
+variable and multiply the variable by it in every forward pass, evaluation included.
+
+Where it differs from the native carrier (gradients multiplied by the mask): wrappers
+leave the gradients of pruned entries in place, so gradient norms, clipping by norm and
+optimizer slots at pruned entries include them; and after an update pruned entries are
+not zero until the next forward pass, so sparsity is read off the masks. For optimizers
+that treat entries one by one (all of `dps_tf.optim`) the kept entries are the same, bit
+for bit on a CPU with one thread per operation.
+
+A wrapped layer's `get_weights()` and Keras weight files leave the masks out;
+`tf.train.Checkpoint` and `PruningCarrier.state_variables` hold them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.sparsity import prunable as prunables
+from dps_tf.sparsity import schedules
+from dps_tf.sparsity.mask_set import MaskSet, describe
+from dps_tf.sparsity.selection import kept_count
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it imports distutils, which is deprecated
+    from tensorflow_model_optimization.sparsity import keras as tfmot
+
+
+class PruningCarrier:
+    """A model inside tfmot's wrappers; make it by `wrap` or `carry`.
+
+    Attributes:
+        model: the wrapped model. Compile and fit it with `callback()`, or call it with
+            `training=True` once per update, after `before_step`.
+        weights: its variables in the order of the weights of the model it was made of.
+        state_variables: masks, thresholds and pruning steps: what is to be kept beside
+            weights and optimizer slots for an exact resume.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        schedule: Any,
+        prunable: str,
+        target: schedules.Target | None,
+    ):
+        self._target = target
+        self._prunable = prunable
+        self._wrappers: list[Any] = []
+        roles = prunables.roles(model)
+        self._wanted = {
+            id(variable)
+            for variable, role in zip(model.trainable_variables, roles, strict=True)
+            if role.is_in(prunable)
+        }
+        if not self._wanted:
+            raise UserError(
+                f"network {model.name!r} has no variable in the prunable set "
+                f"{prunable!r}: tfmot has nothing to wrap"
+            )
+        self._schedule = schedule
+        self.model = keras.models.clone_model(model, clone_function=self._wrapped)
+        twins = _twins(model, self.model)
+        self.weights = [twins[id(variable)] for variable in model.weights]
+        for own, plain in zip(self.weights, model.weights, strict=True):
+            own.assign(plain)
+        self.state_variables = [
+            variable
+            for wrapper in self._wrappers
+            for _, mask, threshold in wrapper.pruning_vars
+            for variable in (mask, threshold)
+        ] + [wrapper.pruning_step for wrapper in self._wrappers]
+
+    def _wrapped(self, layer: Any) -> Any:
+        """Returns a copy of a layer, inside a wrapper if it has prunable variables."""
+        if isinstance(layer, keras.Model):
+            return keras.models.clone_model(layer, clone_function=self._wrapped)
+        copy = layer.__class__.from_config(layer.get_config())
+        places = [
+            place
+            for place, variable in enumerate(layer.trainable_weights)
+            if id(variable) in self._wanted
+        ]
+        if not places:
+            return copy
+        # Stands in for tfmot's registry, which knows kernels of some layers only.
+        copy.get_prunable_weights = lambda: [copy.trainable_weights[p] for p in places]
+        wrapper = tfmot.prune_low_magnitude(copy, pruning_schedule=self._schedule)
+        self._wrappers.append(wrapper)
+        return wrapper
+
+    def callback(self) -> keras.callbacks.Callback:
+        """Returns the callback without which `fit` refuses a wrapped model."""
+        return tfmot.UpdatePruningStep()
+
+    def before_step(self, step: tf.Tensor | int) -> None:
+        """Tells the wrappers that `step` updates (int64 []) have been made.
+
+        Assignments, so it may stand in a compiled loop. The wrappers count on from
+        there in the forward pass: tfmot's first update is step 1.
+        """
+        for wrapper in self._wrappers:
+            wrapper.pruning_step.assign(tf.cast(step, tf.int64))
+
+    def assign_masks(self, masks: Sequence[np.ndarray]) -> None:
+        """Sets the masks, one per trainable variable; those not wrapped are skipped."""
+        own = self._mask_variables()
+        variables = self.model.trainable_variables
+        for variable, mask in zip(variables, masks, strict=True):
+            if id(variable) in own:
+                own[id(variable)].assign(mask)
+        self.apply_masks()
+
+    def apply_masks(self) -> None:
+        """Makes pruned entries zero now, not only in the next forward pass."""
+        for wrapper in self._wrappers:
+            for weight, mask, _ in wrapper.pruning_vars:
+                weight.assign(weight * mask)
+
+    def mask_set(self) -> MaskSet:
+        """Returns the present masks, one per trainable variable, and their sparsity."""
+        own = self._mask_variables()
+        masks = [
+            own[id(v)].numpy() if id(v) in own else np.ones(v.shape, np.float32)
+            for v in self.model.trainable_variables
+        ]
+        return describe(masks, prunables.roles(self.model), self._prunable)
+
+    def realised_sparsity(self) -> float:
+        """Returns the zero fraction of the masks of the prunable variables."""
+        return self.mask_set().realised_sparsity
+
+    def check_reached(self, step: int) -> None:
+        """Raises UserError unless the target sparsity holds after `step` updates.
+
+        A trial that did not reach its target sparsity is an error, not a result. Masks
+        that were given (`carry`) have no target to miss.
+        """
+        target = self._target
+        if target is None:
+            return
+        found = self.mask_set()
+        # tfmot keeps all entries as large as its threshold: ties may add a few.
+        is_there = all(
+            abs(row["kept"] - max(1, kept_count(row["parameters"], target.sparsity)))
+            <= max(1, row["parameters"] // 1000)
+            for row in found.layers
+        )
+        if step < target.reached_at or not is_there:
+            raise UserError(
+                f"{target.method} should reach sparsity {target.sparsity!r} at step "
+                f"{target.reached_at}, but the trial ended at step {step} with "
+                f"sparsity {found.realised_sparsity:.4f}: it is no result; let the "
+                "schedule end earlier or train for longer"
+            )
+
+    def strip(self) -> keras.Model:
+        """Returns the model without wrappers, pruned entries zero.
+
+        It shares its variables with the wrapped model.
+        """
+        self.apply_masks()
+        return tfmot.strip_pruning(self.model)
+
+    def _mask_variables(self) -> dict[int, tf.Variable]:
+        return {
+            id(weight): mask
+            for wrapper in self._wrappers
+            for weight, mask, _ in wrapper.pruning_vars
+        }
+
+
+class FixedMasks(tfmot.PruningSchedule):
+    """A schedule that never moves the masks: they are set from outside."""
+
+    def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns (no update, sparsity 0) at every step."""
+        return tf.constant(False), tf.constant(0.0)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what Keras needs to name the class."""
+        return {"class_name": type(self).__name__, "config": {}}
+
+
+def carry(
+    model: keras.Model, masks: Sequence[np.ndarray], prunable: str = "kernels"
+) -> PruningCarrier:
+    """Returns `model` inside wrappers that keep the given masks.
+
+    Args:
+        model: functional or sequential, built; it is copied with its weights.
+        masks: one per trainable variable, as `masks_for` gives them.
+        prunable: the prunable set of the masks; other masks are not looked at.
+    """
+    carrier = PruningCarrier(model, FixedMasks(), prunable, None)
+    carrier.assign_masks(masks)
+    return carrier
+
+
+def wrap(  # noqa: PLR0913 - a method of sparsity and what it is applied to
+    model: keras.Model,
+    method: str,
+    sparsity: float,
+    arguments: Mapping[str, Any],
+    step_budget: int,
+    prunable: str = "kernels",
+) -> PruningCarrier:
+    """Returns `model` inside wrappers whose masks follow a schedule of tfmot.
+
+    tfmot chooses by magnitude inside each variable, never globally.
+
+    Args:
+        model: functional or sequential, built; it is copied with its weights.
+        method: `tfmot_constant` or `tfmot_polynomial`.
+        sparsity: to be reached, in (0, 1).
+        arguments: of the schedule, see `schedules.target`.
+        step_budget: updates a trial may make; a schedule that ends later is refused.
+        prunable: `kernels` or `kernels_and_biases`.
+
+    Source: Zhu and Gupta 2017 for the polynomial schedule.
+    """
+    target = schedules.target(method, sparsity, arguments, step_budget)
+    if method == "tfmot_constant":
+        schedule = tfmot.ConstantSparsity(sparsity, **target.arguments)
+    else:
+        schedule = tfmot.PolynomialDecay(final_sparsity=sparsity, **target.arguments)
+    return PruningCarrier(model, schedule, prunable, target)
+
+
+def _twins(plain: keras.Model, wrapped: keras.Model) -> dict[int, tf.Variable]:
+    """Returns the variables of `wrapped`, by the id of those they are copies of."""
+    twins = {}
+    for layer, copy in zip(plain.layers, wrapped.layers, strict=True):
+        if isinstance(layer, keras.Model):
+            twins.update(_twins(layer, copy))
+            continue
+        inner = copy.layer if hasattr(copy, "pruning_vars") else copy
+        for variable, own in zip(layer.weights, inner.weights, strict=True):
+            twins[id(variable)] = own
+    return twins
