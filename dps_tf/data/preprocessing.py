@@ -26,13 +26,16 @@ class Whitening:
         """
         columns = []
         values = np.arange(maximum + 1) / maximum
+        # Each operation in float32 like the published code: pixels of another last bit
+        # move the maximum of a pool, and with it the gradient of a whole filter.
+        table = np.arange(maximum + 1, dtype=np.float32) / np.float32(maximum)
         for channel in range(pixels.shape[-1]):
             counts = np.bincount(pixels[..., channel].ravel(), minlength=maximum + 1)
             weights = counts / counts.sum()
             mean = weights @ values
             deviation = np.sqrt(weights @ (values - mean) ** 2)
-            columns.append((values - mean) / deviation)
-        return cls(np.stack(columns, axis=-1).astype(np.float32))
+            columns.append((table - np.float32(mean)) / np.float32(deviation))
+        return cls(np.stack(columns, axis=-1))
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
         """Returns float32 [n, height, width, channels]."""

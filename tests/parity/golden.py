@@ -1,30 +1,41 @@
 """Reads the reference numbers: inputs, and what the reference code made of them.
 
-Environment: DPS_TF_GOLDEN_DIR, the folder of the files; DPS_TF_RAW_DIR, the folder of
-the raw data sets, for files that do not hold their images.
+Environment: DPS_TF_GOLDEN_DIR, the folder of the files; DPS_TF_RAW_DATA, the folder of
+the raw data sets, for files that do not hold their images. What is absent at its
+default place skips the tests; a folder without files fails them.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import tempfile
+import unittest
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from dps_tf.data.preprocessing import Whitening
 from dps_tf.data.raw import train_images
+from tests.data import raw_files
 
 _PROJECT = Path(__file__).resolve().parents[2]
 _SHARED = _PROJECT.parent / "shared"
-SET, EVALUATION = slice(0, 1000), slice(1000, 1500)
+EVALUATION = slice(1000, 1500)  # the set comes before them
 _DATASETS = {"cifar-10": "cifar10", "fashion-mnist": "fashion_mnist"}
 _NETWORKS = {"simple-cnn": "simple_cnn", "resnet-8": "resnet8"}
 
 
 def paths() -> list[Path]:
-    """Returns all files of reference numbers; an empty folder is an error."""
+    """Returns all files of reference numbers; an empty folder is an error.
+
+    Without the default folder: the path of a file that is not there, which `read`
+    answers by skipping the test.
+    """
     folder = Path(os.environ.get("DPS_TF_GOLDEN_DIR", _SHARED / "golden"))
+    if "DPS_TF_GOLDEN_DIR" not in os.environ and not folder.is_dir():
+        return [folder / "absent.npz"]
     found = sorted(folder.glob("*.npz"))
     if not found:
         raise FileNotFoundError(
@@ -76,6 +87,10 @@ class Golden:
 @functools.cache
 def read(path: Path) -> Golden:
     """Returns the content of a file, its images read from the raw data if need be."""
+    if path.name == "absent.npz":
+        raise unittest.SkipTest(
+            f"no reference numbers in {path.parent} (set DPS_TF_GOLDEN_DIR)"
+        )
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     pairs = str(arrays["config"].ravel()[0]).split(";")
@@ -84,30 +99,15 @@ def read(path: Path) -> Golden:
     names.sort(key=lambda name: (int(name[1:]), "wb".index(name[0])))
     inputs, labels = arrays["inputs/image"], arrays["inputs/label"]
     if not inputs.size:
-        images, all_labels = _whitened(config["dataset"])
-        inputs, labels = images[SET], all_labels[SET]
+        inputs, raw_labels = (a[: len(labels)] for a in _whitened(config["dataset"]))
+        np.testing.assert_array_equal(raw_labels, labels)
     return Golden(arrays, config, names, inputs, np.asarray(labels, np.int32))
 
 
 @functools.cache
 def _whitened(dataset: str) -> tuple[np.ndarray, np.ndarray]:
-    raw_dir = Path(os.environ.get("DPS_TF_RAW_DIR", _SHARED / "data"))
     name = _DATASETS.get(dataset, dataset.replace("-", "_"))
-    pixels, labels = train_images(name, raw_dir)
-    mean, deviation = _statistics(pixels)
+    with tempfile.TemporaryDirectory() as scratch:
+        pixels, labels = train_images(name, raw_files.real(name, Path(scratch)))
     used = slice(0, EVALUATION.stop)
-    # In float32 like the reference: another last bit moves a maximum of a pool, and
-    # with it the gradient of a whole filter for that example.
-    images = pixels[used].astype(np.float32) / np.float32(255)
-    return (images - mean) / deviation, labels[used].astype(np.int32)
-
-
-def _statistics(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and standard deviation per channel of pixels in [0, 1]."""
-    means, deviations = [], []
-    for channel in range(pixels.shape[-1]):
-        counts = np.bincount(pixels[..., channel].ravel(), minlength=256)
-        weights, values = counts / counts.sum(), np.arange(256) / 255
-        means.append(weights @ values)
-        deviations.append(np.sqrt(weights @ (values - means[-1]) ** 2))
-    return np.float32(means), np.float32(deviations)
+    return Whitening.of(pixels)(pixels[used]), labels[used].astype(np.int32)
