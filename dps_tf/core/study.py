@@ -84,7 +84,7 @@ class StudySpecification:
                 "sweep.sparsity_methods."
             )
         whole = isinstance(self.finishers, int) and not isinstance(self.finishers, bool)
-        if not whole or not 1 <= self.finishers:
+        if not whole or self.finishers < 1:
             raise UserError(
                 f"finishers is {self.finishers!r}; it must be a whole number, at "
                 "least 1."
@@ -129,7 +129,8 @@ class StudySpecification:
         values["workload"] = self.workload.to_json()
         pruning = {f.name: getattr(self.pruning, f.name) for f in fields(self.pruning)}
         values["pruning"] = {**pruning, "arguments": dict(self.pruning.arguments)}
-        return values
+        # Tuples become lists here, so that what is read back compares equal.
+        return dict(_jsonable(values))
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StudySpecification:
@@ -153,7 +154,7 @@ class StudySpecification:
     @property
     def fingerprint(self) -> str:
         """SHA-256 over the identity, hexadecimal."""
-        text = json.dumps(_jsonable(self.identity()), sort_keys=True)
+        text = json.dumps(self.identity(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def refusals(self, stored: StudySpecification) -> list[str]:
@@ -165,7 +166,7 @@ class StudySpecification:
         lines = [
             f"{name}: stored {theirs.get(name)!r}, now {mine.get(name)!r}"
             for name in sorted({*mine, *theirs})
-            if _jsonable(mine.get(name)) != _jsonable(theirs.get(name))
+            if mine.get(name) != theirs.get(name)
         ]
         for name, old, new in self._extents(stored):
             if new < old:
