@@ -5,7 +5,6 @@ Workers never download; this command does, or takes raw files that are already t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,10 +30,9 @@ _RAW_DIR = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> int:
     """Prepares the data set that the flags name; returns the exit code 0."""
+    del argv
     from dps_tf.data.preparation import prepare
 
-    if len(argv) > 1:
-        raise UserError(f"unexpected argument {argv[1]!r}: values go with flags")
     for flag in (_DATASET, _DATA_DIR):
         if not flag.value:
             raise UserError(f"--{flag.name} is missing: see --help")
@@ -53,4 +51,4 @@ def entry_point() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    run(main)

@@ -11,11 +11,13 @@ import contextlib
 import hashlib
 import io
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
+from absl import logging
 from etils import epath
 from tensorflow_datasets.core.download import checksums, resource
 
@@ -56,17 +58,34 @@ def stored_order(split: str, examples: int) -> np.ndarray:
     the sets read here are their indices in file order.
     """
     keys = [
-        hashlib.md5(f"{split}{index}".encode()).digest() for index in range(examples)
+        hashlib.md5(f"{split}{index}".encode(), usedforsecurity=False).digest()
+        for index in range(examples)
     ]
     return np.asarray(sorted(range(examples), key=keys.__getitem__), np.int64)
 
 
 def _read(folder: Path, split: str) -> list[dict[str, Any]]:
-    builder = tfds.builder_from_directory(folder)
     # A cycle of one reads the shards one after the other, as they were written.
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
-    dataset = builder.as_dataset(split=split, shuffle_files=False, read_config=config)
-    return list(dataset.batch(_READ_BATCH).as_numpy_iterator())
+    with _quiet():
+        builder = tfds.builder_from_directory(folder)
+        dataset = builder.as_dataset(split, shuffle_files=False, read_config=config)
+        return list(dataset.batch(_READ_BATCH).as_numpy_iterator())
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Holds back what TFDS tells about its own folders.
+
+    It also prints that it downloads, which it does not.
+    """
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def prepare(name: str, raw: Path, target: Path, scratch: Path) -> None:
@@ -77,15 +96,14 @@ def prepare(name: str, raw: Path, target: Path, scratch: Path) -> None:
     sets share. Side effect: switches off TFDS's progress bars.
     """
     tfds.disable_progress_bar()
-    builder = tfds.builder(name, data_dir=target)
-    arguments = {"try_download_gcs": False}
-    if name == "cifar10":
-        _place_as_extracted(builder, raw, scratch)
-    else:
-        arguments |= {"manual_dir": raw, "extract_dir": scratch / "extracted"}
-    config = tfds.download.DownloadConfig(**arguments)
-    # It prints that it downloads, which it does not, and folders about to be renamed.
-    with contextlib.redirect_stdout(io.StringIO()):
+    with _quiet():
+        builder = tfds.builder(name, data_dir=target)
+        arguments = {"try_download_gcs": False}
+        if name == "cifar10":
+            _place_as_extracted(builder, raw, scratch)
+        else:
+            arguments |= {"manual_dir": raw, "extract_dir": scratch / "extracted"}
+        config = tfds.download.DownloadConfig(**arguments)
         builder.download_and_prepare(download_dir=scratch, download_config=config)
 
 
