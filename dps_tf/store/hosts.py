@@ -7,6 +7,7 @@ import platform
 from pathlib import Path
 
 _PROC = Path("/proc")
+_ENDED = ("Z", "X")  # states in Linux's list: waiting to be reaped, and dead
 _LOCAL_DISKS = frozenset(
     ("apfs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "hfs", "jfs")
     + ("overlay", "ramfs", "reiserfs", "tmpfs", "xfs", "zfs")
@@ -31,13 +32,7 @@ def process_start(pid: int) -> str:
 
     Numbers of processes are used again; together with this they are unique.
     """
-    try:
-        status = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return ""
-    # The second field is the command in parentheses and may hold anything; the
-    # start is field 22 of the line.
-    return status.rpartition(")")[2].split()[19]
+    return _status(pid)[1]
 
 
 def is_surely_dead(pid: int, start: str) -> bool:
@@ -53,8 +48,21 @@ def is_surely_dead(pid: int, start: str) -> bool:
         return True
     except OSError:
         return False
-    now = process_start(pid)
-    return bool(start and now and start != now)
+    state, now = _status(pid)
+    # A killed child keeps its number until its parent asks for its exit code.
+    return state in _ENDED or bool(start and now and start != now)
+
+
+def _status(pid: int) -> tuple[str, str]:
+    """Returns the state and the start of a process, '' where not known."""
+    try:
+        line = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return "", ""
+    # The second field is the command in parentheses and may hold anything; the state
+    # is the third field of the line and the start the 22nd.
+    after_command = line.rpartition(")")[2].split()
+    return after_command[0], after_command[19]
 
 
 def is_on_local_disk(path: str) -> bool:

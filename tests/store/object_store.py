@@ -73,6 +73,8 @@ class ObjectFiles:
         self.remove(source)
 
     def modified_time(self, path: str) -> float:
+        if path not in self.objects:
+            raise FileNotFoundError(path)
         return self.objects[path][1]
 
     def remove_stale(self, directory: str) -> list[str]:

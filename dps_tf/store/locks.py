@@ -1,0 +1,163 @@
+"""Exclusive ownership of cells, on one machine and across machines.
+
+On one machine `flock` decides: it is free at once after kill -9. Where the disk may be
+shared with other machines, a claim with a heartbeat decides as well (see `claims`);
+the same claim tells everybody who the owner is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from dps_tf.store import durable, hosts
+from dps_tf.store.claims import Claim, Claims
+from dps_tf.store.errors import explained
+from dps_tf.store.files import FileSystem
+from dps_tf.store.layout import CellLayout
+from dps_tf.store.owners import Holder, Owner, Timing
+
+_NAME = "cell"
+
+
+class Locks:
+    """The locks of one process; keep it, it remembers since when others are silent.
+
+    Args:
+        files: where the cells are.
+        owner: in whose name; this process by default.
+        timing: of heartbeats.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        owner: Owner | None = None,
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._files = files
+        self.owner = owner or Owner.here()
+        self._timing = timing
+        self._clock = clock
+        self._claims: dict[str, Claims] = {}
+        self._held: dict[str, Lock] = {}
+
+    def acquire(self, directory: str) -> Lock | None:
+        """Returns the lock of a cell, or None while it has a live owner; never waits.
+
+        Its heartbeat runs in the background until the lock is released. An owner on
+        this machine that has died does not block. One elsewhere blocks until it has
+        been silent for the expiry, counted from the first call of this method:
+        `holder(directory).free_in` tells how long that is from now.
+        """
+        held = self._held.get(directory)
+        if held is not None and held.is_held:
+            return None
+        flock = _Flock(CellLayout(directory).lock) if self._files.is_local else None
+        if flock is not None and not flock.acquire():
+            return None
+        claims = self._claims_of(directory)
+        claim = claims.claim(_NAME, None if flock is None else flock.proves_death)
+        if claim is None:
+            if flock is not None:
+                flock.release()
+            return None
+        claims.start()
+        self._held[directory] = Lock(claims, claim, flock)
+        return self._held[directory]
+
+    def holder(self, directory: str) -> Holder | None:
+        """Returns who has a cell, or None if it is free."""
+        return self._claims_of(directory).holder(_NAME)
+
+    def _claims_of(self, directory: str) -> Claims:
+        if directory not in self._claims:
+            folder = CellLayout(directory).claims
+            self._claims[directory] = Claims(
+                self._files, folder, self.owner, self._timing, self._clock
+            )
+        return self._claims[directory]
+
+
+class Lock:
+    """The ownership of a cell.
+
+    Attributes:
+        claims: for claiming things inside the cell in the same owner's name.
+        is_held: whether it was not released yet; see `still_owned` for the truth.
+    """
+
+    def __init__(self, claims: Claims, claim: Claim, flock: _Flock | None) -> None:
+        self.claims = claims
+        self._claim = claim
+        self._flock = flock
+        self.is_held = True
+
+    def still_owned(self) -> bool:
+        """Returns whether the lock was neither released nor taken over."""
+        return self.is_held and self._claim.still_owned()
+
+    def check(self) -> None:
+        """Raises LockLost if another owner has taken over: call before each write."""
+        self._claim.check()
+
+    def release(self) -> None:
+        """Lets go of the cell."""
+        if self.is_held:
+            self.is_held = False
+            try:
+                self._claim.release()
+                self.claims.leave()
+            finally:
+                if self._flock is not None:
+                    self._flock.release()
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _Flock:
+    """An flock on a file; the system releases it when the process ends."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self._is_supported = True
+
+    def acquire(self) -> bool:
+        """Returns False if another process, or another lock of this one, has it."""
+        with explained("lock", self._path):
+            descriptor = durable.open_file(Path(self._path), os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except OSError:
+            # Some network file systems have no flock: the claim alone decides there.
+            self._is_supported = False
+        self._descriptor = descriptor
+        return True
+
+    def proves_death(self, owner: Owner | None) -> bool:
+        """Returns whether having this flock means that a former owner is dead."""
+        if owner is not None and owner.is_surely_dead():
+            return True
+        if not self._is_supported:
+            return False
+        if owner is not None and owner.is_here():
+            return True
+        return hosts.is_on_local_disk(self._path)
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
