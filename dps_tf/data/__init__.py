@@ -23,6 +23,7 @@ Loader = Callable[..., Source]
 _LOADERS: dict[str, Loader] = {
     "digits": embedded.digits,
     "synthetic": embedded.synthetic,
+    "synthetic_tokens": embedded.synthetic_tokens,
     "mnist": prepared.images("mnist"),
     "fashion_mnist": prepared.images("fashion_mnist"),
     "cifar10": prepared.images("cifar10"),

@@ -44,3 +44,30 @@ def synthetic(
     labels = np.arange(examples) % classes
     inputs = centers[labels] + noise * generator.normal(size=(examples, *shape))
     return Source(inputs.astype(np.float32), labels, classes, examples // 4)
+
+
+def synthetic_tokens(
+    data_dir: Path | None,
+    examples: int = 256,
+    length: int = 16,
+    vocabulary: int = 8,
+    seed: int = 0,
+) -> Source:
+    """Returns sequences of a made-up language, int32 [examples, length].
+
+    A Markov chain in which each token has one favourite successor, taken with
+    probability 3/4, and all tokens share the rest: the least cross-entropy of the next
+    token lies well below log(vocabulary). The label of a position is the next token; a
+    quarter is for validation. `seed`: of chain and examples.
+    """
+    del data_dir
+    generator = np.random.default_rng(seed)
+    favourite = generator.permutation(vocabulary)
+    tokens = np.empty((examples, length + 1), np.int32)
+    tokens[:, 0] = generator.integers(0, vocabulary, examples)
+    for position in range(length):
+        follows = favourite[tokens[:, position]]
+        other = generator.integers(0, vocabulary, examples)
+        obeys = generator.random(examples) < 0.75
+        tokens[:, position + 1] = np.where(obeys, follows, other)
+    return Source(tokens[:, :-1], tokens[:, 1:], vocabulary, examples // 4)
