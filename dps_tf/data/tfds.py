@@ -98,7 +98,7 @@ def prepare(name: str, raw: Path, target: Path, scratch: Path) -> None:
     tfds.disable_progress_bar()
     with _quiet():
         builder = tfds.builder(name, data_dir=target)
-        arguments = {"try_download_gcs": False}
+        arguments: dict[str, Any] = {"try_download_gcs": False}
         if name == "cifar10":
             _place_as_extracted(builder, raw, scratch)
         else:
