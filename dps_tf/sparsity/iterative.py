@@ -54,13 +54,14 @@ class Rounds:
 
     Attributes:
         sparsities: after each round, not falling.
-        prunable: which trainable variables are; the others keep a mask of ones.
-        layers: of the prunable variables, for a ranking inside each; None for global.
+        places: of the prunable variables among the trainable ones, in the order of the
+            ranking; the others keep a mask of ones.
+        layers: of each of `places`, for a ranking inside each layer; None for global.
         may_return: whether an entry that was pruned may be kept again.
     """
 
     sparsities: Sequence[float]
-    prunable: Sequence[bool]
+    places: Sequence[int]
     layers: Sequence[Hashable] | None = None
     may_return: bool = False
 
@@ -74,7 +75,7 @@ def iterate(score: Score, rounds: Rounds, progress: Progress | None = None) -> M
         rounds: at least one.
         progress: called with (rounds done, rounds).
     """
-    places = [place for place, is_in in enumerate(rounds.prunable) if is_in]
+    places = rounds.places
     masks: Masks = []
     for turn, sparsity in enumerate(rounds.sparsities):
         scores = score(turn, masks)

@@ -87,10 +87,9 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
 def _selected(request: MaskRequest, found: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Returns one mask per trainable variable from one-shot scores of all of them."""
     masks = scores.ones_like(found)
-    places = [place for place, is_in in enumerate(request.prunable) if is_in]
-    chosen = [found[place] for place in places]
+    chosen = [found[place] for place in request.places]
     kept = select(chosen, request.sparsity, request.layers)
-    for place, mask in zip(places, kept, strict=True):
+    for place, mask in zip(request.places, kept, strict=True):
         masks[place] = mask
     return masks
 
@@ -141,7 +140,7 @@ def _rounds(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]
         return iterative.iterate(
             score,
             iterative.Rounds(
-                sparsities, request.prunable, request.layers, name == "force"
+                sparsities, request.places, request.layers, name == "force"
             ),
             progress,
         )

@@ -17,7 +17,12 @@ from dps_tf.core.version import RESULTS_VERSION
 from dps_tf.sparsity import examples as examples_of
 from dps_tf.sparsity.gradients import BATCH
 from dps_tf.sparsity.methods import ITERATIVE, Method
-from dps_tf.sparsity.prunable import VariableRole, roles, trainable_positions
+from dps_tf.sparsity.prunable import (
+    KERNEL,
+    VariableRole,
+    roles,
+    trainable_positions,
+)
 
 
 class Examples(Protocol):
@@ -76,24 +81,32 @@ class MaskRequest:
         return roles(self.network)
 
     @cached_property
-    def prunable(self) -> list[bool]:
-        """Whether each trainable variable may be pruned; UserError if none may."""
-        flags = [role.is_in(self.pruning.prunable) for role in self.roles]
-        if not any(flags):
+    def places(self) -> list[int]:
+        """Where the prunable variables stand: kernels, then biases, each in order.
+
+        The order matters for ties only: of entries without any score (zero biases,
+        weights of units that are dead at the initial point) biases go first, as in the
+        published code of Lee et al. 2021. UserError if there are none.
+        """
+        places = [
+            place
+            for place, role in enumerate(self.roles)
+            if role.is_in(self.pruning.prunable)
+        ]
+        if not places:
             raise UserError(
                 f"network {self.network.name!r} has no variable in the prunable set "
                 f"{self.pruning.prunable!r}: sparsity {self.sparsity!r} has no meaning "
                 "for it"
             )
-        return flags
+        return sorted(places, key=lambda place: self.roles[place].role != KERNEL)
 
     @cached_property
     def layers(self) -> list[str] | None:
-        """The layers of the prunable variables, or None for a global ranking."""
+        """The layer of each of `places`, or None for a global ranking."""
         if self.pruning.scope == "global":
             return None
-        pairs = zip(self.roles, self.prunable, strict=True)
-        return [role.layer for role, is_prunable in pairs if is_prunable]
+        return [self.roles[place].layer for place in self.places]
 
     @cached_property
     def arguments(self) -> dict[str, Any]:

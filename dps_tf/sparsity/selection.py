@@ -1,9 +1,9 @@
 """Which entries stay, given scores? Pure functions of arrays.
 
 Rule for ties: of entries with equal scores, the one with the lower flat position is
-kept first, positions running through the variables in their order and through each in C
-order. So the kept set at a higher sparsity is a part of that at a lower one, whenever
-the scores are the same.
+kept first, positions running through the variables in the order given and through each
+in C order. So, with the same scores, what is kept at a higher sparsity is a part of what
+is kept at a lower one.
 """
 
 from __future__ import annotations
