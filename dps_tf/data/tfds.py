@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,12 +78,14 @@ def _read(folder: Path, split: str) -> list[dict[str, Any]]:
 def _quiet() -> Iterator[None]:
     """Holds back what TFDS tells about its own folders.
 
-    It also prints that it downloads, which it does not.
+    It also prints that it downloads, which it does not, and uses what some releases of
+    protobuf deprecate.
     """
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
             yield
     finally:
         logging.set_verbosity(verbosity)
