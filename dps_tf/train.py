@@ -135,7 +135,7 @@ def main(argv: Sequence[str]) -> int:
             discard_states=_DISCARD_STATES.value,
         ),
     )
-    if outcome is None:
+    if outcome is None or outcome.busy:
         return RUN_AGAIN
     if outcome.failed:
         print(

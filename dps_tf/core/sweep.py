@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell
 from dps_tf.core.errors import UserError
-from dps_tf.core.study import Pruning, StudySpecification
+from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
 
 
@@ -55,12 +56,7 @@ def grid(
     sparsities: Sequence[float] = (0.0,),
     sparsity_methods: Sequence[str] = (),
     seeds: Sequence[int] = (0,),
-    pruning: Pruning | None = None,
-    schedule: str = "race",
-    finishers: int = 5,
-    stop_at_goal: bool = True,
-    evaluation: str = "exact",
-    precision: str = "float32",
+    **study: Any,
 ) -> SweepSpecification:
     """Returns the studies of every combination; dense cells once, not once a method.
 
@@ -70,12 +66,7 @@ def grid(
         sparsities: zero fractions of the prunable parameters.
         sparsity_methods: methods for the sparsities above 0.
         seeds: study seeds; each repeats every study from other draws.
-        pruning: how networks are pruned.
-        schedule: see StudySpecification; as the following ones.
-        finishers: m.
-        stop_at_goal: for the exhaustive schedule.
-        evaluation: `exact` or `goal`.
-        precision: Keras mixed-precision policy.
+        study: further fields of every StudySpecification.
     """
     if any(sparsity != 0 for sparsity in sparsities) and not sparsity_methods:
         raise UserError(
@@ -91,17 +82,5 @@ def grid(
         for size in batch_sizes
     ]
     return SweepSpecification(
-        tuple(
-            StudySpecification(
-                cell,
-                workload,
-                schedule=schedule,
-                finishers=finishers,
-                stop_at_goal=stop_at_goal,
-                evaluation=evaluation,
-                pruning=pruning or Pruning(),
-                precision=precision,
-            )
-            for workload, cell in cells
-        )
+        tuple(StudySpecification(cell, workload, **study) for workload, cell in cells)
     )

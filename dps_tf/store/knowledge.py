@@ -88,10 +88,16 @@ class TrialKnowledge:
 
 
 class Knowledge:
-    """What is known of all trials of a study, by trial number."""
+    """What is known of all trials of a study.
+
+    Attributes:
+        trials: by trial number.
+        slots: trials that ran side by side in the latest session.
+    """
 
     def __init__(self) -> None:
         self.trials: dict[int, TrialKnowledge] = {}
+        self.slots = 1
 
     def __getitem__(self, trial: int) -> TrialKnowledge:
         return self.trials.setdefault(trial, TrialKnowledge())
@@ -129,6 +135,8 @@ class Knowledge:
             self[event["trial"]].facts = TrialFacts(**facts)
         elif kind == "point":
             self[event["trial"]].point = event["point"]
+        elif kind == "session":
+            self.slots = event["slots"]
         if kind in ("evaluation", "divergence", "turn"):
             self._add_work(event)
 
@@ -194,6 +202,11 @@ def start_event(trial: int, facts: TrialFacts) -> Event:
             "examples": facts.examples,
         },
     }
+
+
+def session_event(slots: int) -> Event:
+    """Returns the event that begins a session, for estimates of the time left."""
+    return {"kind": "session", "slots": slots}
 
 
 def failure_event(trial: int, error: str) -> Event:

@@ -22,6 +22,7 @@ from dps_tf.store.knowledge import (
     Knowledge,
     failure_event,
     report_events,
+    session_event,
     start_event,
 )
 from dps_tf.store.layout import CellLayout
@@ -51,9 +52,21 @@ class StudyRecord:
         specification: StudySpecification,
         *,
         writer: str = "main",
+        guard: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """Opens the record; use `open_study`, which checks the specification."""
+        """Opens the record; use `open_study`, which checks the specification.
+
+        Args:
+            files: where it is.
+            layout: its paths.
+            specification: the one in force.
+            writer: name of the log that this process alone writes.
+            guard: called before anything is written; raises if another owner has
+                taken over.
+            clock: monotonic, in seconds.
+        """
+        self._guard = guard
         self._files = files
         self._layout = layout
         self._clock = clock
@@ -116,6 +129,10 @@ class StudyRecord:
         if self.knowledge[trial].facts is None:
             self._add([start_event(trial, facts)])
 
+    def begin_session(self, slots: int) -> None:
+        """Records how many trials run side by side from now on."""
+        self._add([session_event(slots)])
+
     def add_point(self, trial: int, point: Mapping[str, float]) -> None:
         """Records the metaparameters that an oracle chose for a trial."""
         self._add([{"kind": "point", "trial": trial, "point": dict(point)}])
@@ -144,6 +161,7 @@ class StudyRecord:
         """Puts everything on the disk, if the last time was long enough ago."""
         if not force and self._clock() - self._saved_at < SNAPSHOT_SECONDS:
             return
+        self._guard()
         self._log.flush(sync=True)
         if self._dirty:
             self._store.save_many(
@@ -178,7 +196,7 @@ def read_specification(files: FileSystem, layout: CellLayout) -> dict[str, Any] 
     return dict(content)
 
 
-def open_study(
+def open_study(  # noqa: PLR0913 - each is independent of the others
     files: FileSystem,
     layout: CellLayout,
     specification: StudySpecification,
@@ -187,6 +205,7 @@ def open_study(
     *,
     allow_other_machine: bool = False,
     writer: str = "main",
+    guard: Callable[[], None] = lambda: None,
 ) -> StudyRecord:
     """Returns the record of a study, new, continued or extended.
 
@@ -198,6 +217,7 @@ def open_study(
         facts: sizes of the data set and the like, kept for readers.
         allow_other_machine: whether another environment may continue it; recorded.
         writer: name of the log that this process alone writes.
+        guard: see StudyRecord.
 
     Raises:
         UserError: the stored study differs, with the differences.
@@ -231,7 +251,7 @@ def open_study(
         # An extension: what was closed is open again, before the new aim is known.
         files.remove(layout.closed)
         write_json(files, layout.study, content)
-    return StudyRecord(files, layout, specification, writer=writer)
+    return StudyRecord(files, layout, specification, writer=writer, guard=guard)
 
 
 def _environments(

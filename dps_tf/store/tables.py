@@ -67,19 +67,17 @@ def read_table(
 
 def encode_table(frame: pd.DataFrame, schema: TableSchema) -> bytes:
     """Returns the bytes of a Parquet file; see `write_table`."""
-    table = to_arrow(frame, schema)
+    table = to_arrow(frame, schema).replace_schema_metadata({"checksum": _NO_DIGEST})
     buffer = io.BytesIO()
-    with pq.ParquetWriter(
+    pq.write_table(
+        table,
         buffer,
-        table.schema,
+        row_group_size=_ROW_GROUP,
         version="2.6",
         compression="zstd",
         compression_level=3,
         write_page_checksum=True,
-        store_schema=False,
-    ) as writer:
-        writer.write_table(table, row_group_size=_ROW_GROUP)
-        writer.add_key_value_metadata({"checksum": _NO_DIGEST})
+    )
     data = buffer.getvalue()
     # The metadata come last, behind all values.
     start = data.rindex(_NO_DIGEST) + len(_NO_DIGEST) - 64

@@ -27,6 +27,9 @@ _POLL_SECONDS = 1.0
 class Progress(Protocol):
     """Is told how a study stands, about once a second."""
 
+    def prepared(self, done: int, total: int) -> None:
+        """Shows how many initial points have been made and pruned."""
+
     def update(self, todo: Plan, trajectories: list[Trajectory], running: int) -> None:
         """Shows it."""
 
@@ -73,6 +76,7 @@ class StudyDriver:
             Interrupted: a stop was asked for; everything is saved.
         """
         self._on_open = on_open or self._on_open
+        self._prepare_facts()
         free = list(range(self._runner.slots))
         with ThreadPoolExecutor(self._runner.slots, "slot") as pool:
             try:
@@ -90,6 +94,26 @@ class StudyDriver:
         if self._stop() and not todo.decided:
             raise Interrupted
         return todo
+
+    def _prepare_facts(self) -> None:
+        """Prunes the trials that are sure to be needed, before the race begins.
+
+        Scores use all processors and may take a while, so they are shown as such.
+        """
+        todo = [trial for trial in self._plan().pending if trial not in self._opened]
+        for done, trial in enumerate(todo):
+            if self._stop():
+                return
+            self._open(trial)
+            if self._progress is not None:
+                self._progress.prepared(done + 1, len(todo))
+
+    def _open(self, trial: int) -> None:
+        """Makes a trial known to keras-tuner and the record, before its first turn."""
+        if trial not in self._opened:
+            self._opened.add(trial)
+            self._on_open(trial)
+            self._record.add_facts(trial, self._runner.facts(trial))
 
     def run_alone(self, trial: int) -> None:
         """Runs one trial to its own end, while an oracle waits for its result.
@@ -147,10 +171,7 @@ class StudyDriver:
                 self._start(pool, free, trial)
 
     def _start(self, pool: ThreadPoolExecutor, free: list[int], trial: int) -> None:
-        if trial not in self._opened:
-            self._opened.add(trial)
-            self._on_open(trial)
-            self._record.add_facts(trial, self._runner.facts(trial))
+        self._open(trial)
         slot = free.pop()
         future = pool.submit(self._runner.run, slot, self._job(trial), self._stop)
         self._running[future] = (slot, trial)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
+from dps_tf.store.study_record import StudyRecord
 from dps_tf.training import threads
 from dps_tf.training.environment import describe
 from dps_tf.training.runner import TrainingRunner
 from dps_tf.tuning import tasks
 from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.progress import StudyProgress
+from dps_tf.tuning.pruning import Pruner
 from dps_tf.tuning.resources import Resources, processors
-from dps_tf.tuning.study import Prepared
+from dps_tf.tuning.study import Prepared, run_study
 from dps_tf.tuning.sweep import SweepOutcome, run_sweep, start_sweep
 
 
@@ -46,56 +51,91 @@ def check_names(sweep: SweepSpecification) -> None:
     """Raises UserError unless every name in a sweep is registered."""
     for study in sweep.studies:
         tasks.check_names(study.workload)
+        tasks.check_pruning(study)
 
 
 def launch(
     sweep: SweepSpecification, gin_text: str, options: Options
 ) -> SweepOutcome | None:
-    """Runs a sweep on this machine; returns None if it is to be run again."""
+    """Runs a sweep on this machine; returns None if it was asked to stop."""
     configure_threads()
-    files, layout = LocalFiles(), SweepLayout(options.sweep_dir)
     stop = StopRequest()
-    start_sweep(files, layout, sweep, gin_text)
-    resources: list[Resources] = []
-
-    def prepare(specification: StudySpecification) -> Prepared:
-        # Only now is TensorFlow put to work: a finished sweep does not need it.
-        if not resources:
-            resources.append(Resources.of_this_machine(options.slots))
-        return prepared_study(specification, resources[0], options)
-
+    launcher = Launcher(options, stop)
     with stop.listening():
         try:
-            outcome = run_sweep(
-                files,
-                layout,
-                sweep,
-                prepare,
-                stop,
-                allow_other_machine=options.allow_other_machine,
-            )
+            outcome = launcher.run(sweep, gin_text)
         except Interrupted:
             print(f"stopped by {stop.signal_name}; run the same command to continue.")
             return None
-    if not outcome.ran:
+    if options.discard_states:
+        launcher.discard_states(sweep, outcome)
+    if not outcome.ran and not outcome.busy:
         print(f"nothing to do: all {len(sweep.studies)} cells are finished.")
+    for name, owner in outcome.busy.items():
+        print(f"{name}: being run by {owner}.")
     return outcome
 
 
-def prepared_study(
-    specification: StudySpecification, resources: Resources, options: Options
-) -> Prepared:
-    """Returns the runner of a cell, with what its record says of data and machine."""
-    dataset = tasks.load_dataset(specification.workload, options.data_dir)
-    programs = resources.programs(specification, dataset)
-    return Prepared(
-        runner=TrainingRunner(
-            programs, specification.cell.seed, specification.workload.order
-        ),
-        environment=describe(),
-        facts={
-            "training_examples": len(dataset.train),
-            "validation_examples": len(dataset.validation),
-            "content_hash": dataset.content_hash,
-        },
-    )
+class Launcher:
+    """Runs the cells of one sweep with this machine's devices and data."""
+
+    def __init__(self, options: Options, stop: StopRequest):
+        """Touches no device yet: a finished sweep needs none."""
+        self._options = options
+        self._stop = stop
+        self._files = LocalFiles()
+        self._layout = SweepLayout(options.sweep_dir)
+        self._resources: Resources | None = None
+
+    def run(self, sweep: SweepSpecification, gin_text: str) -> SweepOutcome:
+        """Runs what is not finished; see `run_sweep`."""
+        start_sweep(self._files, self._layout, sweep, gin_text)
+        return run_sweep(self._files, self._layout, sweep, self._run_cell)
+
+    def discard_states(self, sweep: SweepSpecification, outcome: SweepOutcome) -> None:
+        """Removes the states of the cells that are finished."""
+        for study in sweep.studies:
+            name = study.cell.name
+            if name in outcome.finished_before or name in outcome.ran:
+                record = StudyRecord(self._files, self._layout.cell(name), study)
+                record.discard_states()
+
+    def _run_cell(
+        self, specification: StudySpecification, guard: Callable[[], None]
+    ) -> StudyResult:
+        name = specification.cell.name
+        with StudyProgress(name, specification.rule) as progress:
+            return run_study(
+                self._files,
+                self._layout.cell(name),
+                specification,
+                lambda: self._prepare(specification),
+                self._stop,
+                progress,
+                allow_other_machine=self._options.allow_other_machine,
+                guard=guard,
+            )
+
+    def _prepare(self, specification: StudySpecification) -> Prepared:
+        """Returns the runner of a cell, and what its record says of the data."""
+        workload, cell = specification.workload, specification.cell
+        dataset = tasks.load_dataset(workload, self._options.data_dir)
+        if self._resources is None:
+            self._resources = Resources.of_this_machine(self._options.slots)
+        prune = None
+        if cell.sparsity > 0:
+            prune = Pruner(specification, dataset, self._layout.scores, self._files)
+        return Prepared(
+            runner=TrainingRunner(
+                self._resources.programs(specification, dataset),
+                cell.seed,
+                workload.order,
+                prune,
+            ),
+            environment=describe(),
+            facts={
+                "training_examples": len(dataset.train),
+                "validation_examples": len(dataset.validation),
+                "content_hash": dataset.content_hash,
+            },
+        )

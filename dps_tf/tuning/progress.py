@@ -63,17 +63,25 @@ class StudyProgress:
         if self._live is not None:
             self._live.__exit__(None, None, None)
 
+    def prepared(self, done: int, total: int) -> None:
+        """Shows how many initial points have been made and pruned."""
+        self._show(f"{self._name}: {done} of {total} initial points ready")
+        if done == total:
+            self._begun = time.monotonic()
+
     def update(
         self, todo: Plan, trajectories: Sequence[Trajectory], running: int
     ) -> None:
         """Shows how the study stands; on a log at most every _LINE_SECONDS."""
+        self._show(self.line(todo, trajectories, running))
+
+    def _show(self, line: str) -> None:
         now = time.monotonic()
         if self._live is not None:
-            text = Text(self.line(todo, trajectories, running), no_wrap=True)
-            self._live.update(text, refresh=True)
+            self._live.update(Text(line, no_wrap=True), refresh=True)
         elif now - self._written >= _LINE_SECONDS:
             self._written = now
-            print(self.line(todo, trajectories, running), file=self._stream, flush=True)
+            print(line, file=self._stream, flush=True)
 
     def line(self, todo: Plan, trajectories: Sequence[Trajectory], running: int) -> str:
         """Returns the state of the study as one line."""

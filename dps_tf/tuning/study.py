@@ -54,7 +54,7 @@ def is_finished(
     return closed is not None and not problems
 
 
-def run_study(
+def run_study(  # noqa: PLR0913 - each is independent of the others
     files: FileSystem,
     layout: CellLayout,
     specification: StudySpecification,
@@ -63,6 +63,7 @@ def run_study(
     progress: Progress | None = None,
     *,
     allow_other_machine: bool = False,
+    guard: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = print,
 ) -> StudyResult:
     """Returns the result of a study after running what remains of it.
@@ -75,6 +76,7 @@ def run_study(
         stop: whether to save and leave.
         progress: shows how the study stands.
         allow_other_machine: see `open_study`.
+        guard: raises if another owner has taken the cell over.
         say: prints a sentence for the user.
 
     Raises:
@@ -89,7 +91,9 @@ def run_study(
         prepared.environment,
         prepared.facts,
         allow_other_machine=allow_other_machine,
+        guard=guard,
     )
+    record.begin_session(prepared.runner.slots)
     for sentence in (*reopen_study(files, layout.root), *record.problems):
         say(f"note: {sentence}")
     files.remove_tree(layout.keras_tuner)
@@ -107,6 +111,7 @@ def run_study(
         raise Interrupted from error
     if stop() and not study_result(specification, record.knowledge).decided:
         raise Interrupted
+    guard()
     return _close(files, layout, record, prepared.facts)
 
 

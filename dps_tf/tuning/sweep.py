@@ -10,12 +10,11 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
+from dps_tf.store.locks import Locks
 from dps_tf.store.records import write_json
-from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.progress import StudyProgress
-from dps_tf.tuning.study import Prepared, is_finished, run_study
+from dps_tf.tuning.study import is_finished
 
-Prepare = Callable[[StudySpecification], Prepared]
+RunCell = Callable[[StudySpecification, Callable[[], None]], StudyResult]
 
 
 @dataclass
@@ -62,42 +61,74 @@ def run_sweep(
     files: FileSystem,
     layout: SweepLayout,
     sweep: SweepSpecification,
-    prepare: Prepare,
-    stop: StopRequest,
+    run_cell: RunCell,
     *,
-    allow_other_machine: bool = False,
     say: Callable[[str], None] = print,
 ) -> SweepOutcome:
-    """Runs every cell that is not finished and returns what became of them.
+    """Runs every cell that is not finished and free; returns what became of them.
+
+    A cell that another process is running is passed over, and looked at once more in
+    the end: by then it may be finished, or free because its owner has died.
+
+    Args:
+        files: where the sweep is.
+        layout: its paths.
+        sweep: its cells, in the order of running.
+        run_cell: runs one study, given what raises if the cell is taken over.
+        say: prints a sentence for the user.
 
     Raises:
         Interrupted: a stop was asked for; everything is saved.
-        UserError: a cell holds another study, before anything is trained.
+        UserError: a cell holds another study.
     """
-    outcome = SweepOutcome()
-    todo = []
+    outcome, locks = SweepOutcome(), Locks(files)
+    passed_over = []
     for specification in sweep.studies:
-        name = specification.cell.name
-        if is_finished(files, layout.cell(name), specification):
+        if not _run_if_free(files, layout, specification, locks, run_cell, outcome):
+            passed_over.append(specification)
+        _say_result(specification, outcome, say)
+    for specification in passed_over:
+        cell = layout.cell(specification.cell.name)
+        if not _run_if_free(files, layout, specification, locks, run_cell, outcome):
+            outcome.busy[specification.cell.name] = str(
+                locks.holder(cell.root) or "an owner who is just leaving"
+            )
+        _say_result(specification, outcome, say)
+    return outcome
+
+
+def _run_if_free(
+    files: FileSystem,
+    layout: SweepLayout,
+    specification: StudySpecification,
+    locks: Locks,
+    run_cell: RunCell,
+    outcome: SweepOutcome,
+) -> bool:
+    """Returns False if another owner is running the cell."""
+    name = specification.cell.name
+    cell = layout.cell(name)
+    if is_finished(files, cell, specification):
+        outcome.finished_before.append(name)
+        return True
+    lock = locks.acquire(cell.root)
+    if lock is None:
+        return False
+    with lock:
+        # Its last owner may have finished it between the look and the lock.
+        if is_finished(files, cell, specification):
             outcome.finished_before.append(name)
         else:
-            todo.append(specification)
-    for specification in todo:
-        name = specification.cell.name
-        with StudyProgress(name, specification.rule) as progress:
-            result = run_study(
-                files,
-                layout.cell(name),
-                specification,
-                lambda specification=specification: prepare(specification),
-                stop,
-                progress,
-                allow_other_machine=allow_other_machine,
-                say=say,
-            )
-        outcome.ran[name] = result
-        say(describe_result(name, result))
-    return outcome
+            outcome.ran[name] = run_cell(specification, lock.check)
+    return True
+
+
+def _say_result(
+    specification: StudySpecification, outcome: SweepOutcome, say: Callable[[str], None]
+) -> None:
+    name = specification.cell.name
+    if name in outcome.ran:
+        say(describe_result(name, outcome.ran[name]))
 
 
 def describe_result(name: str, result: StudyResult) -> str:

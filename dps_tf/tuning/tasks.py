@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from dps_tf import data, models, optim
+from dps_tf import data, models, optim, sparsity
 from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
 from dps_tf.training.task import LOSS_METAPARAMETERS, Task
@@ -44,6 +45,14 @@ def _check_metaparameters(workload: Workload) -> None:
         missing = {"learning_rate"} - {*point, *workload.fixed}
         if missing:
             raise UserError(f"point {dict(point)} lacks learning_rate.")
+
+
+def check_pruning(specification: StudySpecification) -> None:
+    """Raises UserError for an unknown sparsity method or argument of one."""
+    cell = specification.cell
+    if cell.sparsity > 0:
+        known = sparsity.method(cell.sparsity_method)
+        known.resolve(specification.pruning.arguments)
 
 
 @functools.lru_cache(maxsize=2)

@@ -53,7 +53,7 @@ def pruning(
 
 
 @gin.register
-def workload(
+def workload(  # noqa: PLR0913 - keywords are what a gin file binds
     name: str = gin.REQUIRED,
     dataset: str = gin.REQUIRED,
     network: str = gin.REQUIRED,
@@ -120,7 +120,7 @@ def workload(
 
 
 @gin.register
-def sweep(
+def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     workloads: Workload | Sequence[Workload] = gin.REQUIRED,
     batch_sizes: Sequence[int] = gin.REQUIRED,
     sparsities: Sequence[float] = (0.0,),
@@ -149,7 +149,7 @@ def sweep(
         sparsities=_sequence("sweep.sparsities", sparsities),
         sparsity_methods=_sequence("sweep.sparsity_methods", sparsity_methods),
         seeds=_sequence("sweep.seeds", seeds),
-        pruning=pruning,
+        pruning=pruning or Pruning(),
         schedule=schedule,
         finishers=finishers,
         stop_at_goal=stop_at_goal,
