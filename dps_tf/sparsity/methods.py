@@ -36,14 +36,24 @@ class Method:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def resolve(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns all arguments, defaults filled in; UserError for unknown names."""
-        for name in arguments:
+        """Returns all arguments, defaults filled in; UserError for unknown names.
+
+        Arguments for one method only stand under its name, so that a sweep over several
+        methods can have them: {"force": {"rounds": 20}, "grasp": {"per_class": 5}}.
+        """
+        own = {}
+        for name, value in arguments.items():
+            if not isinstance(value, Mapping):
+                own[name] = value
+            elif method(name) is self:
+                own.update(value)
+        for name in own:
             if name not in self.arguments:
                 raise UserError(
                     f"sparsity method {self.name!r} takes no argument {name!r}: "
                     f"{near_matches(name, self.arguments)}"
                 )
-        resolved = {**self.arguments, **arguments}
+        resolved = {**self.arguments, **own}
         for name, value in resolved.items():
             _check(self.name, name, value)
         return resolved

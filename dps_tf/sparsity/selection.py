@@ -2,8 +2,8 @@
 
 Rule for ties: of entries with equal scores, the one with the lower flat position is
 kept first, positions running through the variables in the order given and through each
-in C order. So, with the same scores, what is kept at a higher sparsity is a part of what
-is kept at a lower one.
+in C order. So, with the same scores, what is kept at a higher sparsity is a part of
+what is kept at a lower one.
 """
 
 from __future__ import annotations

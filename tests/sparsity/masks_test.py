@@ -140,6 +140,7 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
         ("grasp", {}, 100),
         ("grasp", {"examples": 45}, 40),
         ("grasp", {"arguments": {"per_class": 3}}, 30),
+        ("grasp", {"arguments": {"grasp": {"per_class": 3}, "force": {"a": 1}}}, 30),
         ("force", {}, 120),
         ("iterative_snip", {"examples": 50}, 50),
     )
@@ -150,6 +151,7 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
         ("snpi", {}, "did you mean 'snip'"),
         ("grasp", {"arguments": {"temprature": 1}}, "did you mean 'temperature'"),
         ("grasp", {"arguments": {"temperature": 0}}, "must be a number above 0"),
+        ("grasp", {"arguments": {"gasp": {}}}, "did you mean 'grasp'"),
         ("grasp", {"examples": 5}, "fewer than the 10 classes"),
         ("grasp", {"arguments": {"per_class": 50}}, "class 0 has 12 training"),
         ("snip", {"examples": 500}, "there are 120"),

@@ -1,0 +1,165 @@
+"""A trained sparse model on disk: Keras weights, masks, and what they amount to.
+
+    OUT/model.weights.h5   weights for `keras.Model.load_weights`
+    OUT/masks.npz          0/1 bytes by variable name, for `numpy.load`; no pickle
+    OUT/sparse_model.json  sparsity by layer, names and shapes, SHA-256 of the others
+
+Written last, the JSON record makes the folder complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.sparsity.mask_set import MaskSet, describe
+from dps_tf.sparsity.prunable import VariableRole, roles, trainable_positions
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.layout import absolute
+from dps_tf.store.records import encode_record, read_json
+
+WEIGHTS, MASKS, RECORD = "model.weights.h5", "masks.npz", "sparse_model.json"
+
+
+def save_sparse(
+    model: keras.Model,
+    masks: Sequence[np.ndarray],
+    path: str,
+    prunable: str = "kernels",
+    about: Mapping[str, Any] | None = None,
+) -> MaskSet:
+    """Writes the model to the folder `path`; returns its masks, counted.
+
+    Args:
+        model: its weights are saved; entries outside of the masks must be zero.
+        masks: 0/1, one per trainable variable.
+        path: made if missing; must be empty, or hold an exported model.
+        prunable: the prunable set over which sparsity is counted.
+        about: JSON values to keep with it, for example the cell and trial.
+
+    Raises:
+        UserError: entries outside of the masks are not zero, or the folder holds
+            something else.
+        StoreError: the file system refused.
+    """
+    files, folder = LocalFiles(), absolute(path)
+    names = files.list_names(folder)
+    if names and RECORD not in names:
+        raise UserError(f"{folder} holds {names[0]}: name an empty folder to export to")
+    known = roles(model)
+    _require_zero(model, masks, known)
+    found = describe(masks, known, prunable)
+    contents = {WEIGHTS: _weights(model), MASKS: _archive(masks, known)}
+    record = {
+        "prunable": prunable,
+        "realised_sparsity": found.realised_sparsity,
+        "layers": found.layers,
+        "variables": _variables(model),
+        "about": dict(about or {}),
+        "sha256": {name: _sha256(data) for name, data in contents.items()},
+    }
+    files.write_many({f"{folder}/{name}": data for name, data in contents.items()})
+    files.write_atomic(f"{folder}/{RECORD}", encode_record(record))
+    return found
+
+
+def load_sparse(path: str, network: keras.Model) -> MaskSet:
+    """Puts exported weights into `network`; returns the masks, one per variable.
+
+    Args:
+        path: the folder that `save_sparse` wrote.
+        network: of the same form; its weights are overwritten.
+
+    Raises:
+        UserError: there is no exported model, it is damaged, or of another form.
+    """
+    files, folder = LocalFiles(), absolute(path)
+    try:
+        record = read_json(files, f"{folder}/{RECORD}")
+        contents = {
+            name: files.read_bytes(f"{folder}/{name}") for name in (WEIGHTS, MASKS)
+        }
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{folder} holds no complete exported model: {error.filename} is missing; "
+            "export it again"
+        ) from error
+    except DamagedError as error:
+        raise UserError(f"{error}; export the model again") from error
+    for name, data in contents.items():
+        if _sha256(data) != record["sha256"][name]:
+            raise UserError(
+                f"{folder}/{name} does not match its checksum: export the model again"
+            )
+    if _variables(network) != record["variables"]:
+        raise UserError(
+            f"{folder} holds a network of another form than {network.name!r}: build "
+            f"the one it was exported from ({record['about']})"
+        )
+    network.load_weights(f"{folder}/{WEIGHTS}")
+    with np.load(io.BytesIO(contents[MASKS]), allow_pickle=False) as archive:
+        masks = [archive[role.name].astype(np.float32) for role in roles(network)]
+    return describe(masks, roles(network), record["prunable"])
+
+
+def table(found: MaskSet) -> str:
+    """Returns the sparsity of each prunable variable and of all, as text."""
+    rows = [(r["name"], r["parameters"], r["kept"]) for r in found.layers]
+    total = tuple(sum(row[column] for row in rows) for column in (1, 2))
+    width = max(len(name) for name, _, _ in [*rows, ("variable", 0, 0)])
+    lines = [f"{'variable':{width}}  {'parameters':>10}  {'kept':>10}  sparsity"]
+    for name, parameters, kept in [*rows, ("all", *total)]:
+        sparsity = 1 - kept / parameters if parameters else 0.0
+        lines.append(f"{name:{width}}  {parameters:10d}  {kept:10d}  {sparsity:8.4f}")
+    return "\n".join(lines)
+
+
+def _require_zero(
+    model: keras.Model, masks: Sequence[np.ndarray], known: Sequence[VariableRole]
+) -> None:
+    values = model.get_weights()
+    places = trainable_positions(model)
+    for place, mask, role in zip(places, masks, known, strict=True):
+        outside = np.count_nonzero(values[place][np.asarray(mask) == 0])
+        if outside:
+            raise UserError(
+                f"{role.name} has {outside} entries outside of its mask that are not "
+                "zero: multiply the weights by the masks before exporting"
+            )
+
+
+def _weights(model: keras.Model) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / WEIGHTS
+        model.save_weights(str(place))
+        return place.read_bytes()
+
+
+def _archive(masks: Sequence[np.ndarray], known: Sequence[VariableRole]) -> bytes:
+    buffer = io.BytesIO()
+    entries: dict[str, Any] = {
+        role.name: np.asarray(mask).astype(np.uint8)
+        for role, mask in zip(known, masks, strict=True)
+    }
+    np.savez_compressed(buffer, **entries)
+    return buffer.getvalue()
+
+
+def _variables(model: keras.Model) -> list[Any]:
+    return [
+        [v.name.removesuffix(":0").rpartition("/")[2], list(v.shape)]
+        for v in model.weights
+    ]
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,112 @@
+"""Does a saved sparse model come back as it was, and is damage noticed?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import models
+from dps_tf.core.errors import UserError
+from dps_tf.sparsity import export, prunable, scores
+from dps_tf.sparsity.selection import select
+
+
+def sparse_model(sparsity=0.75):
+    """A network with a batch norm whose kernels are pruned by magnitude."""
+    network = models.build("mlp_batch_norm", (6,), 3, widths=(8,))
+    initial = models.initial_point(network, 4)
+    masks = scores.ones_like(network.trainable_variables)
+    kernels = [0, 3]
+    values = [np.abs(network.trainable_variables[k].numpy()) for k in kernels]
+    for place, mask in zip(kernels, select(values, sparsity), strict=True):
+        masks[place] = mask
+    network.set_weights(prunable.masked(network, initial, masks))
+    return network, masks
+
+
+class ExportTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = Path(self.get_temp_dir()) / "out"
+
+    def test_weights_and_masks_come_back(self):
+        network, masks = sparse_model()
+        saved = export.save_sparse(network, masks, str(self.folder), about={"trial": 3})
+        other = models.build("mlp_batch_norm", (6,), 3, widths=(8,))
+        found = export.load_sparse(str(self.folder), other)
+        for ours, theirs in zip(
+            other.get_weights(), network.get_weights(), strict=True
+        ):
+            self.assertAllEqual(ours, theirs)
+        for ours, theirs in zip(found.masks, masks, strict=True):
+            self.assertAllEqual(ours, theirs)
+            self.assertEqual(ours.dtype, np.float32)
+        self.assertEqual(found.layers, saved.layers)
+        self.assertEqual(found.realised_sparsity, saved.realised_sparsity)
+        self.assertAllClose(found.realised_sparsity, 0.75, atol=0.01)
+
+    def test_files_are_usable_without_this_package(self):
+        network, masks = sparse_model()
+        export.save_sparse(network, masks, str(self.folder))
+        with np.load(self.folder / "masks.npz") as archive:
+            self.assertAllEqual(archive["dense1/kernel"], masks[0])
+        record = json.loads((self.folder / "sparse_model.json").read_text())
+        self.assertLen(record["content"]["layers"], 2)
+        other = models.build("mlp_batch_norm", (6,), 3, widths=(8,))
+        other.load_weights(self.folder / "model.weights.h5")
+        self.assertAllEqual(other.get_weights()[0], network.get_weights()[0])
+
+    def test_table_shows_every_layer_and_the_total(self):
+        network, masks = sparse_model()
+        found = export.save_sparse(network, masks, str(self.folder))
+        lines = export.table(found).splitlines()
+        self.assertEqual(
+            [line.split()[0] for line in lines],
+            ["variable", "dense1/kernel", "dense2/kernel", "all"],
+        )
+        self.assertEqual(lines[-1].split()[1:3], ["72", "18"])
+
+    @parameterized.parameters("model.weights.h5", "masks.npz", "sparse_model.json")
+    def test_a_changed_byte_or_a_missing_file_is_an_error(self, name):
+        network, masks = sparse_model()
+        export.save_sparse(network, masks, str(self.folder))
+        place = self.folder / name
+        content = bytearray(place.read_bytes())
+        content[len(content) // 2] ^= 1
+        place.write_bytes(bytes(content))
+        with self.assertRaisesRegex(UserError, "export the model again"):
+            export.load_sparse(str(self.folder), network)
+        place.unlink()
+        with self.assertRaisesRegex(UserError, "holds no complete exported model"):
+            export.load_sparse(str(self.folder), network)
+
+    def test_another_network_is_refused(self):
+        network, masks = sparse_model()
+        export.save_sparse(network, masks, str(self.folder))
+        other = models.build("mlp_batch_norm", (6,), 3, widths=(9,))
+        with self.assertRaisesRegex(UserError, "another form"):
+            export.load_sparse(str(self.folder), other)
+
+    def test_weights_outside_of_the_masks_are_refused(self):
+        network, masks = sparse_model()
+        network.set_weights([np.ones_like(v) for v in network.get_weights()])
+        with self.assertRaisesRegex(UserError, "dense1/kernel has .* not zero"):
+            export.save_sparse(network, masks, str(self.folder))
+
+    def test_a_folder_with_other_files_is_left_alone(self):
+        network, masks = sparse_model()
+        self.folder.mkdir()
+        (self.folder / "thesis.tex").write_text("x")
+        with self.assertRaisesRegex(UserError, "thesis.tex"):
+            export.save_sparse(network, masks, str(self.folder))
+        (self.folder / "thesis.tex").unlink()
+        export.save_sparse(network, masks, str(self.folder))
+        export.save_sparse(network, masks, str(self.folder))
+
+
+if __name__ == "__main__":
+    tf.test.main()
