@@ -53,7 +53,7 @@ def test_kill_9_at_random_moments_loses_nothing_that_was_flushed(tmp_path):
     moments, files = random.Random(0), LocalFiles()
     cell = SweepLayout(f"{tmp_path}/été 1").cell("c")
     command = [sys.executable, "-c", textwrap.dedent(WORK), f"{tmp_path}/été 1"]
-    reached = 0
+    reached, seen = 0, {"study": 0}
     for _ in range(20):
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as child:
             assert child.stdout.readline() == b"working\n"
@@ -68,11 +68,15 @@ def test_kill_9_at_random_moments_loses_nothing_that_was_flushed(tmp_path):
         reached = len(steps)
         states, problems = StateStore(files, cell.states).load_many()
         assert problems == []
+        assert set(states) >= set(seen) - {"study"}
         for trial, state in states.items():
-            assert reached - 5 <= state.step <= reached
+            assert seen.get(trial, 0) <= state.step <= reached, "a state went back"
+            seen[trial] = state.step
             np.testing.assert_array_equal(state.arrays[0], state.step + trial)
         if files.exists(cell.study):
-            assert reached - 5 <= read_json(files, cell.study)["step"] <= reached
+            step = read_json(files, cell.study)["step"]
+            assert seen["study"] <= step <= reached
+            seen["study"] = step
     assert reached > 100
     files.remove_stale(cell.states)
     assert not list(Path(cell.states).glob(".writing-*"))

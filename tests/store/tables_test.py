@@ -96,7 +96,7 @@ def test_metrics_come_in_the_stated_order_and_names_sorted():
 def test_a_file_holds_checksums_and_no_pandas_metadata():
     data = encode_table(frames.trials(), TRIALS)
     file = pq.ParquetFile(io.BytesIO(data))
-    assert set(file.metadata.metadata) == {b"checksum"}
+    assert set(file.metadata.metadata) == {b"checksum", b"ARROW:schema"}
     assert b"pandas" not in data
     assert data == encode_table(frames.trials(), TRIALS)
     assert len(pq.read_table(io.BytesIO(data))) == 3, "any reader of Parquet reads it"
