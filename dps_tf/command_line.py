@@ -7,6 +7,7 @@ can mend; 75 run me again (EX_TEMPFAIL: schedulers requeue on it).
 from __future__ import annotations
 
 import importlib.util  # noqa: F401 - gin reports a missing file wrongly without it
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -24,6 +25,8 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     What a user can mend is printed as one line on standard error, with exit code 2. A
     defect keeps its traceback and exits with 1.
     """
+    # TensorFlow's libraries write about devices they do not find; errors are raised.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     app.run(lambda argv: _guarded(main, argv), flags_parser=_parse_flags)
 
 

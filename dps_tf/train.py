@@ -5,12 +5,13 @@ Running it again continues; running it on a finished sweep does nothing and says
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import gin
-from absl import flags
+from absl import flags, logging
 
 from dps_tf import configurations
 from dps_tf.command_line import DEFECT, FINISHED, RUN_AGAIN, run
@@ -75,13 +76,25 @@ def read_configuration(
     gin.clear_config()
     gin.add_config_file_search_path(str(configurations.folder()))
     try:
-        gin.parse_config_files_and_bindings(paths, list(bindings))
+        with _quiet():
+            gin.parse_config_files_and_bindings(paths, list(bindings))
         sweep = gin.get_configurable(configuration.sweep)()
     except UserError:
         raise
     except (ValueError, TypeError, KeyError, OSError, RuntimeError, SyntaxError) as e:
         raise UserError(f"the configuration cannot be read: {_one_line(e)}") from e
     return sweep, gin.operative_config_str()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Gin logs an error for each place in which it looks for an included file."""
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.FATAL)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def _one_line(error: Exception) -> str:

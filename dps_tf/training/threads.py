@@ -20,6 +20,9 @@ def configure(intra_op: int = 1, inter_op: int = 0) -> None:
     Raises:
         UserError: TensorFlow has run already in this process with other threads.
     """
+    # Each slot has functions of its own, made at the same lines of code: TensorFlow
+    # takes that for one function that is traced again and again, and warns.
+    tf.get_logger().setLevel("ERROR")
     config = tf.config.threading
     wanted = (intra_op, inter_op)
     present = (

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
-from dps_tf.store.files import LocalFiles
+from dps_tf.store.closing import read_closed
+from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.training import threads
@@ -105,7 +106,7 @@ class Launcher:
     ) -> StudyResult:
         name = specification.cell.name
         with StudyProgress(name, specification.rule) as progress:
-            return run_study(
+            result = run_study(
                 self._files,
                 self._layout.cell(name),
                 specification,
@@ -115,6 +116,9 @@ class Launcher:
                 allow_other_machine=self._options.allow_other_machine,
                 guard=guard,
             )
+        if specification.workload.points == 1:
+            print(curve_of(self._files, self._layout.cell(name).root))
+        return result
 
     def _prepare(self, specification: StudySpecification) -> Prepared:
         """Returns the runner of a cell, and what its record says of the data."""
@@ -139,3 +143,13 @@ class Launcher:
                 "content_hash": dataset.content_hash,
             },
         )
+
+
+def curve_of(files: FileSystem, directory: str) -> str:
+    """Returns the curves of a closed study as text: a plain run has one."""
+    closed, problems = read_closed(files, directory, ("curves",))
+    if closed is None:
+        return " ".join(problems) or "the study is not closed."
+    curves = closed.frame("curves")
+    shown = ["step", *(name for name in curves if "/" in name)]
+    return str(curves[shown].to_string(index=False))
