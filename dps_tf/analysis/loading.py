@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pandas as pd
 
 from dps_tf.analysis import reduce
 from dps_tf.analysis.tables import IDENTITY, study_goal
+from dps_tf.analysis.trial_bounds import with_bounds
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.store import reading
@@ -24,29 +25,6 @@ from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.open_study import open_study_reader
 from dps_tf.store.records import read_json
-
-
-@dataclass(frozen=True)
-class Tables:
-    """The tables of some sweeps; `results` is derived, the others are the record.
-
-    Attributes:
-        results: one row per cell: K*, its bracket, the best trial, counts and bounds.
-        studies: one row per cell: what was asked.
-        trials: one row per trial.
-        curves: one row per evaluation.
-        measurements: one row per measurement of smoothness or noise.
-        sweeps: what each sweep was run with.
-        problems: sentences about damaged files that were skipped.
-    """
-
-    results: pd.DataFrame
-    studies: pd.DataFrame
-    trials: pd.DataFrame
-    curves: pd.DataFrame
-    measurements: pd.DataFrame
-    sweeps: tuple[SweepRecord, ...] = ()
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +39,37 @@ class SweepRecord:
 
     directory: str
     gin: str = ""
-    environments: tuple[dict[str, Any], ...] = field(default_factory=tuple)
+    environments: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Record:
+    """The four tables that training writes; see the store's schemas for columns."""
+
+    studies: pd.DataFrame
+    trials: pd.DataFrame
+    curves: pd.DataFrame
+    measurements: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Tables(Record):
+    """The tables of some sweeps: the record, and what follows from it.
+
+    Attributes:
+        results: one row per cell: K*, its bracket, the best trial, counts and bounds.
+        bounded: the trials with their outcomes under the goal of `results`, and
+            `earliest` and `latest`, between which each met it.
+        goals: the goal of each row of `studies`.
+        sweeps: what each sweep was run with.
+        problems: sentences about damaged files that were skipped.
+    """
+
+    results: pd.DataFrame
+    bounded: pd.DataFrame
+    goals: tuple[Goal, ...] = ()
+    sweeps: tuple[SweepRecord, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def load(
@@ -92,34 +100,81 @@ def load(
         pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
         for name in ("studies", "trials", "curves", "measurements")
     )
-    return Tables(
-        results=results_for(studies, trials, curves, goal),
-        studies=studies,
-        trials=trials,
-        curves=curves,
-        measurements=measurements,
+    return tables_of(
+        Record(studies, with_open_ends(trials, studies), curves, measurements),
+        goal,
         sweeps=tuple(_sweep_record(files, name) for name in names),
         problems=tuple(text for tables in read for text in tables.problems),
     )
 
 
-def results_for(
-    studies: pd.DataFrame,
-    trials: pd.DataFrame,
-    curves: pd.DataFrame,
+def tables_of(
+    record: Record,
     goal: Goal | float | None = None,
-) -> pd.DataFrame:
-    """Returns `reduce.results` for the studies' own goal, another, or a threshold."""
+    *,
+    sweeps: tuple[SweepRecord, ...] = (),
+    problems: tuple[str, ...] = (),
+) -> Tables:
+    """Returns what `load` returns, from tables that are already in memory."""
+    results, bounded = [], []
+    for studies, wanted in _by_goal(record.studies, goal):
+        trials = _of_cells(record.trials, studies)
+        curves = _of_cells(record.curves, studies)
+        results.append(reduce.results(studies, trials, curves, wanted))
+        bounded.append(with_bounds(studies, trials, curves, wanted))
+    return Tables(
+        results=pd.concat(results, ignore_index=True),
+        studies=record.studies,
+        trials=record.trials,
+        curves=record.curves,
+        measurements=record.measurements,
+        bounded=pd.concat(bounded, ignore_index=True),
+        goals=tuple(wanted_goal(row, goal) for _, row in record.studies.iterrows()),
+        sweeps=sweeps,
+        problems=problems,
+    )
+
+
+def wanted_goal(study: pd.Series, goal: Goal | float | None) -> Goal:
+    """Returns the goal that a study is reduced for.
+
+    Args:
+        study: row of `studies`.
+        goal: None for its own, a goal, or another threshold for its own.
+    """
+    own = study_goal(study)
+    if goal is None:
+        return own
+    return goal if isinstance(goal, Goal) else replace(own, threshold=float(goal))
+
+
+def _by_goal(
+    studies: pd.DataFrame, goal: Goal | float | None
+) -> list[tuple[pd.DataFrame, Goal | None]]:
+    """Returns studies that are reduced for the same goal, None for their own."""
     if goal is None or isinstance(goal, Goal):
-        return reduce.results(studies, trials, curves, goal)
+        return [(studies, goal)]
     kinds = ["goal_metric", "goal_direction", "goal_inclusive"]
-    parts = []
-    for _, group in studies.groupby(kinds, sort=False):
-        own = study_goal(group.iloc[0])
-        wanted = Goal(own.metric, float(goal), own.direction, own.inclusive)
-        mine = [_of_cells(table, group) for table in (trials, curves)]
-        parts.append(reduce.results(group, mine[0], mine[1], wanted))
-    return pd.concat(parts, ignore_index=True)
+    return [
+        (group, wanted_goal(group.iloc[0], goal))
+        for _, group in studies.groupby(kinds, sort=False)
+    ]
+
+
+def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
+    """Returns trials in which none of an open study counts as having spent its budget.
+
+    A trial that may still go on is `censored`: its record ends before it could answer.
+    """
+    keys = ["step_budget", "evaluation_interval", "closed"]
+    study = trials[IDENTITY].merge(studies[[*IDENTITY, *keys]], on=IDENTITY, how="left")
+    interval = study["evaluation_interval"].clip(lower=1)
+    last = study["step_budget"] // interval * interval
+    goes_on = ~study["closed"] & (trials["end_step"].to_numpy() < last)
+    goes_on &= (trials["outcome"] == "incomplete").to_numpy()
+    return trials.assign(
+        outcome=trials["outcome"].mask(goes_on.to_numpy(bool), "censored")
+    )
 
 
 def _of_cells(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:

@@ -48,24 +48,32 @@ def draw_beside_critical(
 
     Args:
         axis: an empty axis.
-        compared: one row per curve: curve, noise, noise_low, noise_high (mean, least
-            and greatest over training), critical, critical_low, critical_high.
+        compared: one row per curve: curve, label, noise, noise_low, noise_high (mean,
+            least and greatest over training), critical, critical_low, critical_high.
         looks: look of each curve.
     """
     log2_axis(axis, "x")
+    values = compared.filter(regex="^(noise|critical)").to_numpy(float)
+    known = values[np.isfinite(values) & (values > 0)]
+    limits = float(known.min()) / 1.6, float(known.max()) * 1.6
     for place, row in enumerate(compared.to_dict("records")):
         look = fallback(looks, str(row["curve"]))
+        diamond = {"marker": "d", "color": INK, "linestyle": "none"}
         for name, shift, style in (
             ("noise", -0.14, mark_style(look)),
-            ("critical", 0.14, {"marker": "d", "color": INK, "linestyle": "none"}),
+            ("critical", 0.14, diamond),
         ):
-            ends = [float(row[f"{name}_low"]), float(row[f"{name}_high"])]
-            if np.isfinite(ends).all():
-                color = style["color"]
-                axis.plot(ends, [place + shift] * 2, color=color, linewidth=1.3)
+            # An open end runs off the axis.
+            ends = np.nan_to_num([row[f"{name}_low"], row[f"{name}_high"]], nan=0.0)
+            line = {"color": style["color"], "linewidth": 1.3}
+            ends = np.clip(ends, limits[0] / 2, limits[1] * 2)
+            axis.plot(ends, [place + shift] * 2, **line)
             axis.plot([row[name]], [place + shift], **style)
+    axis.set_xlim(*limits)
     axis.set_ylim(len(compared) - 0.5, -0.5)
-    axis.set_yticks(range(len(compared)), labels=[str(c) for c in compared["curve"]])
+    axis.set_yticks(
+        range(len(compared)), labels=[str(name) for name in compared["label"]]
+    )
     axis.grid(visible=False, axis="y")
     axis.set(xlabel="Examples")
 

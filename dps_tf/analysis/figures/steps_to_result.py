@@ -204,14 +204,19 @@ def _critical(axis: Axes, place: int, row: dict[Hashable, Any]) -> None:
     )
 
 
+def curve_handles(looks: Mapping[str, Look]) -> list[Any]:
+    """Returns the legend of the curves alone."""
+    return [
+        Line2D([], [], **{**mark_style(look), "linestyle": look.line}, label=name)
+        for name, look in looks.items()
+    ]
+
+
 def legend_handles(
     looks: Mapping[str, Look], *, fitted: bool, bounded: bool, regimes: bool
 ) -> list[Any]:
     """Returns what the legend explains: the curves, then what else is drawn."""
-    handles: list[Any] = [
-        Line2D([], [], **{**mark_style(look), "linestyle": look.line}, label=name)
-        for name, look in looks.items()
-    ]
+    handles = curve_handles(looks)
     neutral = Look(MUTED, "o", "-")
     handles.append(
         Line2D([], [], color=MUTED, linestyle=(0, (1, 2.5)), label="perfect scaling")

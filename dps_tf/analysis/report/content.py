@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -86,6 +86,19 @@ def illustration(
 
 
 @dataclass(frozen=True)
+class Shown:
+    """A cell of a table whose text is not what it is sorted by.
+
+    Attributes:
+        text: what stands there.
+        key: what it is sorted by; NaN comes last.
+    """
+
+    text: str
+    key: float
+
+
+@dataclass(frozen=True)
 class Column:
     """A column of a table on the page.
 
@@ -163,12 +176,12 @@ class Configuration:
     Attributes:
         sweep: the directory as the user named it.
         gin: the resolved gin configuration.
-        versions: program to version.
+        environments: builds and instruction sets that its studies have seen.
     """
 
     sweep: str
     gin: str
-    versions: dict[str, str] = field(default_factory=dict)
+    environments: tuple[dict[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, fit_law
+from dps_tf.analysis.law import MINIMUM_POINTS, fit_law
+from dps_tf.analysis.law_fit import LawFit
 from dps_tf.analysis.observations import from_results
 from dps_tf.analysis.order_statistics import repeats
 from dps_tf.analysis.report.naming import Naming

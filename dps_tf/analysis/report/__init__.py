@@ -1,0 +1,5 @@
+"""The report of some sweeps: one page that people read, and the files beside it."""
+
+from __future__ import annotations
+
+from dps_tf.analysis.report.writing import write_report as write_report

@@ -1,0 +1,167 @@
+"""What has to be known before a number of the report is trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from dps_tf.analysis.report.content import Caution
+from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.naming import cell_names
+from dps_tf.analysis.report.wording import and_list, count
+from dps_tf.analysis.tables import IDENTITY
+
+COARSE = 0.1
+"""An evaluation interval of a tenth of K*: 0.14 octaves, the size of the scatter of
+published K* about their fits."""
+MOSTLY_INFEASIBLE = 0.7
+"""More than in any but the widest of the published searches (6 to 89 %, mostly below
+60 %): few trials are left that can find a minimum."""
+_SPARSITY_SLACK = 0.005
+
+
+def cautions(
+    curves: Curves, studies: pd.DataFrame, trials: pd.DataFrame, problems: Sequence[str]
+) -> tuple[Caution, ...]:
+    """Returns all that apply, those that may change a result first.
+
+    Args:
+        curves: of the report.
+        studies: one row per cell.
+        trials: one row per trial.
+        problems: sentences about damaged files.
+    """
+    cells = curves.cells.merge(
+        studies[[*IDENTITY, "points", "prunable", "count", "schedule"]], on=IDENTITY
+    )
+    cells["name"] = cell_names(cells)
+    found: list[Caution] = []
+    if problems:
+        text = "They were skipped; results may rest on less than was run: "
+        found.append(Caution("Damaged files", text + " ".join(problems)))
+    found += [*_results(cells), *_search(cells), *_comparisons(cells)]
+    found += _pruning(cells, trials)
+    return tuple(found)
+
+
+def _about(title: str, text: str, cells: pd.DataFrame) -> Iterator[Caution]:
+    if len(cells):
+        yield Caution(title, text, tuple(str(name) for name in cells["name"]))
+
+
+def _results(cells: pd.DataFrame) -> Iterator[Caution]:
+    """Yields what is missing from results."""
+    yield from _about(
+        "Study still open",
+        "Not all of its trials are decided: K* may still fall.",
+        cells[~cells["closed"]],
+    )
+    missing = cells["steps_to_result"].isna()
+    yield from _about(
+        "Goal not reached",
+        "No trial is known to have met the goal. Where a lower bound is given, raise "
+        "the step budget; where all trials diverged, widen the range downwards.",
+        cells[missing & cells["closed"]],
+    )
+    yield from _about(
+        "K* is only bounded",
+        "Trials were stopped before they could answer this goal: K* lies between the "
+        "bounds given.",
+        cells[~missing & (cells["steps_bound"] != "")],
+    )
+    yield from _about(
+        "Failed trials",
+        "While a trial that the study needed has failed, K* is an upper bound. Run the "
+        "command again to try it anew.",
+        cells[cells["failed"] > 0],
+    )
+    yield from _about(
+        "Draws exhausted",
+        "The limit on draws was met before enough feasible trials were found.",
+        cells[cells["draws_exhausted"]],
+    )
+
+
+def _search(cells: pd.DataFrame) -> Iterator[Caution]:
+    """Yields where K* may not be the minimum that was looked for."""
+    at_end = cells[cells["at_boundary"] != ""]
+    names = sorted({n for text in at_end["at_boundary"] for n in text.split(",")})
+    yield from _about(
+        f"Best {and_list(names)} at the boundary",
+        "The best value lies within 5 % of an end of its range, on its scale: a wider "
+        "range may give a smaller K*.",
+        at_end,
+    )
+    yield from _about(
+        "Best of n not levelled off",
+        "Half as many trials would have given a K* larger by more than 10 % and more "
+        "than one evaluation interval: more trials may lower it further.",
+        cells[cells["levelled_off"].eq(False).fillna(False)],
+    )
+    yield from _about(
+        "Coarse evaluation",
+        "The evaluation interval is at least a tenth of K*: the grid of evaluations, "
+        "not the training, sets its last digits. Evaluate more often at these sizes.",
+        cells[cells["interval_over_kstar"] >= COARSE],
+    )
+    yield from _about(
+        "Most trials diverged",
+        f"More than {MOSTLY_INFEASIBLE:.0%} of the trials were infeasible: few were "
+        "left to find the minimum.",
+        cells[cells["infeasible_share"] > MOSTLY_INFEASIBLE],
+    )
+
+
+def _comparisons(cells: pd.DataFrame) -> Iterator[Caution]:
+    """Yields what makes cells unequal."""
+    for panel, mine in cells.groupby("panel", sort=False):
+        closed = mine[mine["closed"]]
+        feasible = closed["count"].eq("feasible")
+        effort = closed["trials"].where(~feasible, closed["points"])
+        if effort.nunique() > 1:
+            told = and_list([str(n) for n in sorted(effort.unique())])
+            yield Caution(
+                "Unequal numbers of trials",
+                f"Studies of {panel} rest on {told} trials. A minimum falls with the "
+                "number of trials, so compare such cells with care; a space of more "
+                "dimensions needs more trials for an equally good best.",
+            )
+    if len(cells) and cells["seed"].nunique() == 1:
+        yield Caution(
+            "One study per cell",
+            "Nothing was repeated under other seeds: the scatter of K* from search to "
+            "search is only known through the residuals of the fit.",
+        )
+
+
+def _pruning(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
+    """Yields what pruning did beside removing weights."""
+    biases = cells[
+        (cells["sparsity"] > 0) & (cells["prunable"] == "kernels_and_biases")
+    ]
+    if len(biases):
+        yield Caution(
+            "Pruned networks without biases",
+            "Kernels and biases are ranked together, as in Lee et al. 2021. Scores of "
+            "biases that start at zero are zero, so they are removed first and held at "
+            "zero: at these sparsities the pruned networks train without biases, the "
+            "dense one with them.",
+        )
+    realised = trials.groupby(IDENTITY, sort=False)["realised_sparsity"].mean()
+    both = cells.join(realised.rename("realised"), on=IDENTITY)
+    far = (both["realised"] - both["sparsity"]).abs() > _SPARSITY_SLACK
+    yield from _about(
+        "Sparsity is not the one asked for",
+        "The realised zero fraction of the prunable parameters differs by more than "
+        f"{_SPARSITY_SLACK:g}.",
+        both[far & (both["sparsity"] > 0)],
+    )
+    emptied = cells[cells["emptied_layers"].fillna("") != ""]
+    texts = emptied["emptied_layers"]
+    layers = sorted({name for text in texts for name in text.split(", ")})
+    yield from _about(
+        f"Emptied {count(len(layers), 'layer')}",
+        f"The best trial's network keeps nothing in {and_list(layers)}.",
+        emptied,
+    )

@@ -1,0 +1,154 @@
+"""The tables of the law: its constants, alternatives to it, and what moves them."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from dps_tf.analysis.alternatives import compare
+from dps_tf.analysis.joint_law import JointFit, fit_joint
+from dps_tf.analysis.law_fit import Estimate, LawFit
+from dps_tf.analysis.report.content import Column, PageTable, Shown
+from dps_tf.analysis.report.curves import Curves, place_of
+from dps_tf.analysis.report.wording import interval, number
+
+_MODELS = {
+    "both_free": "c1 and c2 both differ from curve to curve",
+    "c1_shared": "all curves share c1, only c2 differs",
+    "c2_shared": "all curves share c2, only c1 differs",
+    "both_shared": "all curves share c1 and c2",
+}
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """Returns a value with its interval, as a table shows it."""
+    return f"{number(estimate.value)} ({interval(estimate.low, estimate.high)})"
+
+
+def _shown(estimate: Estimate) -> Shown:
+    return Shown(estimate_text(estimate), estimate.value)
+
+
+def fit_table(curves: Curves) -> PageTable:
+    """Returns the constants of each fitted curve."""
+    rows = [
+        {
+            "curve": place_of(curves, panel, curve),
+            "points": len(fit.observations),
+            "c1": _shown(fit.c1),
+            "c2": _shown(fit.c2),
+            "critical": _shown(fit.critical_batch_size),
+            "rms": round(fit.rms, 3),
+            "worst": _worst(fit),
+        }
+        for (panel, curve), fit in curves.fits.items()
+    ]
+    columns = (
+        Column("curve", "Curve"),
+        Column("points", "Points", "K* that were fitted."),
+        Column("c1", "c1, examples", "Rules where batches are small."),
+        Column("c2", "c2, steps", "The plateau of large batches."),
+        Column(
+            "critical",
+            "c1/c2, examples",
+            "Critical batch size: there K* is twice the plateau.",
+        ),
+        Column("rms", "Residual, octaves", "Root mean square of log2(K* / fit)."),
+        Column(
+            "worst", "Largest residual", "In octaves, and the batch size it stands at."
+        ),
+    )
+    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
+    return PageTable("law", "Fits of K* = c1/B + c2", columns, frame)
+
+
+def _worst(fit: LawFit) -> Shown:
+    place = int(abs(fit.residuals).argmax())
+    value = float(fit.residuals[place])
+    size = fit.observations.batch_size[place]
+    return Shown(f"{value:+.2f} at {size:g}", abs(value))
+
+
+def alternatives_table(curves: Curves) -> PageTable:
+    """Returns AICc of the law, of no plateau and of a power law, for each curve."""
+    rows = []
+    for (panel, curve), fit in curves.fits.items():
+        found = {item.name: item for item in compare(fit.observations)}
+        row: dict[str, object] = {"curve": place_of(curves, panel, curve)}
+        for name, item in found.items():
+            text = item.reason if item.aicc is None else f"{item.aicc:.1f}"
+            row[name] = Shown(
+                text, float("nan") if item.aicc is None else float(item.aicc)
+            )
+        row["exponent"] = number(found["power_law"].parameters["a"])
+        rows.append(row)
+    columns = (
+        Column("curve", "Curve"),
+        Column("law", "c1/B + c2", "AICc; lower is better."),
+        Column("no_plateau", "c1/B", "AICc without a plateau."),
+        Column("power_law", "c/B^a + d", "AICc of a power law with a plateau."),
+        Column("exponent", "a", "Exponent of the power law; 1 is the law."),
+    )
+    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
+    caption = "The law against two alternatives, by AICc"
+    return PageTable("alternatives", caption, columns, frame)
+
+
+def joint_fits(curves: Curves) -> dict[str, tuple[str, JointFit]]:
+    """Returns by panel the reference curve and the joint fit, where there are two."""
+    found = {}
+    for panel in curves.naming.panels:
+        mine = {
+            curve: fit.observations
+            for (where, curve), fit in curves.fits.items()
+            if where == panel
+        }
+        if len(mine) > 1:
+            reference = next(iter(mine))
+            found[panel] = (reference, fit_joint(mine, reference))
+    return found
+
+
+def joint_table(curves: Curves, joint: dict[str, tuple[str, JointFit]]) -> PageTable:
+    """Returns the ratios of c1, c2 and c1/c2 to the reference curve of each panel."""
+    rows = [
+        {
+            "curve": place_of(curves, panel, ratio.curve),
+            "reference": reference,
+            "c1": _shown(ratio.c1),
+            "c2": _shown(ratio.c2),
+            "critical": _shown(ratio.critical_batch_size),
+        }
+        for panel, (reference, fit) in joint.items()
+        for ratio in fit.ratios
+    ]
+    columns = (
+        Column("curve", "Curve"),
+        Column("reference", "Relative to"),
+        Column("c1", "Ratio of c1"),
+        Column("c2", "Ratio of c2"),
+        Column("critical", "Ratio of c1/c2"),
+    )
+    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
+    caption = "What moves from curve to curve, fitted jointly with one residual scale"
+    return PageTable("joint", caption, columns, frame)
+
+
+def joint_sentences(
+    curves: Curves, joint: dict[str, tuple[str, JointFit]]
+) -> tuple[str, ...]:
+    """Returns per panel which of the models of sharing has the lowest AICc."""
+    several = len(curves.naming.panels) > 1
+    return tuple(
+        (f"{panel}: " if several else "")
+        + f"By AICc, of the models in which curves may share constants, "
+        f"'{_MODELS[fit.best_model]}' describes them best" + _against_free(fit)
+        for panel, (_, fit) in joint.items()
+        if fit.models["aicc"].notna().all()
+    )
+
+
+def _against_free(fit: JointFit) -> str:
+    row = fit.models[fit.models["model"] == fit.best_model].iloc[0]
+    if pd.isna(row["p_value"]):
+        return "."
+    return f" (F test against both free: p = {number(float(row['p_value']), 2)})."

@@ -1,0 +1,141 @@
+"""The results of all cells, for the page, the terminal and the file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from dps_tf.analysis.report.content import Column, PageTable, Shown
+from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.wording import number, steps
+from dps_tf.analysis.tables import IDENTITY
+
+_BEFORE_POINT = [*IDENTITY, "goal", "steps_to_result", "bracket_low", "best_trial"]
+
+
+def metaparameters_of(results: pd.DataFrame) -> list[str]:
+    """Returns the names of the metaparameters: they stand before `trials`."""
+    names = [str(name) for name in results.columns]
+    return names[len(_BEFORE_POINT) : names.index("trials")]
+
+
+def steps_text(row: Any) -> str:
+    """Returns K* of a row of results as text, with its bracket or its bounds.
+
+    `1,700 (1,650, 1,700]` reads: above 1,650, at or below 1,700.
+    """
+    known = pd.notna(row["steps_to_result"])
+    if known and row["steps_bound"] == "":
+        high = steps(row["steps_to_result"])
+        return f"{high} ({steps(row['bracket_low'])}, {high}]"
+    if known:
+        return (
+            f"{steps(row['bracket_low'])} to {steps(row['steps_to_result'])} (bounds)"
+        )
+    if str(row["steps_bound"]).startswith(">"):
+        sign, _, value = str(row["steps_bound"]).partition(" ")
+        return f"{sign} {steps(float(value.split(',')[0]))}"
+    return "all diverged" if row["infeasible"] == row["trials"] else "not reached"
+
+
+def results_page_table(curves: Curves) -> PageTable:
+    """Returns the table of results of the page: one row per cell."""
+    cells = curves.cells
+    frame = pd.DataFrame({"curve": cells["curve"], "batch_size": cells["batch_size"]})
+    columns = [Column("curve", "Curve"), Column("batch_size", "Batch size")]
+    for name, title in (("panel", "Workload"), ("seed", "Seed")):
+        if cells[name].nunique() > 1:
+            frame[name] = cells[name]
+            columns.insert(0 if name == "panel" else 2, Column(name, title))
+    records = cells.to_dict("records")
+    frame["steps"] = [
+        Shown(steps_text(row), _key(row["steps_to_result"])) for row in records
+    ]
+    columns.append(
+        Column(
+            "steps",
+            "Steps to result K*",
+            "First evaluated step at which the best trial met the goal, with its "
+            "bracket (previous evaluation, this one].",
+        )
+    )
+    frame["best_trial"] = [_whole(row["best_trial"]) for row in records]
+    columns.append(Column("best_trial", "Best trial", "Its number in the study."))
+    for name in metaparameters_of(cells.drop(columns=["panel", "curve"])):
+        if cells[name].notna().any():
+            frame[name] = [
+                Shown(number(row[name]) if pd.notna(row[name]) else "", _key(row[name]))
+                for row in records
+            ]
+            title = name.replace("_", " ").capitalize()
+            columns.append(Column(name, title, "Of the best trial."))
+    caption = "Results, one row per cell"
+    return PageTable("results", caption, tuple(columns), frame.reset_index(drop=True))
+
+
+def _key(value: Any) -> float:
+    return float("nan") if pd.isna(value) else float(value)
+
+
+def _whole(value: Any) -> Shown:
+    return Shown("" if pd.isna(value) else str(int(value)), _key(value))
+
+
+def terminal_table(results: pd.DataFrame) -> str:
+    """Returns the results as aligned plain text, one line per cell.
+
+    Columns of IDENTITY that are the same in all rows stand once, above the table.
+    """
+    if results.empty:
+        return "no cell has begun\n"
+    shown = results.sort_values(
+        ["workload", "optimizer", "sparsity_method", "sparsity", "batch_size", "seed"]
+    )
+    fixed = [name for name in [*IDENTITY, "goal"] if shown[name].nunique() == 1]
+    fixed = [name for name in fixed if name != "batch_size"]
+    head = "  ".join(f"{name} {_plain(shown[name].iloc[0])}" for name in fixed)
+    columns: dict[str, list[str]] = {
+        name: [_plain(value) for value in shown[name]]
+        for name in [*IDENTITY, "goal"]
+        if name not in fixed
+    }
+    records = shown.to_dict("records")
+    columns["steps_to_result"] = [steps_text(row) for row in records]
+    for name in metaparameters_of(results):
+        columns[name] = [_plain(row[name]) for row in records]
+    for name in ("trials", "complete", "infeasible", "failed"):
+        columns[name] = [str(row[name]) for row in records]
+    columns["note"] = [_note(row) for row in records]
+    return f"{head}\n{_aligned(columns)}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return "-" if pd.isna(value) else number(value)
+    return "-" if pd.isna(value) else str(value)
+
+
+def _note(row: Any) -> str:
+    notes = [] if row["closed"] else ["open"]
+    if row["at_boundary"]:
+        notes.append(f"{row['at_boundary']} at its end")
+    return "; ".join(notes)
+
+
+def _aligned(columns: dict[str, list[str]]) -> str:
+    columns = {name: texts for name, texts in columns.items() if any(texts)}
+    left = {*IDENTITY, "goal", "note"} - {"batch_size", "sparsity", "seed"}
+    widths = {name: max(len(name), *map(len, v)) for name, v in columns.items()}
+
+    def line(cells: dict[str, str]) -> str:
+        texts = (
+            text.ljust(widths[name]) if name in left else text.rjust(widths[name])
+            for name, text in cells.items()
+        )
+        return "  ".join(texts).rstrip()
+
+    rows = zip(*columns.values(), strict=True)
+    lines = [line({name: name for name in columns})]
+    lines += [line(dict(zip(columns, row, strict=True))) for row in rows]
+    return "\n".join(lines) + "\n"

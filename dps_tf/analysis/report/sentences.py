@@ -1,0 +1,119 @@
+"""What the curves say, in plain sentences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.law_fit import LawFit
+from dps_tf.analysis.report.curves import Curves, groups, place_of
+from dps_tf.analysis.report.wording import and_list, count, interval, number, steps
+
+
+def summary(curves: Curves, regimes: pd.DataFrame) -> tuple[str, ...]:
+    """Returns a sentence or three per curve, then how curves compare.
+
+    Args:
+        curves: of the report.
+        regimes: see `regime_table.regimes_of`.
+    """
+    found = []
+    for panel, curve, cells in groups(curves):
+        points = curves.panel(panel)
+        points = points[(points["curve"] == curve) & (points["bound"] == "")]
+        parts = [_range(place_of(curves, panel, curve), points, cells)]
+        fit = curves.fits.get((panel, curve))
+        if fit is not None:
+            parts.append(_law(fit))
+        mine = regimes[(regimes["panel"] == panel) & (regimes["curve"] == curve)]
+        if len(mine):
+            parts.append(_regimes(mine.iloc[0]))
+        found.append(" ".join(part for part in parts if part))
+    return (*found, *_comparisons(curves))
+
+
+def _range(name: str, points: pd.DataFrame, cells: pd.DataFrame) -> str:
+    missing = int(cells["steps_to_result"].isna().sum())
+    end = f" {count(missing, 'batch size')} without a K*." if missing else ""
+    if points.empty:
+        return f"{name}: no K* is known exactly.{end}"
+    points = points.sort_values("batch_size")
+    first, last = points.iloc[0], points.iloc[-1]
+    start = (
+        f"{name}: {steps(first['steps_to_result'])} steps to result at batch size "
+        f"{first['batch_size']}"
+    )
+    if len(points) == 1:
+        return f"{start}.{end}"
+    batch = last["batch_size"] / first["batch_size"]
+    fewer = first["steps_to_result"] / last["steps_to_result"]
+    change = (
+        f"{number(fewer)} times fewer steps"
+        if fewer >= 1
+        else f"{number(1 / fewer)} times more steps"
+    )
+    return (
+        f"{start}, {steps(last['steps_to_result'])} at {last['batch_size']}: "
+        f"{number(batch)} times the batch, {change}.{end}"
+    )
+
+
+def _law(fit: LawFit) -> str:
+    critical = fit.critical_batch_size
+    text = f"The fit is K* = {number(fit.c1.value)}/B + {number(fit.c2.value)}"
+    if not fit.plateau_resolved:
+        return (
+            f"{text}; no plateau is resolved: larger batches would still pay beyond "
+            f"the critical batch size of {interval(critical.low, critical.high)}."
+        )
+    if not fit.slope_resolved:
+        return f"{text}; the curve is flat within its scatter."
+    return (
+        f"{text}, with the critical batch size c1/c2 at {number(critical.value)} "
+        f"({interval(critical.low, critical.high)})."
+    )
+
+
+def _regimes(row: pd.Series) -> str:
+    parts = []
+    if pd.notna(row["perfect_end"]):
+        parts.append(f"perfect scaling holds up to batch size {row['perfect_end']:g}")
+    if pd.notna(row["useful_end"]):
+        parts.append(f"the curve is flat from {row['useful_end']:g}")
+    if not parts:
+        return ""
+    return f"Within {row['tolerance']:.0%}, {' and '.join(parts)}."
+
+
+def _comparisons(curves: Curves) -> list[str]:
+    """Returns how each curve lies beside the first of its panel, at equal batches."""
+    found = []
+    several = len(curves.naming.panels) > 1
+    for panel in curves.naming.panels:
+        points = curves.panel(panel)
+        exact = points[points["bound"] == ""]
+        table = exact.pivot_table(
+            index="batch_size", columns="curve", values="steps_to_result", sort=False
+        )
+        if table.shape[1] < 2:
+            continue
+        reference = str(table.columns[0])
+        told = []
+        for curve in table.columns[1:]:
+            ratios = (table[curve] / table[reference]).dropna().to_numpy(float)
+            if len(ratios):
+                told.append(f"{curve} {_times(ratios)}")
+        if told:
+            start = f"{panel}: " if several else ""
+            found.append(
+                f"{start}Steps to result relative to {reference} at the same batch "
+                f"size: {and_list(told)}."
+            )
+    return found
+
+
+def _times(ratios: np.ndarray) -> str:
+    low, high = float(ratios.min()), float(ratios.max())
+    if number(low, 2) == number(high, 2):
+        return f"{number(low, 2)} times"
+    return f"{number(low, 2)} to {number(high, 2)} times"
