@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 
 import numpy as np
@@ -12,13 +11,6 @@ from absl.testing import parameterized
 from dps_tf import optim
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
-
-# Before anything starts TensorFlow's devices; whoever came first may have done it.
-with contextlib.suppress(RuntimeError):
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * 2,
-    )
 
 POINTS = {
     "sgd": {"learning_rate": 0.05},
