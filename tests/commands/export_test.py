@@ -1,0 +1,105 @@
+"""The command `python -m dps_tf.export`: what it saves, says and refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import data, models
+from dps_tf.sparsity import export
+from dps_tf.store.closing import read_closed
+from dps_tf.store.files import LocalFiles
+
+ROOT = Path(__file__).parents[2]
+CELL = "digits_mlp-nesterov-snip-seed0-b32-s0.8"
+DENSE = "digits_mlp-nesterov-none-seed0-b32-s0.0"
+BINDINGS = (
+    "sweep.sparsities = (0.0, 0.8)",
+    "sweep.sparsity_methods = ('snip',)",
+    "workload.step_budget = 20",
+)
+
+
+def run(module: str, *arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+class ExportCommandTest(parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = Path(folder.name)
+        cls.sweep = cls.root / "sweep"
+        done = run(
+            "dps_tf.train",
+            "--gin_file=smoke/one_run",
+            f"--sweep_dir={cls.sweep}",
+            *(f"--gin_bindings={binding}" for binding in BINDINGS),
+        )
+        assert done.returncode == 0, done.stderr
+
+    def export(self, cell, trial, out):
+        return run(
+            "dps_tf.export",
+            f"--sweep_dir={self.sweep}",
+            f"--cell={cell}",
+            f"--trial={trial}",
+            f"--out={self.root / out}",
+        )
+
+    @parameterized.parameters((CELL, 0.8), (DENSE, 0.0))
+    def test_what_is_saved_is_the_network_of_the_record(self, cell, sparsity):
+        done = self.export(cell, 0, cell)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("after 20 steps", done.stdout)
+        self.assertIn(f"{sparsity:.4f}\nsaved in", done.stdout)
+        dataset = data.load("digits")
+        network = models.build("mlp", dataset.input_shape, dataset.classes)
+        found = export.load_sparse(str(self.root / cell), network)
+        self.assertAlmostEqual(found.realised_sparsity, sparsity, places=3)
+        for value, mask in zip(network.get_weights(), found.masks, strict=True):
+            np.testing.assert_array_equal(value[mask == 0], 0)
+        guesses = np.argmax(network(dataset.validation.inputs), axis=-1)
+        error = np.mean(guesses != dataset.validation.labels)
+        closed, _ = read_closed(LocalFiles(), f"{self.sweep}/cells/{cell}")
+        last = closed.frame("curves").sort_values("step").iloc[-1]
+        self.assertAlmostEqual(error, last["validation/classification_error"])
+
+    @parameterized.parameters(
+        ("no_cell", 0, "out", "cell 'no_cell' is unknown"),
+        (CELL.replace("snip", "snap"), 0, "out", f"did you mean '{CELL}'"),
+        (CELL, 7, "out", "trial 7 .* has no kept state: .* have one: 0"),
+    )
+    def test_mistakes_are_one_line_and_exit_code_2(self, cell, trial, out, text):
+        done = self.export(cell, trial, out)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        lines = [line for line in done.stderr.splitlines() if "error:" in line]
+        self.assertLen(lines, 1)
+        self.assertRegex(lines[0], text)
+        self.assertNotIn("Traceback", done.stderr)
+
+    def test_missing_flags_are_named(self):
+        done = run("dps_tf.export", f"--sweep_dir={self.sweep}")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("error: --cell is missing", done.stderr)
+
+
+if __name__ == "__main__":
+    tf.test.main()
