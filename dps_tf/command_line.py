@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util  # noqa: F401 - gin reports a missing file wrongly without it
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 
 from absl import app, flags
@@ -28,6 +29,29 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     # TensorFlow's libraries write about devices they do not find; errors are raised.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     app.run(lambda argv: _guarded(main, argv), flags_parser=_parse_flags)
+
+
+def import_tensorflow() -> None:
+    """Imports TensorFlow without the lines that its libraries write on the way.
+
+    They go to the file descriptor itself and heed no setting. Should the import fail,
+    they are shown.
+    """
+    if "tensorflow" in sys.modules:
+        return
+    with tempfile.TemporaryFile() as heard:
+        sys.stderr.flush()
+        before = os.dup(2)
+        os.dup2(heard.fileno(), 2)
+        try:
+            importlib.import_module("tensorflow")
+        except BaseException:
+            heard.seek(0)
+            os.write(before, heard.read())
+            raise
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:

@@ -14,7 +14,13 @@ import gin
 from absl import flags, logging
 
 from dps_tf import configurations
-from dps_tf.command_line import DEFECT, FINISHED, RUN_AGAIN, run
+from dps_tf.command_line import (
+    DEFECT,
+    FINISHED,
+    RUN_AGAIN,
+    import_tensorflow,
+    run,
+)
 from dps_tf.core.errors import UserError
 from dps_tf.core.sweep import SweepSpecification
 
@@ -124,6 +130,7 @@ def describe(sweep: SweepSpecification, gin_text: str) -> str:
 def main(argv: Sequence[str]) -> int:
     """Runs the sweep that the flags name; returns the exit code."""
     del argv
+    import_tensorflow()
     flag_values = flags.FLAGS
     sweep, gin_text = read_configuration(
         _GIN_FILES.value, _GIN_BINDINGS.value, flag_values["import"].value

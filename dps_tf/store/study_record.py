@@ -196,6 +196,25 @@ def read_specification(files: FileSystem, layout: CellLayout) -> dict[str, Any] 
     return dict(content)
 
 
+def check_continues(
+    layout: CellLayout, specification: StudySpecification, stored: Mapping[str, Any]
+) -> None:
+    """Raises UserError unless a specification continues or extends the stored study.
+
+    Args:
+        layout: paths of the cell.
+        specification: what is asked for.
+        stored: the content of study.json.
+    """
+    before = StudySpecification.from_json(stored["specification"])
+    lines = specification.refusals(before)
+    if lines:
+        raise UserError(
+            f"{layout.root} holds another study: {'; '.join(lines)}. Choose another "
+            "--sweep_dir, or undo the change."
+        )
+
+
 def open_study(  # noqa: PLR0913 - each is independent of the others
     files: FileSystem,
     layout: CellLayout,
@@ -225,13 +244,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     stored = read_specification(files, layout)
     environments = [dict(environment)]
     if stored is not None:
-        before = StudySpecification.from_json(stored["specification"])
-        lines = specification.refusals(before)
-        if lines:
-            raise UserError(
-                f"{layout.root} holds another study: {'; '.join(lines)}. Choose "
-                "another --sweep_dir, or undo the change."
-            )
+        check_continues(layout, specification, stored)
         if dict(stored["facts"]) != dict(facts):
             raise UserError(
                 f"{layout.root} was begun on other data: stored {stored['facts']}, "

@@ -39,7 +39,7 @@ def build(
         return tf.distribute.MultiWorkerMirroredStrategy()
     devices = devices or local_devices()
     if name == "mirrored":
-        return tf.distribute.MirroredStrategy(list(devices))
+        return tf.distribute.MirroredStrategy(list(devices), _reduction(devices))
     return tf.distribute.OneDeviceStrategy(devices[0])
 
 
@@ -50,6 +50,16 @@ def local_devices() -> tuple[str, ...]:
         if found:
             return tuple(f"/device:{kind}:{i}" for i in range(len(found)))
     raise UserError("TensorFlow finds neither a GPU nor a CPU device.")
+
+
+def _reduction(devices: tuple[str, ...]) -> tf.distribute.CrossDeviceOps | None:
+    """Returns how replicas add up; None leaves it to TensorFlow (NCCL on GPUs).
+
+    On CPUs TensorFlow would use collectives, whose groups belong to the process: a
+    second strategy of another size fails, and takes the first one with it.
+    """
+    on_cpu = all("CPU" in device.upper() for device in devices)
+    return tf.distribute.ReductionToOneDevice() if on_cpu else None
 
 
 def _grow_memory(gpu: object) -> None:

@@ -11,7 +11,11 @@ from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import SweepLayout
-from dps_tf.store.study_record import StudyRecord
+from dps_tf.store.study_record import (
+    StudyRecord,
+    check_continues,
+    read_specification,
+)
 from dps_tf.training import threads
 from dps_tf.training.environment import describe
 from dps_tf.training.runner import TrainingRunner
@@ -19,9 +23,14 @@ from dps_tf.tuning import tasks
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.progress import StudyProgress
 from dps_tf.tuning.pruning import Pruner
-from dps_tf.tuning.resources import Resources, processors
-from dps_tf.tuning.study import Prepared, run_study
-from dps_tf.tuning.sweep import SweepOutcome, run_sweep, start_sweep
+from dps_tf.tuning.resources import Resources, check_batch_size, processors
+from dps_tf.tuning.study import Prepared, is_finished, run_study
+from dps_tf.tuning.sweep import (
+    SweepOutcome,
+    check_directory,
+    run_sweep,
+    start_sweep,
+)
 
 
 @dataclass(frozen=True)
@@ -90,8 +99,25 @@ class Launcher:
 
     def run(self, sweep: SweepSpecification, gin_text: str) -> SweepOutcome:
         """Runs what is not finished; see `run_sweep`."""
+        self._check(sweep)
         start_sweep(self._files, self._layout, sweep, gin_text)
         return run_sweep(self._files, self._layout, sweep, self._run_cell)
+
+    def _check(self, sweep: SweepSpecification) -> None:
+        """Raises UserError for what can be known to fail before anything is trained.
+
+        That is a directory that is not a sweep's, a cell that holds another study, data
+        that are not there, or a batch that does not fit them.
+        """
+        check_directory(self._files, self._layout)
+        for study in sweep.studies:
+            cell = self._layout.cell(study.cell.name)
+            stored = read_specification(self._files, cell)
+            if stored is not None:
+                check_continues(cell, study, stored)
+            if not is_finished(self._files, cell, study):
+                dataset = tasks.load_dataset(study.workload, self._options.data_dir)
+                check_batch_size(study, dataset)
 
     def discard_states(self, sweep: SweepSpecification, outcome: SweepOutcome) -> None:
         """Removes the states of the cells that are finished."""

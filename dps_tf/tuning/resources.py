@@ -27,6 +27,16 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
+def check_batch_size(specification: StudySpecification, dataset: Dataset) -> None:
+    """Raises UserError unless a batch fits the training set."""
+    batch_size = specification.cell.batch_size
+    if batch_size > len(dataset.train):
+        raise UserError(
+            f"batch size {batch_size} is larger than the training set of "
+            f"{dataset.name}, {len(dataset.train)} examples: choose a smaller one."
+        )
+
+
 @dataclass(frozen=True)
 class Resources:
     """Where trials run. None of it changes a result.
@@ -66,12 +76,8 @@ class Resources:
         Raises:
             UserError: the batch does not fit the training set.
         """
+        check_batch_size(specification, dataset)
         batch_size = specification.cell.batch_size
-        if batch_size > len(dataset.train):
-            raise UserError(
-                f"batch size {batch_size} is larger than the training set of "
-                f"{dataset.name}, {len(dataset.train)} examples: choose a smaller one."
-            )
         task = build_task(specification.workload, dataset)
         goal = specification.goal if specification.evaluation == "goal" else None
         held = self._device_data(dataset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from dps_tf.core.errors import UserError
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
@@ -39,6 +40,16 @@ class SweepOutcome:
             for name, result in self.ran.items()
             if any(trial.outcome == "failed" for trial in result.trials)
         ]
+
+
+def check_directory(files: FileSystem, layout: SweepLayout) -> None:
+    """Raises UserError for a directory that holds something else than a sweep."""
+    names = files.list_names(layout.root)
+    if names and not files.exists(layout.marker):
+        raise UserError(
+            f"{layout.root} holds {names[0]} and no sweep: choose a new or empty "
+            "--sweep_dir."
+        )
 
 
 def start_sweep(

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from dps_tf.analysis.figures.style import MUTED, Look, log2_axis, mark_style
 
 
-def draw(axis: Axes, quantiles: pd.DataFrame, look: Look) -> None:
+def draw(axis: Axes, quantiles: pd.DataFrame, *, look: Look, top: float) -> None:
     """Draws the median and the interval of the best of n trials of one cell.
 
     Where a quantile lies beyond the last trial that is known to have met the goal, it
@@ -20,17 +20,13 @@ def draw(axis: Axes, quantiles: pd.DataFrame, look: Look) -> None:
         quantiles: one row per n: n, median, low, high (multiples of K*); infinite
             where open.
         look: look of the curve that the cell belongs to.
+        top: upper end of the axis, at least 1.
     """
     log2_axis(axis, "x")
     log2_axis(axis, "y")
     rows = quantiles.sort_values("n")
     n = rows["n"].to_numpy(float)
     values = rows[["low", "median", "high"]].to_numpy(float)
-    known = values[np.isfinite(values)]
-    if known.size == 0:
-        axis.text(0.5, 0.5, "no trial met the goal", transform=axis.transAxes)
-        return
-    top = max(1.5, float(known.max()) * 1.2)
     low, median, high = np.minimum(values, 8 * top).T
     axis.fill_between(n, low, high, color=look.color, alpha=0.18, linewidth=0)
     # The edges carry the band in print, where its tint may be lost.

@@ -50,12 +50,19 @@ _RASTER = 3000
 """Trials from which an SVG holds their marks as pixels: it would grow too large."""
 
 
-def draw(axis: Axes, trials: pd.DataFrame, *, contours: bool) -> None:
+def draw(
+    axis: Axes,
+    trials: pd.DataFrame,
+    *,
+    limits: tuple[float, float, float, float],
+    contours: bool,
+) -> None:
     """Draws the trials of a cell in two dimensions, both logarithmic.
 
     Args:
         axis: an empty axis; the caller labels it.
         trials: one row per trial: x, y (positive), kind (a key of CLASSES), best.
+        limits: least and greatest x, least and greatest y of all panels.
         contours: whether y is 1 - momentum and x the learning rate, so that lines of
             equal x / y are lines of equal effective learning rate.
     """
@@ -73,19 +80,12 @@ def draw(axis: Axes, trials: pd.DataFrame, *, contours: bool) -> None:
         )
     best = trials[trials["best"]]
     axis.plot(best["x"], best["y"], linestyle="none", zorder=5, **_BEST)
-    _limits(axis, trials)
-    log10_axis(axis, "x")
-    log10_axis(axis, "y")
+    axis.set_xlim(limits[0] / 1.6, limits[1] * 1.6)
+    axis.set_ylim(limits[2] / 1.6, limits[3] * 1.6)
+    log10_axis(axis, "x", most=4)
+    log10_axis(axis, "y", most=6)
     if contours:
         _contours(axis)
-
-
-def _limits(axis: Axes, trials: pd.DataFrame) -> None:
-    for name, set_limits in (("x", axis.set_xlim), ("y", axis.set_ylim)):
-        values = trials[name].to_numpy(float)
-        values = values[np.isfinite(values) & (values > 0)]
-        if values.size:
-            set_limits(values.min() / 1.5, values.max() * 1.5)
 
 
 def _contours(axis: Axes) -> None:

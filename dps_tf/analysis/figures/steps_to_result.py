@@ -51,12 +51,15 @@ def draw(
         axis.text(0.5, 0.5, "no cell has a result", transform=axis.transAxes)
         return
     low, high = _limits(points)
-    for curve, rows in points.groupby("curve", sort=False):
+    curves = points["curve"].nunique()
+    for place, (curve, rows) in enumerate(points.groupby("curve", sort=False)):
         look = fallback(looks, str(curve))
         rows = rows.sort_values("batch_size")
         _perfect_scaling(axis, rows, look, low)
         _line(axis, rows, fits[fits["curve"] == curve], look)
         _marks(axis, rows, look, low)
+        # Bounds of several curves often coincide, at the end of one budget.
+        _bounds(axis, rows, look, shift=1.07 ** (place - (curves - 1) / 2))
     axis.set_ylim(low, high)
     sizes = points["batch_size"].to_numpy(float)
     axis.set_xlim(sizes.min() / 1.35, sizes.max() * 1.35)
@@ -118,14 +121,13 @@ def _marks(axis: Axes, rows: pd.DataFrame, look: Look, bottom: float) -> None:
     axis.plot(
         exact["batch_size"], exact["steps_to_result"], zorder=4, **mark_style(look)
     )
-    bounds = rows[rows["bound"] != ""]
-    for row in bounds.to_dict("records"):
-        up = row["bound"] == ">="
-        place = (row["batch_size"], row["steps_to_result"])
-        _arrow(axis, place, up, look)
-        axis.plot(
-            *[[value] for value in place], zorder=4, **mark_style(look, hollow=True)
-        )
+
+
+def _bounds(axis: Axes, rows: pd.DataFrame, look: Look, shift: float) -> None:
+    for row in rows[rows["bound"] != ""].to_dict("records"):
+        place = (row["batch_size"] * shift, row["steps_to_result"])
+        _arrow(axis, place, row["bound"] == ">=", look)
+        axis.plot([place[0]], [place[1]], zorder=4, **mark_style(look, hollow=True))
 
 
 def _arrow(axis: Axes, place: tuple[Any, Any], up: bool, look: Look) -> None:

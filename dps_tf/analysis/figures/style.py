@@ -148,10 +148,15 @@ def log2_axis(axis: Axes, which: str) -> None:
     ticks.set_minor_formatter(NullFormatter())
 
 
-def log10_axis(axis: Axes, which: str) -> None:
+def log10_axis(axis: Axes, which: str, most: int = 9) -> None:
     """Makes the x or y axis logarithmic with decimal ticks, as numbers.
 
     Called last: the narrower the range that is drawn, the more ticks it gets.
+
+    Args:
+        axis: with everything drawn.
+        which: `x` or `y`.
+        most: number of ticks at most.
     """
     set_scale = axis.set_xscale if which == "x" else axis.set_yscale
     set_scale("log")
@@ -161,7 +166,7 @@ def log10_axis(axis: Axes, which: str) -> None:
     if decades < 0.9:
         subs = (1, 1.5, 2, 3, 4, 5, 7)
     ticks = axis.xaxis if which == "x" else axis.yaxis
-    ticks.set_major_locator(LogLocator(base=10, subs=subs, numticks=9))
+    ticks.set_major_locator(LogLocator(base=10, subs=subs, numticks=most))
     ticks.set_minor_locator(NullLocator())
     ticks.set_major_formatter(FuncFormatter(lambda value, _: spell(value)))
 

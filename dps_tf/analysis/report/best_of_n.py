@@ -43,7 +43,7 @@ def best_of_n_figures(curves: Curves, bounded: pd.DataFrame) -> list[Illustratio
         with styled():
             figure = draw_panels(
                 shown[:MOST],
-                partial(drawing.draw, look=look),
+                partial(drawing.draw, look=look, top=_top(shown)),
                 ("Trials n", "Best of n / K*"),
             )
         words = _words(curves, panel, curve, trials, len(shown))
@@ -63,6 +63,13 @@ def _quantiles(trials: pd.DataFrame) -> pd.DataFrame:
     known = np.where(found.low < found.high, np.inf, found.low) / latest.min()
     low, median, high = known.T
     return pd.DataFrame({"n": found.draws, "low": low, "median": median, "high": high})
+
+
+def _top(shown: list[tuple[int, pd.DataFrame]]) -> float:
+    """Returns the upper end of the axis of all panels."""
+    columns = ["low", "median", "high"]
+    values = np.concatenate([table[columns].to_numpy().ravel() for _, table in shown])
+    return max(1.5, 1.2 * float(values[np.isfinite(values)].max(initial=1.0)))
 
 
 def _words(curves: Curves, panel: str, curve: str, trials: int, cells: int) -> Words:

@@ -42,7 +42,7 @@ def cautions(
         found.append(Caution("Damaged files", text + " ".join(problems)))
     found += [*_results(cells), *_search(cells), *_comparisons(cells)]
     found += _pruning(cells, trials)
-    return tuple(found)
+    return tuple(sorted(found, key=lambda caution: caution.is_note))
 
 
 def _about(title: str, text: str, cells: pd.DataFrame) -> Iterator[Caution]:
@@ -132,6 +132,7 @@ def _comparisons(cells: pd.DataFrame) -> Iterator[Caution]:
             "One study per cell",
             "Nothing was repeated under other seeds: the scatter of K* from search to "
             "search is only known through the residuals of the fit.",
+            is_note=True,
         )
 
 
@@ -147,6 +148,7 @@ def _pruning(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
             "biases that start at zero are zero, so they are removed first and held at "
             "zero: at these sparsities the pruned networks train without biases, the "
             "dense one with them.",
+            is_note=True,
         )
     realised = trials.groupby(IDENTITY, sort=False)["realised_sparsity"].mean()
     both = cells.join(realised.rename("realised"), on=IDENTITY)

@@ -70,6 +70,7 @@ def illustration(
 ) -> Illustration:
     """Returns a drawn figure as files, with its texts."""
     width, height = figure.get_size_inches()
+    saving.lay_out(figure)
     return Illustration(
         name=words.name,
         title=words.title,
@@ -162,11 +163,13 @@ class Caution:
         title: a few words.
         text: what it means and what to do.
         cells: names of the cells it is about; empty if it is about all.
+        is_note: whether nothing is wrong: it belongs to the protocol.
     """
 
     title: str
     text: str
     cells: tuple[str, ...] = ()
+    is_note: bool = False
 
 
 @dataclass(frozen=True)

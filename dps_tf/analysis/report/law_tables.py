@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from dps_tf.analysis.alternatives import compare
+from dps_tf.analysis.alternatives import (
+    THREE_PARAMETERS_FROM,
+    Alternative,
+    compare,
+)
 from dps_tf.analysis.joint_law import JointFit, fit_joint
 from dps_tf.analysis.law_fit import Estimate, LawFit
 from dps_tf.analysis.report.content import Column, PageTable, Shown
@@ -37,8 +41,7 @@ def fit_table(curves: Curves) -> PageTable:
             "c1": _shown(fit.c1),
             "c2": _shown(fit.c2),
             "critical": _shown(fit.critical_batch_size),
-            "rms": round(fit.rms, 3),
-            "worst": _worst(fit),
+            "residual": _residual(fit),
         }
         for (panel, curve), fit in curves.fits.items()
     ]
@@ -52,20 +55,21 @@ def fit_table(curves: Curves) -> PageTable:
             "c1/c2, examples",
             "Critical batch size: there K* is twice the plateau.",
         ),
-        Column("rms", "Residual, octaves", "Root mean square of log2(K* / fit)."),
         Column(
-            "worst", "Largest residual", "In octaves, and the batch size it stands at."
+            "residual",
+            "Residual, octaves",
+            "Root mean square of log2(K* / fit), and the largest with its batch size.",
         ),
     )
     frame = pd.DataFrame(rows, columns=[column.name for column in columns])
     return PageTable("law", "Fits of K* = c1/B + c2", columns, frame)
 
 
-def _worst(fit: LawFit) -> Shown:
+def _residual(fit: LawFit) -> Shown:
     place = int(abs(fit.residuals).argmax())
     value = float(fit.residuals[place])
     size = fit.observations.batch_size[place]
-    return Shown(f"{value:+.2f} at {size:g}", abs(value))
+    return Shown(f"{fit.rms:.2f} ({value:+.2f} at {size:g})", fit.rms)
 
 
 def alternatives_table(curves: Curves) -> PageTable:
@@ -75,22 +79,31 @@ def alternatives_table(curves: Curves) -> PageTable:
         found = {item.name: item for item in compare(fit.observations)}
         row: dict[str, object] = {"curve": place_of(curves, panel, curve)}
         for name, item in found.items():
-            text = item.reason if item.aicc is None else f"{item.aicc:.1f}"
-            row[name] = Shown(
-                text, float("nan") if item.aicc is None else float(item.aicc)
-            )
-        row["exponent"] = number(found["power_law"].parameters["a"])
+            row[name] = _criterion(item)
+        exponent = found["power_law"].parameters["a"]
+        row["exponent"] = Shown(number(exponent), exponent)
         rows.append(row)
     columns = (
         Column("curve", "Curve"),
         Column("law", "c1/B + c2", "AICc; lower is better."),
         Column("no_plateau", "c1/B", "AICc without a plateau."),
-        Column("power_law", "c/B^a + d", "AICc of a power law with a plateau."),
+        Column(
+            "power_law",
+            "c/B^a + d",
+            "AICc of a power law with a plateau; not quoted below "
+            f"{THREE_PARAMETERS_FROM} points, where its correction outweighs it.",
+        ),
         Column("exponent", "a", "Exponent of the power law; 1 is the law."),
     )
     frame = pd.DataFrame(rows, columns=[column.name for column in columns])
     caption = "The law against two alternatives, by AICc"
     return PageTable("alternatives", caption, columns, frame)
+
+
+def _criterion(item: Alternative) -> Shown:
+    if item.aicc is None:
+        return Shown("not quoted", float("nan"))
+    return Shown(f"{item.aicc:.1f}", item.aicc)
 
 
 def joint_fits(curves: Curves) -> dict[str, tuple[str, JointFit]]:

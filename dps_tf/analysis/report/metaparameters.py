@@ -44,7 +44,7 @@ def metaparameter_figures(curves: Curves, trials: pd.DataFrame) -> list[Illustra
         with styled():
             figure = draw_panels(
                 shown[:MOST],
-                partial(drawing.draw, contours=momentum),
+                partial(drawing.draw, limits=_limits(shown), contours=momentum),
                 ("Learning rate", "1 - momentum" if momentum else "Step at the end"),
             )
             kinds = {str(kind) for _, table in shown for kind in table["kind"]}
@@ -75,6 +75,15 @@ def _table(trials: pd.DataFrame, cell: dict[Any, Any], momentum: bool) -> pd.Dat
     }
     table = pd.DataFrame(columns)
     return table[(table["x"] > 0) & (table["y"] > 0)]
+
+
+def _limits(
+    shown: list[tuple[int, pd.DataFrame]],
+) -> tuple[float, float, float, float]:
+    """Returns the ends of x and of y over all panels."""
+    together = pd.concat([table for _, table in shown])
+    x, y = together["x"], together["y"]
+    return float(x.min()), float(x.max()), float(y.min()), float(y.max())
 
 
 def _words(curves: Curves, panel: str, curve: str, momentum: bool, cells: int) -> Words:

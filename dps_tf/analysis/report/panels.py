@@ -40,14 +40,13 @@ def draw_panels(
     for axis, (size, table) in zip(axes, shown, strict=False):
         draw(axis, table)
         axis.set_title(f"Batch size {size}")
-        axis.set(xlabel="", ylabel="")
-    for axis in axes[len(shown) :]:
-        axis.set_visible(False)
-        # The panel above takes over the labels of the x axis.
-        above = axes[axes.index(axis) - columns]
-        above.tick_params(axis="x", labelbottom=True)
-    figure.supxlabel(labels[0], fontsize=11)
-    figure.supylabel(labels[1], fontsize=11)
+    for place, axis in enumerate(axes):
+        is_lowest = place + columns >= len(shown)
+        axis.set_xlabel(labels[0] if is_lowest else "")
+        axis.tick_params(axis="x", labelbottom=is_lowest, labelsize=9.5)
+        axis.set_ylabel(labels[1] if place % columns == 0 else "")
+        axis.tick_params(axis="y", labelsize=9.5)
+        axis.set_visible(place < len(shown))
     return figure
 
 

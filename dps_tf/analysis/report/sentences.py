@@ -7,7 +7,7 @@ import pandas as pd
 
 from dps_tf.analysis.law_fit import LawFit
 from dps_tf.analysis.report.curves import Curves, groups, place_of
-from dps_tf.analysis.report.wording import and_list, count, interval, number, steps
+from dps_tf.analysis.report.wording import count, interval, number, steps
 
 
 def summary(curves: Curves, regimes: pd.DataFrame) -> tuple[str, ...]:
@@ -102,12 +102,12 @@ def _comparisons(curves: Curves) -> list[str]:
         for curve in table.columns[1:]:
             ratios = (table[curve] / table[reference]).dropna().to_numpy(float)
             if len(ratios):
-                told.append(f"{curve} {_times(ratios)}")
+                told.append(f"{curve}: {_times(ratios)}")
         if told:
             start = f"{panel}: " if several else ""
             found.append(
-                f"{start}Steps to result relative to {reference} at the same batch "
-                f"size: {and_list(told)}."
+                f"{start}Beside the curve '{reference}', at the same batch size, "
+                f"the others need so many times its steps. {'; '.join(told)}."
             )
     return found
 
@@ -115,5 +115,5 @@ def _comparisons(curves: Curves) -> list[str]:
 def _times(ratios: np.ndarray) -> str:
     low, high = float(ratios.min()), float(ratios.max())
     if number(low, 2) == number(high, 2):
-        return f"{number(low, 2)} times"
-    return f"{number(low, 2)} to {number(high, 2)} times"
+        return number(low, 2)
+    return f"{number(low, 2)} to {number(high, 2)}"

@@ -30,6 +30,8 @@ def number(value: float, digits: int = 3) -> str:
         return "0"
     if not 1e-4 <= abs(value) < 1e7:
         return f"{value:.{digits - 1}e}"
+    if float(value).is_integer() and abs(value) < 10**digits:
+        return f"{value:,.0f}"
     places = digits - 1 - math.floor(math.log10(abs(value)))
     rounded = round(value, places)
     return f"{rounded:,.{max(places, 0)}f}" if places > 0 else f"{rounded:,.0f}"

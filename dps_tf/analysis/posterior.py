@@ -1,0 +1,223 @@
+"""What the data say of (c1, c2) of K* = c1/B + c2, on a grid.
+
+Why no t interval about least squares: where K* is a few evaluation intervals, the
+large batch sizes share one bracket, and so one rounding error. Residuals then say
+nothing of it, and neither does a bootstrap that redraws them: both intervals of c2 are
+too short. The likelihood of `likelihood.py` keeps what is known, that the curve passes
+each bracket. Its posterior under flat weights for c1 and c2 and log-uniform weights
+for the residual scale is the t interval where brackets are narrow, and the range of
+values that pass the brackets where they are wide; `tests/analysis/law_coverage_test.py`
+measures the coverage of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.interpolate import RectBivariateSpline
+from scipy.special import ndtr
+
+from dps_tf.analysis.likelihood import SCALE_CEILING, SCALE_FLOOR
+from dps_tf.analysis.observations import Observations
+from dps_tf.analysis.tables import Floats
+
+_COARSE, _COARSE_SCALES = 20, 10
+_FINE, _SCALES = 32, 16
+_FINER = 4  # Times, by splines of the log-weight, before quantiles are read off.
+_NEGLIGIBLE = 10.0  # Nats below the maximum: 5e-5 of it.
+_PASSES = 12
+
+Ends = tuple[float, float]
+"""Of an axis of the grid."""
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Weights on a grid.
+
+    Attributes:
+        log2_c1: [g].
+        log2_c2: [h].
+        log_scale: natural logarithm of the residual scale in octaves, [s].
+        log_weight: natural logarithm of the weight, not normalized, [s, g, h].
+    """
+
+    log2_c1: Floats
+    log2_c2: Floats
+    log_scale: Floats
+    log_weight: Floats
+
+    @cached_property
+    def finer(self) -> tuple[Floats, Floats, Floats]:
+        """log2 c1 [G], log2 c2 [H] and their weight, adding up to 1, [G, H]."""
+        top = self.log_weight.max()
+        weight = np.exp(self.log_weight - top).sum(axis=0)
+        log_weight = np.log(np.maximum(weight, 1e-12))
+        c1 = np.linspace(self.log2_c1[0], self.log2_c1[-1], _FINER * _FINE)
+        c2 = np.linspace(self.log2_c2[0], self.log2_c2[-1], _FINER * _FINE)
+        spline = RectBivariateSpline(self.log2_c1, self.log2_c2, log_weight)
+        fine = np.exp(np.minimum(spline(c1, c2), log_weight.max() + 0.5))
+        return c1, c2, np.asarray(fine / fine.sum(), np.float64)
+
+    def quantiles_c1(self, levels: Sequence[float]) -> Floats:
+        """Returns quantiles of c1, in examples."""
+        c1, _, weight = self.finer
+        return _exp2(atom_quantiles(c1, weight.sum(axis=1), levels))
+
+    def quantiles_c2(self, levels: Sequence[float]) -> Floats:
+        """Returns quantiles of c2, in steps."""
+        _, c2, weight = self.finer
+        return _exp2(atom_quantiles(c2, weight.sum(axis=0), levels))
+
+    def quantiles_critical(self, levels: Sequence[float]) -> Floats:
+        """Returns quantiles of the critical batch size c1/c2."""
+        c1, c2, weight = self.finer
+        ratio = c1[:, None] - c2[None, :]
+        return _exp2(atom_quantiles(ratio.ravel(), weight.ravel(), levels))
+
+    def quantiles_steps(self, batch_size: float, levels: Sequence[float]) -> Floats:
+        """Returns quantiles of the curve c1/B + c2 at a batch size, in steps."""
+        c1, c2, weight = self.finer
+        steps = np.logaddexp2(c1[:, None] - np.log2(batch_size), c2[None, :])
+        return _exp2(atom_quantiles(steps.ravel(), weight.ravel(), levels))
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """The means of log2 c1 and log2 c2."""
+        c1, c2, weight = self.finer
+        return float(weight.sum(axis=1) @ c1), float(weight.sum(axis=0) @ c2)
+
+    @property
+    def scale(self) -> float:
+        """The median of the residual scale, in octaves."""
+        top = self.log_weight.max()
+        weight = np.exp(self.log_weight - top).sum(axis=(1, 2))
+        return float(np.exp(atom_quantiles(self.log_scale, weight, [0.5])[0]))
+
+
+def _exp2(values: Floats) -> Floats:
+    return np.asarray(np.exp2(values), np.float64)
+
+
+def atom_quantiles(values: Floats, weights: Floats, levels: Sequence[float]) -> Floats:
+    """Returns quantiles of weighted values; half of each weight lies to either side."""
+    order = np.argsort(values, kind="stable")
+    total = np.cumsum(weights[order])
+    middle = (total - weights[order] / 2) / total[-1]
+    return np.asarray(np.interp(levels, middle, values[order]), np.float64)
+
+
+def posterior(
+    observations: Observations,
+    center: Floats,
+    log_scales: Ends | None = None,
+) -> Posterior:
+    """Returns the posterior of c1 and c2 on a grid that covers all but 1e-4 of it.
+
+    Args:
+        observations: n steps-to-result, at least three.
+        center: (log2 c1, log2 c2) near its top, for example of least squares.
+        log_scales: ends of the axis of ln(scale), to share it between curves; by
+            default found along with the others.
+    """
+    shared = log_scales is not None
+    scales = log_scales or (np.log(SCALE_FLOOR), np.log(SCALE_CEILING))
+    ends = _first_ends(observations, center)
+    for step in range(_PASSES):
+        grid = _evaluate(observations, ends, scales, (_COARSE, _COARSE_SCALES))
+        narrower, narrower_scales = _narrowed(grid, center)
+        settled = all(
+            (new[1] - new[0]) > 0.5 * (old[1] - old[0])
+            for new, old in zip(narrower, ends, strict=True)
+        )
+        ends = narrower
+        scales = scales if shared else narrower_scales
+        if settled and step:
+            break
+    return _evaluate(observations, ends, scales, (_FINE, _SCALES))
+
+
+def _first_ends(observations: Observations, center: Floats) -> list[Ends]:
+    steps = np.log2(observations.middle)
+    examples = steps + np.log2(observations.batch_size)
+    # Flat weights in c2 leave 2^-12 of them below the lower end.
+    return [
+        _wide(examples, float(center[0])),
+        _wide(steps, float(center[1])),
+    ]
+
+
+def _wide(values: Floats, middle: float) -> Ends:
+    low, high = float(values.min()) - 12, float(values.max()) + 4
+    return min(low, middle - 1), max(high, middle + 1)
+
+
+def _narrowed(grid: Posterior, center: Floats) -> tuple[list[Ends], Ends]:
+    """Returns the ends of what is not negligible, one grid cell wider."""
+    ends = []
+    for axis, other, middle in (
+        (grid.log2_c1, (0, 2), center[0]),
+        (grid.log2_c2, (0, 1), center[1]),
+    ):
+        top = grid.log_weight.max(axis=other)
+        kept = axis[top > top.max() - _NEGLIGIBLE]
+        cell = axis[1] - axis[0]
+        # A coarse grid may miss a sharp top, and least squares does not.
+        near = (min(kept[0], middle), max(kept[-1], middle))
+        if not axis[0] <= middle <= axis[-1]:
+            near = (kept[0], kept[-1])
+        ends.append((float(near[0] - cell), float(near[1] + cell)))
+    top = grid.log_weight.max(axis=(1, 2))
+    kept = grid.log_scale[top > top.max() - _NEGLIGIBLE]
+    cell = grid.log_scale[1] - grid.log_scale[0]
+    low = max(float(kept[0] - cell), float(np.log(SCALE_FLOOR)))
+    # A coarse grid knows only large scales: never cut the small ones before it is fine.
+    cut = len(kept) and grid.log2_c1[1] - grid.log2_c1[0] < np.exp(kept[0])
+    low = low if cut else float(grid.log_scale[0])
+    return ends, (low, min(float(kept[-1] + cell), float(np.log(SCALE_CEILING))))
+
+
+def _evaluate(
+    observations: Observations,
+    ends: list[Ends],
+    scales: Ends,
+    sizes: tuple[int, int],
+) -> Posterior:
+    log2_c1 = np.linspace(*ends[0], sizes[0])
+    log2_c2 = np.linspace(*ends[1], sizes[0])
+    log_scale = np.linspace(*scales, sizes[1])
+    log2_batch = np.log2(observations.batch_size)[:, None, None]
+    curve = np.logaddexp2(log2_c1[None, :, None] - log2_batch, log2_c2[None, None, :])
+    weight = _log_likelihood(observations, curve, np.exp(log_scale))
+    # Flat in c1 and c2, not in their logarithms: a plateau that the data do not show
+    # then has a finite weight, and an upper end.
+    flat = np.log(2) * (log2_c1[:, None] + log2_c2[None, :])
+    return Posterior(log2_c1, log2_c2, log_scale, weight + flat)
+
+
+def _log_likelihood(observations: Observations, curve: Floats, scale: Floats) -> Floats:
+    """Returns the log-likelihood of curves [n, g, h] at scales [s], as [s, g, h]."""
+    exact = observations.is_exact
+    high = np.log2(observations.high)[:, None, None]
+    scale = scale[:, None, None]
+    value = np.zeros((len(scale), *curve.shape[1:]))
+    if exact.any():
+        squares = ((high[exact] - curve[exact]) ** 2).sum(axis=0)
+        value += -0.5 * squares / scale**2 - exact.sum() * np.log(scale)
+    if not exact.all():
+        # 2^-60 of a step stands for a bracket that starts at 0.
+        low = np.log2(np.maximum(observations.low, 2.0**-60))[:, None, None]
+        for i in np.flatnonzero(~exact):
+            below, above = low[i] - curve[i], high[i] - curve[i]
+            # In the left tail, where the difference of the two keeps its precision.
+            flip = below + above > 0
+            below, above = (
+                np.where(flip, -above, below),
+                np.where(flip, -below, above),
+            )
+            probability = ndtr(above / scale) - ndtr(below / scale)
+            value += np.log(np.maximum(probability, 1e-300))
+    return value
