@@ -85,8 +85,9 @@ def read_configuration(
         with _quiet():
             gin.parse_config_files_and_bindings(paths, list(bindings))
         sweep = gin.get_configurable(configuration.sweep)()
-    except UserError:
-        raise
+    except UserError as error:
+        # Gin adds where it was when the value was refused: the sentence names it.
+        raise UserError(str(error).split("\n")[0]) from error
     except (ValueError, TypeError, KeyError, OSError, RuntimeError, SyntaxError) as e:
         raise UserError(f"the configuration cannot be read: {_one_line(e)}") from e
     return sweep, gin.operative_config_str()
