@@ -17,6 +17,8 @@ from dps_tf.training.program import Program
 
 SLICE_SECONDS = 5.0
 """Longest slice: a signal is heard only between two slices."""
+TURN_SECONDS = 20.0
+"""A turn ends after this even before its evaluation, so that its state can be saved."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +116,19 @@ class TrainingRunner:
         return program.fresh_state(values)
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> Report:
-        """Trains to the job's evaluation, a divergence or a stop; then evaluates."""
+        """Trains to the job's evaluation and evaluates.
+
+        A divergence, a stop or TURN_SECONDS end the turn before that.
+        """
         begun = time.monotonic()
         program = self._programs[slot]
         state = self._begin(program, job.trial) if job.state is None else job.state
         program.load(state, job.point, self._pruned_point(job.trial).masks)
         step, loss, diverged = state.step, math.nan, False
-        while step < job.until and not diverged and not (step > state.step and stop()):
+        while step < job.until and not diverged:
             step, loss, diverged = self._slice(slot, program, job, step)
+            if stop() or time.monotonic() - begun > TURN_SECONDS:
+                break
         evaluation = None
         if step == job.until and not diverged:
             evaluation = program.evaluate()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import StudySpecification
 from dps_tf.data.dataset import Dataset
@@ -37,19 +40,27 @@ def check_batch_size(specification: StudySpecification, dataset: Dataset) -> Non
         )
 
 
-@dataclass(frozen=True)
 class Resources:
-    """Where trials run. None of it changes a result.
+    """Where trials run: devices, slots and memory. None of it changes a result.
 
     Attributes:
         strategies: one per slot; a slot carries its own trials.
+        memory_limit: bytes that the activations of all slots may take together.
     """
 
-    strategies: tuple[tf.distribute.Strategy, ...]
+    def __init__(
+        self, strategies: Sequence[tf.distribute.Strategy], memory_limit: float
+    ):
+        """Holds no data yet."""
+        self.strategies = tuple(strategies)
+        self.memory_limit = memory_limit
+        self._held: dict[tuple[str, str], DeviceData] = {}
 
     @classmethod
     def of_this_machine(cls, slots: int = 0) -> Resources:
         """Returns slots that share the local devices evenly.
+
+        Half of the memory that is free now may go to activations.
 
         Args:
             slots: trials side by side; 0 is one per processor on a CPU, and one per
@@ -61,34 +72,70 @@ class Resources:
         if slots == 0:
             gpus = len(tf.config.list_logical_devices("GPU"))
             slots = gpus or min(processors(), _CPU_SLOTS)
-        return cls(
-            tuple(
-                tf.distribute.OneDeviceStrategy(devices[i % len(devices)])
-                for i in range(slots)
-            )
-        )
+        found = [
+            tf.distribute.OneDeviceStrategy(devices[i % len(devices)])
+            for i in range(slots)
+        ]
+        return cls(found, free_memory() / 2)
 
     def programs(
         self, specification: StudySpecification, dataset: Dataset
     ) -> list[Program]:
         """Returns a program per slot; slots of one device share its data.
 
+        There are fewer where large batches would go beyond the memory limit, and at
+        least one.
+
         Raises:
             UserError: the batch does not fit the training set.
         """
         check_batch_size(specification, dataset)
-        batch_size = specification.cell.batch_size
         task = build_task(specification.workload, dataset)
         goal = specification.goal if specification.evaluation == "goal" else None
-        held = self._device_data(dataset)
-        return [Program(task, data, batch_size, goal=goal) for data in held]
-
-    def _device_data(self, dataset: Dataset) -> Sequence[DeviceData]:
-        by_device: dict[str, DeviceData] = {}
-        held = []
+        programs: list[Program] = []
         for strategy in self.strategies:
-            name = str(strategy.extended.worker_devices)
-            if name not in by_device:
-                by_device[name] = DeviceData(dataset, strategy)
-            held.append(by_device[name])
-        return held
+            data = self._data(dataset, strategy)
+            program = Program(task, data, specification.cell.batch_size, goal=goal)
+            needed = activation_bytes(program.model, program.batch_size)
+            if programs and (len(programs) + 1) * needed > self.memory_limit:
+                break
+            programs.append(program)
+        return programs
+
+    def _data(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> DeviceData:
+        """Returns the data on a device; those of another data set make way."""
+        device = str(strategy.extended.worker_devices)
+        key = (dataset.content_hash, device)
+        if key not in self._held:
+            for old in [k for k in self._held if k[0] != dataset.content_hash]:
+                del self._held[old]
+            self._held[key] = DeviceData(dataset, strategy)
+        return self._held[key]
+
+
+def activation_bytes(model: keras.Model, batch_size: int) -> int:
+    """Returns about what one step of a program takes beside its variables, in bytes.
+
+    Outputs of all layers, their gradients, and as much again for workspace.
+    """
+    per_example = sum(
+        int(np.prod([side or 1 for side in shape[1:]]))
+        for layer in model.layers
+        for shape in _shapes(layer.output_shape)
+    )
+    return 3 * 4 * per_example * batch_size
+
+
+def _shapes(shape: Any) -> list[tuple[int | None, ...]]:
+    """Returns the output shapes of a layer, which may have several, as a list."""
+    return shape if isinstance(shape, list) else [shape]
+
+
+def free_memory() -> float:
+    """Returns the bytes of memory that this machine has to spare now."""
+    info = Path("/proc/meminfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return float(line.split()[1]) * 1024
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
