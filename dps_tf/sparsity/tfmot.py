@@ -27,6 +27,7 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.sparsity import prunable as prunables
 from dps_tf.sparsity import schedules
+from dps_tf.sparsity.clones import twins
 from dps_tf.sparsity.mask_set import MaskSet, describe
 from dps_tf.sparsity.selection import kept_count
 
@@ -69,8 +70,8 @@ class PruningCarrier:
             )
         self._schedule = schedule
         self.model = keras.models.clone_model(model, clone_function=self._wrapped)
-        twins = _twins(model, self.model)
-        self.weights = [twins[id(variable)] for variable in model.weights]
+        copies = twins(model, self.model)
+        self.weights = [copies[id(variable)] for variable in model.weights]
         for own, plain in zip(self.weights, model.weights, strict=True):
             own.assign(plain)
         self.state_variables = [
@@ -110,6 +111,16 @@ class PruningCarrier:
         """
         for wrapper in self._wrappers:
             wrapper.pruning_step.assign(tf.cast(step, tf.int64))
+
+    def fresh_state(self) -> list[np.ndarray]:
+        """Returns what `state_variables` hold before a trial's first step."""
+        ones_and_zeros = [
+            value
+            for wrapper in self._wrappers
+            for _, mask, _ in wrapper.pruning_vars
+            for value in (np.ones(mask.shape, np.float32), np.zeros((), np.float32))
+        ]
+        return ones_and_zeros + [np.array(-1, np.int64)] * len(self._wrappers)
 
     def assign_masks(self, masks: Sequence[np.ndarray]) -> None:
         """Sets the masks, one per trainable variable; those not wrapped are skipped."""
@@ -234,16 +245,3 @@ def wrap(  # noqa: PLR0913 - a method of sparsity and what it is applied to
     else:
         schedule = tfmot.PolynomialDecay(final_sparsity=sparsity, **target.arguments)
     return PruningCarrier(model, schedule, prunable, target)
-
-
-def _twins(plain: keras.Model, wrapped: keras.Model) -> dict[int, tf.Variable]:
-    """Returns the variables of `wrapped`, by the id of those they are copies of."""
-    twins = {}
-    for layer, copy in zip(plain.layers, wrapped.layers, strict=True):
-        if isinstance(layer, keras.Model):
-            twins.update(_twins(layer, copy))
-            continue
-        inner = copy.layer if hasattr(copy, "pruning_vars") else copy
-        for variable, own in zip(layer.weights, inner.weights, strict=True):
-            twins[id(variable)] = own
-    return twins

@@ -216,6 +216,21 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(other.realised_sparsity(), carrier.realised_sparsity())
         self.assertEqual(int(other.state_variables[-1]), STEPS)
 
+    def test_a_carrier_serves_one_trial_after_another(self):
+        arguments = {"begin_step": 1, "end_step": 1, "frequency": 1}
+        fresh = tfmot.wrap(simple_cnn(), "tfmot_constant", 0.5, arguments, STEPS)
+        carrier = self.pruned("tfmot_constant", 0.5, arguments)
+        pairs = zip(
+            carrier.state_variables,
+            carrier.fresh_state(),
+            fresh.state_variables,
+            strict=True,
+        )
+        for own, value, untouched in pairs:
+            own.assign(value)
+            self.assertAllEqual(own, untouched)
+        self.assertEqual(carrier.realised_sparsity(), 0.0)
+
     @parameterized.parameters(
         ("tfmot_constant", {}, "reaches sparsity 0.9 at step 100, behind"),
         ("tfmot_constant", {"end_step": 50}, "never prunes"),
