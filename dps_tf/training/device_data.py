@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,19 @@ class DeviceData:
 
     def _place(self, *arrays: np.ndarray) -> tuple[Any, ...]:
         """Returns each array as one tensor per device."""
+        devices = self.strategy.extended.worker_devices
+
+        def copy(
+            context: tf.distribute.experimental.ValueContext, array: np.ndarray
+        ) -> tf.Tensor:
+            # Replicas are numbered over all hosts, each of which has as many devices.
+            device = context.replica_id_in_sync_group % len(devices)
+            with tf.device(devices[device]):
+                return tf.constant(array)
+
         return tuple(
             self.strategy.experimental_distribute_values_from_function(
-                lambda context, array=array: tf.constant(array)
+                functools.partial(copy, array=array)
             )
             for array in arrays
         )

@@ -8,7 +8,7 @@ are the same either way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -17,8 +17,28 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.training import evaluation
+from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.evaluation import Evaluation, batch_counts
+
+
+def _compiled(
+    strategy: tf.distribute.Strategy,
+    replica: Callable[..., Any],
+    build: Callable[[Any], Any],
+    jit_compile: bool,
+) -> Any:
+    """Returns `build(replica)` as one graph, by XLA if asked for.
+
+    XLA compiles for one device at a time: what several replicas do together is a graph
+    of TensorFlow around what XLA makes of each one's share.
+    """
+    around = jit_compile and strategies.loops_in_replica(strategy)
+    if jit_compile and not around:
+        replica = tf.function(replica, jit_compile=True, autograph=False)
+    return tf.function(
+        build(replica), jit_compile=around, autograph=False, input_signature=[]
+    )
 
 
 class ExactEvaluator:
@@ -28,9 +48,7 @@ class ExactEvaluator:
         self._data = data
         self._model = model
         self._count = data.validation_count * data.labels_per_example
-        self._run = tf.function(
-            self._build(), jit_compile=jit_compile, autograph=False, input_signature=[]
-        )
+        self._run = _compiled(data.strategy, self._count_share, self._build, jit_compile)
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -42,11 +60,13 @@ class ExactEvaluator:
         wrong, loss = self._run()
         return Evaluation(int(wrong), self._count, float(loss))
 
-    def _build(self) -> Any:
+    def _build(self, count_share: Any) -> Any:
         strategy = self._data.strategy
 
         def replica(*batches: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return self._count_share(batches)
+            context = tf.distribute.get_replica_context()
+            first = tf.cast(context.replica_id_in_sync_group, tf.int32)
+            return count_share(first, *batches)
 
         def run() -> tuple[tf.Tensor, tf.Tensor]:
             shares = strategy.run(replica, args=self._data.validation)
@@ -57,11 +77,11 @@ class ExactEvaluator:
 
         return run
 
-    def _count_share(self, batches: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the sums over the batches of this replica: every n-th one."""
-        context = tf.distribute.get_replica_context()
+    def _count_share(
+        self, first: tf.Tensor, *batches: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the sums over the batches of a replica: every n-th from `first`."""
         replicas = self._data.strategy.num_replicas_in_sync
-        first = tf.cast(context.replica_id_in_sync_group, tf.int32)
         total = batches[0].shape[0]
 
         def body(i: tf.Tensor, wrong: tf.Tensor, loss: tf.Tensor) -> Any:
@@ -107,11 +127,15 @@ class GoalEvaluator:
             ) from error
         self._allowed = -1 if allowed is None else allowed
         with data.strategy.scope():
+            # Replicas do the same, so each keeps its own and the first speaks for all.
             self._last_wrong = tf.Variable(
-                tf.zeros([data.validation_count], tf.int8), trainable=False
+                tf.zeros([data.validation_count], tf.int8),
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
-        self._run = tf.function(
-            self._build(), jit_compile=jit_compile, autograph=False, input_signature=[]
+        self._run = _compiled(
+            data.strategy, self._count_up_to_goal, self._build, jit_compile
         )
 
     @property
@@ -126,11 +150,11 @@ class GoalEvaluator:
             return Evaluation(int(wrong), self._count, float(loss), is_bound=True)
         return self._exact()
 
-    def _build(self) -> Any:
+    def _build(self, count_up_to_goal: Any) -> Any:
         strategy = self._data.strategy
 
         def run() -> tuple[tf.Tensor, tf.Tensor]:
-            wrong, loss = strategy.run(self._count_up_to_goal, args=self._data.flat)
+            wrong, loss = strategy.run(count_up_to_goal, args=self._data.flat)
             first = strategy.experimental_local_results
             return first(wrong)[0], first(loss)[0]
 

@@ -104,13 +104,7 @@ class Program:
             )
         self._labels = batch_size * data.labels_per_example
         self._replicas = self.strategy.num_replicas_in_sync
-        self._loops_outside = isinstance(
-            self.strategy,
-            (
-                tf.distribute.MirroredStrategy,
-                tf.distribute.MultiWorkerMirroredStrategy,
-            ),
-        )
+        self._loops_outside = not strategies.loops_in_replica(self.strategy)
         self._gradient = self._build_gradient()
         self._slice = self._build_slice()
         self._assign = self._build_assign()

@@ -87,6 +87,19 @@ def _tpu_strategy(tpu: str | None) -> tf.distribute.Strategy:
     return tf.distribute.TPUStrategy(resolver)
 
 
+def loops_in_replica(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether a loop over steps may stand inside `strategy.run`.
+
+    Not where several replicas are threads of this program: their all-reduce cannot be
+    part of a compiled loop, so the loop stands around it.
+    """
+    mirrored = (
+        tf.distribute.MirroredStrategy,
+        tf.distribute.MultiWorkerMirroredStrategy,
+    )
+    return not isinstance(strategy, mirrored)
+
+
 def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy) -> None:
     """Raises UserError unless the replicas share a global batch equally."""
     replicas = strategy.num_replicas_in_sync
