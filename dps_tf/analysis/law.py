@@ -37,7 +37,7 @@ SOFT_L1_SCALE = 0.1
 MINIMUM_POINTS = 3
 """Two parameters and a residual scale."""
 _NEAR = 3.0
-"""Octaves. Where the posterior is negligible that far below an estimate, it has lost 10
+"""Octaves. Where the posterior is negligible that far below its middle, it has lost 10
 nats, 2 of them to its flat weights; no level of confidence in use needs the other 8."""
 
 
@@ -74,10 +74,15 @@ def fit_law(
         return _fit_soft_l1(observations, start, level)
     found = posterior(observations, start)
     exact = bool(observations.is_exact.all())
-    c1, c2 = (float(x) for x in (start if exact else found.means))
-    full = maximize(observations, law_curve, start)
-    plateau = _is_refused(observations, no_plateau_curve, start, level)
-    slope = _is_refused(observations, flat_curve, start, level)
+    means = found.means
+    c1, c2 = (float(x) for x in (start if exact else means))
+    # The grid covers all that is not negligible: an end near the middle is enough.
+    plateau = found.log2_c2[0] > means[1] - _NEAR or _is_refused(
+        observations, no_plateau_curve, start, level
+    )
+    slope = found.log2_c1[0] > means[0] - _NEAR or _is_refused(
+        observations, flat_curve, start, level
+    )
     levels = tails(level)
     return LawFit(
         c1=_estimate(c1, found.quantiles_c1(levels), slope, True),
