@@ -46,6 +46,15 @@ class EvaluationInterval:
                 "the evaluation interval needs exactly one of steps and examples: it "
                 f"has steps={self.steps!r} and examples={self.examples!r}."
             )
+        for name in ("steps", "examples", "minimum", "maximum"):
+            value = getattr(self, name)
+            if value is not None or name == "minimum":
+                _at_least_one(f"evaluation interval's {name}", value)
+        if self.maximum is not None and self.maximum < self.minimum:
+            raise UserError(
+                f"the evaluation interval's maximum {self.maximum} is below its "
+                f"minimum {self.minimum}: exchange them."
+            )
 
     def at(self, batch_size: int) -> EvaluationSchedule:
         """Returns the schedule of a batch size."""

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import math
+import operator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+
+ERROR = "validation/classification_error"
+COMPARISONS = {
+    ("minimize", True): operator.le,
+    ("minimize", False): operator.lt,
+    ("maximize", True): operator.ge,
+    ("maximize", False): operator.gt,
+}
+THRESHOLDS = st.sampled_from([0.0, 0.02, 0.5, -3.9]) | st.floats(-10, 10)
+
+
+def goals(metrics=(ERROR,)) -> st.SearchStrategy[Goal]:
+    return st.builds(
+        Goal,
+        st.sampled_from(metrics),
+        THRESHOLDS,
+        st.sampled_from(["minimize", "maximize"]),
+        st.booleans(),
+    )
+
+
+def near(*thresholds: float) -> list[float]:
+    """Returns the values at which comparisons with thresholds change."""
+    around = [math.nextafter(t, d) for t in thresholds for d in (-math.inf, math.inf)]
+    return [*thresholds, *around, -1e9, 1e9, -math.inf, math.inf]
+
+
+def test_120_wrong_of_6000_meet_2_percent_inclusive_and_not_strict():
+    assert Goal(ERROR, 0.02).reaches(120 / 6000)
+    assert not Goal(ERROR, 0.02, inclusive=False).reaches(120 / 6000)
+    assert not Goal(ERROR, 0.02).reaches(121 / 6000)
+    assert Goal(ERROR, 0.02, inclusive=False).reaches(119 / 6000)
+    # What 1 - accuracy would have made of the same count.
+    assert not Goal(ERROR, 0.02).reaches(1 - 5880 / 6000)
+
+
+@given(goals(), st.floats(allow_nan=False))
+def test_a_goal_is_one_comparison(goal, value):
+    compare = COMPARISONS[goal.direction, goal.inclusive]
+    for x in (value, *near(goal.threshold)):
+        assert goal.reaches(x) == compare(x, goal.threshold)
+
+
+@given(goals())
+def test_nan_never_meets_a_goal(goal):
+    assert goal.reaches(math.nan) is False
+    assert goal.first_reached([math.nan, math.nan]) is None
+
+
+@given(goals(), st.lists(st.floats(-10, 10) | st.just(math.nan), max_size=8))
+def test_first_reached_is_the_first_of_all_that_reach(goal, values):
+    reaching = [i for i, value in enumerate(values) if goal.reaches(value)]
+    assert goal.first_reached(values) == (reaching[0] if reaching else None)
+
+
+@given(goals(), goals())
+def test_stricter_means_that_each_value_that_meets_it_meets_the_other(new, old):
+    values = near(new.threshold, old.threshold)
+    implied = all(old.reaches(value) for value in values if new.reaches(value))
+    comparable = new.direction == old.direction
+    assert new.is_stricter_than(old) == (comparable and implied)
+
+
+def test_equal_goals_are_stricter_than_each_other_and_other_metrics_never():
+    goal = Goal(ERROR, 0.02)
+    assert goal.is_stricter_than(Goal(ERROR, 0.02))
+    assert not Goal("validation/cross_entropy", 0.01).is_stricter_than(goal)
+
+
+@given(goals((ERROR, "validation/accuracy")))
+def test_goal_comes_back_from_json(goal):
+    assert Goal.from_json(goal.to_json()) == goal
+
+
+@pytest.mark.parametrize(
+    ("goal", "text"),
+    [
+        (Goal(ERROR, 0.02), f"{ERROR} <= 0.02"),
+        (Goal(ERROR, 0.02, inclusive=False), f"{ERROR} < 0.02"),
+        (Goal("validation/accuracy", 0.9, "maximize"), "validation/accuracy >= 0.9"),
+        (Goal("a/b", 1, "maximize", False), "a/b > 1.0"),
+    ],
+)
+def test_goal_reads_as_it_compares(goal, text):
+    assert str(goal) == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"direction": "min"}, "'min'"),
+        ({"threshold": math.nan}, "nan"),
+        ({"threshold": math.inf}, "inf"),
+        ({"threshold": "0.02"}, "'0.02'"),
+        ({"threshold": True}, "True"),
+        ({"metric": "classification_error"}, "'classification_error'"),
+        ({"metric": None}, "None"),
+        ({"inclusive": "yes"}, "'yes'"),
+    ],
+)
+def test_bad_goal_is_one_sentence_that_names_the_value(changes, named):
+    with pytest.raises(UserError) as caught:
+        Goal(**{"metric": ERROR, "threshold": 0.02, **changes})
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
