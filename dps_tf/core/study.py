@@ -44,6 +44,12 @@ class Pruning:
     def __post_init__(self) -> None:
         _known("prunable", self.prunable, ("kernels", "kernels_and_biases"))
         _known("scope", self.scope, ("global", "layer"))
+        whole = isinstance(self.examples, int) and not isinstance(self.examples, bool)
+        if not whole or self.examples < 0:
+            raise UserError(
+                f"pruning.examples is {self.examples!r}; it must be a whole number, "
+                "and 0 takes all training examples."
+            )
 
 
 @dataclass(frozen=True)

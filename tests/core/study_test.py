@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from dps_tf.core.space import Space
+from dps_tf.core.study import MAY_DIFFER, MAY_GROW, Pruning, StudySpecification
+from dps_tf.core.version import RESULTS_VERSION
+from dps_tf.core.workload import EvaluationInterval, Workload
+from tests.core.specifications import (
+    ERROR,
+    SPACE,
+    specification,
+    specifications,
+    workload,
+)
+
+
+@settings(max_examples=60)
+@given(specifications())
+def test_specification_comes_back_from_the_text_of_its_json(study):
+    text = json.dumps(study.to_json())
+    again = StudySpecification.from_json(json.loads(text))
+    assert again.to_json() == study.to_json()
+    assert again.fingerprint == study.fingerprint
+    assert again.rule == study.rule
+    assert again.refusals(study) == study.refusals(again) == []
+    assert again.workload.draw(3, 5) == study.workload.draw(3, 5)
+
+
+def test_plain_specification_comes_back_equal():
+    study = specification()
+    assert StudySpecification.from_json(study.to_json()) == study
+
+
+def test_fingerprint_is_frozen():
+    # A change here makes every existing study another one, and is refused there: raise
+    # RESULTS_VERSION if numbers change, and say in the commit why the form had to.
+    assert RESULTS_VERSION == 1
+    plain = specification()
+    pruned = specification(
+        batch_size=64,
+        sparsity=0.9,
+        method="snip",
+        count="feasible",
+        schedule="exhaustive",
+        evaluation_interval=EvaluationInterval(examples=640, minimum=2),
+        pruning=Pruning("kernels_and_biases"),
+    )
+    assert [plain.fingerprint, pruned.fingerprint] == [
+        "f522fb104f9fed62ccd3d9f629de378dcb221f9c1d0d37aeaefd176bde484f60",
+        "8175dcbc3f0856c0e224a2f538751ec4021e183d96a4b60e3abd3f878bfb69fd",
+    ]
+
+
+IDENTITY_CHANGES = {
+    "batch_size": {"batch_size": 9},
+    "seed": {"seed": 1},
+    "name": {"name": "other"},
+    "dataset": {"dataset": "other"},
+    "network": {"network": "other"},
+    "optimizer": {"optimizer": "adam"},
+    "metric": {"goal": Goal("validation/cross_entropy", 0.1)},
+    "direction": {"goal": Goal(ERROR, 0.1, "maximize")},
+    "range": {"space": Space.from_dict({"learning_rate": ("log", 1e-4, 2.0)})},
+    "scale": {"space": Space.from_dict({"learning_rate": ("linear", 1e-4, 1.0)})},
+    "interval": {"evaluation_interval": EvaluationInterval(steps=5)},
+    "fixed": {"fixed": {"momentum": 0.9}},
+    "sequence": {"sequence": "lee2021"},
+    "count": {"count": "feasible"},
+    "learning_rate_schedule": {"learning_rate_schedule": "linear"},
+    "split": {"split": "lee2021"},
+    "split_seed": {"split_seed": 1},
+    "validation_examples": {"validation_examples": 5},
+    "order": {"order": "shared"},
+    "oracle": {"oracle": "keras_tuner.oracles.RandomSearchOracle"},
+    "oracle_arguments": {"oracle_arguments": {"beta": 1}},
+    "dataset_arguments": {"dataset_arguments": {"examples": 9}},
+    "network_arguments": {"network_arguments": {"widths": (3,)}},
+    "schedule": {"schedule": "exhaustive"},
+    "stop_at_goal": {"stop_at_goal": False},
+    "evaluation": {"evaluation": "goal"},
+    "pruning": {"pruning": Pruning(scope="layer")},
+    "precision": {"precision": "mixed_bfloat16"},
+    "intra_op_threads": {"intra_op_threads": 2},
+    "results_version": {"results_version": RESULTS_VERSION + 1},
+}
+
+
+@pytest.mark.parametrize("name", IDENTITY_CHANGES)
+def test_another_study_is_refused_with_the_difference_and_has_another_fingerprint(name):
+    old, new = specification(), specification(**IDENTITY_CHANGES[name])
+    assert new.fingerprint != old.fingerprint
+    lines = new.refusals(old)
+    assert lines
+    assert all("stored" in line and "now" in line for line in lines)
+
+
+def test_every_field_is_either_refused_may_grow_or_is_tested_above():
+    fields = {
+        field.name
+        for kind in (StudySpecification, Workload)
+        for field in dataclasses.fields(kind)
+    }
+    tested = {name for change in IDENTITY_CHANGES.values() for name in change}
+    # A cell is another folder; explicit points stand instead of a space.
+    elsewhere = {"cell", "workload", "goal", "explicit_points"}
+    assert fields - tested - elsewhere - set(MAY_GROW) == set()
+    assert not fields & set(MAY_DIFFER)
+
+
+def test_order_of_the_space_is_part_of_the_study():
+    # Dimensions are given out in the order of names.
+    entries = {"a": ("log", 1e-4, 1.0), "b": ("log", 1e-4, 1.0)}
+    old = specification(space=Space.from_dict(entries))
+    new = specification(space=Space.from_dict(dict(reversed(entries.items()))))
+    assert new.refusals(old)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("points", {"points": 6}, {"points": 7}),
+        ("finishers", {"finishers": 1}, {"finishers": 2}),
+        ("step_budget", {"step_budget": 100}, {"step_budget": 101}),
+        (
+            "max_draws",
+            {"count": "feasible", "max_draws": 9},
+            {"count": "feasible", "max_draws": 10},
+        ),
+    ],
+)
+def test_what_may_grow_grows_and_may_not_shrink(name, old, new):
+    less, more = specification(**old), specification(**new)
+    assert more.fingerprint == less.fingerprint
+    assert more.refusals(less) == []
+    (line,) = less.refusals(more)
+    assert line.startswith(f"{name}: stored ") and "may only grow" in line
+    assert name in MAY_GROW
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (Goal(ERROR, 0.1), Goal(ERROR, 0.05)),
+        (Goal(ERROR, 0.1), Goal(ERROR, 0.1, inclusive=False)),
+        (Goal(ERROR, 0.8, "maximize"), Goal(ERROR, 0.9, "maximize")),
+    ],
+)
+def test_goal_may_become_stricter_and_not_looser(old, new):
+    loose, strict = specification(goal=old), specification(goal=new)
+    assert strict.fingerprint == loose.fingerprint
+    assert strict.refusals(loose) == []
+    (line,) = loose.refusals(strict)
+    assert str(old) in line and str(new) in line
+
+
+def test_growing_everything_at_once_is_no_other_study():
+    old = specification(points=2, finishers=1, step_budget=50)
+    new = specification(
+        points=9, finishers=4, step_budget=990, goal=Goal(ERROR, 0.01, inclusive=False)
+    )
+    assert new.refusals(old) == []
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(["all", "feasible"]))
+def test_rule_follows_from_the_specification(points, finishers, count):
+    rule = specification(
+        points=points, finishers=finishers, count=count, step_budget=105
+    ).rule
+    assert rule.points == points
+    assert rule.finishers == min(points, finishers)
+    assert rule.last_evaluation == 100
+    assert rule.draws_limit == (10 * points if count == "feasible" else points)
+    assert rule.feasible_only == (count == "feasible")
+    assert not rule.exhaustive
+
+
+def test_adaptive_oracles_run_every_trial_to_its_own_goal():
+    rule = specification(
+        oracle="keras_tuner.oracles.RandomSearchOracle", stop_at_goal=False
+    ).rule
+    assert rule.exhaustive and rule.stop_at_goal
+
+
+BAD = {
+    "schedule": ({"schedule": "raec"}, "'raec'"),
+    "evaluation": ({"evaluation": "fast"}, "'fast'"),
+    "finishers": ({"finishers": 0}, "finishers is 0"),
+    "finishers type": ({"finishers": 1.0}, "finishers is 1.0"),
+    "points": ({"points": 0}, "points is 0"),
+    "points type": ({"points": "8"}, "points is '8'"),
+    "step_budget": ({"step_budget": -5}, "step_budget is -5"),
+    "no evaluation": ({"step_budget": 9}, "step_budget 9"),
+    "sequence": ({"sequence": "sobool"}, "'sobool'"),
+    "count": ({"count": "some"}, "'some'"),
+    "order": ({"order": "random"}, "'random'"),
+    "max_draws": ({"max_draws": 0}, "max_draws is 0"),
+    "twice": ({"fixed": {"learning_rate": 0.1}}, "learning_rate"),
+    "both": ({"explicit_points": ({"learning_rate": 1.0},)}, "explicit points"),
+    "explicit count": (
+        {"explicit_points": ({"learning_rate": 1.0},), "space": Space(())},
+        "not 6",
+    ),
+    "method": ({"sparsity": 0.5}, "sparsity 0.5"),
+    "name": ({"name": "a b"}, "'a b'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_value_is_one_sentence_that_names_it(case):
+    changes, named = BAD[case]
+    with pytest.raises(UserError) as caught:
+        specification(**changes)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"prunable": "weights"}, {"scope": "everywhere"}, {"examples": -1}]
+)
+def test_bad_pruning_is_one_sentence(changes):
+    with pytest.raises(UserError) as caught:
+        Pruning(**changes)
+    assert repr(next(iter(changes.values()))) in str(caught.value)
+
+
+def test_points_are_drawn_with_what_is_fixed():
+    drawn = workload(fixed={"momentum": 0.9}).draw(0, 3)
+    assert [set(point) for point in drawn] == [{"momentum", "learning_rate"}] * 3
+    assert {point["momentum"] for point in drawn} == {0.9}
+    assert len({point["learning_rate"] for point in drawn}) == 3
+
+
+def test_explicit_points_are_taken_as_they_are():
+    given_points = ({"learning_rate": 0.5}, {"learning_rate": 0.25})
+    found = workload(
+        explicit_points=given_points, points=2, space=Space(()), fixed={"momentum": 0.9}
+    )
+    assert found.draw(7, 2) == [{"momentum": 0.9, **point} for point in given_points]
+
+
+def test_space_is_searched_from_the_study_seed():
+    study = specification(seed=3)
+    assert study.workload.draw(3, 4) != study.workload.draw(0, 4)
+    assert study.workload.space == SPACE
