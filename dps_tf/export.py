@@ -81,7 +81,10 @@ def export_trial(
         )
     model = tasks.build_task(specification.workload, dataset).network()
     model.set_weights(state.arrays[: len(model.weights)])
-    masks = _masks(specification, dataset, trial, model, layout.scores)
+    if specification.cell.sparsity_method.startswith("tfmot_"):
+        masks = _carried(specification, state, model)
+    else:
+        masks = _masks(specification, dataset, trial, model, layout.scores)
     about = {"cell": specification.cell.to_json(), "trial": trial, "step": state.step}
     found = export.save_sparse(model, masks, out, specification.pruning.prunable, about)
     return (
@@ -135,6 +138,27 @@ def _masks(
     prune = Pruner(specification, dataset, scores, LocalFiles())
     seed = derive_seed(cell.seed, trial, "initial point")
     return prune(trial, initial_point(model, seed)).masks or ()
+
+
+def _carried(
+    specification: StudySpecification, state: State, model: keras.Model
+) -> Sequence[np.ndarray]:
+    """Returns the masks that tfmot left in a trial; makes pruned weights zero."""
+    from dps_tf.sparsity import export, prunable, tfmot
+
+    cell, pruning = specification.cell, specification.pruning
+    carrier = tfmot.wrap(
+        model,
+        cell.sparsity_method,
+        cell.sparsity,
+        pruning.arguments,
+        specification.workload.step_budget,
+        pruning.prunable,
+    )
+    masks = export.carried_masks(carrier, state.arrays)
+    carrier.check_reached(state.step)
+    model.set_weights(prunable.masked(model, model.get_weights(), masks))
+    return masks
 
 
 def entry_point() -> None:

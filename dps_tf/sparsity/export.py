@@ -111,6 +111,32 @@ def load_sparse(path: str, network: keras.Model) -> MaskSet:
     return describe(masks, roles(network), record["prunable"])
 
 
+def carried_masks(carrier: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns the masks of a trial that tfmot pruned, one per trainable variable.
+
+    Args:
+        carrier: `tfmot.wrap` of the trial's network; its state is overwritten.
+        arrays: state of the trial, the carrier's `state_variables` one after the other
+            somewhere among them. Masks alternate with scalar thresholds, so nothing
+            else looks like them.
+
+    Raises:
+        UserError: they are not there.
+    """
+    own = carrier.state_variables
+    forms = [(tuple(v.shape), v.dtype.as_numpy_dtype) for v in own]
+    found = [(array.shape, array.dtype.type) for array in arrays]
+    for start in range(len(arrays) - len(own) + 1):
+        if found[start : start + len(own)] == forms:
+            for variable, value in zip(own, arrays[start:], strict=False):
+                variable.assign(value)
+            return carrier.mask_set().masks
+    raise UserError(
+        "the state of the trial holds no masks of tfmot: it was trained by another "
+        "sparsity method or network"
+    )
+
+
 def table(found: MaskSet) -> str:
     """Returns the sparsity of each prunable variable and of all, as text."""
     rows = [(r["name"], r["parameters"], r["kept"]) for r in found.layers]

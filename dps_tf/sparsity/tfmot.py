@@ -41,7 +41,8 @@ class PruningCarrier:
 
     Attributes:
         model: the wrapped model. Compile and fit it with `callback()`, or call it with
-            `training=True` once per update, after `before_step`.
+            `training=True` once per update, after `before_step`, inside a
+            `tf.function`: run eagerly the wrappers do nothing.
         weights: its variables in the order of the weights of the model it was made of.
         state_variables: masks, thresholds and pruning steps: what is to be kept beside
             weights and optimizer slots for an exact resume.

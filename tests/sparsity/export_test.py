@@ -11,7 +11,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.core.errors import UserError
-from dps_tf.sparsity import export, prunable, scores
+from dps_tf.sparsity import export, prunable, scores, tfmot
 from dps_tf.sparsity.selection import select
 
 
@@ -96,6 +96,24 @@ class ExportTest(tf.test.TestCase, parameterized.TestCase):
         network.set_weights([np.ones_like(v) for v in network.get_weights()])
         with self.assertRaisesRegex(UserError, "dense1/kernel has .* not zero"):
             export.save_sparse(network, masks, str(self.folder))
+
+    def test_masks_of_tfmot_are_found_in_the_state_of_a_trial(self):
+        network, _ = sparse_model()
+        once = {"begin_step": 1, "end_step": 1, "frequency": 1}
+        carrier = tfmot.wrap(network, "tfmot_constant", 0.5, once, 9)
+        carrier.before_step(0)
+        step = tf.function(lambda x: carrier.model(x, training=True))
+        step(np.ones((2, 6), np.float32))
+        expected = carrier.mask_set()
+        self.assertAllClose(expected.realised_sparsity, 0.5, atol=0.01)
+        values = [v.numpy() for v in carrier.weights]
+        arrays = values + values + [v.numpy() for v in carrier.state_variables]
+        other = tfmot.wrap(network, "tfmot_constant", 0.5, once, 9)
+        found = export.carried_masks(other, [*arrays, np.zeros(3)])
+        for ours, theirs in zip(found, expected.masks, strict=True):
+            self.assertAllEqual(ours, theirs)
+        with self.assertRaisesRegex(UserError, "no masks of tfmot"):
+            export.carried_masks(other, values)
 
     def test_a_folder_with_other_files_is_left_alone(self):
         network, masks = sparse_model()
