@@ -98,7 +98,7 @@ class ExportTest(tf.test.TestCase, parameterized.TestCase):
             export.save_sparse(network, masks, str(self.folder))
 
     def test_masks_of_tfmot_are_found_in_the_state_of_a_trial(self):
-        network, _ = sparse_model()
+        network = models.build("mlp_batch_norm", (6,), 3, widths=(8,))
         once = {"begin_step": 1, "end_step": 1, "frequency": 1}
         carrier = tfmot.wrap(network, "tfmot_constant", 0.5, once, 9)
         carrier.before_step(0)
