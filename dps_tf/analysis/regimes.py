@@ -1,0 +1,225 @@
+"""Where perfect scaling ends and where larger batches stop to help.
+
+Neither paper gives these a number, and every number depends on its definition and its
+tolerance t; so each comes with both, and with its sensitivity to t. Definitions on the
+measured points, with K0 at the smallest batch size B0:
+    perfect_scaling_first: the last batch size before the first one at which
+        K B > (1 + t) K0 B0.
+    perfect_scaling_last: the largest batch size at which K B <= (1 + t) K0 B0.
+    maximum_useful: the smallest batch size at which K <= (1 + t) min K.
+    linear_scaling_from: the largest batch size B >= B1, a stated one, with
+        K B <= (1 + t) K1 B1 (t = 20 %: Zhang et al. 2024).
+and on the fit K = c1/B + c2, whose c1/c2 does not rest on single points:
+    fit_perfect_scaling: K B = (1 + t) c1, so B = t c1/c2.
+    fit_maximum_useful: K = (1 + t) c2, so B = c1/c2 / t.
+    fit_linear_scaling_from: K B = (1 + t) K1 B1 on the curve, so
+        B = (1 + t) B1 + t c1/c2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dps_tf.analysis.law_fit import Estimate, LawFit
+from dps_tf.analysis.observations import Observations
+from dps_tf.analysis.tables import Floats
+from dps_tf.core.errors import UserError
+
+TOLERANCES = (0.1, 0.2, 0.5, 1.0)
+LINEAR_SCALING_TOLERANCE = 0.2
+"""Zhang et al. 2024, published code: 20 % over linear scaling."""
+_ROUNDING = 1e-12  # Relative: a point exactly on its limit stays within it.
+
+
+@dataclass(frozen=True)
+class Regime:
+    """The end of a regime under one definition.
+
+    Attributes:
+        name: of the definition, see the module.
+        definition: in words with the tolerance put in.
+        tolerance: t.
+        batch_size: the end; None where it is not defined.
+        low: lower end of its interval; None for definitions on measured points.
+        high: upper end; None also for an open one.
+        is_open: whether the end may lie beyond the measured batch sizes.
+    """
+
+    name: str
+    definition: str
+    tolerance: float
+    batch_size: float | None
+    low: float | None = None
+    high: float | None = None
+    is_open: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the regime as JSON."""
+        return asdict(self)
+
+
+def perfect_scaling_first(
+    observations: Observations, tolerance: float
+) -> tuple[float, bool]:
+    """Returns the end of perfect scaling by its first failure, and whether it is open.
+
+    Open: no measured batch size fails.
+    """
+    b, fails = _over_linear(observations, 0, tolerance)
+    if not fails.any():
+        return float(b[-1]), True
+    # K0 B0 itself never fails, so there is a batch size before the first failure.
+    return float(b[int(np.argmax(fails)) - 1]), False
+
+
+def perfect_scaling_last(
+    observations: Observations, tolerance: float
+) -> tuple[float, bool]:
+    """Returns the largest batch size within the tolerance, and whether it is open."""
+    b, fails = _over_linear(observations, 0, tolerance)
+    return float(b[~fails][-1]), not bool(fails[-1])
+
+
+def maximum_useful(observations: Observations, tolerance: float) -> tuple[float, bool]:
+    """Returns the smallest batch size on the plateau, and whether it is open.
+
+    Open: it is the largest measured one, beyond which K* may go on falling.
+    """
+    limit = (1 + tolerance) * observations.high.min() * (1 + _ROUNDING)
+    found = float(observations.batch_size[int(np.argmax(observations.high <= limit))])
+    return found, found == observations.batch_size[-1]
+
+
+def linear_scaling_from(
+    observations: Observations,
+    batch_size: float,
+    tolerance: float = LINEAR_SCALING_TOLERANCE,
+) -> tuple[float, bool]:
+    """Returns the largest batch size within the tolerance of linear scaling from one.
+
+    Raises:
+        UserError: the batch size was not measured.
+    """
+    place = np.flatnonzero(observations.batch_size == batch_size)
+    if len(place) == 0:
+        known = ", ".join(f"{b:g}" for b in observations.batch_size)
+        raise UserError(
+            f"batch size {batch_size:g} has no steps-to-result to scale from; "
+            f"measured: {known}."
+        )
+    b, fails = _over_linear(observations, int(place[0]), tolerance)
+    return float(b[~fails][-1]), not bool(fails[-1])
+
+
+def _over_linear(
+    observations: Observations, start: int, tolerance: float
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Returns the batch sizes from `start` on, and which are over linear scaling."""
+    b = observations.batch_size[start:]
+    examples = observations.high[start:] * b
+    limit = (1 + tolerance) * examples[0] * (1 + _ROUNDING)
+    return b, np.asarray(examples > limit, np.bool_)
+
+
+def measured_regimes(
+    observations: Observations,
+    tolerances: Sequence[float] = TOLERANCES,
+    linear_from: float | None = None,
+) -> list[Regime]:
+    """Returns every definition on the measured points, at each tolerance.
+
+    K* counts at its upper end, the evaluation that saw it, as in both papers.
+
+    Args:
+        observations: steps-to-result of one curve.
+        tolerances: t.
+        linear_from: the batch size B1 of linear_scaling_from; left out by default.
+    """
+    found = []
+    definitions: list[tuple[Callable[..., tuple[float, bool]], str]] = [
+        (perfect_scaling_first, "last B before the first with K B > {limit} K0 B0"),
+        (perfect_scaling_last, "largest B with K B <= {limit} K0 B0"),
+        (maximum_useful, "smallest B with K <= {limit} min K"),
+    ]
+    for tolerance in tolerances:
+        for function, words in definitions:
+            value, is_open = function(observations, tolerance)
+            text = words.format(limit=f"{1 + tolerance:g}")
+            found.append(
+                Regime(function.__name__, text, tolerance, value, is_open=is_open)
+            )
+        if linear_from is not None:
+            value, is_open = linear_scaling_from(observations, linear_from, tolerance)
+            text = f"largest B with K B <= {1 + tolerance:g} K({linear_from:g}) B"
+            text += f" = {linear_from:g}"
+            found.append(
+                Regime("linear_scaling_from", text, tolerance, value, is_open=is_open)
+            )
+    return found
+
+
+def fitted_regimes(
+    fit: LawFit,
+    tolerances: Sequence[float] = TOLERANCES,
+    linear_from: float | None = None,
+) -> list[Regime]:
+    """Returns the ends of the regimes on the fitted curve, with intervals.
+
+    Args:
+        fit: the law of one curve.
+        tolerances: t, positive.
+        linear_from: the batch size B1 of fit_linear_scaling_from; by default the
+            smallest measured one.
+    """
+    first = float(fit.observations.batch_size[0])
+    start = first if linear_from is None else float(linear_from)
+    found = []
+    for t in tolerances:
+        limit = f"{1 + t:g}"
+        names = {
+            "fit_perfect_scaling": (f"fit: K B = {limit} c1, B = {t:g} c1/c2", 0.0, t),
+            "fit_maximum_useful": (f"fit: K = {limit} c2, B = c1/c2 / {t:g}", 0, 1 / t),
+            "fit_linear_scaling_from": (
+                f"fit: K B = {limit} K({start:g}) {start:g}, "
+                f"B = {limit} x {start:g} + {t:g} c1/c2",
+                (1 + t) * start,
+                t,
+            ),
+        }
+        for name, (text, offset, factor) in names.items():
+            value = _affine(fit.critical_batch_size, offset, factor)
+            found.append(Regime(name, text, t, *value))
+    return found
+
+
+def _affine(
+    critical: Estimate, offset: float, factor: float
+) -> tuple[float, float, float | None]:
+    high = offset + factor * critical.high
+    return (
+        offset + factor * critical.value,
+        offset + factor * critical.low,
+        high if np.isfinite(high) else None,
+    )
+
+
+def sensitivity(regimes: Sequence[Regime]) -> pd.DataFrame:
+    """Returns one row per definition and one column per tolerance: the batch sizes.
+
+    The last column, `octaves`, is log2 of the largest over the smallest of them: how
+    far the choice of t moves the answer.
+    """
+    rows = [(r.name, f"{100 * r.tolerance:g} %", r.batch_size) for r in regimes]
+    columns = list(dict.fromkeys(column for _, column, _ in rows))
+    names = list(dict.fromkeys(name for name, _, _ in rows))
+    table = pd.DataFrame(np.nan, index=names, columns=columns)
+    for name, column, value in rows:
+        table.loc[name, column] = np.nan if value is None else value
+    spread = np.log2(table.max(axis=1) / table.min(axis=1))
+    return table.assign(octaves=spread).rename_axis("definition").reset_index()

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dps_tf.analysis.law import fit_law
+from dps_tf.analysis.observations import Observations
+from dps_tf.analysis.regimes import (
+    fitted_regimes,
+    linear_scaling_from,
+    maximum_useful,
+    measured_regimes,
+    perfect_scaling_first,
+    perfect_scaling_last,
+    sensitivity,
+)
+from dps_tf.core.errors import UserError
+
+B = 2.0 ** np.arange(8)
+
+
+def test_perfect_scaling_to_the_end_is_open():
+    observations = Observations.of(B, 1024 / B)
+    assert perfect_scaling_first(observations, 0.2) == (128.0, True)
+    assert perfect_scaling_last(observations, 0.2) == (128.0, True)
+    assert maximum_useful(observations, 0.2) == (128.0, True)
+
+
+def test_rules_differ_where_a_later_point_recovers():
+    steps = np.array([1000, 700, 260, 200, 190, 180, 180, 180.0])
+    observations = Observations.of(B, steps)
+    # 700 x 2 is over 1.2 x 1000, and 260 x 4 is not.
+    assert perfect_scaling_first(observations, 0.2) == (1.0, False)
+    assert perfect_scaling_last(observations, 0.2) == (4.0, False)
+    assert maximum_useful(observations, 0.2) == (8.0, False)
+
+
+def test_a_point_on_the_limit_is_within_it():
+    observations = Observations.of([1, 2], [1000, 600])
+    assert perfect_scaling_first(observations, 0.2) == (2.0, True)
+
+
+def test_linear_scaling_from_a_stated_batch_size():
+    observations = Observations.of(B, 1e4 / B + 100)
+    b, is_open = linear_scaling_from(observations, 4, 0.2)
+    limit = 1.2 * 4 + 0.2 * 100
+    assert b == max(x for x in B if x <= limit) and not is_open
+    with pytest.raises(UserError, match="measured: 1, 2, 4"):
+        linear_scaling_from(observations, 3)
+
+
+def test_ends_on_the_fit_solve_their_definitions():
+    c1, c2 = 1e5, 500.0
+    fit = fit_law(Observations.of(B * 8, c1 / (B * 8) + c2))
+    for regime in fitted_regimes(fit, (0.1, 0.2, 0.5), linear_from=32):
+        b, t = regime.batch_size, regime.tolerance
+        k = c1 / b + c2
+        if regime.name == "fit_perfect_scaling":
+            assert k * b == pytest.approx((1 + t) * c1, rel=1e-3)
+        elif regime.name == "fit_maximum_useful":
+            assert k == pytest.approx((1 + t) * c2, rel=1e-3)
+        else:
+            limit = (1 + t) * (c1 / 32 + c2) * 32
+            assert k * b == pytest.approx(limit, rel=1e-3)
+        assert regime.low <= b <= regime.high
+
+
+def test_zhang_et_al_2024_is_linear_scaling_from_256_by_20_percent():
+    a, b = 700.0, 2e6  # log K = log(a + b/B); published: B* = b/(5a) + 1.2 256
+    sizes = 2.0 ** np.arange(6, 14)
+    fit = fit_law(Observations.of(sizes, b / sizes + a))
+    found = [
+        r
+        for r in fitted_regimes(fit, (0.2,), linear_from=256)
+        if r.name == "fit_linear_scaling_from"
+    ]
+    assert found[0].batch_size == pytest.approx(b / (5 * a) + 1.2 * 256, rel=1e-3)
+
+
+def test_a_plateau_that_is_not_resolved_leaves_ends_open():
+    rng = np.random.default_rng(0)
+    fit = fit_law(Observations.of(B, 1e6 / B * np.exp2(rng.normal(0, 0.05, 8))))
+    assert all(regime.high is None for regime in fitted_regimes(fit))
+
+
+def test_sensitivity_shows_how_far_the_tolerance_moves_the_end():
+    observations = Observations.of(B, 1e3 / B + 100)
+    regimes = measured_regimes(observations, (0.2, 0.5), linear_from=2)
+    table = sensitivity(regimes).set_index("definition")
+    assert list(table.columns) == ["20 %", "50 %", "octaves"]
+    row = table.loc["perfect_scaling_first"]
+    assert row["octaves"] == np.log2(row["50 %"] / row["20 %"])
+    assert len(table) == 4
+    assert "1.2" in regimes[0].definition
