@@ -48,7 +48,9 @@ class ExactEvaluator:
         self._data = data
         self._model = model
         self._count = data.validation_count * data.labels_per_example
-        self._run = _compiled(data.strategy, self._count_share, self._build, jit_compile)
+        self._run = _compiled(
+            data.strategy, self._count_share, self._build, jit_compile
+        )
 
     @property
     def variables(self) -> list[tf.Variable]:

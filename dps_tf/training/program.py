@@ -1,4 +1,4 @@
-"""The compiled slice: many steps of one trial in one graph.
+"""A network and optimizer that one trial after another is loaded into.
 
 Weights, optimizer slots, masks, metaparameters, the order of examples and the number
 of steps are all inputs, so one program serves every trial, sparsity and slice length of
@@ -8,7 +8,6 @@ side by side, each in a thread of its own; a trial's bits depend on none of the 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,14 +18,13 @@ import tensorflow as tf
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import TrialState
 from dps_tf.core.goal import Goal
+from dps_tf.training import random_layers
 from dps_tf.training import strategy as strategies
+from dps_tf.training.compiled_slice import CompiledSlice, Trained
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.evaluation import Evaluation
 from dps_tf.training.evaluator import ExactEvaluator, GoalEvaluator
-from dps_tf.training.losses import softmax_cross_entropy
 from dps_tf.training.task import Task, split_point
-
-_NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -47,15 +45,12 @@ class Advance:
 class Program:
     """One network and optimizer, compiled for one batch size on one strategy.
 
-    Not thread-safe: give each thread a program of its own. On one device, and on a
-    TPU, the loop over steps runs inside the replica; on mirrored devices around
-    `strategy.run`, because their all-reduce cannot stand inside a compiled loop.
+    Not thread-safe: give each thread a program of its own.
 
     Attributes:
         model: the Keras network; its weights are those of the trial loaded last.
         optimizer: with the metaparameters of that trial.
         masks: float32 0/1 variables, one per trainable variable.
-        traces: how often the slice was traced; stays at 1.
     """
 
     def __init__(
@@ -80,13 +75,9 @@ class Program:
         strategies.check_batch_size(batch_size, self.strategy)
         self.data = data
         self.batch_size = batch_size
-        self.jit_compile = jit_compile
-        self.traces = 0
-        # TensorFlow's graph optimizer turns AddN into temporary variables whose names
-        # all functions that run at once share: a scope of its own keeps them apart.
-        self._scope = f"program_{next(_NUMBERS)}"
         with self.strategy.scope():
             self.model = task.network()
+            random_layers.check(self.model)
             self.optimizer = task.optimizer()
             self.optimizer.build(self.model.trainable_variables)
             self.masks = [
@@ -102,12 +93,18 @@ class Program:
                 if goal is None
                 else GoalEvaluator(self.model, data, goal, jit_compile)
             )
-        self._labels = batch_size * data.labels_per_example
-        self._replicas = self.strategy.num_replicas_in_sync
-        self._loops_outside = not strategies.loops_in_replica(self.strategy)
-        self._gradient = self._build_gradient()
-        self._slice = self._build_slice()
+        self._slice = CompiledSlice(
+            Trained(self.model, self.optimizer, self.masks, self._loss_metaparameters),
+            data,
+            batch_size,
+            jit_compile,
+        )
         self._assign = self._build_assign()
+
+    @property
+    def traces(self) -> int:
+        """How often the slice was traced; stays at 1."""
+        return self._slice.traces
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -164,91 +161,8 @@ class Program:
                 f"a batch of {indices.shape[1]} examples was given to a program of "
                 f"batch size {self.batch_size}."
             )
-        steps, loss = self._slice(tf.constant(indices, tf.int32))
-        loss = float(loss)
-        return Advance(int(steps), loss, not np.isfinite(loss))
-
-    def _local_batch(self, row: tf.Tensor, train: Sequence[tf.Tensor]) -> Any:
-        """Returns this replica's (inputs, labels) of a global batch."""
-        if self._replicas > 1:
-            context = tf.distribute.get_replica_context()
-            shares = tf.reshape(row, [self._replicas, -1])
-            row = shares[context.replica_id_in_sync_group]
-        return tuple(tf.gather(tensor, row) for tensor in train)
-
-    def _build_gradient(self) -> Any:
-        """Returns (inputs, labels) -> (share of the loss, masked gradients)."""
-
-        def gradient(inputs: tf.Tensor, labels: tf.Tensor) -> Any:
-            smoothing = self._loss_metaparameters.get("label_smoothing", 0.0)
-            with tf.GradientTape() as tape:
-                logits = tf.cast(self.model(inputs, training=True), tf.float32)
-                each = softmax_cross_entropy(labels, logits, smoothing)
-                # Divided by the global batch, so that shares of replicas add up.
-                loss = tf.reduce_sum(each) / self._labels
-            gradients = tape.gradient(loss, self.model.trainable_variables)
-            return loss, [g * m for g, m in zip(gradients, self.masks, strict=True)]
-
-        if self.jit_compile and self._loops_outside:
-            return tf.function(gradient, jit_compile=True, autograph=False)
-        return gradient
-
-    def _step(self, row: tf.Tensor, train: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Makes one update in a replica and returns its share of the loss."""
-        loss, gradients = self._gradient(*self._local_batch(row, train))
-        self.optimizer.apply_gradients(
-            zip(gradients, self.model.trainable_variables, strict=True)
-        )
-        return loss
-
-    def _loop(self, indices: tf.Tensor, step: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns (steps made, last loss); ends early at a loss that is not finite."""
-
-        def goes_on(done: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
-            return tf.logical_and(done < tf.shape(indices)[0], tf.math.is_finite(loss))
-
-        def body(done: tf.Tensor, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            del loss
-            with tf.name_scope(self._scope):
-                return done + 1, step(indices[done])
-
-        return tf.while_loop(
-            goes_on, body, (tf.constant(0), tf.constant(0.0)), parallel_iterations=1
-        )
-
-    def _build_slice(self) -> Any:
-        train = self.data.train
-
-        def inside(indices: tf.Tensor, *train: tf.Tensor) -> Any:
-            def step(row: tf.Tensor) -> tf.Tensor:
-                loss = self._step(row, train)
-                if self._replicas > 1:
-                    context = tf.distribute.get_replica_context()
-                    loss = context.all_reduce(tf.distribute.ReduceOp.SUM, loss)
-                return loss
-
-            return self._loop(indices, step)
-
-        def step_of_all(row: tf.Tensor) -> tf.Tensor:
-            shares = self.strategy.run(
-                lambda row, *train: self._step(row, train), args=(row, *train)
-            )
-            return self.strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
-
-        def run(indices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            self.traces += 1
-            if self._loops_outside:
-                return self._loop(indices, step_of_all)
-            done, loss = self.strategy.run(inside, args=(indices, *train))
-            first = self.strategy.experimental_local_results
-            return first(done)[0], first(loss)[0]
-
-        return tf.function(
-            run,
-            input_signature=[tf.TensorSpec([None, self.batch_size], tf.int32)],
-            jit_compile=self.jit_compile and not self._loops_outside,
-            autograph=False,
-        )
+        steps, loss = self._slice(indices)
+        return Advance(steps, loss, not np.isfinite(loss))
 
     def _build_assign(self) -> Any:
         def assign(

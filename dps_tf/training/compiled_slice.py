@@ -1,0 +1,206 @@
+"""Many steps of one trial in one graph.
+
+Everything that a trial brings (weights, slots, masks, metaparameters, batches and their
+number) is a variable or an input of the graph, so it is traced once for all trials.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dps_tf._keras import keras
+from dps_tf.optim import TensorOptimizer
+from dps_tf.training import strategy as strategies
+from dps_tf.training.device_data import DeviceData
+from dps_tf.training.losses import softmax_cross_entropy
+
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the steps of a slice read and change.
+
+    Attributes:
+        model: the Keras network.
+        optimizer: built for its trainable variables.
+        masks: float32 0/1 variables, one per trainable variable.
+        loss_metaparameters: variables that the loss reads, by name.
+    """
+
+    model: keras.Model
+    optimizer: TensorOptimizer
+    masks: Sequence[tf.Variable]
+    loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
+
+
+class CompiledSlice:
+    """Trains on given batches; ends early at a loss that is not finite.
+
+    On one device, and on a TPU, the loop over steps runs inside the replica; on
+    mirrored devices around `strategy.run`, because their all-reduce cannot stand
+    inside a compiled loop.
+
+    Attributes:
+        traces: how often the graph was traced; stays at 1.
+    """
+
+    def __init__(
+        self,
+        trained: Trained,
+        data: DeviceData,
+        batch_size: int,
+        jit_compile: bool = False,
+    ):
+        """Tracing waits for the first call.
+
+        Args:
+            trained: variables of the network and what is trained with it.
+            data: where it is trained, and on what.
+            batch_size: global batch size.
+            jit_compile: whether XLA compiles the slice, or what it can of it.
+        """
+        self.traces = 0
+        self._trained = trained
+        self._variables = trained.model.trainable_variables
+        self._data = data
+        self._strategy = data.strategy
+        self._labels = batch_size * data.labels_per_example
+        self._replicas = self._strategy.num_replicas_in_sync
+        self._loops_inside = strategies.loops_in_replica(self._strategy)
+        around = jit_compile and self._loops_inside
+        on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
+        self._is_compiled_by_shape = around or on_tpu
+        # TensorFlow's graph optimizer turns AddN into temporary variables whose names
+        # all functions that run at once share: a scope of its own keeps them apart.
+        self._scope = f"slice_{next(_NUMBERS)}"
+        self._averages = _averages(trained.model)
+        self._gradient = self._loss_and_gradients
+        if jit_compile and not around:
+            # XLA compiles for one device at a time, and no all-reduce.
+            self._gradient = tf.function(
+                self._loss_and_gradients, jit_compile=True, autograph=False
+            )
+        self._run = tf.function(
+            self._trace,
+            input_signature=[
+                tf.TensorSpec([None, batch_size], tf.int32),
+                tf.TensorSpec([], tf.int32),
+            ],
+            jit_compile=around,
+            autograph=False,
+        )
+
+    def __call__(self, indices: np.ndarray) -> tuple[int, float]:
+        """Returns (steps made, loss of the last of them before its update).
+
+        Args:
+            indices: int32 [steps, batch_size], examples of the training split.
+        """
+        steps, rows = len(indices), indices.astype(np.int32, copy=False)
+        if self._is_compiled_by_shape and steps:
+            # XLA compiles once for every shape: padded to powers of two, a few
+            # compilations serve slices of all lengths.
+            missing = (1 << (steps - 1).bit_length()) - steps
+            rows = np.pad(rows, [(0, missing), (0, 0)])
+        done, loss = self._run(rows, np.int32(steps))
+        return int(done), float(loss)
+
+    def _trace(self, indices: tf.Tensor, steps: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        self.traces += 1
+        train = self._data.train
+        if not self._loops_inside:
+
+            def step_of_all(row: tf.Tensor) -> tf.Tensor:
+                shares = self._strategy.run(self._step, args=(row, *train))
+                return self._strategy.reduce(
+                    tf.distribute.ReduceOp.SUM, shares, axis=None
+                )
+
+            return self._loop(indices, steps, step_of_all)
+        done, loss = self._strategy.run(self._inside, args=(indices, steps, *train))
+        first = self._strategy.experimental_local_results
+        return first(done)[0], first(loss)[0]
+
+    def _inside(self, indices: tf.Tensor, steps: tf.Tensor, *train: tf.Tensor) -> Any:
+        """The whole loop, in a replica."""
+
+        def step(row: tf.Tensor) -> tf.Tensor:
+            loss = self._step(row, *train)
+            if self._replicas > 1:
+                context = tf.distribute.get_replica_context()
+                loss = context.all_reduce(tf.distribute.ReduceOp.SUM, loss)
+            return loss
+
+        return self._loop(indices, steps, step)
+
+    def _loop(
+        self, indices: tf.Tensor, steps: tf.Tensor, step: Any
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns (steps made, last loss)."""
+
+        def goes_on(done: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
+            return tf.logical_and(done < steps, tf.math.is_finite(loss))
+
+        def body(done: tf.Tensor, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            del loss
+            with tf.name_scope(self._scope):
+                return done + 1, step(indices[done])
+
+        return tf.while_loop(
+            goes_on, body, (tf.constant(0), tf.constant(0.0)), parallel_iterations=1
+        )
+
+    def _step(self, row: tf.Tensor, *train: tf.Tensor) -> tf.Tensor:
+        """Makes one update in a replica and returns its share of the loss."""
+        if self._replicas > 1:
+            context = tf.distribute.get_replica_context()
+            shares = tf.reshape(row, [self._replicas, -1])
+            row = shares[context.replica_id_in_sync_group]
+        loss, gradients = self._gradient(*(tf.gather(tensor, row) for tensor in train))
+        self._trained.optimizer.apply_gradients(
+            zip(gradients, self._variables, strict=True)
+        )
+        if self._replicas > 1 and self._averages:
+            self._agree_on_averages()
+        return loss
+
+    def _loss_and_gradients(self, inputs: tf.Tensor, labels: tf.Tensor) -> Any:
+        """Returns (share of the loss, masked gradients) of a replica's examples."""
+        trained = self._trained
+        smoothing = trained.loss_metaparameters.get("label_smoothing", 0.0)
+        with tf.GradientTape() as tape:
+            logits = tf.cast(trained.model(inputs, training=True), tf.float32)
+            each = softmax_cross_entropy(labels, logits, smoothing)
+            # Divided by the global batch, so that shares of replicas add up.
+            loss = tf.reduce_sum(each) / self._labels
+        gradients = tape.gradient(loss, self._variables)
+        return loss, [g * m for g, m in zip(gradients, trained.masks, strict=True)]
+
+    def _agree_on_averages(self) -> None:
+        """Gives each replica the mean of the averages that each moved by its share.
+
+        After every step, so that a state holds one value of each, and what follows
+        does not depend on when it was read.
+        """
+        means = tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.MEAN, [tf.identity(v) for v in self._averages]
+        )
+        for variable, mean in zip(self._averages, means, strict=True):
+            variable.assign(mean)
+
+
+def _averages(model: keras.Model) -> list[tf.Variable]:
+    """Returns the variables that replicas keep for themselves, as of batch norm."""
+    alone = tf.VariableSynchronization.ON_READ
+    return [
+        variable
+        for variable in model.non_trainable_variables
+        if variable.synchronization is alone and variable.dtype.is_floating
+    ]
