@@ -171,6 +171,8 @@ prepare_environment() {
   if ! has_stamp "requirements-$extras" "$requirements"; then
     say "installing dps_tf and what it needs (about 3 GB; some minutes)"
     install_source "$extras"
+    # An environment with extras holds what one without them needs.
+    set_stamp "requirements-" "$requirements"
     set_stamp "requirements-$extras" "$requirements"
     set_stamp package "$package"
   elif ! has_stamp package "$package"; then
