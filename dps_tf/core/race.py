@@ -109,14 +109,15 @@ def plan(
         # One more only: with it K_(m) may move forward, and a divergence that
         # counted for this prefix may lie behind the K_(m) of the next.
         prefix += 1
-    pending = _pending(known, rule)
     room = rule.draws_limit - prefix
     extra = min(room, _speculation(known, rule))
+    further = _padded(trajectories, prefix + extra)
+    end = _end(known, rule)
     return Plan(
         prefix=prefix,
         cutoff=cutoff(known, rule),
-        pending=pending,
-        speculative=tuple(range(prefix, prefix + extra)),
+        pending=_behind(known, end, rule),
+        speculative=tuple(n for n in _behind(further, end, rule) if n >= prefix),
         exhausted=wanted > 0,
     )
 
@@ -169,10 +170,15 @@ def follow_to(number: int, end: Key, schedule: EvaluationSchedule) -> int:
     return step if number <= trial else schedule.previous(step)
 
 
-def _pending(known: Sequence[Trajectory], rule: RaceRule) -> tuple[int, ...]:
-    end = cutoff(known, rule)
+def _end(known: Sequence[Trajectory], rule: RaceRule) -> Key:
+    """Returns the key behind which no trial is followed."""
     if rule.exhaustive:
-        end = rule.last_evaluation, len(known)
+        return rule.last_evaluation, rule.draws_limit
+    return cutoff(known, rule)
+
+
+def _behind(known: Sequence[Trajectory], end: Key, rule: RaceRule) -> tuple[int, ...]:
+    """Returns the trials to follow further, those furthest behind first."""
     behind = [
         (trajectory.last_step, number)
         for number, trajectory in enumerate(known)

@@ -67,14 +67,15 @@ def reduce_study(trajectories: Sequence[Trajectory], rule: RaceRule) -> StudyRes
     known += [Trajectory()] * (todo.prefix - len(known))
     end = cutoff(known, rule)
     keys = finish_keys(known, rule.last_evaluation)
+    trials = tuple(
+        _trial_result(trajectory, number, end, rule)
+        for number, trajectory in enumerate(known)
+    )
     return StudyResult(
-        trials=tuple(
-            _trial_result(trajectory, number, end, rule)
-            for number, trajectory in enumerate(known)
-        ),
+        trials=trials,
         finishers=tuple(keys if rule.exhaustive else keys[: rule.finishers]),
         draws_exhausted=todo.exhausted,
-        decided=todo.decided and not any(t.failed for t in known),
+        decided=todo.decided and all(t.outcome != "failed" for t in trials),
     )
 
 
