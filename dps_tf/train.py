@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -40,6 +41,17 @@ _DRY_RUN = flags.DEFINE_bool(
 )
 _SLOTS = flags.DEFINE_integer(
     "slots", 0, "Trials side by side; 0 is one per processor or GPU."
+)
+_WORKERS = flags.DEFINE_integer(
+    "workers", 1, "Processes on this machine that run the sweep together."
+)
+_SHARE = flags.DEFINE_bool(
+    "share",
+    False,
+    "Work on cells together with other processes and machines that share.",
+)
+_SHARD = flags.DEFINE_string(
+    "shard", "0/1", "i/n runs the cells i, i + n, ... of the grid only."
 )
 _ALLOW_OTHER_MACHINE = flags.DEFINE_bool(
     "allow_other_machine",
@@ -128,6 +140,35 @@ def describe(sweep: SweepSpecification, gin_text: str) -> str:
     return "\n".join(lines)
 
 
+def read_shard(text: str) -> tuple[int, int]:
+    """Returns (i, n) of a shard written 'i/n', 0 <= i < n.
+
+    Raises:
+        UserError: it is written otherwise.
+    """
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise UserError(
+            f"--shard={text} is no shard: write i/n with i from 0 to n - 1, for "
+            "example 0/4."
+        )
+    return int(match[1]), int(match[2])
+
+
+def _run_workers() -> int:
+    """Runs this command in several processes that share; returns their exit code."""
+    from dps_tf.tuning.interruption import StopRequest
+    from dps_tf.tuning.resources import processors
+    from dps_tf.tuning.workers import run_workers
+
+    slots = _SLOTS.value or max(1, processors() // _WORKERS.value)
+    given = [a for a in sys.argv[1:] if not a.lstrip("-").startswith("workers")]
+    command = [sys.executable, "-m", "dps_tf.train", *given]
+    command += ["--workers=1", "--share", f"--slots={slots}"]
+    with StopRequest().listening() as stop:
+        return run_workers(command, _WORKERS.value, stop)
+
+
 def main(argv: Sequence[str]) -> int:
     """Runs the sweep that the flags name; returns the exit code."""
     del argv
@@ -145,6 +186,10 @@ def main(argv: Sequence[str]) -> int:
         return FINISHED
     if not _SWEEP_DIR.value:
         raise UserError("--sweep_dir is missing: name a directory for the results.")
+    if _WORKERS.value < 1:
+        raise UserError(f"--workers={_WORKERS.value}: give at least 1.")
+    if _WORKERS.value > 1:
+        return _run_workers()
     outcome = launching.launch(
         sweep,
         gin_text,
@@ -154,6 +199,8 @@ def main(argv: Sequence[str]) -> int:
             slots=_SLOTS.value,
             allow_other_machine=_ALLOW_OTHER_MACHINE.value,
             discard_states=_DISCARD_STATES.value,
+            share=_SHARE.value,
+            shard=read_shard(_SHARD.value),
         ),
     )
     if outcome is None or outcome.busy:

@@ -92,6 +92,13 @@ class Claims:
         self.files.remove_older(name, generation)
         return claim
 
+    def mine(self, name: str) -> Claim | None:
+        """Returns the claim of a thing if this owner has it, else None."""
+        newest = self.files.newest(check_name(name))
+        if newest.token == self.owner.token and not newest.is_released:
+            return Claim(self, name, newest.generation)
+        return None
+
     def holder(self, name: str) -> Holder | None:
         """Returns who has a thing, or None if it is free or its owner surely dead."""
         newest = self.files.newest(check_name(name))

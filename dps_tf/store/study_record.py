@@ -27,6 +27,7 @@ from dps_tf.store.knowledge import (
 )
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import open_log, read_logs
+from dps_tf.store.log_follower import LogFollower
 from dps_tf.store.records import read_json, set_aside, write_json
 from dps_tf.store.states import State, StateStore
 
@@ -45,7 +46,7 @@ class StudyRecord:
         problems: sentences about what was found damaged.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is independent of the others
         self,
         files: FileSystem,
         layout: CellLayout,
@@ -53,6 +54,7 @@ class StudyRecord:
         *,
         writer: str = "main",
         guard: Callable[[], None] = lambda: None,
+        follower: LogFollower | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         """Opens the record; use `open_study`, which checks the specification.
@@ -64,6 +66,8 @@ class StudyRecord:
             writer: name of the log that this process alone writes.
             guard: called before anything is written; raises if another owner has
                 taken over.
+            follower: reads the logs, and goes on to follow them, where several
+                workers write; by default they are read once.
             clock: monotonic, in seconds.
         """
         self._guard = guard
@@ -73,10 +77,7 @@ class StudyRecord:
         self.specification = specification
         self.problems: list[str] = []
         self.knowledge = Knowledge()
-        logs, problems = read_logs(files, layout.logs)
-        self.problems += problems
-        for events in logs.values():
-            self.knowledge.add_all(events)
+        self._read_logs(follower)
         self._forget_failures()
         self._log = open_log(files, layout.log(writer))
         self._store = StateStore(files, layout.states)
@@ -84,6 +85,15 @@ class StudyRecord:
         self._dirty: set[int] = set()
         self._load_states()
         self._saved_at = clock()
+
+    def _read_logs(self, follower: LogFollower | None) -> None:
+        if follower is not None:
+            self.knowledge.add_all(follower.new_events())
+            return
+        logs, problems = read_logs(self._files, self._layout.logs)
+        self.problems += problems
+        for events in logs.values():
+            self.knowledge.add_all(events)
 
     def _forget_failures(self) -> None:
         """Lets failed trials be tried again, until MOST_ATTEMPTS."""
@@ -157,6 +167,22 @@ class StudyRecord:
             self.knowledge.add(event)
             self._log.append(event)
 
+    def publish(self) -> None:
+        """Lets those who follow the log see everything; durable at a snapshot."""
+        self._log.flush(sync=False)
+
+    def reload_state(self, trial: int) -> None:
+        """Takes the newest state on the disk, which another worker may have saved."""
+        state, problems = self._store.load(trial)
+        self.problems += problems
+        known = self._states.get(trial)
+        if state is None or (known is not None and known.step >= state.step):
+            return
+        interval = self.specification.evaluations.interval
+        covered = self.knowledge[trial].contiguous_step(interval)
+        if state.step < covered + interval:
+            self._states[trial] = TrialState(state.step, tuple(state.arrays))
+
     def snapshot(self, *, force: bool = False) -> None:
         """Puts everything on the disk, if the last time was long enough ago."""
         if not force and self._clock() - self._saved_at < SNAPSHOT_SECONDS:
@@ -225,6 +251,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     allow_other_machine: bool = False,
     writer: str = "main",
     guard: Callable[[], None] = lambda: None,
+    follower: LogFollower | None = None,
 ) -> StudyRecord:
     """Returns the record of a study, new, continued or extended.
 
@@ -237,6 +264,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         allow_other_machine: whether another environment may continue it; recorded.
         writer: name of the log that this process alone writes.
         guard: see StudyRecord.
+        follower: see StudyRecord.
 
     Raises:
         UserError: the stored study differs, with the differences.
@@ -264,7 +292,9 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         # An extension: what was closed is open again, before the new aim is known.
         files.remove(layout.closed)
         write_json(files, layout.study, content)
-    return StudyRecord(files, layout, specification, writer=writer, guard=guard)
+    return StudyRecord(
+        files, layout, specification, writer=writer, guard=guard, follower=follower
+    )
 
 
 def _environments(

@@ -129,18 +129,19 @@ class TrainingRunner:
             step, loss, diverged = self._slice(slot, program, job, step)
             if stop() or time.monotonic() - begun > TURN_SECONDS:
                 break
-        evaluation = None
+        metrics, is_bound = None, False
         if step == job.until and not diverged:
             evaluation = program.evaluate()
             diverged = not evaluation.is_finite
-        reached = evaluation is not None and not diverged
-        assert not reached or evaluation is not None
+            if not diverged:
+                metrics = {**evaluation.metrics, "train/loss": loss}
+                is_bound = evaluation.is_bound
         return Report(
             trial=job.trial,
             state=program.read(),
             step=step,
-            metrics={**evaluation.metrics, "train/loss": loss} if reached else None,
-            is_bound=reached and evaluation.is_bound,
+            metrics=metrics,
+            is_bound=is_bound,
             diverged_step=step if diverged else None,
             steps_executed=step - state.step,
             seconds=time.monotonic() - begun,

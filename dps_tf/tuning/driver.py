@@ -19,6 +19,7 @@ from dps_tf.store.errors import StoreError
 from dps_tf.store.knowledge import Irreproducible
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.tuning.interruption import Interrupted
+from dps_tf.tuning.sharing import Alone, Company
 
 _POLL_SECONDS = 1.0
 """How often progress is shown and a signal is looked for while all slots train."""
@@ -43,6 +44,7 @@ class StudyDriver:
         point_of: metaparameters by trial number.
         stop: whether to save and leave.
         progress: shows how the study stands.
+        company: other workers of the cell; nobody by default.
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class StudyDriver:
         point_of: Callable[[int], Mapping[str, float]],
         stop: Callable[[], bool],
         progress: Progress | None = None,
+        company: Company | None = None,
     ):
         self._record = record
         self._runner = runner
         self._point_of = point_of
         self._stop = stop
         self._progress = progress
+        self._company = company or Alone()
         self._rule = record.specification.rule
         self._trajectories = record.trajectories()
         self._prefix = 0
@@ -84,9 +88,12 @@ class StudyDriver:
                     todo = self._plan()
                     if not self._stop():
                         self._submit(pool, todo, free)
-                    if not self._running:
+                    if self._running:
+                        self._collect(todo, free)
+                    elif todo.decided or self._stop():
                         break
-                    self._collect(todo, free)
+                    else:
+                        self._company.starve()
             finally:
                 # Whatever happened, what the other slots still finish is kept.
                 self._drain(free)
@@ -99,7 +106,10 @@ class StudyDriver:
         """Prunes the trials that are sure to be needed, before the race begins.
 
         Scores use all processors and may take a while, so they are shown as such.
+        Workers that share a cell prune only the trials that they run.
         """
+        if self._company.is_shared:
+            return
         todo = [trial for trial in self._plan().pending if trial not in self._opened]
         for done, trial in enumerate(todo):
             if self._stop():
@@ -153,6 +163,8 @@ class StudyDriver:
         return Job(trial, self._point_of(trial), state, until)
 
     def _plan(self) -> Plan:
+        for trial in self._company.news():
+            self._learn(trial)
         todo = plan(self._trajectories, self._rule, self._prefix)
         self._prefix = todo.prefix
         return todo
@@ -164,11 +176,14 @@ class StudyDriver:
                 self._start(pool, free, self._suspects[0])
             return
         busy = {trial for _, trial in self._running.values()}
-        for trial in (*todo.pending, *todo.speculative):
+        waiting = [t for t in (*todo.pending, *todo.speculative) if t not in busy]
+        for trial in waiting:
             if not free:
-                return
-            if trial not in busy:
+                break
+            if self._company.take(trial):
                 self._start(pool, free, trial)
+        busy = {trial for _, trial in self._running.values()}
+        self._company.rest(trial for trial in waiting if trial not in busy)
 
     def _start(self, pool: ThreadPoolExecutor, free: list[int], trial: int) -> None:
         self._open(trial)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -13,6 +15,27 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 class Interrupted(Exception):
     """Everything is saved; the same command goes on from here (exit code 75)."""
+
+
+PARENT_VARIABLE = "DPS_TF_PARENT"
+"""Number of the process that started this one as a worker."""
+
+
+def stop_with_parent(stop: StopRequest, every: float = 1.0) -> None:
+    """Asks a worker to stop once the process that started it is gone.
+
+    Does nothing in a process that is no worker.
+    """
+    parent = os.environ.get(PARENT_VARIABLE)
+    if parent is None:
+        return
+
+    def watch() -> None:
+        while os.getppid() == int(parent):
+            time.sleep(every)
+        stop.set("the end of the process that started it")
+
+    threading.Thread(target=watch, name="parent watch", daemon=True).start()
 
 
 class StopRequest:

@@ -20,14 +20,16 @@ from dps_tf.training import threads
 from dps_tf.training.environment import describe
 from dps_tf.training.runner import TrainingRunner
 from dps_tf.tuning import tasks
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import Interrupted, StopRequest, stop_with_parent
 from dps_tf.tuning.progress import StudyProgress
 from dps_tf.tuning.pruning import Pruner
 from dps_tf.tuning.resources import Resources, check_batch_size, processors
-from dps_tf.tuning.study import Prepared, is_finished, run_study
+from dps_tf.tuning.sharing import SharedCell
+from dps_tf.tuning.study import Conditions, Prepared, is_finished, run_study
 from dps_tf.tuning.sweep import (
     SweepOutcome,
     check_directory,
+    run_shared_sweep,
     run_sweep,
     start_sweep,
 )
@@ -43,6 +45,8 @@ class Options:
         slots: trials side by side; 0 leaves that to the machine.
         allow_other_machine: continue studies that were begun elsewhere.
         discard_states: remove the states of finished studies.
+        share: work on cells together with other workers that share.
+        shard: (i, n): run cells i, i + n, ... of the grid only.
     """
 
     sweep_dir: str
@@ -50,6 +54,8 @@ class Options:
     slots: int = 0
     allow_other_machine: bool = False
     discard_states: bool = False
+    share: bool = False
+    shard: tuple[int, int] = (0, 1)
 
 
 def configure_threads() -> None:
@@ -70,6 +76,7 @@ def launch(
     """Runs a sweep on this machine; returns None if it was asked to stop."""
     configure_threads()
     stop = StopRequest()
+    stop_with_parent(stop)
     launcher = Launcher(options, stop)
     with stop.listening():
         try:
@@ -101,7 +108,20 @@ class Launcher:
         """Runs what is not finished; see `run_sweep`."""
         self._check(sweep)
         start_sweep(self._files, self._layout, sweep, gin_text)
-        return run_sweep(self._files, self._layout, sweep, self._run_cell)
+        first, step = self._options.shard
+        mine = sweep.studies[first::step]
+        if not mine:
+            return SweepOutcome()
+        part = SweepSpecification(mine)
+        if not self._options.share:
+            return run_sweep(self._files, self._layout, part, self._run_cell)
+        return run_shared_sweep(
+            self._files,
+            self._layout,
+            part,
+            lambda specification, share: self._run_cell(specification, share=share),
+            len(self._machine().strategies),
+        )
 
     def _check(self, sweep: SweepSpecification) -> None:
         """Raises UserError for what can be known to fail before anything is trained.
@@ -127,8 +147,16 @@ class Launcher:
                 record = StudyRecord(self._files, self._layout.cell(name), study)
                 record.discard_states()
 
+    def _machine(self) -> Resources:
+        if self._resources is None:
+            self._resources = Resources.of_this_machine(self._options.slots)
+        return self._resources
+
     def _run_cell(
-        self, specification: StudySpecification, guard: Callable[[], None]
+        self,
+        specification: StudySpecification,
+        guard: Callable[[], None] = lambda: None,
+        share: SharedCell | None = None,
     ) -> StudyResult:
         name = specification.cell.name
         with StudyProgress(name, specification.rule) as progress:
@@ -137,10 +165,13 @@ class Launcher:
                 self._layout.cell(name),
                 specification,
                 lambda: self._prepare(specification),
-                self._stop,
-                progress,
-                allow_other_machine=self._options.allow_other_machine,
-                guard=guard,
+                Conditions(
+                    stop=self._stop,
+                    progress=progress,
+                    allow_other_machine=self._options.allow_other_machine,
+                    guard=guard,
+                    share=share,
+                ),
             )
         if specification.workload.points == 1:
             print(curve_of(self._files, self._layout.cell(name).root))
@@ -150,14 +181,12 @@ class Launcher:
         """Returns the runner of a cell, and what its record says of the data."""
         workload, cell = specification.workload, specification.cell
         dataset = tasks.load_dataset(workload, self._options.data_dir)
-        if self._resources is None:
-            self._resources = Resources.of_this_machine(self._options.slots)
         prune = None
         if cell.sparsity > 0:
             prune = Pruner(specification, dataset, self._layout.scores, self._files)
         return Prepared(
             runner=TrainingRunner(
-                self._resources.programs(specification, dataset),
+                self._machine().programs(specification, dataset),
                 cell.seed,
                 workload.order,
                 prune,
@@ -177,5 +206,5 @@ def curve_of(files: FileSystem, directory: str) -> str:
     if closed is None:
         return " ".join(problems) or "the study is not closed."
     curves = closed.frame("curves")
-    shown = ["step", *(name for name in curves if "/" in name)]
+    shown = ["step", *(name for name in curves if "/" in str(name))]
     return str(curves[shown].to_string(index=False))

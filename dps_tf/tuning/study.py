@@ -19,6 +19,7 @@ from dps_tf.store.study_record import StudyRecord, open_study, read_specificatio
 from dps_tf.store.study_tables import study_result
 from dps_tf.tuning.driver import Progress
 from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.sharing import SharedCell
 from dps_tf.tuning.tuner import StudyTuner
 
 
@@ -54,17 +55,33 @@ def is_finished(
     return closed is not None and not problems
 
 
-def run_study(  # noqa: PLR0913 - each is independent of the others
+@dataclass(frozen=True)
+class Conditions:
+    """Under which a study is run; none of it changes a result.
+
+    Attributes:
+        stop: whether to save and leave.
+        progress: shows how the study stands.
+        allow_other_machine: see `open_study`.
+        guard: raises if another owner has taken the cell over.
+        share: this worker's part in a cell that several run; None has it alone.
+        say: prints a sentence for the user.
+    """
+
+    stop: StopRequest
+    progress: Progress | None = None
+    allow_other_machine: bool = False
+    guard: Callable[[], None] = lambda: None
+    share: SharedCell | None = None
+    say: Callable[[str], None] = print
+
+
+def run_study(
     files: FileSystem,
     layout: CellLayout,
     specification: StudySpecification,
     prepare: Callable[[], Prepared],
-    stop: StopRequest,
-    progress: Progress | None = None,
-    *,
-    allow_other_machine: bool = False,
-    guard: Callable[[], None] = lambda: None,
-    say: Callable[[str], None] = print,
+    conditions: Conditions,
 ) -> StudyResult:
     """Returns the result of a study after running what remains of it.
 
@@ -72,59 +89,108 @@ def run_study(  # noqa: PLR0913 - each is independent of the others
         files: where its record is.
         layout: paths of its cell.
         specification: what is asked for.
-        prepare: makes the runner; called only if something remains to be done.
-        stop: whether to save and leave.
-        progress: shows how the study stands.
-        allow_other_machine: see `open_study`.
-        guard: raises if another owner has taken the cell over.
-        say: prints a sentence for the user.
+        prepare: makes the runner.
+        conditions: under which it is run.
 
     Raises:
         Interrupted: a stop was asked for; everything is saved.
         UserError: the cell holds another study.
     """
     prepared = prepare()
+    record = _open(files, layout, specification, prepared, conditions)
+    project = "keras_tuner"
+    if conditions.share is not None:
+        conditions.share.follow_for(record)
+        project = f"keras_tuner-{conditions.share.writer}"
+    try:
+        _search(files, layout, record, prepared, conditions, project)
+    finally:
+        if conditions.share is not None:
+            files.remove_tree(f"{layout.root}/{project}")
+    if conditions.stop() and not study_result(specification, record.knowledge).decided:
+        raise Interrupted
+    return _finish(files, layout, record, prepared, conditions)
+
+
+def _open(
+    files: FileSystem,
+    layout: CellLayout,
+    specification: StudySpecification,
+    prepared: Prepared,
+    conditions: Conditions,
+) -> StudyRecord:
+    """Returns the record of a study, to be run in this session."""
+    share = conditions.share
     record = open_study(
         files,
         layout,
         specification,
         prepared.environment,
         prepared.facts,
-        allow_other_machine=allow_other_machine,
-        guard=guard,
+        allow_other_machine=conditions.allow_other_machine,
+        writer="main" if share is None else share.writer,
+        guard=conditions.guard,
+        follower=None if share is None else share.follower,
     )
     record.begin_session(prepared.runner.slots)
-    for sentence in (*reopen_study(files, layout.root), *record.problems):
-        say(f"note: {sentence}")
-    files.remove_tree(layout.keras_tuner)
+    if share is None:
+        record.problems += reopen_study(files, layout.root)
+    for sentence in record.problems:
+        conditions.say(f"note: {sentence}")
+    return record
+
+
+def _search(
+    files: FileSystem,
+    layout: CellLayout,
+    record: StudyRecord,
+    prepared: Prepared,
+    conditions: Conditions,
+    project: str,
+) -> None:
+    """Lets keras-tuner run the study in a project folder that is made anew."""
+    files.remove_tree(f"{layout.root}/{project}")
     tuner = StudyTuner(
         record,
         prepared.runner,
         layout.root,
-        layout.keras_tuner.rsplit("/", 1)[-1],
-        stop,
-        progress,
+        project,
+        conditions.stop,
+        conditions.progress,
+        conditions.share,
     )
     try:
         tuner.search()
     except keras_tuner.errors.FatalError as error:
         raise Interrupted from error
-    if stop() and not study_result(specification, record.knowledge).decided:
-        raise Interrupted
-    guard()
-    return _close(files, layout, record, prepared.facts)
 
 
-def _close(
+def _finish(
     files: FileSystem,
     layout: CellLayout,
     record: StudyRecord,
-    facts: Mapping[str, Any],
+    prepared: Prepared,
+    conditions: Conditions,
 ) -> StudyResult:
-    """Closes a decided study; one with a failed trial stays open, to be tried again."""
+    """Closes a decided study; one with a failed trial stays open, to be tried again.
+
+    Of several workers one closes it.
+    """
     specification = record.specification
     result = study_result(specification, record.knowledge)
-    if result.decided:
-        row, tables = study_tables(specification, record.knowledge, facts, closed=True)
-        close_study(files, layout.root, study=row, **tables)
+    share = conditions.share
+    if not result.decided or (share is not None and not share.claim_closing()):
+        return result
+    for trial in range(len(result.trials)):
+        # A race may end before a trial has begun; its record is that of every other.
+        if record.knowledge[trial].facts is None:
+            record.add_facts(trial, prepared.runner.facts(trial))
+    record.snapshot(force=True)
+    if share is not None:
+        _search(files, layout, record, prepared, conditions, "keras_tuner")
+    conditions.guard()
+    row, tables = study_tables(
+        specification, record.knowledge, prepared.facts, closed=True
+    )
+    close_study(files, layout.root, study=row, **tables)
     return result

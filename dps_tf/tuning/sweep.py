@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -9,13 +10,19 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
+from dps_tf.store.claims import Claims
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.locks import Locks
+from dps_tf.store.owners import Owner
 from dps_tf.store.records import write_json
+from dps_tf.tuning.sharing import SharedCell, living_workers
 from dps_tf.tuning.study import is_finished
 
 RunCell = Callable[[StudySpecification, Callable[[], None]], StudyResult]
+RunShared = Callable[[StudySpecification, SharedCell], StudyResult]
+_WAIT_SECONDS = 0.5
+"""How long a worker waits before it looks again at cells that others are closing."""
 
 
 @dataclass
@@ -126,12 +133,94 @@ def _run_if_free(
     if lock is None:
         return False
     with lock:
+        if living_workers(lock.claims):
+            return False
         # Its last owner may have finished it between the look and the lock.
         if is_finished(files, cell, specification):
             outcome.finished_before.append(name)
         else:
             outcome.ran[name] = run_cell(specification, lock.check)
     return True
+
+
+def run_shared_sweep(
+    files: FileSystem,
+    layout: SweepLayout,
+    sweep: SweepSpecification,
+    run_cell: RunShared,
+    slots: int,
+    *,
+    say: Callable[[str], None] = print,
+) -> SweepOutcome:
+    """Runs a sweep as one of several workers, and returns what this one ran.
+
+    A worker takes the first cell to which no other has come; once there is none it
+    joins the cell with the fewest workers.
+
+    Args:
+        files: where the sweep is.
+        layout: its paths.
+        sweep: its cells, in the order of running.
+        run_cell: runs a study as one of the workers in its cell.
+        slots: trials that this worker runs side by side.
+        say: prints a sentence for the user.
+    """
+    outcome, owner = SweepOutcome(), Owner.here()
+    todo = {study.cell.name: study for study in sweep.studies}
+    while True:
+        for name, specification in list(todo.items()):
+            if is_finished(files, layout.cell(name), specification):
+                del todo[name]
+                if name not in outcome.ran:
+                    outcome.finished_before.append(name)
+        if not todo:
+            return outcome
+        shared = _choose(files, layout, list(todo), owner, slots)
+        if shared is None:
+            return _all_busy(files, layout, list(todo), outcome)
+        name, share = shared
+        try:
+            outcome.ran[name] = run_cell(todo[name], share)
+        finally:
+            share.leave()
+        _say_result(todo[name], outcome, say)
+        if outcome.failed and name in outcome.failed:
+            # Tried again at the next start, not for ever in this one.
+            del todo[name]
+        elif not is_finished(files, layout.cell(name), todo[name]):
+            time.sleep(_WAIT_SECONDS)
+
+
+def _choose(
+    files: FileSystem, layout: SweepLayout, names: list[str], owner: Owner, slots: int
+) -> tuple[str, SharedCell] | None:
+    """Returns a cell that this worker has joined; None if none can be shared."""
+    cells = {
+        name: SharedCell(
+            files,
+            layout.cell(name),
+            Claims(files, layout.cell(name).claims, owner),
+            slots,
+        )
+        for name in names
+    }
+    for name, share in cells.items():
+        if share.come_first() and share.join():
+            return name, share
+    for name in sorted(names, key=lambda name: cells[name].workers()):
+        if cells[name].join():
+            return name, cells[name]
+    return None
+
+
+def _all_busy(
+    files: FileSystem, layout: SweepLayout, names: list[str], outcome: SweepOutcome
+) -> SweepOutcome:
+    locks = Locks(files)
+    for name in names:
+        holder = locks.holder(layout.cell(name).root)
+        outcome.busy[name] = str(holder or "an owner who is just leaving")
+    return outcome
 
 
 def _say_result(

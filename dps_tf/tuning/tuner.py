@@ -18,6 +18,7 @@ from dps_tf.store.study_tables import study_result
 from dps_tf.tuning.driver import Progress, StudyDriver
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.oracle import QuasiRandomOracle, adaptive_oracle, point_of
+from dps_tf.tuning.sharing import Company
 
 Point = Mapping[str, float]
 
@@ -30,7 +31,7 @@ class StudyTuner(keras_tuner.Tuner):
     diverged or was cut off is a completed result with finite metrics for keras-tuner.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is independent of the others
         self,
         record: StudyRecord,
         runner: Runner,
@@ -38,6 +39,7 @@ class StudyTuner(keras_tuner.Tuner):
         project_name: str,
         stop: StopRequest,
         progress: Progress | None = None,
+        company: Company | None = None,
     ):
         """Makes the tuner; its folder must not hold an earlier project."""
         specification = record.specification
@@ -46,6 +48,7 @@ class StudyTuner(keras_tuner.Tuner):
         self._runner = runner
         self._stop = stop
         self._progress = progress
+        self._company = company
         self._adaptive = workload.is_adaptive
         self._trials: dict[int, Any] = {}
         if self._adaptive:
@@ -113,6 +116,7 @@ class StudyTuner(keras_tuner.Tuner):
             self._points.__getitem__,
             self._stop,
             self._progress,
+            self._company,
         )
 
     def _result(self) -> Any:

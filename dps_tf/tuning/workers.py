@@ -1,0 +1,97 @@
+"""Several worker processes on this machine, for one sweep."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from dps_tf.tuning.interruption import PARENT_VARIABLE, StopRequest
+
+_MOST_RESTARTS = 20
+"""Times that a worker which was killed is started again, over all workers."""
+_POLL_SECONDS = 0.2
+_GRACE_SECONDS = 15.0
+"""How long workers may take to save and leave before they are killed."""
+RUN_AGAIN = 75
+
+
+def visible_gpus() -> list[str]:
+    """Returns the GPUs that this process may use, as CUDA names them.
+
+    Asked of CUDA_VISIBLE_DEVICES, else of the driver's files, so that TensorFlow does
+    not take hold of a device in the parent.
+    """
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name for name in named.split(",") if name.strip() not in ("", "-1")]
+    folder = Path("/proc/driver/nvidia/gpus")
+    return [str(i) for i, _ in enumerate(folder.iterdir())] if folder.exists() else []
+
+
+def run_workers(command: Sequence[str], workers: int, stop: StopRequest) -> int:
+    """Runs the command in N processes and returns the exit code of them all.
+
+    A worker that was killed is started again, _MOST_RESTARTS times in all. Each is
+    pinned to one GPU where there are several. When this process is asked to stop it
+    asks the workers to; when it dies they stop by themselves.
+
+    Args:
+        command: of one worker.
+        workers: N.
+        stop: whether to save and leave.
+    """
+    running = {number: _start(command, number) for number in range(workers)}
+    codes: dict[int, int] = {}
+    restarts = 0
+    try:
+        while running:
+            if stop():
+                return _stop_all(list(running.values()))
+            time.sleep(_POLL_SECONDS)
+            for number, process in list(running.items()):
+                code = process.poll()
+                if code is None:
+                    continue
+                del running[number]
+                if code < 0 and restarts < _MOST_RESTARTS:
+                    restarts += 1
+                    print(f"worker {number} was killed; it is started again.")
+                    running[number] = _start(command, number)
+                else:
+                    codes[number] = code
+    finally:
+        _stop_all(list(running.values()))
+    return _joint_code(list(codes.values()))
+
+
+def _joint_code(codes: Sequence[int]) -> int:
+    """Returns the code that tells the user most: a mistake, a defect, run again."""
+    for code in (2, 1, RUN_AGAIN):
+        if code in codes:
+            return code
+    return RUN_AGAIN if any(code < 0 for code in codes) else 0
+
+
+def _start(command: Sequence[str], number: int) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
+    gpus = visible_gpus()
+    if gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    return subprocess.Popen(command, env=environment)
+
+
+def _stop_all(processes: Sequence[subprocess.Popen[bytes]]) -> int:
+    """Asks workers to save and leave, and kills those that do not; returns 75."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + _GRACE_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return RUN_AGAIN
