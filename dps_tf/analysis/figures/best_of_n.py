@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from dps_tf.analysis.figures.style import MUTED, Look, log2_axis, mark_style
+from dps_tf.analysis.figures.style import MUTED, Look, log2_axis, log10_axis
 
 
 def draw(axis: Axes, quantiles: pd.DataFrame, *, look: Look, top: float) -> None:
@@ -23,18 +23,19 @@ def draw(axis: Axes, quantiles: pd.DataFrame, *, look: Look, top: float) -> None
         top: upper end of the axis, at least 1.
     """
     log2_axis(axis, "x")
-    log2_axis(axis, "y")
     rows = quantiles.sort_values("n")
     n = rows["n"].to_numpy(float)
     values = rows[["low", "median", "high"]].to_numpy(float)
     low, median, high = np.minimum(values, 8 * top).T
-    axis.fill_between(n, low, high, color=look.color, alpha=0.18, linewidth=0)
+    axis.fill_between(
+        n, low, high, step="post", color=look.color, alpha=0.18, linewidth=0
+    )
     # The edges carry the band in print, where its tint may be lost.
     for edge in (low, high):
-        axis.plot(n, edge, color=look.color, linewidth=0.7)
+        axis.step(n, edge, where="post", color=look.color, linewidth=0.7)
     drawn = np.where(np.isfinite(values[:, 1]), median, np.nan)
-    style = {**mark_style(look), "linestyle": look.line, "markersize": 4}
-    axis.plot(n, drawn, **style, zorder=3)
+    axis.step(n, drawn, where="post", color=look.color, linewidth=2.2, zorder=3)
     axis.axhline(1.0, color=MUTED, linewidth=0.8)
     axis.set_xlim(1, max(2.0, n.max()))
     axis.set_ylim(0.93, top)
+    log10_axis(axis, "y", most=5)

@@ -97,8 +97,8 @@ def _contours(axis: Axes) -> None:
         ends = np.array([left, right])
         axis.plot(ends, ends / rate, color=MUTED, linewidth=0.7, zorder=1, alpha=0.7)
         # At the upper end of the line, inside the axes.
-        x = min(right, rate * top) / 1.25
-        if left < x < right:
+        x = min(right, rate * top) / 1.7
+        if 6 * left < x:
             axis.annotate(
                 spell(rate),
                 (x, x / rate),

@@ -33,10 +33,11 @@ def draw(axis: Axes, cells: pd.DataFrame) -> None:
     start = np.zeros(len(cells))
     for outcome, style in OUTCOMES.items():
         counts = cells[outcome].to_numpy(float)
+        some = counts > 0
         axis.barh(
-            places,
-            counts,
-            left=start,
+            places[some],
+            counts[some],
+            left=start[some],
             height=0.72,
             edgecolor=INK,
             linewidth=0.5,
@@ -52,10 +53,11 @@ def draw(axis: Axes, cells: pd.DataFrame) -> None:
             textcoords="offset points",
             va="center",
             fontsize=8.5,
+            fontweight="bold",
         )
     axis.set_ylim(len(cells) - 0.4, -0.6)
     axis.grid(visible=False, axis="y")
-    axis.set_xlabel("Trials")
+    axis.set(xlabel="Trials", ylabel="Batch size")
 
 
 def legend_handles() -> list[Any]:

@@ -191,9 +191,12 @@ def _critical(axis: Axes, place: int, row: dict[Hashable, Any]) -> None:
     value = float(row["critical"])
     if np.isnan(value):
         return
-    ends = [float(row["critical_low"]), float(row["critical_high"])]
-    if not np.isnan(ends).any():
-        axis.plot(ends, [place, place], color=INK, linewidth=1.2, zorder=4)
+    # Open ends run to the end of the bar, and the mark stays on it.
+    smallest, largest = float(row["smallest"]), float(row["largest"])
+    ends = np.clip([row["critical_low"], row["critical_high"]], smallest, largest)
+    axis.plot(ends, [place, place], color=INK, linewidth=1.2, zorder=4)
+    if not smallest <= value <= largest:
+        return
     axis.plot(
         [value],
         [place],
@@ -232,7 +235,7 @@ def legend_handles(
         edge: dict[str, Any] = {"edgecolor": MUTED, "linewidth": 1.0}
         diamond: dict[str, Any] = {"marker": "d", "color": INK, "linestyle": "none"}
         handles += [
-            Patch(facecolor=MUTED, **edge, label="perfect scaling"),
+            Patch(facecolor=MUTED, **edge, label="scales perfectly"),
             Patch(facecolor="white", hatch="////", **edge, label="diminishing returns"),
             Patch(facecolor="white", **edge, label="maximal data parallelism"),
             Line2D([], [], **diamond, label="c1/c2 with interval"),

@@ -65,7 +65,8 @@ _STYLE: dict[str, Any] = {
     "hatch.linewidth": 0.5,
     "legend.fontsize": 9.5,
     "legend.frameon": False,
-    "legend.handlelength": 3.2,
+    "legend.columnspacing": 1.6,
+    "legend.handlelength": 2.8,
     "lines.linewidth": 1.7,
     "lines.markersize": 6,
     "savefig.facecolor": "white",
@@ -165,6 +166,8 @@ def log10_axis(axis: Axes, which: str, most: int = 9) -> None:
     subs: tuple[float, ...] = (1, 2, 5) if decades < 2.2 else (1,)
     if decades < 0.9:
         subs = (1, 1.5, 2, 3, 4, 5, 7)
+    if decades < 0.3:
+        subs = (1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
     ticks = axis.xaxis if which == "x" else axis.yaxis
     ticks.set_major_locator(LogLocator(base=10, subs=subs, numticks=most))
     ticks.set_minor_locator(NullLocator())

@@ -2,4 +2,5 @@
 
 from __future__ import annotations
 
+from dps_tf.analysis.report.terminal import terminal_text as terminal_text
 from dps_tf.analysis.report.writing import write_report as write_report

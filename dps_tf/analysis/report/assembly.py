@@ -22,12 +22,15 @@ from dps_tf.analysis.report.metaparameters import metaparameter_figures
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.noise import noise_figures
 from dps_tf.analysis.report.normalized import normalized_figures
-from dps_tf.analysis.report.regime_table import regimes_of
+from dps_tf.analysis.report.regime_table import (
+    regime_page_table,
+    regimes_of,
+)
 from dps_tf.analysis.report.results_table import results_page_table
 from dps_tf.analysis.report.sentences import summary
 from dps_tf.analysis.report.smoothness import smoothness_figures
 from dps_tf.analysis.report.training_curves import training_curve_figures
-from dps_tf.analysis.report.wording import and_list, count
+from dps_tf.analysis.report.wording import and_list, count, percent
 from dps_tf.analysis.tables import IDENTITY
 
 
@@ -99,7 +102,7 @@ def _law(curves: Curves) -> Section:
     joint = law_tables.joint_fits(curves)
     level = next(iter(curves.fits.values())).level
     paragraphs = (
-        f"Intervals are {level:.0%} intervals of the posterior, unweighted in log K*, "
+        f"Intervals are {percent(level)} intervals of the posterior, unweighted in log K*, "
         "with each K* known to lie in its bracket; an end that is not stated is open. "
         "c1 counts examples and rules where batches are small, c2 counts steps and is "
         "the plateau; at the critical batch size c1/c2, K* is twice the plateau.",
@@ -108,7 +111,7 @@ def _law(curves: Curves) -> Section:
     found: list[PageTable] = [law_tables.fit_table(curves)]
     if joint:
         found.append(law_tables.joint_table(curves, joint))
-    found.append(law_tables.alternatives_table(curves))
+    found += [regime_page_table(curves), law_tables.alternatives_table(curves)]
     return Section("law", title, paragraphs, figures, tuple(found))
 
 

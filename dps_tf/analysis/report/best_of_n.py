@@ -86,7 +86,7 @@ def _words(curves: Curves, panel: str, curve: str, trials: int, cells: int) -> W
             "flat well before n = N says that fewer trials would have found nearly "
             "the same K*. This is no confidence interval and no weight for a fit: it "
             "is one-sided, since no redraw can beat the observed minimum, which alone "
-            f"keeps {mass:.0%} of the distribution at n = N = {trials}."
+            f"keeps {percent(mass)} of the distribution at n = N = {trials}."
             + left_out(cells)
         ),
         alt=(

@@ -9,7 +9,7 @@ import pandas as pd
 from dps_tf.analysis.report.content import Caution
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import cell_names
-from dps_tf.analysis.report.wording import and_list, count
+from dps_tf.analysis.report.wording import and_list, count, percent
 from dps_tf.analysis.tables import IDENTITY
 
 COARSE = 0.1
@@ -107,7 +107,7 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
     )
     yield from _about(
         "Most trials diverged",
-        f"More than {MOSTLY_INFEASIBLE:.0%} of the trials were infeasible: few were "
+        f"More than {percent(MOSTLY_INFEASIBLE)} of the trials were infeasible: few were "
         "left to find the minimum.",
         cells[cells["infeasible_share"] > MOSTLY_INFEASIBLE],
     )

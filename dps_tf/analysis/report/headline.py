@@ -10,12 +10,12 @@ from dps_tf.analysis.figures import steps_to_result as drawing
 from dps_tf.analysis.figures.style import legend_below, new_figure, styled
 from dps_tf.analysis.report.content import Illustration, Spot, Words, illustration
 from dps_tf.analysis.report.curves import Curves, fit_lines
-from dps_tf.analysis.report.wording import and_list, count, steps
+from dps_tf.analysis.report.wording import and_list, count, percent, steps
 
 NAME = "steps_to_result"
 """File name of the headline figure, without suffix."""
 
-_WIDTH = 7.0
+_WIDTH = 6.9
 _ROW = 0.24
 """Inches per curve in the strip of regimes."""
 
@@ -136,7 +136,7 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
         level = next(iter(curves.fits.values())).level
         parts.append(
             "Curves: c1/B + c2 fitted unweighted to log K*, each K* known to lie in "
-            f"its bracket, with its {level:.0%} band."
+            f"its bracket, with its {percent(level)} band."
         )
     if (curves.points["bound"] != "").any():
         parts.append(

@@ -17,34 +17,49 @@ from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import cell_names, file_name
 from dps_tf.analysis.report.wording import count
 
-_ROW = 0.27
+_COLUMNS = 2
+_ROW = 0.24
 
 
 def health_figures(curves: Curves) -> list[Illustration]:
-    """Returns a figure per panel: one bar per cell, its trials by outcome."""
+    """Returns a figure per panel: a picture per curve, in it a bar per cell."""
     figures = []
     for panel, cells in curves.cells.groupby("panel", sort=False):
-        labels = cell_names(cells.assign(panel=""))
-        table = cells.assign(label=labels, note=_notes(cells))
+        parts = [rows for _, rows in cells.groupby("curve", sort=False)]
+        rows_of_parts = -(-len(parts) // _COLUMNS)
+        columns = min(_COLUMNS, len(parts))
+        bars = max(len(rows) for rows in parts)
         with styled():
-            figure = new_figure(7.6, 1.3 + _ROW * len(cells))
-            drawing.draw(figure.subplots(), table)
+            figure = new_figure(
+                7.6 if columns > 1 else 6.2,
+                0.6 + rows_of_parts * (0.9 + _ROW * bars),
+            )
+            axes = figure.subplots(rows_of_parts, columns, squeeze=False, sharex=True)
+            for axis, rows in zip(axes.flat, parts, strict=False):
+                drawing.draw(axis, _bars(rows))
+                axis.set_title(str(rows["curve"].iloc[0]))
+            for axis in axes.flat[len(parts) :]:
+                axis.set_visible(False)
             legend_below(figure, drawing.legend_handles(), columns=5)
         figures.append(illustration(figure, _words(curves, str(panel), cells)))
     return figures
 
 
-def _notes(cells: pd.DataFrame) -> list[str]:
-    notes = []
-    for row in cells.to_dict("records"):
-        parts = [f"{row['at_boundary']} at its end"] if row["at_boundary"] else []
-        # The column is nullable: NA is no False.
-        if pd.notna(row["levelled_off"]) and not row["levelled_off"]:
-            parts.append("not levelled off")
-        if not row["closed"]:
-            parts.append("open")
-        notes.append("; ".join(parts))
-    return notes
+def _bars(cells: pd.DataFrame) -> pd.DataFrame:
+    several = cells["seed"].nunique() > 1
+    labels = [
+        f"{row['batch_size']}" + (f", seed {row['seed']}" if several else "")
+        for row in cells.to_dict("records")
+    ]
+    return cells.assign(label=labels, note=[_flags(row) for _, row in cells.iterrows()])
+
+
+def _flags(row: pd.Series) -> str:
+    flags = "B" if row["at_boundary"] else ""
+    # The column is nullable: NA is no False.
+    if pd.notna(row["levelled_off"]) and not row["levelled_off"]:
+        flags += "L"
+    return flags + ("" if row["closed"] else "O")
 
 
 def _words(curves: Curves, panel: str, cells: pd.DataFrame) -> Words:
@@ -58,10 +73,10 @@ def _words(curves: Curves, panel: str, cells: pd.DataFrame) -> Words:
         caption=(
             "Complete: met the goal. Censored: out-run, stopped because enough others "
             "had met the goal before it could. Incomplete: spent its step budget. "
-            "Infeasible: diverged. Failed: an error. Notes: metaparameters whose best "
-            "value lies within 5 % of an end of its range, on its scale; not levelled "
-            "off: half as many trials would have given a K* larger by more than 10 % "
-            "and more than one evaluation interval."
+            "Infeasible: diverged. Failed: an error. One bar per batch size. B: a best "
+            "value lies within 5 % of an end of its range, on its scale. L: not "
+            "levelled off, half as many trials would have given a K* larger by more "
+            "than 10 % and more than one evaluation interval. O: still open."
         ),
         alt=(
             f"Stacked bars, one for each of {count(len(cells), 'cell')}, of the "

@@ -42,36 +42,37 @@ def steps_text(row: Any) -> str:
 def results_page_table(curves: Curves) -> PageTable:
     """Returns the table of results of the page: one row per cell."""
     cells = curves.cells
-    frame = pd.DataFrame({"curve": cells["curve"], "batch_size": cells["batch_size"]})
-    columns = [Column("curve", "Curve"), Column("batch_size", "Batch size")]
-    for name, title in (("panel", "Workload"), ("seed", "Seed")):
-        if cells[name].nunique() > 1:
-            frame[name] = cells[name]
-            columns.insert(0 if name == "panel" else 2, Column(name, title))
     records = cells.to_dict("records")
-    frame["steps"] = [
-        Shown(steps_text(row), _key(row["steps_to_result"])) for row in records
-    ]
-    columns.append(
-        Column(
-            "steps",
-            "Steps to result K*",
-            "First evaluated step at which the best trial met the goal, with its "
-            "bracket (previous evaluation, this one].",
+    found: list[tuple[Column, list[Any]]] = []
+    for name, title in (("panel", "Workload"), ("curve", "Curve"), ("seed", "Seed")):
+        if name == "curve" or cells[name].nunique() > 1:
+            found.append((Column(name, title), cells[name].tolist()))
+    found.append((Column("batch_size", "Batch size"), cells["batch_size"].tolist()))
+    found.append(
+        (
+            Column(
+                "steps",
+                "Steps to result K*",
+                "First evaluated step at which the best trial met the goal, with its "
+                "bracket (previous evaluation, this one].",
+            ),
+            [Shown(steps_text(row), _key(row["steps_to_result"])) for row in records],
         )
     )
-    frame["best_trial"] = [_whole(row["best_trial"]) for row in records]
-    columns.append(Column("best_trial", "Best trial", "Its number in the study."))
+    best = Column("best_trial", "Best trial", "Its number in the study.")
+    found.append((best, [_whole(row["best_trial"]) for row in records]))
     for name in metaparameters_of(cells.drop(columns=["panel", "curve"])):
         if cells[name].notna().any():
-            frame[name] = [
-                Shown(number(row[name]) if pd.notna(row[name]) else "", _key(row[name]))
-                for row in records
-            ]
             title = name.replace("_", " ").capitalize()
-            columns.append(Column(name, title, "Of the best trial."))
-    caption = "Results, one row per cell"
-    return PageTable("results", caption, tuple(columns), frame.reset_index(drop=True))
+            column = Column(name, title, "Of the best trial.")
+            found.append((column, [_number(row[name]) for row in records]))
+    columns = tuple(column for column, _ in found)
+    frame = pd.DataFrame({column.name: values for column, values in found})
+    return PageTable("results", "Results, one row per cell", columns, frame)
+
+
+def _number(value: Any) -> Shown:
+    return Shown(number(float(value)) if pd.notna(value) else "", _key(value))
 
 
 def _key(value: Any) -> float:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from dps_tf.analysis.law_fit import LawFit
 from dps_tf.analysis.report.curves import Curves, groups, place_of
-from dps_tf.analysis.report.wording import count, interval, number, steps
+from dps_tf.analysis.report.wording import count, interval, number, percent, steps
 
 
 def summary(curves: Curves, regimes: pd.DataFrame) -> tuple[str, ...]:
@@ -80,9 +80,9 @@ def _regimes(row: pd.Series) -> str:
         parts.append(f"perfect scaling holds up to batch size {row['perfect_end']:g}")
     if pd.notna(row["useful_end"]):
         parts.append(f"the curve is flat from {row['useful_end']:g}")
-    if not parts:
-        return ""
-    return f"Within {row['tolerance']:.0%}, {' and '.join(parts)}."
+    else:
+        parts.append(f"K* is still falling at {row['largest']:g}")
+    return f"Within {percent(row['tolerance'])}, {' and '.join(parts)}."
 
 
 def _comparisons(curves: Curves) -> list[str]:

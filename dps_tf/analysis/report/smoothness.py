@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -92,7 +94,7 @@ def ratios_to_dense(curves: Curves, cells: pd.DataFrame) -> pd.DataFrame:
         cells: one row per cell: panel, curve, optimizer, sparsity_method, sparsity,
             batch_size, mean.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     groups = _groups(cells)
     for group, mine in groups:
         name = f" ({group})" if len(groups) > 1 else ""
@@ -119,7 +121,7 @@ def _ratio_of_l(ratios: pd.Series) -> dict[str, float]:
 
 def _ratios_of_c1(
     curves: Curves, cells: pd.DataFrame, label: str
-) -> list[dict[str, float | str]]:
+) -> list[dict[str, Any]]:
     """Returns the ratios of a joint fit of the curves of a group, dense first."""
     ordered = cells.sort_values("sparsity").drop_duplicates("curve")
     keys = [(str(row.panel), str(row.curve)) for row in ordered.itertuples()]

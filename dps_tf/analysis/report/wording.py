@@ -52,6 +52,15 @@ def interval(low: float, high: float) -> str:
     return f"{number(low)} to {number(high)}"
 
 
+def percent(share: float) -> str:
+    """Returns a share as a percentage.
+
+    >>> percent(0.2), percent(0.634)
+    ('20 %', '63 %')
+    """
+    return f"{100 * share:.0f} %"
+
+
 def count(amount: int, noun: str, plural: str = "") -> str:
     """Returns an amount with its noun.
 
