@@ -39,6 +39,8 @@ TRIAL_COLUMNS = [
     "realised_sparsity",
     "layers",
 ]
+BOUNDS = ["earliest", "latest"]
+"""Columns that `trial_bounds.with_bounds` adds to `trials`."""
 CURVE_COLUMNS = ["trial", "step", "is_bound"]
 
 Codes = NDArray[np.int64]
@@ -57,7 +59,7 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
 
 def metaparameter_names(trials: pd.DataFrame) -> list[str]:
     """Returns the columns of `trials` that hold metaparameters, in their order."""
-    known = {*IDENTITY, *TRIAL_COLUMNS}
+    known = {*IDENTITY, *TRIAL_COLUMNS, *BOUNDS}
     return [str(name) for name in trials.columns if name not in known]
 
 
