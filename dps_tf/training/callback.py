@@ -86,6 +86,15 @@ class StepsToResult(keras.callbacks.Callback):
             return "complete"
         return "incomplete" if self.diverged_step is None else "infeasible"
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Refuses a model that Keras calls back for several steps at once."""
+        steps = int(getattr(self.model, "_steps_per_execution", None) or 1)
+        if steps != 1:
+            raise UserError(
+                f"the model is compiled with steps_per_execution={steps}: use 1, "
+                "because StepsToResult has to see every step."
+            )
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Keras starts a new running mean of the loss with each epoch."""
         self._seen = 0
@@ -142,7 +151,9 @@ class StepsToResult(keras.callbacks.Callback):
         return Evaluation(wrong, self._examples.labels.size, loss)
 
     def set_model(self, model: keras.Model) -> None:
-        """Compiles the evaluation of a model; Keras calls this."""
+        """Compiles the evaluation of a model, once; Keras calls this in every `fit`."""
+        if model is self.model:
+            return
         super().set_model(model)
 
         @tf.function(autograph=False)

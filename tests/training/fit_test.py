@@ -1,0 +1,127 @@
+"""Keras `fit` with the callback gives the numbers of the compiled slice."""
+
+from __future__ import annotations
+
+import itertools
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import models, optim
+from dps_tf._keras import keras
+from dps_tf.core.goal import Goal
+from dps_tf.training.callback import StepsToResult
+from tests.training import problems
+from tests.training.problems import Problem
+
+STEPS = 50
+NEVER = Goal("validation/classification_error", 0.0, inclusive=False)
+
+
+def stock(name: str) -> keras.optimizers.Optimizer:
+    point = problems.POINTS[name]
+    if name == "adam":
+        return keras.optimizers.Adam(**point)
+    return keras.optimizers.SGD(**point, nesterov=name == "nesterov")
+
+
+def packaged(problem: Problem) -> optim.TensorOptimizer:
+    optimizer = optim.build(problem.optimizer, problem.schedule)
+    optimizer.set_metaparameters(problem.point)
+    return optimizer
+
+
+def fitted(problem: Problem, optimizer, epochs: int = 5) -> StepsToResult:
+    """Trains by `fit` on the batches of the problem's order; evaluates every step."""
+    model = problem.task.network()
+    model.set_weights(models.initial_point(model, 3))
+    model.compile(
+        optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    train, held = problem.dataset.train, problem.dataset.validation
+    rows = problem.order(0, STEPS)
+    batches = tf.data.Dataset.from_tensor_slices(
+        (train.inputs[rows], train.labels[rows])
+    )
+    callback = StepsToResult(held.inputs, held.labels, NEVER, 1)
+    model.fit(
+        batches,
+        epochs=epochs,
+        steps_per_epoch=STEPS // epochs,
+        callbacks=[callback],
+        verbose=0,
+    )
+    return callback
+
+
+class FitTest(tf.test.TestCase, parameterized.TestCase):
+    def assert_curve_of_slice(self, problem: Problem, callback: StepsToResult) -> None:
+        program = problem.program()
+        problem.begin(program)
+        losses, evaluations = problem.curve(program, STEPS, 1)
+        curve = callback.curve
+        self.assertEqual([row["step"] for row in curve], list(range(1, STEPS + 1)))
+        self.assertAllClose(
+            [row["train/loss"] for row in curve], losses, rtol=0, atol=1e-5
+        )
+        for name, tolerance in (
+            ("validation/classification_error", 0),
+            ("validation/accuracy", 0),
+            ("validation/cross_entropy", 1e-5),
+        ):
+            self.assertAllClose(
+                [row[name] for row in curve],
+                [evaluation.metrics[name] for evaluation in evaluations],
+                rtol=tolerance,
+                atol=0,
+                msg=name,
+            )
+        self.assertLess(losses[-1], losses[0])
+
+    @parameterized.parameters(*itertools.product(optim.names(), ["constant", "linear"]))
+    def test_package_optimizer(self, name, schedule):
+        problem = Problem(
+            problems.DIGITS, optimizer=name, schedule=schedule, batch_size=32
+        )
+        self.assert_curve_of_slice(problem, fitted(problem, packaged(problem)))
+
+    @parameterized.parameters(*optim.names())
+    def test_stock_optimizer_at_constant_rate(self, name):
+        problem = Problem(problems.DIGITS, optimizer=name, batch_size=32)
+        self.assert_curve_of_slice(problem, fitted(problem, stock(name)))
+
+    @parameterized.parameters(1, 10, 50)
+    def test_epochs_of_keras_change_nothing(self, epochs):
+        problem = Problem()
+        self.assert_curve_of_slice(problem, fitted(problem, packaged(problem), epochs))
+
+    @parameterized.parameters(
+        ("simple_cnn", "images16"),
+        ("mlp_batch_norm", "digits"),
+        ("tiny_transformer", "sequences"),
+    )
+    def test_other_networks(self, network, data):
+        dataset = {
+            "images16": lambda: problems.images(side=16),
+            "digits": lambda: problems.DIGITS,
+            "sequences": problems.sequences,
+        }[data]()
+        problem = Problem(dataset, network, "momentum")
+        self.assert_curve_of_slice(problem, fitted(problem, packaged(problem)))
+
+    def test_momentum_of_keras_is_another_optimizer_under_decay(self):
+        """The reason why stock optimizers are compared at a constant rate only."""
+        problem = Problem(problems.DIGITS, optimizer="momentum", schedule="linear")
+        decay = keras.optimizers.schedules.PolynomialDecay(0.05, 30, 0.005)
+        theirs = fitted(problem, keras.optimizers.SGD(decay, 0.8)).curve
+        ours = fitted(problem, packaged(problem)).curve
+        differences = [
+            abs(a["train/loss"] - b["train/loss"])
+            for a, b in zip(theirs, ours, strict=True)
+        ]
+        self.assertLess(differences[1], 1e-5)
+        self.assertGreater(max(differences), 1e-3)
+
+
+if __name__ == "__main__":
+    tf.test.main()

@@ -1,0 +1,139 @@
+"""Small programs that the tests of training share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dps_tf import data, models, optim
+from dps_tf.core.execution import TrialState
+from dps_tf.core.order import examples_at
+from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.training.device_data import DeviceData
+from dps_tf.training.evaluation import Evaluation
+from dps_tf.training.program import Program
+from dps_tf.training.task import Task
+
+POINTS = {
+    "sgd": {"learning_rate": 0.1},
+    "momentum": {"learning_rate": 0.05, "momentum": 0.8},
+    "nesterov": {"learning_rate": 0.05, "momentum": 0.8},
+    "adam": {"learning_rate": 0.01, "epsilon": 1e-7},
+}
+LINEAR = {"decay_steps": 30, "end_learning_rate_factor": 0.1}
+
+BLOBS = data.load("synthetic", examples=300)
+DIGITS = data.load("digits")
+
+
+def one_device() -> tf.distribute.Strategy:
+    return tf.distribute.OneDeviceStrategy("/device:CPU:0")
+
+
+def point(optimizer: str, schedule: str = "constant") -> dict[str, float]:
+    return {**POINTS[optimizer], **(LINEAR if schedule == "linear" else {})}
+
+
+def images(count: int = 48, side: int = 8, channels: int = 3) -> Dataset:
+    """Returns noise as images; a quarter of them for validation."""
+    generator = np.random.default_rng(0)
+    inputs = generator.standard_normal((count, side, side, channels), np.float32)
+    labels = generator.integers(0, 10, count).astype(np.int32)
+    held = count // 4
+    return Dataset(
+        "images",
+        Examples(inputs[held:], labels[held:]),
+        Examples(inputs[:held], labels[:held]),
+        10,
+        "",
+        "none",
+    )
+
+
+def sequences(count: int = 48, length: int = 6, vocabulary: int = 5) -> Dataset:
+    """Returns token sequences in which each token is followed by its successor."""
+    generator = np.random.default_rng(0)
+    begin = generator.integers(0, vocabulary, (count, 1))
+    tokens = (begin + np.arange(length + 1)) % vocabulary
+    inputs, labels = tokens[:, :-1].astype(np.int32), tokens[:, 1:].astype(np.int32)
+    held = count // 4
+    return Dataset(
+        "sequences",
+        Examples(inputs[held:], labels[held:]),
+        Examples(inputs[:held], labels[:held]),
+        vocabulary,
+        "",
+        "none",
+    )
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a test trains; `program()` compiles it."""
+
+    dataset: Dataset = BLOBS
+    network: str = "mlp"
+    optimizer: str = "sgd"
+    schedule: str = "constant"
+    batch_size: int = 16
+    smoothing: bool = False
+    arguments: Mapping[str, Any] | None = None
+
+    @property
+    def task(self) -> Task:
+        return Task(
+            functools.partial(
+                models.build,
+                self.network,
+                self.dataset.input_shape,
+                self.dataset.classes,
+                **(self.arguments or {}),
+            ),
+            functools.partial(optim.build, self.optimizer, self.schedule),
+            self.dataset,
+            ("label_smoothing",) if self.smoothing else (),
+        )
+
+    @property
+    def point(self) -> dict[str, float]:
+        smoothing = {"label_smoothing": 0.1} if self.smoothing else {}
+        return {**point(self.optimizer, self.schedule), **smoothing}
+
+    def program(
+        self, strategy: tf.distribute.Strategy | None = None, **arguments: Any
+    ) -> Program:
+        strategy = strategy or one_device()
+        held = DeviceData(self.dataset, strategy)
+        return Program(self.task, held, self.batch_size, **arguments)
+
+    def order(self, first_step: int, steps: int, seed: int = 5) -> np.ndarray:
+        examples = len(self.dataset.train)
+        return examples_at(first_step, steps, seed, examples, self.batch_size)
+
+    def begin(self, program: Program, seed: int = 3, **changes: float) -> None:
+        """Loads a trial before its first step."""
+        initial = models.initial_point(program.model, seed)
+        program.load(program.fresh_state(initial), {**self.point, **changes})
+
+    def curve(
+        self, program: Program, steps: int = 50, interval: int = 5, seed: int = 5
+    ) -> tuple[list[float], list[Evaluation]]:
+        """Trains from where the program stands; losses and evaluations."""
+        losses, evaluations = [], []
+        for step in range(0, steps, interval):
+            losses.append(program.advance(self.order(step, interval, seed)).loss)
+            evaluations.append(program.evaluate())
+        return losses, evaluations
+
+
+def same_bits(one: TrialState, other: TrialState) -> bool:
+    """Whether two states agree in every bit, NaNs included."""
+    return one.step == other.step and all(
+        a.dtype == b.dtype and a.tobytes() == b.tobytes()
+        for a, b in zip(one.arrays, other.arrays, strict=True)
+    )
