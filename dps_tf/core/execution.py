@@ -54,7 +54,9 @@ class Report:
         state: where the trial stands now.
         step: updates made so far, at most `until`.
         metrics: columns of the curve if the evaluation was reached, else None.
-        is_bound: the validation metrics are bounds (see `evaluation = "goal"`).
+        is_bound: the validation metrics do not count as meeting the goal: they are
+            bounds (see `evaluation = "goal"`), or those of a network that is still to
+            be pruned further (see `sparsity.tfmot`).
         diverged_step: step whose loss or metric was not finite, if that happened.
         steps_executed: updates made in this turn.
         seconds: wall time of the turn.

@@ -32,8 +32,10 @@ class Pruning:
     Attributes:
         prunable: `kernels`, or `kernels_and_biases` as in Lee et al. 2021.
         scope: `global` ranking or `layer` by layer.
-        examples: training examples a score is computed on; 0 is all of them.
-        arguments: further keywords of the method.
+        examples: training examples a score is computed on (a round of it, for an
+            iterative method); 0 is the method's own number.
+        arguments: further keywords of the methods; those of one method only may stand
+            under its name.
     """
 
     prunable: str = "kernels"

@@ -100,6 +100,11 @@ class PruningCarrier:
         self._wrappers.append(wrapper)
         return wrapper
 
+    @property
+    def reached_at(self) -> int:
+        """Updates after which the masks have their sparsity; 0 for given masks."""
+        return 0 if self._target is None else self._target.reached_at
+
     def callback(self) -> keras.callbacks.Callback:
         """Returns the callback without which `fit` refuses a wrapped model."""
         return tfmot.UpdatePruningStep()

@@ -19,6 +19,7 @@ from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.losses import softmax_cross_entropy
+from dps_tf.training.task import Carrier
 
 _NUMBERS = itertools.count()
 
@@ -32,12 +33,14 @@ class Trained:
         optimizer: built for its trainable variables.
         masks: float32 0/1 variables, one per trainable variable.
         loss_metaparameters: variables that the loss reads, by name.
+        carrier: whose wrappers are told of each step; None for a plain network.
     """
 
     model: keras.Model
     optimizer: TensorOptimizer
     masks: Sequence[tf.Variable]
     loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
+    carrier: Carrier | None = None
 
 
 class CompiledSlice:
@@ -163,6 +166,8 @@ class CompiledSlice:
             context = tf.distribute.get_replica_context()
             shares = tf.reshape(row, [self._replicas, -1])
             row = shares[context.replica_id_in_sync_group]
+        if self._trained.carrier is not None:
+            self._trained.carrier.before_step(self._trained.optimizer.iterations)
         loss, gradients = self._gradient(*(tf.gather(tensor, row) for tensor in train))
         self._trained.optimizer.apply_gradients(
             zip(gradients, self._variables, strict=True)

@@ -58,10 +58,8 @@ class MeanGradient:
 class ExampleGradients:
     """Gradients over a set of examples, at points that are given one after another.
 
-    The loss is that of training: layers that behave differently in training do so
-    (batch normalization uses the statistics of each batch of `batch_size`), unless one
-    of them draws at random: then all are in evaluation mode, so that a measurement can
-    be repeated.
+    The loss is that of training, without layers that draw at random, which no trial
+    has: batch normalization uses the statistics of each batch of `batch_size`.
 
     Attributes:
         examples: number of examples.
@@ -100,10 +98,6 @@ class ExampleGradients:
             tf.Variable(tf.ones_like(v), trainable=False) for v in self._variables
         ]
         self._lock = threading.Lock()
-        self._training = not any(
-            isinstance(layer, keras.__internal__.layers.BaseRandomLayer)
-            for layer in self._model._flatten_layers(include_self=False)
-        )
 
     def at(
         self,
@@ -233,7 +227,7 @@ class ExampleGradients:
         The loss of a sequence is the mean over its positions.
         """
         with tf.GradientTape() as tape:
-            logits = self._model(inputs, training=self._training)
+            logits = self._model(inputs, training=True)
             each = softmax_cross_entropy(labels, tf.cast(logits, tf.float32), smoothing)
             positions = each.shape[1:].num_elements()
             loss = tf.reduce_sum(each) / positions

@@ -48,7 +48,10 @@ class Program:
     Not thread-safe: give each thread a program of its own.
 
     Attributes:
-        model: the Keras network; its weights are those of the trial loaded last.
+        network: the plain Keras network that names the order of weights.
+        model: what is trained: the network, or its carrier's; its weights are those
+            of the trial loaded last.
+        carrier: see `Task`; None for most.
         optimizer: with the metaparameters of that trial.
         masks: float32 0/1 variables, one per trainable variable.
     """
@@ -76,8 +79,10 @@ class Program:
         self.data = data
         self.batch_size = batch_size
         with self.strategy.scope():
-            self.model = task.network()
-            random_layers.check(self.model)
+            self.network = task.network()
+            random_layers.check(self.network)
+            self.carrier = task.carrier(self.network) if task.carrier else None
+            self.model = self.carrier.model if self.carrier else self.network
             self.optimizer = task.optimizer()
             self.optimizer.build(self.model.trainable_variables)
             self.masks = [
@@ -94,7 +99,13 @@ class Program:
                 else GoalEvaluator(self.model, data, goal, jit_compile)
             )
         self._slice = CompiledSlice(
-            Trained(self.model, self.optimizer, self.masks, self._loss_metaparameters),
+            Trained(
+                self.model,
+                self.optimizer,
+                self.masks,
+                self._loss_metaparameters,
+                self.carrier,
+            ),
             data,
             batch_size,
             jit_compile,
@@ -109,14 +120,26 @@ class Program:
     @property
     def variables(self) -> list[tf.Variable]:
         """The variables that make up a trial's state, in the order of its arrays."""
-        carried = self._evaluator.variables
-        return [*self.model.weights, *self.optimizer.slots, *carried]
+        weights, carried = self.network.weights, []
+        if self.carrier is not None:
+            weights, carried = self.carrier.weights, self.carrier.state_variables
+        return [
+            *weights,
+            *self.optimizer.slots,
+            *self._evaluator.variables,
+            *carried,
+        ]
 
     def fresh_state(self, initial_point: Sequence[np.ndarray]) -> TrialState:
-        """Returns the state of a trial before its first step: slots are zero."""
-        rest = self.variables[len(self.model.weights) :]
+        """Returns the state of a trial before its first step: slots are zero.
+
+        Args:
+            initial_point: in the order of `network.weights`, pruned entries zero.
+        """
+        rest = [*self.optimizer.slots, *self._evaluator.variables]
         zeros = [np.zeros(v.shape, v.dtype.as_numpy_dtype) for v in rest]
-        return TrialState(0, (*initial_point, *zeros))
+        carried = self.carrier.fresh_state() if self.carrier else []
+        return TrialState(0, (*initial_point, *zeros, *carried))
 
     def evaluate(self) -> Evaluation:
         """Returns the counts over the validation split for the trial loaded."""

@@ -96,22 +96,22 @@ class TrainingRunner:
         if self._prune is None:
             return PrunedPoint()
         if trial not in self._pruned:
-            initial = initial_point(self._programs[0].model, self.initial_seed(trial))
+            initial = initial_point(self._programs[0].network, self.initial_seed(trial))
             self._pruned[trial] = self._prune(trial, initial)
         return self._pruned[trial]
 
     def _begin(self, program: Program, trial: int) -> TrialState:
         """Returns a trial before its first step, pruned entries zero."""
-        values = initial_point(program.model, self.initial_seed(trial))
+        values = initial_point(program.network, self.initial_seed(trial))
         masks = self._pruned_point(trial).masks
         if masks is not None:
             trainable = {
                 id(v): m
-                for v, m in zip(program.model.trainable_variables, masks, strict=True)
+                for v, m in zip(program.network.trainable_variables, masks, strict=True)
             }
             values = [
                 value * trainable[id(variable)] if id(variable) in trainable else value
-                for value, variable in zip(values, program.model.weights, strict=True)
+                for value, variable in zip(values, program.network.weights, strict=True)
             ]
         return program.fresh_state(values)
 
@@ -135,7 +135,7 @@ class TrainingRunner:
             diverged = not evaluation.is_finite
             if not diverged:
                 metrics = {**evaluation.metrics, "train/loss": loss}
-                is_bound = evaluation.is_bound
+                is_bound = evaluation.is_bound or self._is_too_dense(program, step)
         return Report(
             trial=job.trial,
             state=program.read(),
@@ -146,6 +146,20 @@ class TrainingRunner:
             steps_executed=step - state.step,
             seconds=time.monotonic() - begun,
         )
+
+    def _is_too_dense(self, program: Program, step: int) -> bool:
+        """Returns whether a network that is pruned while it trains still has to be.
+
+        What it reaches then does not count: it is not of the cell's sparsity.
+
+        Raises:
+            UserError: it should have its sparsity by now, and has not.
+        """
+        carrier = program.carrier
+        if carrier is None or step < carrier.reached_at:
+            return carrier is not None
+        carrier.check_reached(step)
+        return False
 
     def _slice(
         self, slot: int, program: Program, job: Job, step: int

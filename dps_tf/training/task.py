@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.data.dataset import Dataset
@@ -11,6 +15,34 @@ from dps_tf.optim import TensorOptimizer
 
 LOSS_METAPARAMETERS = ("label_smoothing",)
 """Metaparameters that the loss reads; all others belong to the optimizer."""
+
+
+class Carrier(Protocol):
+    """A network inside wrappers that move its masks (`sparsity.tfmot`).
+
+    Attributes:
+        model: the wrapped network, to be trained.
+        weights: its variables in the order of the weights of the plain network.
+        state_variables: what else is to be kept for an exact resume.
+        reached_at: updates after which it has its sparsity.
+    """
+
+    model: keras.Model
+    weights: list[tf.Variable]
+    state_variables: list[tf.Variable]
+
+    @property
+    def reached_at(self) -> int:
+        """Updates after which it has its sparsity."""
+
+    def before_step(self, step: tf.Tensor) -> None:
+        """Tells the wrappers how many updates have been made; in the graph."""
+
+    def fresh_state(self) -> list[np.ndarray]:
+        """Returns what `state_variables` hold before the first step."""
+
+    def check_reached(self, step: int) -> None:
+        """Raises UserError unless the network has its sparsity after these updates."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +53,8 @@ class Task:
         network: returns a new model; called under the strategy's scope.
         optimizer: returns a new optimizer; called under the strategy's scope.
         dataset: training and validation examples, preprocessed, in memory.
+        carrier: puts the network inside wrappers that prune it while it trains; None
+            trains it as it is.
         loss_metaparameters: those of LOSS_METAPARAMETERS that its points hold.
     """
 
@@ -28,6 +62,7 @@ class Task:
     optimizer: Callable[[], TensorOptimizer]
     dataset: Dataset
     loss_metaparameters: tuple[str, ...] = ()
+    carrier: Callable[[keras.Model], Carrier] | None = None
 
 
 def split_point(

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from dps_tf import models
+from dps_tf import models, sparsity
 from dps_tf._keras import keras
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
-from dps_tf.sparsity import ScoreCache, masks_for
+from dps_tf.sparsity import ScoreCache, masks_for, methods
+from dps_tf.sparsity.prunable import roles
+from dps_tf.sparsity.selection import kept_count
 from dps_tf.store.files import FileSystem
 from dps_tf.training.runner import PrunedPoint
+from dps_tf.training.task import Carrier
 
 
 @functools.lru_cache(maxsize=2)
@@ -32,6 +37,61 @@ def scratch_network(workload: Workload, dataset: Dataset) -> keras.Model:
     return _scratch_network(
         workload.network, arguments, dataset.input_shape, dataset.classes
     )
+
+
+def is_scheduled(specification: StudySpecification) -> bool:
+    """Returns whether a cell's networks are pruned while they train, by tfmot."""
+    cell = specification.cell
+    if cell.sparsity == 0:
+        return False
+    return sparsity.method(cell.sparsity_method).kind == methods.SCHEDULED
+
+
+def carrier_of(
+    specification: StudySpecification,
+) -> Callable[[keras.Model], Carrier] | None:
+    """Returns what puts a cell's networks into tfmot's wrappers, if it is scheduled."""
+    if not is_scheduled(specification):
+        return None
+    # Only now: the library takes a second to import.
+    from dps_tf.sparsity import tfmot
+
+    cell, pruning = specification.cell, specification.pruning
+    return lambda network: tfmot.wrap(
+        network,
+        cell.sparsity_method,
+        cell.sparsity,
+        pruning.arguments,
+        specification.workload.step_budget,
+        pruning.prunable,
+    )
+
+
+def scheduled_point(specification: StudySpecification, dataset: Dataset) -> PrunedPoint:
+    """Returns how a trial will be pruned while it trains: variable by variable.
+
+    A trial that does not arrive there fails, so this can be said beforehand. tfmot
+    keeps one entry of a variable at least.
+    """
+    network = scratch_network(specification.workload, dataset)
+    prunable = specification.pruning.prunable
+    layers: list[dict[str, Any]] = []
+    for variable, role in zip(network.trainable_variables, roles(network), strict=True):
+        if role.is_in(prunable):
+            size = int(np.prod(variable.shape))
+            kept = max(1, kept_count(size, specification.cell.sparsity))
+            layers.append(
+                {
+                    "name": role.name,
+                    "role": role.role,
+                    "parameters": size,
+                    "kept": kept,
+                    "emptied": False,
+                }
+            )
+    parameters = sum(layer["parameters"] for layer in layers)
+    kept = sum(layer["kept"] for layer in layers)
+    return PrunedPoint(None, 1 - kept / parameters, tuple(layers))
 
 
 class Pruner:
@@ -63,6 +123,8 @@ class Pruner:
 
     def __call__(self, trial: int, initial: list[np.ndarray]) -> PrunedPoint:
         """Returns the masks of a trial."""
+        if is_scheduled(self._specification):
+            return scheduled_point(self._specification, self._dataset)
         cell, workload = self._specification.cell, self._specification.workload
         found = masks_for(
             self._network,

@@ -17,6 +17,7 @@ from dps_tf.data.dataset import Dataset
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.program import Program
+from dps_tf.tuning.pruning import carrier_of
 from dps_tf.tuning.tasks import build_task
 
 _CPU_SLOTS = 8
@@ -90,7 +91,7 @@ class Resources:
             UserError: the batch does not fit the training set.
         """
         check_batch_size(specification, dataset)
-        task = build_task(specification.workload, dataset)
+        task = build_task(specification.workload, dataset, carrier_of(specification))
         goal = specification.goal if specification.evaluation == "goal" else None
         programs: list[Program] = []
         for strategy in self.strategies:

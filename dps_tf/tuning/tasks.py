@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 
 from dps_tf import data, models, optim, sparsity
+from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
-from dps_tf.training.task import LOSS_METAPARAMETERS, Task
+from dps_tf.sparsity import methods, schedules
+from dps_tf.training.task import LOSS_METAPARAMETERS, Carrier, Task
 
 
 def check_names(workload: Workload) -> None:
@@ -49,10 +52,14 @@ def _check_metaparameters(workload: Workload) -> None:
 
 def check_pruning(specification: StudySpecification) -> None:
     """Raises UserError for an unknown sparsity method or argument of one."""
-    cell = specification.cell
-    if cell.sparsity > 0:
-        known = sparsity.method(cell.sparsity_method)
-        known.resolve(specification.pruning.arguments)
+    cell, arguments = specification.cell, specification.pruning.arguments
+    if cell.sparsity == 0:
+        return
+    method = sparsity.method(cell.sparsity_method)
+    method.resolve(arguments)
+    if method.kind == methods.SCHEDULED:
+        budget = specification.rule.last_evaluation
+        schedules.target(method.name, cell.sparsity, arguments, budget)
 
 
 @functools.lru_cache(maxsize=2)
@@ -89,8 +96,12 @@ def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
     )
 
 
-def build_task(workload: Workload, dataset: Dataset) -> Task:
-    """Returns what a program of this workload trains."""
+def build_task(
+    workload: Workload,
+    dataset: Dataset,
+    carrier: Callable[[keras.Model], Carrier] | None = None,
+) -> Task:
+    """Returns what a program of this workload trains, by way of a carrier if given."""
     tuned = {*workload.space.names, *workload.fixed}
     for point in workload.explicit_points:
         tuned |= set(point)
@@ -107,4 +118,5 @@ def build_task(workload: Workload, dataset: Dataset) -> Task:
         ),
         dataset=dataset,
         loss_metaparameters=tuple(n for n in LOSS_METAPARAMETERS if n in tuned),
+        carrier=carrier,
     )
