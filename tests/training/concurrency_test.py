@@ -1,0 +1,76 @@
+"""Trials side by side in threads have the bits of trials by themselves."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf.training.device_data import DeviceData
+from dps_tf.training.evaluation import Evaluation
+from dps_tf.training.program import Program
+from tests.training import problems
+from tests.training.problems import Problem, same_bits
+
+THREADS = 2
+ROUNDS = 3
+
+
+class ConcurrencyTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.named_parameters(
+        ("mlp", Problem(optimizer="nesterov", schedule="linear", smoothing=True)),
+        # Residual sums make AddN operations, whose temporaries are named in a space
+        # that all graphs of a process share.
+        (
+            "resnet8",
+            Problem(problems.images(), "resnet8", "momentum", smoothing=True),
+        ),
+        ("simple_cnn", Problem(problems.images(side=16), "simple_cnn", "adam")),
+        ("batch_norm", Problem(network="mlp_batch_norm", smoothing=True)),
+        ("transformer", Problem(problems.sequences(), "tiny_transformer")),
+    )
+    def test_bits_do_not_depend_on_company(self, problem):
+        data = DeviceData(problem.dataset, problems.one_device())
+        programs = [
+            Program(problem.task, data, problem.batch_size) for _ in range(THREADS)
+        ]
+
+        def train(slot: int, trial: int) -> list[Evaluation]:
+            problem.begin(programs[slot], seed=trial)
+            return problem.curve(programs[slot], 12, 4, seed=trial)[1]
+
+        alone = {}
+        for trial in range(THREADS):
+            evaluations = train(0, trial)
+            alone[trial] = programs[0].read(), evaluations
+        with ThreadPoolExecutor(THREADS) as pool:
+            for turn in range(ROUNDS):
+                trials = [(slot + turn) % THREADS for slot in range(THREADS)]
+                found = list(pool.map(train, range(THREADS), trials))
+                for slot, trial in enumerate(trials):
+                    state, evaluations = alone[trial]
+                    self.assertTrue(same_bits(programs[slot].read(), state))
+                    self.assertEqual(found[slot], evaluations)
+        self.assertEqual([program.traces for program in programs], [1, 1])
+
+    def test_first_calls_may_trace_at_once(self):
+        problem = Problem(problems.images(), "resnet8", "sgd")
+        data = DeviceData(problem.dataset, problems.one_device())
+        programs = [
+            Program(problem.task, data, problem.batch_size) for _ in range(THREADS)
+        ]
+
+        def first(program: Program) -> None:
+            problem.begin(program)
+            program.advance(problem.order(0, 2))
+            program.evaluate()
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(first, programs))
+        one, other = (program.read() for program in programs)
+        self.assertTrue(same_bits(one, other))
+
+
+if __name__ == "__main__":
+    tf.test.main()

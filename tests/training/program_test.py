@@ -1,0 +1,338 @@
+"""One program serves all trials: traces, bits, masks, divergence, states."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import models, optim
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.core.execution import TrialState
+from dps_tf.core.goal import Goal
+from dps_tf.training import evaluator
+from dps_tf.training.device_data import DeviceData
+from dps_tf.training.program import Program
+from dps_tf.training.task import Task
+from tests.training import problems
+from tests.training.problems import Problem, same_bits
+
+DECAYING = Problem(optimizer="nesterov", schedule="linear", smoothing=True)
+
+
+def random_masks(program: Program, seed: int = 0) -> list[np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return [np.float32(generator.random(v.shape) < 0.4) for v in program.masks]
+
+
+def through_file(state: TrialState) -> TrialState:
+    """Returns a state that has been written and read without pickle."""
+    file = io.BytesIO()
+    np.savez(file, *state.arrays, allow_pickle=False)
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as arrays:
+        return TrialState(state.step, tuple(arrays[name] for name in arrays.files))
+
+
+class TraceTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        None, Goal("validation/classification_error", 0.3, inclusive=False)
+    )
+    def test_one_trace_serves_all_trials(self, goal):
+        program = DECAYING.program(goal=goal)
+        with mock.patch.object(
+            evaluator, "batch_counts", wraps=evaluator.batch_counts
+        ) as counted:
+            DECAYING.begin(program)
+            program.advance(DECAYING.order(0, 1))
+            # Once by an evaluation that stops early, once by an exact one.
+            program.evaluate()
+            DECAYING.curve(program, 30, 30)
+            traces = counted.call_count
+            for trial, (rate, smoothing, momentum, steps) in enumerate(
+                itertools.product((0.01, 0.3), (0.0, 0.1), (0.0, 0.9), (1, 2, 7, 33))
+            ):
+                initial = models.initial_point(program.network, trial)
+                masks = random_masks(program, trial) if trial % 2 else None
+                point = {
+                    "learning_rate": rate,
+                    "momentum": momentum,
+                    "decay_steps": 10 + trial,
+                    "end_learning_rate_factor": 0.1,
+                    "label_smoothing": smoothing,
+                }
+                program.load(program.fresh_state(initial), point, masks)
+                program.advance(DECAYING.order(0, steps, trial))
+                program.evaluate()
+                program.read()
+        self.assertEqual(program.traces, 1)
+        self.assertEqual(counted.call_count, traces)
+        self.assertEqual(traces, 1 if goal is None else 2)
+
+    def test_no_steps_at_all_change_nothing(self):
+        program = DECAYING.program()
+        DECAYING.begin(program)
+        before = program.read()
+        self.assertEqual(program.advance(DECAYING.order(0, 0)).steps, 0)
+        self.assertTrue(same_bits(before, program.read()))
+
+
+class BitsTest(tf.test.TestCase, parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.program = DECAYING.program()
+        DECAYING.begin(cls.program)
+        DECAYING.curve(cls.program, 60, 60)
+        cls.straight = cls.program.read()
+
+    def assert_same(self, program: Program) -> None:
+        self.assertTrue(same_bits(program.read(), self.straight))
+
+    @parameterized.parameters(1, 10, 12, 20)
+    def test_length_of_slices(self, length):
+        DECAYING.begin(self.program)
+        DECAYING.curve(self.program, 60, length)
+        self.assert_same(self.program)
+
+    def test_other_trials_in_between_and_another_program(self):
+        other = DECAYING.program()
+        DECAYING.begin(self.program)
+        state = self.program.read()
+        point = DECAYING.point
+        for turn, step in enumerate(range(0, 60, 10)):
+            program = (self.program, other)[turn % 2]
+            program.load(
+                program.fresh_state(models.initial_point(program.network, 9)),
+                {**point, "learning_rate": 0.7},
+                random_masks(program),
+            )
+            program.advance(DECAYING.order(0, 7, seed=1))
+            program.evaluate()
+            program.load(through_file(state), point)
+            program.advance(DECAYING.order(step, 10))
+            state = program.read()
+        self.assertTrue(same_bits(state, self.straight))
+
+    def test_state_that_was_read_is_a_copy(self):
+        DECAYING.begin(self.program)
+        before = self.program.read()
+        kept = through_file(before)
+        DECAYING.curve(self.program, 10, 10)
+        self.assertTrue(same_bits(before, kept))
+        self.assertFalse(same_bits(before, self.program.read()))
+
+    @parameterized.parameters(*optim.names())
+    def test_resumed_by_every_optimizer(self, name):
+        problem = Problem(optimizer=name, schedule="linear")
+        first = problem.program()
+        problem.begin(first)
+        problem.curve(first, 20, 20)
+        halfway = through_file(first.read())
+        self.assertLen(halfway.arrays, 4 * (1 + len(optim.build(name).SLOTS)))
+        first.advance(problem.order(20, 20))
+        second = problem.program()
+        second.load(halfway, problem.point)
+        second.advance(problem.order(20, 20))
+        self.assertTrue(same_bits(first.read(), second.read()))
+
+    def test_last_wrong_of_a_goal_evaluation_is_part_of_the_state(self):
+        goal = Goal("validation/classification_error", 0.01)
+        first, second = (DECAYING.program(goal=goal) for _ in range(2))
+        DECAYING.begin(first)
+        DECAYING.curve(first, 20, 10)
+        state = first.read()
+        self.assertEqual(state.arrays[-1].dtype, np.int8)
+        self.assertGreater(state.arrays[-1].sum(), 0)
+        second.load(through_file(state), DECAYING.point)
+        for program in (first, second):
+            DECAYING.curve(program, 20, 10)
+        self.assertTrue(same_bits(first.read(), second.read()))
+
+
+class MaskTest(tf.test.TestCase, parameterized.TestCase):
+    def masked(self, program: Program, problem: Problem, masks, steps: int = 20):
+        """Trains with masks from a masked initial point; returns the state."""
+        initial = models.initial_point(program.network, 3)
+        pruned = [v * m for v, m in zip(initial, masks, strict=True)]
+        program.load(program.fresh_state(pruned), problem.point, masks)
+        program.advance(problem.order(0, steps))
+        return program.read()
+
+    @parameterized.parameters(*optim.names())
+    def test_pruned_entries_stay_exactly_zero_and_others_move(self, name):
+        problem = Problem(optimizer=name)
+        program = problem.program()
+        masks = random_masks(program)
+        state = self.masked(program, problem, masks)
+        for array, mask in zip(state.arrays, itertools.cycle(masks)):
+            self.assertAllEqual(array[mask == 0], np.zeros(np.sum(mask == 0)))
+        for array, mask, begin in zip(
+            state.arrays, masks, models.initial_point(program.network, 3), strict=False
+        ):
+            moved = array[mask == 1] != begin[mask == 1]
+            self.assertGreater(moved.mean(), 0.5)
+
+    @parameterized.parameters(*optim.names())
+    def test_mask_of_ones_equals_dense_to_the_bit(self, name):
+        problem = Problem(optimizer=name)
+        program = problem.program()
+        ones = [np.ones(v.shape, np.float32) for v in program.masks]
+        state = self.masked(program, problem, ones)
+        problem.begin(program)
+        program.advance(problem.order(0, 20))
+        self.assertTrue(same_bits(state, program.read()))
+
+    def test_gradients_are_those_of_the_masked_network(self):
+        """Weight times mask in the forward pass gives the same weights and slots."""
+        problem = Problem(optimizer="momentum")
+        program = problem.program()
+        masks = random_masks(program)
+        state = self.masked(program, problem, masks, 12)
+        weights = [tf.Variable(v) for v in models.initial_point(program.network, 3)]
+        optimizer = optim.build("momentum")
+        optimizer.set_metaparameters(problem.point)
+        train = problem.dataset.train
+        for row in problem.order(0, 12):
+            with tf.GradientTape() as tape:
+                kernel1, bias1, kernel2, bias2 = (
+                    w * m for w, m in zip(weights, masks, strict=True)
+                )
+                hidden = tf.nn.relu(train.inputs[row] @ kernel1 + bias1)
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                    train.labels[row], hidden @ kernel2 + bias2
+                )
+                loss = tf.reduce_mean(losses)
+            optimizer.apply_gradients(
+                zip(tape.gradient(loss, weights), weights, strict=True)
+            )
+        for array, weight, mask in zip(state.arrays[:4], weights, masks, strict=True):
+            self.assertAllClose(array, weight * mask, rtol=1e-5, atol=1e-6)
+
+    def test_mask_of_one_trial_does_not_reach_the_next(self):
+        problem = Problem(optimizer="momentum")
+        program = problem.program()
+        problem.begin(program)
+        program.advance(problem.order(0, 20))
+        dense = program.read()
+        self.masked(program, problem, random_masks(program))
+        problem.begin(program)
+        program.advance(problem.order(0, 20))
+        self.assertTrue(same_bits(dense, program.read()))
+
+
+class DivergenceTest(tf.test.TestCase, parameterized.TestCase):
+    RATE = 1e12
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.problem = Problem(optimizer="momentum")
+        cls.program = cls.problem.program()
+        cls.problem.begin(cls.program, learning_rate=cls.RATE)
+        for step in itertools.count():
+            advance = cls.program.advance(cls.problem.order(step, 1))
+            if advance.diverged:
+                cls.diverged_step = step + 1
+                break
+
+    @parameterized.parameters(2, 3, 10, 500)
+    def test_step_does_not_depend_on_slices(self, length):
+        self.assertGreater(self.diverged_step, 1)
+        self.problem.begin(self.program, learning_rate=self.RATE)
+        step, diverged = 0, False
+        while not diverged:
+            advance = self.program.advance(self.problem.order(step, length))
+            step, diverged = step + advance.steps, advance.diverged
+        self.assertEqual(step, self.diverged_step)
+        self.assertEqual(self.program.read().step, self.diverged_step)
+        self.assertFalse(np.isfinite(advance.loss))
+
+    def test_next_trial_is_untouched(self):
+        fresh = self.problem.program()
+        for program in (fresh, self.program):
+            self.problem.begin(program)
+            program.advance(self.problem.order(0, 10))
+        self.assertTrue(same_bits(fresh.read(), self.program.read()))
+
+    def test_pruned_entries_of_a_diverging_trial_are_no_excuse(self):
+        """NaN times zero is NaN: the loss says so, and the trial is over anyway."""
+        masks = random_masks(self.program)
+        initial = models.initial_point(self.program.network, 3)
+        point = {"learning_rate": self.RATE, "momentum": 0.8}
+        self.program.load(self.program.fresh_state(initial), point, masks)
+        self.assertTrue(self.program.advance(self.problem.order(0, 500)).diverged)
+
+
+class SequenceTest(tf.test.TestCase):
+    def test_loss_is_the_mean_over_positions(self):
+        problem = Problem(problems.sequences(), "tiny_transformer", batch_size=6)
+        program = problem.program()
+        problem.begin(program)
+        rows = problem.order(0, 1)
+        train = problem.dataset.train
+        logits = program.network(train.inputs[rows[0]])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        expected = float(loss(train.labels[rows[0]], logits))
+        self.assertAllClose(program.advance(rows).loss, expected, rtol=1e-6)
+
+
+class RefusalTest(tf.test.TestCase, parameterized.TestCase):
+    def test_batch_of_another_size(self):
+        program = Problem().program()
+        with self.assertRaisesRegex(UserError, "32 examples.*batch size 16"):
+            program.advance(Problem(batch_size=32).order(0, 2))
+
+    def test_metaparameter_that_nothing_reads(self):
+        program = Problem().program()
+        with self.assertRaisesRegex(UserError, "no metaparameter 'momentum'"):
+            Problem().begin(program, momentum=0.9)
+
+    def test_state_of_another_network(self):
+        program, other = Problem().program(), Problem(optimizer="adam").program()
+        with self.assertRaises((TypeError, ValueError)):
+            program.load(other.read(), Problem().point)
+
+    @parameterized.parameters(
+        (lambda: keras.layers.Dropout(0.5), "Dropout"),
+        (lambda: keras.layers.GaussianNoise(0.1), "GaussianNoise"),
+    )
+    def test_layer_that_draws_at_random(self, layer, kind):
+        def network() -> keras.Model:
+            inputs = keras.Input([8])
+            drawn = layer()(inputs)
+            return keras.Model(inputs, keras.layers.Dense(4)(drawn), name="noisy")
+
+        task = Task(network, lambda: optim.build("sgd"), problems.BLOBS)
+        with self.assertRaisesRegex(
+            UserError, rf"layer '\w+' \({kind}\) of model 'noisy' draws .* remove it"
+        ):
+            Program(task, DeviceData(problems.BLOBS, problems.one_device()), 16)
+
+    def test_layer_whose_rate_of_dropout_is_zero_is_welcome(self):
+        def network() -> keras.Model:
+            inputs = keras.Input([8])
+            dropped = keras.layers.Dropout(0.0)(inputs)
+            steps = keras.layers.Reshape([4, 2])(dropped)
+            return keras.Model(inputs, keras.layers.LSTM(4)(steps))
+
+        task = Task(network, lambda: optim.build("sgd"), problems.BLOBS)
+        Program(task, DeviceData(problems.BLOBS, problems.one_device()), 16)
+
+
+class MemoryTest(tf.test.TestCase):
+    def test_states_of_a_hundred_simple_cnn_trials_take_less_than_200_megabytes(self):
+        problem = Problem(problems.images(8, 28, 1), "simple_cnn", "adam", batch_size=2)
+        program = problem.program()
+        self.assertEqual(program.network.count_params(), 62_346)
+        problem.begin(program)
+        self.assertLess(100 * program.read().nbytes, 200e6)
+
+
+if __name__ == "__main__":
+    tf.test.main()
