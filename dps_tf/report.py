@@ -26,7 +26,14 @@ _GOAL = flags.DEFINE_float(
 _PUBLISHED = flags.DEFINE_list(
     "published",
     [],
-    "Published curves to lay beside, dataset/model/optimizer, or `all`.",
+    "Published curves to lay beside, such as `mnist-simple_cnn_base-sgd` or `*mnist*`, "
+    "or `all`; without a sweep, a report of them alone.",
+)
+_STEP_TIMES = flags.DEFINE_string(
+    "step_times",
+    None,
+    "CSV with batch_size, devices, seconds (of a step), price (per hour of all "
+    "devices): adds time-to-result and cost.",
 )
 _TENSORBOARD = flags.DEFINE_bool(
     "tensorboard", False, "Also write curves and metaparameters for TensorBoard."
@@ -36,22 +43,47 @@ _TENSORBOARD = flags.DEFINE_bool(
 def main(argv: Sequence[str]) -> int:
     """Reports on the sweeps that the flags name; returns the exit code 0."""
     del argv
-    if not _SWEEP_DIRS.value:
+    if not _SWEEP_DIRS.value and not _PUBLISHED.value:
         raise UserError("--sweep_dir is missing: name the directory of a sweep.")
-    # After the flags are parsed: drawing and tables take a second to load.
-    from dps_tf.analysis.loading import load
-    from dps_tf.analysis.report import terminal_text, write_report
+    out = report_folder(_SWEEP_DIRS.value, _OUT.value)
+    # After the flags are parsed: drawing and tables take seconds to load.
+    from dps_tf.analysis import report
 
-    tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value)
-    out = Path(_OUT.value or Path(_SWEEP_DIRS.value[0]) / "report")
-    report = write_report(tables, out)
+    if not _SWEEP_DIRS.value:
+        found = report.write_published(_PUBLISHED.value, out)
+        print(report.published_text(found), end="")
+    else:
+        _report_sweeps(out)
+    print(f"\nreport: {out / 'report.html'}")
+    return FINISHED
+
+
+def _report_sweeps(out: Path) -> None:
+    from dps_tf.analysis import loading, report
+    from dps_tf.analysis.cost import read_step_times
+
+    times = read_step_times(_STEP_TIMES.value) if _STEP_TIMES.value else None
+    wishes = report.Wishes(published=_PUBLISHED.value, step_times=times)
+    tables = loading.load(*_SWEEP_DIRS.value, goal=_GOAL.value)
+    found = report.write_report(tables, out, wishes)
     if _TENSORBOARD.value:
         from dps_tf.analysis.tensorboard import write_events
 
         write_events(tables, out / "tensorboard")
-    print(terminal_text(report, tables), end="")
-    print(f"\nreport: {out / 'report.html'}")
-    return FINISHED
+    print(report.terminal_text(found, tables), end="")
+
+
+def report_folder(sweep_dirs: Sequence[str], out: str | None) -> Path:
+    """Returns the folder of the report: the one asked for, or one in the first sweep.
+
+    Raises:
+        UserError: neither is given.
+    """
+    if out:
+        return Path(out)
+    if not sweep_dirs:
+        raise UserError("--out is missing: without a sweep, name a folder to write to.")
+    return Path(sweep_dirs[0]) / "report"
 
 
 def entry_point() -> None:

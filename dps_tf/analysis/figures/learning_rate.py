@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -13,62 +12,74 @@ from dps_tf.analysis.figures.style import (
     MUTED,
     Look,
     batch_ticks,
-    fallback,
     log2_axis,
     log10_axis,
     mark_style,
 )
 
-RULES: dict[str, Any] = {"linear": (0, (6, 2)), "square root": (0, (1, 1.6))}
+_RULES: dict[str, Any] = {"linear": (0, (6, 2)), "square_root": (0, (1, 1.6))}
 
 
-def draw(
-    axis: Axes, rates: pd.DataFrame, rules: pd.DataFrame, looks: Mapping[str, Look]
-) -> None:
-    """Draws the best effective learning rate against the batch size.
+def draw(axis: Axes, rates: pd.DataFrame, rules: pd.DataFrame, look: Look) -> None:
+    """Draws the best effective learning rate of a curve against the batch size.
 
     Args:
         axis: an empty axis.
-        rates: one row per curve and batch size: curve, batch_size, rate (of the best
-            trial), low and high (over the trials that met the goal; NaN if unknown).
-        rules: one row per curve, rule and batch size: curve, rule (a key of RULES),
+        rates: one row per batch size: batch_size, rate (of the best trial), low and
+            high (over the trials that did nearly as well), is_open (whether trials
+            that were stopped might belong to them).
+        rules: one row per rule and batch size: rule (`linear` or `square_root`),
             batch_size, rate.
-        looks: look of each curve.
+        look: of the curve.
     """
     log2_axis(axis, "x")
-    for (_, rule), rows in rules.groupby(["curve", "rule"], sort=False):
+    axis.set_yscale("log")
+    for rule, rows in rules.groupby("rule", sort=False):
         rows = rows.sort_values("batch_size")
         axis.plot(
             rows["batch_size"],
             rows["rate"],
             color=MUTED,
-            linewidth=1.0,
-            linestyle=RULES[str(rule)],
+            linewidth=1.1,
+            linestyle=_RULES[str(rule)],
             zorder=1.5,
         )
-    for curve, rows in rates.groupby("curve", sort=False):
-        look = fallback(looks, str(curve))
-        rows = rows.sort_values("batch_size")
-        bars = rows.dropna(subset=["low", "high"])
-        axis.vlines(
-            bars["batch_size"],
-            bars["low"],
-            bars["high"],
+    rates = rates.sort_values("batch_size")
+    sizes = rates["batch_size"]
+    axis.vlines(sizes, rates["low"], rates["high"], color=look.color, linewidth=1.4)
+    axis.plot(
+        sizes, rates["rate"], zorder=3, **{**mark_style(look), "linestyle": look.line}
+    )
+    still_open = rates[rates["is_open"]]
+    for end, sign in (("low", "v"), ("high", "^")):
+        axis.plot(
+            still_open["batch_size"],
+            still_open[end],
             color=look.color,
-            linewidth=1.2,
-            alpha=0.6,
-            zorder=2,
+            marker=sign,
+            markersize=3.5,
+            linestyle="none",
         )
-        style = {**mark_style(look), "linestyle": look.line}
-        axis.plot(rows["batch_size"], rows["rate"], **style, zorder=3)
     axis.set(xlabel="Batch size", ylabel="Effective learning rate")
-    log10_axis(axis, "y")
-    batch_ticks(axis, rates["batch_size"].tolist())
+    log10_axis(axis, "y", most=7)
+    batch_ticks(axis, sizes.tolist())
 
 
-def rule_handles() -> list[Any]:
-    """Returns the legend of the rules."""
-    return [
-        Line2D([], [], color=MUTED, linewidth=1.0, linestyle=line, label=f"{rule} rule")
-        for rule, line in RULES.items()
+def legend_handles() -> list[Any]:
+    """Returns the legend of the rules and of the spread."""
+    handles: list[Any] = [
+        Line2D(
+            [],
+            [],
+            color=MUTED,
+            linewidth=1.1,
+            linestyle=line,
+            label=f"{rule.replace('_', ' ')} rule",
+        )
+        for rule, line in _RULES.items()
     ]
+    bar: dict[str, Any] = {"color": MUTED, "marker": "|", "markersize": 10}
+    handles.append(
+        Line2D([], [], linestyle="none", label="trials nearly as good", **bar)
+    )
+    return handles

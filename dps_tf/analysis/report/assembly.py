@@ -2,117 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import pandas as pd
 
 from dps_tf.analysis.loading import SweepRecord, Tables
-from dps_tf.analysis.report import law_tables
-from dps_tf.analysis.report.best_of_n import best_of_n_figures
+from dps_tf.analysis.report import sections
 from dps_tf.analysis.report.cautions import cautions
-from dps_tf.analysis.report.content import (
-    Configuration,
-    PageTable,
-    Report,
-    Section,
-)
-from dps_tf.analysis.report.curves import Curves, curves_of
-from dps_tf.analysis.report.headline import headline
-from dps_tf.analysis.report.health import health_figures, health_table
-from dps_tf.analysis.report.layers import layer_figures
-from dps_tf.analysis.report.metaparameters import metaparameter_figures
+from dps_tf.analysis.report.content import Configuration, Report
+from dps_tf.analysis.report.curves import curves_of
 from dps_tf.analysis.report.naming import naming
-from dps_tf.analysis.report.noise import noise_figures
-from dps_tf.analysis.report.normalized import normalized_figures
-from dps_tf.analysis.report.regime_table import (
-    regime_page_table,
-    regimes_of,
-)
-from dps_tf.analysis.report.results_table import results_page_table
+from dps_tf.analysis.report.published_curves import published_section
+from dps_tf.analysis.report.regime_table import regimes_of
 from dps_tf.analysis.report.sentences import summary
-from dps_tf.analysis.report.smoothness import smoothness_figures
-from dps_tf.analysis.report.training_curves import training_curve_figures
-from dps_tf.analysis.report.wording import and_list, count, percent
-from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.report.time_and_cost import time_and_cost_section
+from dps_tf.analysis.report.wording import and_list, count
 
 
-def assemble(tables: Tables) -> Report:
+@dataclass(frozen=True)
+class Wishes:
+    """What a reader may ask for beside the sweeps themselves.
+
+    Attributes:
+        published: names of published curves to lay beside.
+        step_times: table of step times, for time and cost.
+    """
+
+    published: Sequence[str] = ()
+    step_times: pd.DataFrame | None = None
+
+
+def assemble(tables: Tables, wishes: Wishes = Wishes()) -> Report:  # noqa: B008 (frozen)
     """Returns the report of some sweeps."""
     curves = curves_of(tables.results, naming(tables.results))
     regimes = regimes_of(curves)
+    found = (
+        sections.headline_section(curves, regimes),
+        sections.results_section(curves),
+        sections.law_section(curves),
+        published_section(curves, wishes.published),
+        time_and_cost_section(curves, wishes.step_times),
+        sections.training_section(tables, curves),
+        sections.causes_section(tables, curves),
+        sections.health_section(tables, curves),
+    )
     return Report(
         title=_title(tables.results),
         lead=_lead(tables),
         state=_state(tables),
         summary=summary(curves, regimes),
-        sections=_sections(tables, curves, regimes),
+        sections=tuple(section for section in found if not section.is_empty),
         cautions=cautions(curves, tables.studies, tables.trials, tables.problems),
         configurations=tuple(_configuration(sweep) for sweep in tables.sweeps),
         results=tables.results,
     )
 
 
-def _sections(
-    tables: Tables, curves: Curves, regimes: pd.DataFrame
-) -> tuple[Section, ...]:
-    causes = (
-        *smoothness_figures(curves, tables.measurements),
-        *noise_figures(curves, tables.measurements),
-        *layer_figures(curves, tables.trials),
+def published_report(names: Sequence[str]) -> Report:
+    """Returns a report of published curves alone."""
+    section = published_section(None, names)
+    number = len(section.tables[0].frame)
+    return Report(
+        title="Published steps to result",
+        lead=f"{count(number, 'published curve')} and the fits of K* = c1/B + c2.",
+        state="",
+        summary=(),
+        sections=(section,),
+        cautions=(),
+        configurations=(),
+        results=section.tables[0].frame,
     )
-    keys = tables.studies[IDENTITY].itertuples(index=False, name=None)
-    goals = dict(zip(keys, tables.goals, strict=True))
-    search = (
-        *health_figures(curves),
-        *best_of_n_figures(curves, tables.bounded),
-    )
-    points = (
-        *metaparameter_figures(curves, tables.bounded),
-        *training_curve_figures(curves, goals, tables.curves),
-    )
-    sections = (
-        Section("headline", "K* against batch size", (), (headline(curves, regimes),)),
-        Section(
-            "table",
-            "Results",
-            (
-                "K* is the first evaluated step at which the best trial of a study met "
-                "the goal; (a, b] is its bracket: the goal was met after step a, at or "
-                "before step b.",
-            ),
-            (),
-            (results_page_table(curves),),
-        ),
-        _law(curves),
-        Section("points", "Metaparameters and training", (), points),
-        Section(
-            "causes",
-            "Causes",
-            (),
-            causes,
-        ),
-        Section("health", "Health of the search", (), search, (health_table(curves),)),
-    )
-    return tuple(section for section in sections if not section.is_empty)
-
-
-def _law(curves: Curves) -> Section:
-    figures = tuple(normalized_figures(curves))
-    title = "The law K* = c1/B + c2"
-    if not curves.fits:
-        return Section("law", title, (), figures)
-    joint = law_tables.joint_fits(curves)
-    level = next(iter(curves.fits.values())).level
-    paragraphs = (
-        f"Intervals are {percent(level)} intervals of the posterior, unweighted in log K*, "
-        "with each K* known to lie in its bracket; an end that is not stated is open. "
-        "c1 counts examples and rules where batches are small, c2 counts steps and is "
-        "the plateau; at the critical batch size c1/c2, K* is twice the plateau.",
-        *law_tables.joint_sentences(curves, joint),
-    )
-    found: list[PageTable] = [law_tables.fit_table(curves)]
-    if joint:
-        found.append(law_tables.joint_table(curves, joint))
-    found += [regime_page_table(curves), law_tables.alternatives_table(curves)]
-    return Section("law", title, paragraphs, figures, tuple(found))
 
 
 def _title(results: pd.DataFrame) -> str:

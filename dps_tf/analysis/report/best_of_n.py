@@ -14,6 +14,7 @@ from dps_tf.analysis.report.content import Illustration, Words, illustration
 from dps_tf.analysis.report.curves import Curves, groups, of_cell, place_of
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.panels import MOST, draw_panels, left_out
+from dps_tf.analysis.report.wording import percent
 
 _QUANTILES = (0.1, 0.5, 0.9)
 _MOST_DRAWS = 60

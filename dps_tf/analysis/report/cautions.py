@@ -107,8 +107,8 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
     )
     yield from _about(
         "Most trials diverged",
-        f"More than {percent(MOSTLY_INFEASIBLE)} of the trials were infeasible: few were "
-        "left to find the minimum.",
+        f"More than {percent(MOSTLY_INFEASIBLE)} of the trials were infeasible: few "
+        "were left to find the minimum.",
         cells[cells["infeasible_share"] > MOSTLY_INFEASIBLE],
     )
 

@@ -39,12 +39,12 @@ class _Cell:
     is_number: bool
 
 
-def render(report: Report, specification: PageTable) -> str:
+def render(report: Report, specification: PageTable | None) -> str:
     """Returns the page.
 
     Args:
         report: what it shows.
-        specification: the table of what was asked of each cell.
+        specification: the table of what was asked of each cell, if there are any.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dps_tf.analysis", "templates"),
@@ -59,7 +59,7 @@ def render(report: Report, specification: PageTable) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("report.html.j2").render(
         report=report,
-        specification=_prepared(specification),
+        specification=_prepared(specification) if specification else None,
         prepared=_prepared,
         citations=CITATIONS,
         bibtex=BIBTEX,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pandas as pd
@@ -108,7 +109,8 @@ def terminal_table(results: pd.DataFrame) -> str:
     for name in ("trials", "complete", "infeasible", "failed"):
         columns[name] = [str(row[name]) for row in records]
     columns["note"] = [_note(row) for row in records]
-    return f"{head}\n{_aligned(columns)}"
+    left = {"workload", "optimizer", "sparsity_method", "goal", "note"}
+    return f"{head}\n{aligned(columns, left)}"
 
 
 def _plain(value: Any) -> str:
@@ -124,19 +126,22 @@ def _note(row: Any) -> str:
     return "; ".join(notes)
 
 
-def _aligned(columns: dict[str, list[str]]) -> str:
-    columns = {name: texts for name, texts in columns.items() if any(texts)}
-    left = {*IDENTITY, "goal", "note"} - {"batch_size", "sparsity", "seed"}
-    widths = {name: max(len(name), *map(len, v)) for name, v in columns.items()}
+def aligned(columns: dict[str, list[str]], left: Collection[str] = ()) -> str:
+    """Returns columns of texts as lines; empty columns are left out.
 
-    def line(cells: dict[str, str]) -> str:
-        texts = (
-            text.ljust(widths[name]) if name in left else text.rjust(widths[name])
-            for name, text in cells.items()
+    Args:
+        columns: texts by heading, equally many.
+        left: headings of columns that are aligned to the left.
+    """
+    shown = {name: texts for name, texts in columns.items() if any(texts)}
+    widths = {name: max(len(name), *map(len, v)) for name, v in shown.items()}
+
+    def line(texts: Iterable[str]) -> str:
+        cells = (
+            text.ljust(width) if name in left else text.rjust(width)
+            for text, (name, width) in zip(texts, widths.items(), strict=True)
         )
-        return "  ".join(texts).rstrip()
+        return "  ".join(cells).rstrip() + "\n"
 
-    rows = zip(*columns.values(), strict=True)
-    lines = [line({name: name for name in columns})]
-    lines += [line(dict(zip(columns, row, strict=True))) for row in rows]
-    return "\n".join(lines) + "\n"
+    rows = zip(*shown.values(), strict=True)
+    return line(shown) + "".join(line(row) for row in rows)

@@ -41,7 +41,7 @@ def interval(low: float, high: float) -> str:
     """Returns the ends of an interval; 0 and infinity are open ends.
 
     >>> interval(87.4, 118.65), interval(40.0, math.inf), interval(0.0, 12.0)
-    ('87.4 to 119', 'at least 40.0', 'at most 12.0')
+    ('87.4 to 119', 'at least 40', 'at most 12')
     """
     if low == 0 and math.isinf(high):
         return "unknown"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.report.assembly import assemble
+from dps_tf.analysis.report.assembly import Wishes, assemble, published_report
 from dps_tf.analysis.report.content import Report
 from dps_tf.analysis.report.page import render
 from dps_tf.analysis.report.specification import specification_table
 from dps_tf.core.errors import UserError
-from dps_tf.store.errors import StoreError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.schemas import CURVES, TRIALS
 from dps_tf.store.tables import encode_table
@@ -20,7 +21,11 @@ from dps_tf.store.tables import encode_table
 PAGE = "report.html"
 
 
-def write_report(tables: Tables, out: str | Path) -> Report:
+def write_report(
+    tables: Tables,
+    out: str | Path,
+    wishes: Wishes = Wishes(),  # noqa: B008 (frozen)
+) -> Report:
     """Writes page, figures and tables into a directory and returns the report.
 
     Files of the same names are replaced, each atomically; others are left alone. The
@@ -29,38 +34,50 @@ def write_report(tables: Tables, out: str | Path) -> Report:
     Args:
         tables: of some sweeps.
         out: the directory; made if absent.
+        wishes: what else is asked for.
 
     Raises:
-        UserError: the directory cannot be written.
+        UserError: the directory cannot be written, or a wish cannot be met.
     """
-    report = assemble(tables)
+    report = assemble(tables, wishes)
+    trials = tables.bounded.drop(columns=["earliest", "latest"])
     contents = {
         PAGE: render(report, specification_table(tables.studies)).encode(),
         "results.csv": csv_bytes(tables.results),
-        "results.parquet": _parquet(tables.results),
-        "trials.parquet": encode_table(
-            tables.bounded.drop(columns=["earliest", "latest"]), TRIALS
-        ),
+        "results.parquet": bytes(tables.results.to_parquet(index=False)),
+        "trials.parquet": encode_table(trials, TRIALS),
         "curves.parquet": encode_table(tables.curves, CURVES),
     }
+    _write(contents, report, Path(out))
+    return report
+
+
+def write_published(names: Sequence[str], out: str | Path) -> Report:
+    """Writes a report of published curves alone; see `write_report`."""
+    report = published_report(names)
+    table = published.steps_to_result(None if "all" in names else list(names))
+    contents = {
+        PAGE: render(report, None).encode(),
+        "published.csv": csv_bytes(table),
+    }
+    _write(contents, report, Path(out))
+    return report
+
+
+def _write(contents: dict[str, bytes], report: Report, folder: Path) -> None:
     for section in report.sections:
         for item in section.illustrations:
             contents[f"{item.name}.svg"] = item.svg
             contents[f"{item.name}.png"] = item.png
-    folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = {str(folder / name): data for name, data in contents.items()}
-        LocalFiles().write_many(files)
-    except (OSError, StoreError) as error:
-        raise UserError(f"the report cannot be written to {out}: {error}") from error
-    return report
+    except OSError as error:
+        raise UserError(
+            f"the report cannot be written to {folder}: {error.strerror}."
+        ) from error
+    LocalFiles().write_many({str(folder / k): data for k, data in contents.items()})
 
 
 def csv_bytes(results: pd.DataFrame) -> bytes:
     """Returns results as CSV: shortest exact numbers, missing values empty."""
     return results.to_csv(index=False, na_rep="", lineterminator="\n").encode()
-
-
-def _parquet(results: pd.DataFrame) -> bytes:
-    return bytes(results.to_parquet(index=False))
