@@ -1,0 +1,105 @@
+"""K*(B) of the noisy quadratic model over a grid of metaparameters."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dps_tf.analysis import noisy_quadratic_maps as maps
+from dps_tf.analysis.noisy_quadratic import (
+    MAXIMUM_STEPS,
+    TARGET_LOSS,
+    NoisyQuadratic,
+    check_arguments,
+)
+from dps_tf.analysis.tables import Codes, Floats
+
+LEARNING_RATES = {
+    "sgd": np.logspace(-5, 0.5, 100),
+    "momentum": np.logspace(-8, 1, 100),
+    "ema": np.logspace(-8, 1, 100),
+}
+"""Grids of the published code."""
+MOMENTA = 1 - np.logspace(-5, 0, 20)
+"""Of momentum, and decays of the moving average; grid of the published code."""
+
+
+def best_steps(
+    problem: NoisyQuadratic,
+    optimizer: str,
+    batch_size: int,
+    *,
+    target: float = TARGET_LOSS,
+    learning_rates: ArrayLike | None = None,
+    momenta: ArrayLike | None = None,
+) -> tuple[int, float, float] | None:
+    """Returns K*(B) over a grid, with its learning rate and momentum.
+
+    By bisection over the steps, as published: valid where the loss falls monotonically
+    until it is below the target.
+
+    Args:
+        problem: the model.
+        optimizer: `sgd`, `momentum` or `ema`.
+        batch_size: at least 1.
+        target: expected loss to be below of.
+        learning_rates: by default those of the published code.
+        momenta: by default those of the published code; not used by `sgd`.
+
+    Returns:
+        (steps, learning rate, momentum), ties to the first of the grid; None if no
+        point reaches the target within MAXIMUM_STEPS.
+    """
+    check_arguments(optimizer, 1.0, 0.0, batch_size)
+    grid = LEARNING_RATES[optimizer] if learning_rates is None else learning_rates
+    rates = np.atleast_1d(np.asarray(grid, np.float64))
+    decays = np.atleast_1d(np.asarray(MOMENTA if momenta is None else momenta))
+    best: tuple[int, float, float] | None = None
+    for momentum in [0.0] if optimizer == "sgd" else decays:
+        with np.errstate(over="ignore", invalid="ignore"):
+            x, n = problem.scaled(rates, batch_size)
+            if optimizer == "sgd":
+                found = _bisect_sgd(problem, x, n, target)
+            else:
+                found = _bisect(problem, optimizer, (x, n), float(momentum), target)
+        place = int(np.argmin(found))
+        steps = int(found[place])
+        if steps <= MAXIMUM_STEPS and (best is None or steps < best[0]):
+            best = (steps, float(rates[place]), float(momentum))
+    return best
+
+
+def _bisect_sgd(problem: NoisyQuadratic, x: Floats, n: Floats, target: float) -> Codes:
+    last = np.zeros(len(x), np.int64)
+    for bit in reversed(range(MAXIMUM_STEPS.bit_length())):
+        more = last + (1 << bit)
+        moment = maps.sgd_moment(x, n, more[:, None].astype(np.float64))
+        last = np.where(~(problem.loss_of(moment) < target), more, last)
+    return last + 1
+
+
+def _bisect(
+    problem: NoisyQuadratic,
+    optimizer: str,
+    scaled: tuple[Floats, Floats],
+    momentum: float,
+    target: float,
+) -> Codes:
+    """Returns the first step below the target per learning rate, [r].
+
+    From the highest bit down: a number of steps is kept while the loss after it is
+    still not below the target. Above MAXIMUM_STEPS where it never is.
+    """
+    bits = MAXIMUM_STEPS.bit_length()
+    matrix = maps.one_step(optimizer, *scaled, momentum)
+    powers = maps.powers(matrix, (1 << bits) - 1)
+    state = np.broadcast_to(maps.start(optimizer, momentum), matrix.shape[:-1])
+    last = np.zeros(len(matrix), np.int64)
+    for bit in reversed(range(bits)):
+        moved = np.einsum("rbij,rbj->rbi", powers[bit], state)
+        loss = problem.loss_of(problem.moment(optimizer, momentum, moved))
+        # Not `>=`: what has diverged is not a number, and not below the target.
+        above = ~(loss < target)
+        state = np.where(above[:, None, None], moved, state)
+        last = np.where(above, last + (1 << bit), last)
+    return last + 1

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dps_tf.analysis.law import fit_law
+from dps_tf.analysis.noisy_quadratic import NoisyQuadratic
+from dps_tf.analysis.noisy_quadratic_search import best_steps
+from dps_tf.analysis.observations import Observations
+from dps_tf.core.errors import UserError
+
+SMALL = NoisyQuadratic(dimensions=20, bins=20)
+
+
+def recursion(problem, optimizer, rate, m, batch_size, steps):
+    """The published recursions, step by step."""
+    h = problem.curvature
+    step = rate * h**-problem.preconditioner_power
+    x, n = step * h, step**2 * h / batch_size
+    a = np.ones_like(h)
+    b = np.zeros_like(h) if optimizer != "ema" else a / (1 - m) ** 2
+    c = np.zeros_like(h) if optimizer != "ema" else a / (1 - m)
+    losses = []
+    for _ in range(steps + 1):
+        moment = (1 - m) ** 2 * b if optimizer == "ema" else a
+        losses.append(0.5 * np.sum(h * problem.counts * moment))
+        if optimizer == "sgd":
+            a = (1 - x) ** 2 * a + n
+        elif optimizer == "momentum":
+            a, b, c = (
+                (1 - x) ** 2 * a + m**2 * b + 2 * (1 - x) * m * c + n,
+                x**2 * a + m**2 * b - 2 * x * m * c + n,
+                -x * (1 - x) * a + m**2 * b + (1 - 2 * x) * m * c + n,
+            )
+        else:
+            a, b, c = (
+                (1 - x) ** 2 * a + n,
+                m**2 * b + (1 - x) ** 2 * a + 2 * m * (1 - x) * c + n,
+                (1 - x) ** 2 * a + m * (1 - x) * c + n,
+            )
+    return np.array(losses)
+
+
+CASES = [
+    ("sgd", 0.3, 0.0, 0.0),
+    ("sgd", 1.0, 0.0, 0.5),
+    ("sgd", 2.0, 0.0, 0.0),
+    ("momentum", 0.1, 0.9, 0.0),
+    ("momentum", 1.5, 0.95, 0.25),
+    # (1 - x + m)^2 = 4 m at h = 1: eigenvalues meet and eigenvectors are missing.
+    ("momentum", (1 - np.sqrt(0.81)) ** 2, 0.81, 0.0),
+    ("ema", 0.5, 0.99, 0.0),
+    ("ema", 0.5, 0.0, 0.5),
+]
+
+
+@pytest.mark.parametrize("optimizer,rate,momentum,power", CASES)
+def test_closed_forms_are_the_recursions(optimizer, rate, momentum, power):
+    problem = NoisyQuadratic(preconditioner_power=power)
+    wanted = recursion(problem, optimizer, rate, momentum, 64, 300)
+    found = problem.loss(optimizer, rate, momentum, 64, np.arange(301))
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("optimizer,rate,momentum", [case[:3] for case in CASES[3:5]])
+def test_powers_are_those_of_the_published_eigendecomposition(
+    optimizer, rate, momentum
+):
+    problem = NoisyQuadratic()
+    h = problem.curvature
+    x, n = rate * h, rate**2 * h / 16
+    matrix = np.zeros((len(h), 3, 3))
+    m = momentum
+    matrix[:, :, 1] = m**2
+    matrix[:, 0, 0], matrix[:, 1, 0], matrix[:, 2, 0] = (1 - x) ** 2, x**2, -x * (1 - x)
+    matrix[:, 0, 2], matrix[:, 1, 2] = 2 * (1 - x) * m, -2 * x * m
+    matrix[:, 2, 2] = (1 - 2 * x) * m
+    values, vectors = np.linalg.eig(matrix)
+    first = np.linalg.solve(vectors, np.tile([[1.0], [0], [0]], (len(h), 1, 1)))
+    noise = np.linalg.solve(vectors, np.repeat(n, 3).reshape(-1, 3, 1) + 0j)
+    rest = noise[..., 0] / (1 - values)
+    state = values**1000 * (first[..., 0] - rest) + rest
+    a = (vectors @ state[..., None])[:, 0, 0].real
+    wanted = 0.5 * np.sum(h * problem.counts * a)
+    found = problem.loss(optimizer, rate, momentum, 16, [1000])[0]
+    assert found == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "ema"])
+def test_expected_loss_is_the_mean_of_simulated_runs(optimizer):
+    rng = np.random.default_rng(0)
+    runs, rate, m, batch = 40_000, 0.2, 0.8, 4
+    h = SMALL.curvature[None, :]
+    theta = rng.standard_normal((runs, 20))
+    velocity, total = np.zeros_like(theta), theta / (1 - m)
+    for _ in range(15):
+        noise = rate * np.sqrt(h / batch) * rng.standard_normal(theta.shape)
+        if optimizer == "momentum":
+            velocity = m * velocity - rate * h * theta + noise
+            theta = theta + velocity
+        else:
+            theta = theta - rate * h * theta + noise
+            total = m * total + theta
+    weights = (1 - m) * total if optimizer == "ema" else theta
+    losses = 0.5 * (h * SMALL.counts * weights**2).sum(axis=1)
+    found = SMALL.loss(optimizer, rate, m, batch, [15])[0]
+    error = losses.std() / np.sqrt(runs)
+    assert abs(found - losses.mean()) < 4 * error
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "ema"])
+@pytest.mark.parametrize("batch_size", [64, 1024])
+def test_k_star_is_the_first_step_of_the_recursion_below_the_target(
+    optimizer, batch_size
+):
+    problem = NoisyQuadratic(dimensions=100, bins=20)
+    rng = np.random.default_rng(batch_size)
+    reached = 0
+    for _ in range(6):
+        rate, m = 10 ** rng.uniform(-1.5, 0), rng.uniform(0, 0.9)
+        curve = recursion(problem, optimizer, rate, m, batch_size, 3000)
+        below = np.flatnonzero(curve < 0.05)
+        found = problem.steps_to_loss(
+            optimizer, rate, m, batch_size, target=0.05, maximum_steps=3000
+        )
+        wanted = int(below[0]) if len(below) else None
+        assert found == wanted
+        reached += wanted is not None
+    assert reached
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "ema"])
+def test_best_of_a_grid_is_the_best_of_its_points(optimizer):
+    problem = NoisyQuadratic(dimensions=200, bins=20)
+    rates, momenta = [0.01, 0.1, 0.5, 1.0], [0.0, 0.5]
+    found = best_steps(
+        problem, optimizer, 256, learning_rates=rates, momenta=momenta, target=0.02
+    )
+    points = [
+        (problem.steps_to_loss(optimizer, rate, m, 256, target=0.02), rate, m)
+        for m in momenta
+        for rate in rates
+    ]
+    wanted = min((p for p in points if p[0] is not None), key=lambda p: p[0])
+    assert found[0] == wanted[0]
+
+
+def test_bins_count_every_curvature_where_the_published_code_does():
+    problem = NoisyQuadratic()
+    counts, bin_, i = np.zeros(100), 0, 0
+    exact = 1.0 / np.arange(1, 10_001)
+    while i < 10_000:
+        while i < 10_000 and exact[i] >= problem.curvature[bin_]:
+            counts[bin_] += 1
+            i += 1
+        bin_ += 1
+    np.testing.assert_array_equal(problem.counts, counts)
+
+
+def test_momentum_extends_perfect_scaling_and_lowers_the_plateau():
+    problem = NoisyQuadratic(bins=40)
+    sizes = 4.0 ** np.arange(2, 10)
+    momenta = 1 - np.logspace(-4, 0, 9)
+    steps = {
+        optimizer: [
+            best_steps(problem, optimizer, int(b), momenta=momenta)[0] for b in sizes
+        ]
+        for optimizer in ("sgd", "momentum")
+    }
+    assert all(np.diff(steps[optimizer]).max() <= 0 for optimizer in steps)
+    sgd, momentum = (
+        fit_law(Observations.of(sizes, steps[name])) for name in ("sgd", "momentum")
+    )
+    assert momentum.critical_batch_size.value > 8 * sgd.critical_batch_size.value
+    assert momentum.c2.value < sgd.c2.value / 8
+    # At small batch sizes momentum helps little.
+    assert steps["momentum"][0] > 0.7 * steps["sgd"][0]
+
+
+def test_preconditioning_lowers_the_plateau():
+    plain, better = NoisyQuadratic(), NoisyQuadratic(preconditioner_power=0.5)
+    assert best_steps(better, "sgd", 2**20)[0] < best_steps(plain, "sgd", 2**20)[0] / 5
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "ema"])
+def test_divergence_is_infinite_and_never_a_result(optimizer):
+    loss = SMALL.loss(optimizer, 9.0, 0.5, 4, [0, 10, 10**6])
+    assert np.isfinite(loss[0]) and loss[2] == np.inf
+    assert SMALL.steps_to_loss(optimizer, 9.0, 0.5, 4) is None
+    assert best_steps(SMALL, optimizer, 4, learning_rates=[9.0], momenta=[0.5]) is None
+
+
+def test_no_batch_size_beats_the_information_bound():
+    problem = NoisyQuadratic()
+    assert problem.information_bound(4) == 10_000 / (2 * 0.01 * 4)
+    for optimizer in ("sgd", "ema"):
+        steps = best_steps(problem, optimizer, 16, momenta=[0.9, 0.999])[0]
+        assert steps > problem.information_bound(16)
+
+
+@pytest.mark.parametrize(
+    "call,message",
+    [
+        (lambda: SMALL.loss("adam", 0.1, 0.0, 1, [1]), "known: ema, momentum, sgd"),
+        (lambda: SMALL.loss("sgd", 0.0, 0.0, 1, [1]), "learning_rate is 0.0"),
+        (lambda: SMALL.loss("momentum", 0.1, 1.0, 1, [1]), "momentum is 1.0"),
+        (lambda: SMALL.loss("sgd", 0.1, 0.0, 0, [1]), "batch_size is 0"),
+        (lambda: SMALL.loss("sgd", 0.1, 0.0, 1, [-1]), "steps is -1"),
+        (lambda: NoisyQuadratic(dimensions=5, bins=9), "bins is 9"),
+        (lambda: NoisyQuadratic(preconditioner_power=2), "preconditioner_power is 2"),
+    ],
+)
+def test_impossible_arguments_are_refused(call, message):
+    with pytest.raises(UserError, match=message):
+        call()
