@@ -119,17 +119,19 @@ install() {
   die "pip could not install $*"
 }
 
-# fingerprint FILE_OR_FOLDER...: prints a hash of the contents and of the interpreter.
+# fingerprint NAME...: prints a hash of these files and folders of the tree, and of the
+# version of the interpreter.
 fingerprint() {
-  "$PYTHON" - "$@" <<'PYTHON'
+  "$PYTHON" - "$ROOT" "$@" <<'PYTHON'
 import hashlib, pathlib, sys
 
+root = pathlib.Path(sys.argv[1])
 digest = hashlib.sha256(sys.version.encode())
-for argument in map(pathlib.Path, sys.argv[1:]):
-    files = [argument] if argument.is_file() else sorted(argument.rglob("*"))
-    for file in files:
+for entry in (root / name for name in sys.argv[2:]):
+    for file in [entry] if entry.is_file() else sorted(entry.rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
-            digest.update(b"%s\0%s\0" % (str(file).encode(), file.read_bytes()))
+            name = str(file.relative_to(root)).encode()
+            digest.update(b"%s\0%s\0" % (name, file.read_bytes()))
 print(digest.hexdigest())
 PYTHON
 }
@@ -165,11 +167,12 @@ prepare_environment() {
   local extras=${1:-} requirements package
   make_environment
   update_pip
-  requirements=$(fingerprint "$ROOT/setup.cfg" "$ROOT/pyproject.toml")
-  package=$(fingerprint "$ROOT/setup.cfg" "$ROOT/pyproject.toml" \
-    "$ROOT/dps_tf" "$ROOT/gin_configs")
+  requirements=$(fingerprint setup.cfg pyproject.toml)
+  package=$(fingerprint setup.cfg pyproject.toml dps_tf gin_configs)
   if ! has_stamp "requirements-$extras" "$requirements"; then
     say "installing dps_tf and what it needs (about 3 GB; some minutes)"
+    # What is cut short below leaves the environment without a stamp.
+    rm -f "$VENV"/dps_tf-requirements-*.stamp "$VENV/dps_tf-package.stamp"
     install_source "$extras"
     # An environment with extras holds what one without them needs.
     set_stamp "requirements-" "$requirements"
@@ -177,6 +180,7 @@ prepare_environment() {
     set_stamp package "$package"
   elif ! has_stamp package "$package"; then
     say "installing dps_tf again, as its source has changed"
+    rm -f "$VENV/dps_tf-package.stamp"
     install_source "" --no-deps --force-reinstall
     set_stamp package "$package"
   fi
