@@ -118,7 +118,9 @@ class Race:
         """Loses the end of a trial's log, as a kill does."""
         kept = evaluations_kept * self.study.interval
         if kept < self.known[number].last_step:
-            self.known[number] = Trajectory(kept)
+            finish = self.known[number].finish_step
+            was_kept = finish is not None and finish <= kept
+            self.known[number] = Trajectory(kept, finish if was_kept else None)
 
     def restart(self) -> None:
         self.prefix = 0
