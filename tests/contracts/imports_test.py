@@ -6,6 +6,7 @@ import-linter sees the statements; the subprocesses here see what really gets lo
 from __future__ import annotations
 
 import ast
+import configparser
 import os
 import pkgutil
 import subprocess
@@ -15,12 +16,13 @@ from pathlib import Path
 import pytest
 
 import dps_tf
-from tests.packaging.source_tree import SOURCE_TREE
+from tests.packaging.source_tree import SOURCE_TREE, command_names
 
 PACKAGE = Path(dps_tf.__file__).parent
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages([str(PACKAGE)], prefix="dps_tf.")
 )
+COMMANDS = [f"dps_tf.{name}" for name in command_names()]
 PURE = [name for name in MODULES if name.split(".")[1] in {"core", "store", "analysis"}]
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -141,8 +143,23 @@ def test_pure_modules_import_without_tensorflow_and_network():
 
 
 def test_every_module_imports_without_network():
-    result = run_python(IMPORT_OFFLINE, *MODULES)
+    rooms = sorted(set(MODULES) - set(COMMANDS))
+    result = run_python(IMPORT_OFFLINE, *rooms)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_imports_without_network(command):
+    result = run_python(IMPORT_OFFLINE, command)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_linter_knows_every_command():
+    configuration = configparser.ConfigParser()
+    configuration.read(SOURCE_TREE / "setup.cfg")
+    layers = configuration["importlinter:contract:directions"]["layers"]
+    first = layers.split("\n")[1]
+    assert sorted(name.strip() for name in first.split("|")) == COMMANDS
 
 
 def test_package_alone_loads_no_tensorflow_and_chooses_legacy_keras():
