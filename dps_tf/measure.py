@@ -1,0 +1,109 @@
+"""Measures smoothness and noise along training: `python -m dps_tf.measure ...`.
+
+Trains the winner of each finished cell of a sweep again, and any trial that is named,
+and looks at ten updates on the way. What is measured is kept beside the cell's tables,
+where `dps_tf.report` finds it; running the command again does what is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+import pandas as pd
+from absl import flags
+
+from dps_tf.command_line import FINISHED, RUN_AGAIN, import_tensorflow, run
+from dps_tf.core.errors import UserError
+from dps_tf.store.closing import is_closed
+from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.store.layout import SweepLayout
+
+_SWEEP_DIR = flags.DEFINE_string("sweep_dir", None, "Where the sweep is kept.")
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of prepared data sets.")
+_CELL = flags.DEFINE_multi_string(
+    "cell", [], "A cell, as `status` names it; all finished ones without; repeatable."
+)
+_TRIAL = flags.DEFINE_multi_integer(
+    "trial", [], "A trial of each cell; the winner without; may be repeated."
+)
+_EXAMPLES = flags.DEFINE_integer(
+    "examples", 5_000, "First training examples that gradients are over; 0 is all."
+)
+_TIMES = flags.DEFINE_integer("times", 10, "Updates that are looked at, log-spaced.")
+_IMPORT = flags.DEFINE_multi_string(
+    "import", [], "A module that registers workloads of your own; may be repeated."
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures what the flags name and prints it; returns the exit code."""
+    del argv
+    if not _SWEEP_DIR.value:
+        raise UserError("--sweep_dir is missing: name the directory of a sweep.")
+    files, layout = LocalFiles(), SweepLayout(_SWEEP_DIR.value)
+    cells = _CELL.value or finished_cells(files, layout)
+    import_tensorflow()
+    for module in flags.FLAGS["import"].value:
+        importlib.import_module(module)
+    from dps_tf.tuning import launching
+    from dps_tf.tuning.interruption import Interrupted, StopRequest
+    from dps_tf.tuning.measurement import Measurer, Wanted
+
+    launching.configure_threads()
+    stop = StopRequest()
+    wanted = Wanted(_EXAMPLES.value, _TIMES.value)
+    measurer = Measurer(files, layout, wanted, data_dir=_DATA_DIR.value, stop=stop)
+    with stop.listening():
+        try:
+            for cell in cells:
+                measured = measurer.measure(cell, _TRIAL.value)
+                if len(measured):
+                    print(table(cell, measured), flush=True)
+        except Interrupted:
+            print(f"stopped by {stop.signal_name}; run the same command to continue.")
+            return RUN_AGAIN
+    return FINISHED
+
+
+def finished_cells(files: FileSystem, layout: SweepLayout) -> list[str]:
+    """Returns the closed cells of a sweep, and says which others there are.
+
+    Raises:
+        UserError: there is no sweep, or nothing in it is finished.
+    """
+    names = files.list_names(layout.cells)
+    if not names:
+        raise UserError(f"{layout.root} holds no sweep: name a --sweep_dir of train.")
+    finished = [n for n in names if is_closed(files, layout.cell(n).root)]
+    for name in names:
+        if name not in finished:
+            print(f"{name}: left out, it is not finished.")
+    if not finished:
+        raise UserError(f"no cell of {layout.root} is finished: train first, or wait.")
+    return finished
+
+
+def table(cell: str, measured: pd.DataFrame) -> str:
+    """Returns the measurements of a cell as text, one block per trial."""
+    blocks = []
+    for trial, rows in measured.groupby("trial"):
+        wide = rows.pivot_table(
+            index="step", columns="quantity", values="value", dropna=False
+        )
+        order = ["smoothness", "gradient_square", "noise_trace", "noise_scale"]
+        examples = int(rows["examples"].iloc[0])
+        blocks.append(
+            f"{cell}, trial {trial}, over {examples} training examples:\n"
+            f"{wide[order].to_string(float_format='{:.4g}'.format)}"
+        )
+    return "\n".join(blocks)
+
+
+def entry_point() -> None:
+    """Runs the command as the console script `dps-measure`."""
+    run(main)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,240 @@
+"""Measures smoothness and noise along the training of trials, on their replay."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from dps_tf import sparsity
+from dps_tf.core.errors import UserError
+from dps_tf.data.dataset import Dataset
+from dps_tf.models import initial_point
+from dps_tf.sparsity.methods import SCHEDULED
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.files import FileSystem
+from dps_tf.store.layout import CellLayout, SweepLayout
+from dps_tf.store.locks import Locks
+from dps_tf.store.reading import read_measurements
+from dps_tf.store.records import set_aside
+from dps_tf.store.schemas import MEASUREMENTS
+from dps_tf.store.tables import write_table
+from dps_tf.training.environment import describe
+from dps_tf.training.measurement import QUANTITIES, measure_update
+from dps_tf.training.program import Program
+from dps_tf.training.task import split_point
+from dps_tf.tuning.instruments import Instruments
+from dps_tf.tuning.pruning import Pruner
+from dps_tf.tuning.recorded import RecordedStudy, RecordedTrial, read_recorded
+from dps_tf.tuning.replay import Weights, log_spaced, replay
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be measured.
+
+    Attributes:
+        examples: first training examples that gradients are taken over, all of them if
+            there are fewer; 0 is all of them.
+        times: measurements along training; see `replay.log_spaced`.
+    """
+
+    examples: int = 5_000
+    times: int = 10
+
+    def __post_init__(self) -> None:
+        if self.examples < 0 or self.examples == 1:
+            raise UserError(
+                f"examples is {self.examples}; it must be at least 2, or 0 for all."
+            )
+        if self.times < 1:
+            raise UserError(f"times is {self.times}; it must be at least 1.")
+
+    def count(self, available: int) -> int:
+        """Returns how many of the training examples are used."""
+        return min(self.examples or available, available)
+
+
+class Measurer:
+    """Measures along the trials of closed cells of one sweep.
+
+    Args:
+        files: where the sweep is.
+        layout: its paths.
+        wanted: what to measure.
+        data_dir: folder of prepared data sets.
+        instruments: compiled already, or None.
+        stop: whether to leave.
+        say: prints a sentence for the user.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is independent of the others
+        self,
+        files: FileSystem,
+        layout: SweepLayout,
+        wanted: Wanted,
+        *,
+        data_dir: str | None = None,
+        instruments: Instruments | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        say: Callable[[str], None] = print,
+    ):
+        """Touches no device yet."""
+        self._files = files
+        self._layout = layout
+        self._wanted = wanted
+        self._data_dir = data_dir
+        self._stop = stop
+        self._say = say
+        self._locks = Locks(files)
+        self._instruments = instruments or Instruments()
+
+    def measure(self, cell: str, trials: Sequence[int] = ()) -> pd.DataFrame:
+        """Measures what is not measured yet of some trials of a cell.
+
+        The file of measurements is replaced after each trial, in one piece, so a kill
+        costs the trial that was being trained again and nothing else.
+
+        Args:
+            cell: name of the cell.
+            trials: numbers; none stands for the trial that won.
+
+        Returns:
+            All measurements of these trials, schema MEASUREMENTS.
+
+        Raises:
+            UserError: the cell is not finished, or busy; it has no such trial; or a
+                trial does not repeat its record.
+            Interrupted: a stop was asked for.
+        """
+        study = read_recorded(self._files, self._layout, cell)
+        if study is None:
+            raise UserError(f"{cell} is not finished: run its sweep to the end first.")
+        best = study.winner()
+        numbers = list(trials) or ([] if best is None else [best])
+        if not numbers:
+            self._say(f"{cell}: no trial reached the goal; name one with --trial.")
+        for trial in [study.trial(number) for number in numbers]:
+            if not self._is_done(study, trial):
+                self._measure(study, trial)
+        known = self._known(study.paths)
+        return known[known["trial"].isin(numbers)].reset_index(drop=True)
+
+    def _is_done(self, study: RecordedStudy, trial: RecordedTrial) -> bool:
+        """Returns whether exactly what is wanted of a trial is there."""
+        known = self._known(study.paths)
+        mine = known[known["trial"] == trial.number]
+        steps = log_spaced(trial.end, self._wanted.times)
+        count = self._wanted.count(int(study.facts["training_examples"]))
+        found = set(zip(mine["step"], mine["quantity"], mine["examples"], strict=True))
+        return found == {(k, name, count) for k in steps for name in QUANTITIES}
+
+    def _known(self, paths: CellLayout) -> pd.DataFrame:
+        """Returns the measurements of a cell; a damaged file is set aside."""
+        try:
+            return read_measurements(self._files, paths.root)
+        except DamagedError as error:
+            kept = set_aside(self._files, paths.measurements)
+            self._say(f"note: {error} It is kept as {kept}.")
+            return read_measurements(self._files, paths.root)
+
+    def _measure(self, study: RecordedStudy, trial: RecordedTrial) -> None:
+        lock = self._locks.acquire(study.paths.root)
+        if lock is None:
+            owner = self._locks.holder(study.paths.root) or "another process"
+            raise UserError(f"{study.name} is being run by {owner}: wait for it.")
+        with lock:
+            self._say(
+                f"{study.name}: trial {trial.number} is trained again, to step "
+                f"{trial.end}."
+            )
+            rows = self._replayed(study, trial)
+            known = self._known(study.paths)
+            others = known[known["trial"] != trial.number]
+            parts = [frame for frame in (others, rows) if len(frame)]
+            lock.check()
+            write_table(
+                self._files,
+                study.paths.measurements,
+                pd.concat(parts, ignore_index=True),
+                MEASUREMENTS,
+            )
+
+    def _replayed(self, study: RecordedStudy, trial: RecordedTrial) -> pd.DataFrame:
+        """Returns the measurements of one trial after training it again."""
+        specification = study.specification
+        dataset = study.dataset(self._data_dir)
+        program = self._instruments.program(study, dataset)
+        masks = self._masks(study, trial, dataset, program)
+        count = self._wanted.count(len(dataset.train))
+        gradients = self._instruments.gradients(study, dataset, count)
+        smoothing = split_point(trial.point)[0].get("label_smoothing", 0.0)
+        rows: list[dict[str, object]] = []
+
+        def look(step: int, before: Weights, after: Weights) -> None:
+            values = measure_update(gradients, before, after, masks, smoothing)
+            about = {**specification.cell.to_json(), "trial": trial.number}
+            about |= {"step": step, "examples": gradients.examples}
+            rows.extend(
+                {**about, "quantity": name, "value": value}
+                for name, value in values.items()
+            )
+
+        replay(
+            program,
+            trial,
+            masks,
+            {
+                step: functools.partial(look, step)
+                for step in log_spaced(trial.end, self._wanted.times)
+            },
+            differs=lambda change: self._tell(study, trial, program, change),
+            stop=self._stop,
+        )
+        return pd.DataFrame(rows)
+
+    def _masks(
+        self,
+        study: RecordedStudy,
+        trial: RecordedTrial,
+        dataset: Dataset,
+        program: Program,
+    ) -> tuple[np.ndarray, ...] | None:
+        """Returns the masks of a trial, from the sweep's cache if they are there."""
+        cell = study.specification.cell
+        if cell.sparsity == 0:
+            return None
+        if sparsity.method(cell.sparsity_method).kind == SCHEDULED:
+            raise UserError(
+                f"{study.name} prunes during training, so smoothness through one mask "
+                "has no meaning for it: name other cells with --cell."
+            )
+        initial = initial_point(program.model, trial.initial_seed)
+        prune = Pruner(study.specification, dataset, self._layout.scores, self._files)
+        return prune(trial.number, initial).masks
+
+    def _tell(
+        self,
+        study: RecordedStudy,
+        trial: RecordedTrial,
+        program: Program,
+        change: str,
+    ) -> None:
+        """Raises UserError where bits must be equal; elsewhere says what differs."""
+        told = f"{study.name}: trial {trial.number}, trained again, differs {change}"
+        devices = program.strategy.extended.worker_devices
+        if not all("CPU" in device.upper() for device in devices):
+            self._say(f"note: {told}; sums have no fixed order on {devices[0]}.")
+            return
+        places = "; ".join(study.differences(describe()))
+        raise UserError(
+            f"{told}: "
+            + (
+                f"it was trained elsewhere ({places}); measure it there."
+                if places
+                else "the record is not of this code and these data."
+            )
+        )

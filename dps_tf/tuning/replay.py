@@ -1,0 +1,155 @@
+"""Trains a recorded trial again, to look at what its record does not hold.
+
+A trial is a function of its seeds and point, so training it again gives the same curve,
+bit for bit on a CPU. Whoever replays is shown the weights around single updates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from dps_tf.core.errors import UserError
+from dps_tf.core.order import examples_at
+from dps_tf.models import initial_point
+from dps_tf.sparsity.prunable import masked
+from dps_tf.training.program import Program
+from dps_tf.tuning.interruption import Interrupted
+from dps_tf.tuning.recorded import RecordedTrial
+
+_SLICE = 100
+"""Most steps between two looks at whether to stop."""
+
+Weights = tuple[np.ndarray, ...]
+Look = Callable[[Weights, Weights], None]
+"""Is given the model's weights before and after an update."""
+
+
+def log_spaced(end: int, times: int) -> list[int]:
+    """Returns steps k in [1, end - 1], as evenly spaced in log k as whole numbers are.
+
+    All different and ascending, the first and last of the range among them, `times` of
+    them where there are so many (1 alone for one time). The update that is looked at
+    leads from step k to k + 1, so that of the last one ends at `end`. For an `end` of
+    1 it is step 0.
+
+    >>> log_spaced(400, 10)
+    [1, 2, 4, 8, 15, 29, 56, 108, 208, 399]
+    >>> log_spaced(5, 10)
+    [1, 2, 3, 4]
+    """
+    last = end - 1
+    if last < 1:
+        return [0]
+    steps = [1]
+    while len(steps) < min(times, last):
+        left = min(times, last) - len(steps)
+        ratio = (last / steps[-1]) ** (1 / left)
+        steps.append(max(steps[-1] + 1, round(steps[-1] * ratio)))
+    return steps
+
+
+def replay(
+    program: Program,
+    trial: RecordedTrial,
+    masks: Sequence[np.ndarray] | None,
+    looks: Mapping[int, Look],
+    *,
+    differs: Callable[[str], None],
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Trains a trial again to its end.
+
+    Args:
+        program: of the trial's network, optimizer and batch size; evaluates exactly.
+        trial: its record.
+        masks: one per trainable variable; None for a dense network.
+        looks: who is shown the update from step k to k + 1, by k below the end.
+        differs: is told how the first evaluation that differs from the record does;
+            it may raise.
+        stop: whether to leave.
+
+    Raises:
+        Interrupted: a stop was asked for.
+        UserError: the trial diverged.
+    """
+    values = initial_point(program.model, trial.initial_seed)
+    if masks is not None:
+        values = masked(program.model, values, masks)
+    program.load(program.fresh_state(values), trial.point, masks)
+    evaluations = {step for step in trial.curve if step <= trial.end}
+    step, loss, told = 0, math.nan, False
+    before: Weights = ()
+    for until in sorted({*evaluations, *looks, *(k + 1 for k in looks)}):
+        step, loss = _advance(program, trial, (step, loss), until, stop)
+        if until in evaluations and not told:
+            told = _compare(program, trial, until, loss, differs)
+        after = _weights(program) if looks.keys() & {until, until - 1} else ()
+        if until - 1 in looks:
+            looks[until - 1](before, after)
+        before = after
+
+
+def _advance(
+    program: Program,
+    trial: RecordedTrial,
+    at: tuple[int, float],
+    until: int,
+    stop: Callable[[], bool],
+) -> tuple[int, float]:
+    """Returns (step, loss of the last update) after training up to a step."""
+    step, loss = at
+    while step < until:
+        if stop():
+            raise Interrupted
+        indices = examples_at(
+            step,
+            min(until - step, _SLICE),
+            trial.order_seed,
+            program.data.train_count,
+            program.batch_size,
+        )
+        done = program.advance(indices)
+        step, loss = step + done.steps, done.loss
+        if done.diverged:
+            raise UserError(
+                f"trial {trial.number}, trained again, diverged at step {step}, where "
+                f"its record goes on to step {trial.end}: train it where it was "
+                "trained before."
+            )
+    return step, loss
+
+
+def _weights(program: Program) -> Weights:
+    return program.read().arrays[: len(program.model.weights)]
+
+
+def _compare(
+    program: Program,
+    trial: RecordedTrial,
+    step: int,
+    loss: float,
+    differs: Callable[[str], None],
+) -> bool:
+    """Evaluates, and returns whether that differs from the record."""
+    mine = {**program.evaluate().metrics, "train/loss": loss}
+    theirs, is_bound = trial.curve[step]
+    changes = [
+        f"{name} is {mine.get(name, math.nan)!r} and was {value!r}"
+        for name, value in theirs.items()
+        if not _agree(name, mine.get(name, math.nan), value, is_bound)
+    ]
+    if changes:
+        differs(f"at step {step}, {', '.join(changes)}")
+    return bool(changes)
+
+
+def _agree(metric: str, mine: float, theirs: float, is_bound: bool) -> bool:
+    """Returns whether a value is that of the record, or what its bound allows."""
+    if not is_bound or not metric.startswith("validation/"):
+        return mine == theirs or (math.isnan(mine) and math.isnan(theirs))
+    if math.isnan(theirs):
+        return True
+    return mine <= theirs if metric == "validation/accuracy" else mine >= theirs

@@ -1,0 +1,73 @@
+"""The command `python -m dps_tf.measure`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from absl.testing import absltest, parameterized
+
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.reading import read_sweep
+from tests.tuning import small_sweeps
+
+ROOT = Path(__file__).parents[2]
+CELL = "blobs-nesterov-none-seed0-b8-s0.0"
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "dps_tf.measure", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+class MeasureCommandTest(parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def test_measures_finished_cells_prints_them_and_keeps_them(self):
+        sweep = self.folder / "sweep"
+        layout = small_sweeps.trained(sweep, ["sweep.batch_sizes = (8, 16)"])
+        other = CELL.replace("b8", "b16")
+        Path(layout.cell(other).closed).unlink()
+        done = run(f"--sweep_dir={sweep}", "--examples=30", "--times=3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        self.assertIn(f"{other}: left out, it is not finished.", done.stdout)
+        self.assertRegex(done.stdout, f"{CELL}: trial . is trained again")
+        for column in ("smoothness", "gradient_square", "noise_trace", "noise_scale"):
+            self.assertIn(column, done.stdout)
+        measured = read_sweep(LocalFiles(), str(sweep)).measurements
+        self.assertLen(measured, 3 * 4)
+
+    @parameterized.parameters(
+        ((), "--sweep_dir is missing"),
+        (("--sweep_dir=.",), "holds no sweep"),
+        (("--sweep_dir=.", "--trial=one"), "trial"),
+        (("--sweep_dir=.", "--cel=x"), "'cel'"),
+    )
+    def test_what_a_user_can_mend_is_one_line(self, arguments, expected):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, 2)
+        self.assertStartsWith(done.stderr, "error: ")
+        self.assertIn(expected, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1)
+
+    def assertStartsWith(self, text, start):
+        self.assertEqual(text[: len(start)], start)
+
+
+if __name__ == "__main__":
+    absltest.main()

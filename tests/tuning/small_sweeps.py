@@ -1,0 +1,39 @@
+"""Tiny sweeps on made-up data, trained by the launcher as the command does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dps_tf import train
+from dps_tf.store.layout import SweepLayout
+from dps_tf.tuning.interruption import StopRequest
+from dps_tf.tuning.launching import Launcher, Options
+
+BINDINGS = (
+    "workload.name = 'blobs'",
+    "workload.dataset = 'synthetic'",
+    "workload.dataset_arguments = {'examples': 96, 'classes': 3}",
+    "workload.network = 'mlp'",
+    "workload.network_arguments = {'widths': (6,)}",
+    "workload.optimizer = 'nesterov'",
+    "workload.space = {'learning_rate': ('log', 1e-3, 1.0)}",
+    "workload.fixed = {'label_smoothing': 0.05}",
+    "workload.points = 3",
+    "workload.step_budget = 40",
+    "workload.evaluation = @evaluation()",
+    "workload.goal = @goal()",
+    "evaluation.steps = 5",
+    "goal.threshold = 0.3",
+    "sweep.workloads = @workload()",
+    "sweep.batch_sizes = (8,)",
+    "sweep.finishers = 1",
+)
+
+
+def trained(directory: Path, more: Sequence[str] = ()) -> SweepLayout:
+    """Returns the layout of a sweep of BINDINGS and more, after it has been run."""
+    sweep, gin_text = train.read_configuration([], [*BINDINGS, *more])
+    launcher = Launcher(Options(str(directory), slots=2), StopRequest())
+    launcher.run(sweep, gin_text)
+    return SweepLayout(str(directory))
