@@ -151,14 +151,12 @@ def test_folder_that_is_no_environment_is_left_alone(machine):
 def test_quickstart_trains_and_reports(machine):
     machine.make_environment()
     sweep_dir = machine.folder / "sweeps" / "quickstart"
-    (sweep_dir / "report").mkdir(parents=True)
-    (sweep_dir / "report" / "steps_to_result.png").write_text("")
     result = machine.run(LAUNCH / "quickstart")
     assert machine.modules_run() == [
         f"dps_tf.train --gin_file=quickstart --sweep_dir={sweep_dir}",
         f"dps_tf.report --sweep_dir={sweep_dir} --out={sweep_dir}/report",
     ]
-    assert result.stdout.endswith(f"{sweep_dir}/report/steps_to_result.png\n")
+    assert f"{sweep_dir}/report/steps_to_result.png" in result.stdout
     assert result.returncode == 0
 
 
