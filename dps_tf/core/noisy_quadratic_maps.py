@@ -7,8 +7,10 @@ plus n. Source: Zhang et al. 2019, published code (its equations 21 and 38).
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dps_tf.analysis.tables import Floats
+Codes = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 def sgd_moment(x: Floats, n: Floats, steps: Floats) -> Floats:

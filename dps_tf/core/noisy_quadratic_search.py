@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dps_tf.analysis import noisy_quadratic_maps as maps
-from dps_tf.analysis.noisy_quadratic import (
+from dps_tf.core import noisy_quadratic_maps as maps
+from dps_tf.core.noisy_quadratic import (
     MAXIMUM_STEPS,
     TARGET_LOSS,
     NoisyQuadratic,
     check_arguments,
 )
-from dps_tf.analysis.tables import Codes, Floats
+from dps_tf.core.noisy_quadratic_maps import Codes, Floats
 
 LEARNING_RATES = {
     "sgd": np.logspace(-5, 0.5, 100),

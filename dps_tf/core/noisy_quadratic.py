@@ -20,9 +20,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dps_tf.analysis import noisy_quadratic_maps as maps
-from dps_tf.analysis.tables import Codes, Floats
+from dps_tf.core import noisy_quadratic_maps as maps
 from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.noisy_quadratic_maps import Codes, Floats
 
 OPTIMIZERS = ("sgd", "momentum", "ema")
 TARGET_LOSS = 0.01

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from dps_tf.analysis.law import fit_law
-from dps_tf.analysis.noisy_quadratic import NoisyQuadratic
-from dps_tf.analysis.noisy_quadratic_search import best_steps
 from dps_tf.analysis.observations import Observations
 from dps_tf.core.errors import UserError
+from dps_tf.core.noisy_quadratic import NoisyQuadratic
+from dps_tf.core.noisy_quadratic_search import best_steps
 
 SMALL = NoisyQuadratic(dimensions=20, bins=20)
 
