@@ -15,7 +15,7 @@ from typing import Protocol
 from dps_tf.core.execution import Job, Report, Runner
 from dps_tf.core.race import Plan, plan
 from dps_tf.core.trial import Trajectory
-from dps_tf.store.errors import StoreError
+from dps_tf.store.errors import LockLost, StoreError
 from dps_tf.store.knowledge import Irreproducible
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.tuning.interruption import Interrupted
@@ -114,16 +114,21 @@ class StudyDriver:
         for done, trial in enumerate(todo):
             if self._stop():
                 return
-            self._open(trial)
+            try:
+                self._open(trial)
+            except Exception as error:
+                # A trial's own error comes again in its first turn, and counts there.
+                if not _is_own(error):
+                    raise
             if self._progress is not None:
                 self._progress.prepared(done + 1, len(todo))
 
     def _open(self, trial: int) -> None:
         """Makes a trial known to keras-tuner and the record, before its first turn."""
         if trial not in self._opened:
-            self._opened.add(trial)
             self._on_open(trial)
             self._record.add_facts(trial, self._runner.facts(trial))
+            self._opened.add(trial)
 
     def run_alone(self, trial: int) -> None:
         """Runs one trial to its own end, while an oracle waits for its result.
@@ -133,7 +138,6 @@ class StudyDriver:
         """
         self._learn(trial)
         try:
-            self._record.add_facts(trial, self._runner.facts(trial))
             while self._goes_on(trial) and not self._stop():
                 self._turn_alone(trial)
                 self._record.snapshot()
@@ -151,6 +155,7 @@ class StudyDriver:
     def _turn_alone(self, trial: int) -> None:
         done: Future[Report] = Future()
         try:
+            self._open(trial)
             done.set_result(self._runner.run(0, self._job(trial), self._stop))
         except Exception as error:
             done.set_exception(error)
@@ -186,9 +191,13 @@ class StudyDriver:
         self._company.rest(trial for trial in waiting if trial not in busy)
 
     def _start(self, pool: ThreadPoolExecutor, free: list[int], trial: int) -> None:
-        self._open(trial)
         slot = free.pop()
-        future = pool.submit(self._runner.run, slot, self._job(trial), self._stop)
+        try:
+            self._open(trial)
+            future = pool.submit(self._runner.run, slot, self._job(trial), self._stop)
+        except Exception as error:
+            future = Future()
+            future.set_exception(error)
         self._running[future] = (slot, trial)
 
     def _collect(self, todo: Plan, free: list[int]) -> None:
@@ -210,9 +219,7 @@ class StudyDriver:
             if trial in self._suspects:
                 self._suspects.remove(trial)
             return
-        if isinstance(error, StoreError | Irreproducible) or not isinstance(
-            error, Exception
-        ):
+        if not _is_own(error):
             raise error
         if trial not in self._suspects:
             # It may have been the company: memory is shared. Once more, alone.
@@ -237,7 +244,13 @@ class StudyDriver:
                 self._learn(trial)
 
 
-def _text(error: Exception) -> str:
+def _is_own(error: BaseException) -> bool:
+    """Returns whether an error may be a trial's own, and not the end of the run."""
+    is_fatal = isinstance(error, StoreError | LockLost | Irreproducible)
+    return isinstance(error, Exception) and not is_fatal
+
+
+def _text(error: BaseException) -> str:
     """Returns the end of a traceback, short enough for a table."""
     lines = traceback.format_exception(error)
     return "".join(lines)[-4000:].strip()

@@ -1,0 +1,336 @@
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dps_tf.core.execution import Job, Report
+from dps_tf.store.errors import StoreError
+from dps_tf.store.knowledge import Irreproducible
+from dps_tf.tuning.interruption import Interrupted, StopRequest
+from tests.core.naive_race import Study, answer
+from tests.core.race_test import studies
+from tests.tuning.memory_studies import KeptFiles, MemoryStudy
+from tests.tuning.studies import interrupting, rows_of, study_of, trials_of
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+SIX = Study(0.25, 10, 50, points=6, finishers=2, feasible=False, max_draws=0)
+SIX_TRIALS = trials_of(
+    [1, 1, 1, 1, 1],
+    [1, 1, 0, 0, 0],
+    [1, 1, 1, 1, 1],
+    ([1, 1, 1, 1, 1], 15),
+    [1, 1, 1, 0, 0],
+    [1, 1, 1, 1, 1],
+)
+
+
+def undisturbed(study, trials) -> dict[str, bytes]:
+    one = MemoryStudy(study_of(study))
+    one.drive(SyntheticRunner(trials, study.interval))
+    return one.tables()
+
+
+@settings(max_examples=60)
+@given(studies(), st.sampled_from([1, 2, 4]), st.integers(1, 12))
+def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
+    found, slots, slice_steps
+):
+    study, trials = found
+    one = MemoryStudy(study_of(study))
+    runner = SyntheticRunner(trials, study.interval, slots, slice_steps)
+    todo = one.drive(runner)
+    assert todo.decided
+    expected = answer(trials, study)
+    assert rows_of(one.frame("trials")) == list(expected.rows)
+    curves = one.frame("curves")
+    for number, row in enumerate(expected.rows):
+        steps = list(curves[curves["trial"] == number]["step"])
+        last = row.end_step if row.diverged_step is None else row.diverged_step - 1
+        assert steps == list(range(study.interval, last + 1, study.interval))
+    assert one.tables() == undisturbed(study, trials)
+
+
+@settings(max_examples=40)
+@given(studies(), st.integers(0, 2**32))
+def test_interruptions_leave_no_trace_in_the_tables(found, seed):
+    study, trials = found
+    rng = random.Random(seed)
+    one = MemoryStudy(study_of(study))
+    for _ in range(200):
+        stop = StopRequest()
+        runner = SyntheticRunner(
+            trials,
+            study.interval,
+            slots=rng.choice([1, 2, 4]),
+            slice_steps=rng.randint(1, 12),
+            before_slice=interrupting(stop, rng.randint(1, 8)),
+        )
+        try:
+            one.drive(runner, stop, seconds_per_look=rng.choice([0.0, 30.0]))
+            break
+        except Interrupted:
+            assert not one.result().decided
+        # What was done once is never done again: nothing was lost.
+    else:
+        pytest.fail("no progress")
+    assert one.problems == []
+    assert one.tables() == undisturbed(study, trials)
+
+
+@settings(max_examples=25)
+@given(studies(), st.integers(0, 2**32))
+def test_interrupted_work_is_not_repeated(found, seed):
+    study, trials = found
+    rng = random.Random(seed)
+    one = MemoryStudy(study_of(study))
+    turns = []
+    for _ in range(200):
+        stop = StopRequest()
+        runner = SyntheticRunner(
+            trials,
+            study.interval,
+            slice_steps=rng.randint(1, 5),
+            before_slice=interrupting(stop, rng.randint(1, 8)),
+        )
+        try:
+            one.drive(runner, stop)
+        except Interrupted:
+            continue
+        finally:
+            turns += runner.turns
+        break
+    reached: dict[int, int] = {}
+    for turn in turns:
+        assert turn.first == reached.get(turn.trial, 0)
+        reached[turn.trial] = turn.last
+    whole = SyntheticRunner(trials, study.interval)
+    MemoryStudy(study_of(study)).drive(whole)
+    assert sum(turn.last - turn.first for turn in turns) == whole.steps
+
+
+@settings(max_examples=15)
+@given(studies(), st.booleans(), st.integers(0, 2**32))
+def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
+    study, trials = found
+    rng = random.Random(seed)
+    expected = undisturbed(study, trials)
+    first = MemoryStudy(study_of(study), KeptFiles())
+    runner = SyntheticRunner(trials, study.interval, slots=2, slice_steps=4)
+    first.drive(runner, seconds_per_look=30.0 if often else 0.0)
+    writes = range(len(first.files.history))
+    for write in rng.sample(writes, min(12, len(writes))):
+        second = MemoryStudy(first.study, first.files.after(write))
+        second.drive(SyntheticRunner(trials, study.interval))
+        assert second.problems == []
+        assert second.tables() == expected
+
+
+def test_one_slot_executes_the_floor():
+    one, runner = MemoryStudy(study_of(SIX)), SyntheticRunner(SIX_TRIALS)
+    one.drive(runner)
+    assert runner.steps == sum(row.end_step for row in answer(SIX_TRIALS, SIX).rows)
+
+
+@pytest.mark.parametrize("slots", [2, 4, 6])
+def test_slots_execute_little_more_than_the_floor(slots):
+    one, runner = MemoryStudy(study_of(SIX)), SyntheticRunner(SIX_TRIALS, slots=slots)
+    one.drive(runner)
+    floor = sum(row.end_step for row in answer(SIX_TRIALS, SIX).rows)
+    assert floor <= runner.steps <= floor + 2 * slots * SIX.interval
+
+
+def test_trials_run_side_by_side_in_as_many_slots_as_there_are():
+    barrier = threading.Barrier(3, timeout=30)
+
+    def meet(trial: int, step: int) -> None:
+        if step == 0 and trial < 3:
+            barrier.wait()
+
+    runner = SyntheticRunner(SIX_TRIALS, slots=3, before_slice=meet)
+    MemoryStudy(study_of(SIX)).drive(runner)
+    assert runner.turns  # all three met, or the barrier would have broken
+
+
+def test_50_divergences_in_a_row_end_a_study_like_any_other():
+    study = Study(0.25, 10, 50, points=50, finishers=5, feasible=False, max_draws=0)
+    trials = trials_of(*[([1] * 5, 1 + n % 50) for n in range(50)])
+    one = MemoryStudy(study_of(study))
+    assert one.drive(SyntheticRunner(trials, slots=4)).decided
+    found = one.frame("trials")
+    assert set(found["outcome"]) == {"infeasible"}
+    assert list(found["diverged_step"]) == [1 + n % 50 for n in range(50)]
+
+
+def test_feasible_budget_that_runs_out_is_said():
+    study = Study(0.25, 10, 50, points=3, finishers=1, feasible=True, max_draws=7)
+    trials = trials_of(*[([1] * 5, 5)] * 7)
+    one = MemoryStudy(study_of(study))
+    todo = one.drive(SyntheticRunner(trials, slots=2))
+    assert todo.exhausted and todo.decided and todo.prefix == 7
+    assert one.result().draws_exhausted
+
+
+def failing(*numbers: int, at: int = 0):
+    """Returns a `before_slice` in which trials fail at every step from one on."""
+
+    def before_slice(trial: int, step: int) -> None:
+        if trial in numbers and step >= at:
+            raise MemoryError(f"no memory for trial {trial}")
+
+    return before_slice
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+@pytest.mark.parametrize("at", [0, 10, 14])
+def test_failing_trial_is_tried_alone_and_stops_nobody(slots, at):
+    # Trial 1 would be K_(1) at 30; without it K_(1) = 40, and one finisher is missing.
+    one = MemoryStudy(study_of(SIX))
+    runner = SyntheticRunner(
+        SIX_TRIALS, slots=slots, slice_steps=2, before_slice=failing(1, at=at)
+    )
+    one.drive(runner)
+    found = one.frame("trials").set_index("trial")
+    assert found.loc[1, "outcome"] == "failed"
+    assert "MemoryError: no memory for trial 1" in found.loc[1, "error"]
+    assert found.loc[1, "end_step"] == at // 10 * 10
+    assert list(found["outcome"].drop(1)) == [
+        "incomplete",
+        "incomplete",
+        "infeasible",
+        "complete",
+        "incomplete",
+    ]
+    result = one.result()
+    assert result.finishers == ((40, 4),)
+    assert not result.decided
+
+
+def test_trial_that_only_fails_in_company_is_not_failed():
+    running = set()
+    lock = threading.Lock()
+
+    class Crowded(SyntheticRunner):
+        def run(self, slot: int, job: Job, stop) -> Report:
+            with lock:
+                running.add(job.trial)
+                crowded = len(running) > 1
+            try:
+                if job.trial == 2 and crowded:
+                    raise MemoryError("too many")
+                return super().run(slot, job, stop)
+            finally:
+                with lock:
+                    running.discard(job.trial)
+
+    one = MemoryStudy(study_of(SIX))
+    one.drive(Crowded(SIX_TRIALS, slots=3, seconds=0.002))
+    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
+    assert one.knowledge()[2].failures == []
+
+
+def test_failing_trial_is_tried_again_on_three_starts_and_then_no_more():
+    one = MemoryStudy(study_of(SIX))
+    tried = []
+    for _ in range(5):
+        runner = SyntheticRunner(
+            SIX_TRIALS,
+            before_slice=lambda trial, step: (
+                tried.append(trial) if trial == 1 else None,
+                failing(1)(trial, step),
+            ),
+        )
+        one.drive(runner)
+        tried.append(None)
+    # In each of three starts: once with the others, once alone.
+    assert tried == [1, 1, None] * 3 + [None] * 2
+    assert len(one.knowledge()[1].failures) == 3
+    assert one.result().trials[1].outcome == "failed"
+
+
+def test_trial_that_recovers_leaves_no_trace():
+    one = MemoryStudy(study_of(SIX))
+    one.drive(SyntheticRunner(SIX_TRIALS, before_slice=failing(1, 4, at=10)))
+    assert not one.result().decided
+    one.drive(SyntheticRunner(SIX_TRIALS))
+    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
+
+
+def test_trial_that_cannot_be_pruned_fails_and_stops_nobody():
+    def facts_of(trial: int):
+        if trial == 1:
+            raise MemoryError("no memory for scores")
+        return SyntheticRunner(SIX_TRIALS).facts(trial)
+
+    one = MemoryStudy(study_of(SIX))
+    one.drive(SyntheticRunner(SIX_TRIALS, slots=2, facts_of=facts_of))
+    found = one.frame("trials").set_index("trial")
+    assert found.loc[1, "outcome"] == "failed"
+    assert "no memory for scores" in found.loc[1, "error"]
+    assert list(found["outcome"]).count("failed") == 1
+    one.drive(SyntheticRunner(SIX_TRIALS))
+    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
+
+
+def test_failed_trial_that_others_out_ran_decides_nothing():
+    # Trial 5 fails at 30, and K_(2) = 40 of trial 4 needs it to 30 only.
+    one = MemoryStudy(study_of(SIX))
+    one.drive(SyntheticRunner(SIX_TRIALS, slots=3, before_slice=failing(5, at=30)))
+    assert one.result().decided
+    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [StoreError("full", "p"), Irreproducible("other bits"), KeyboardInterrupt()],
+)
+def test_errors_that_are_no_trials_own_end_the_run_with_all_saved(error):
+    def before_slice(trial: int, step: int) -> None:
+        if trial == 4 and step == 10:
+            raise error
+
+    one = MemoryStudy(study_of(SIX))
+    runner = SyntheticRunner(SIX_TRIALS, slots=2, before_slice=before_slice)
+    with pytest.raises(type(error)):
+        one.drive(runner)
+    assert one.knowledge()[4].failures == []
+    done = sum(turn.last - turn.first for turn in runner.turns)
+    again = SyntheticRunner(SIX_TRIALS)
+    one.drive(again)
+    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
+    assert all(
+        turn.first
+        >= max((t.last for t in runner.turns if t.trial == turn.trial), default=0)
+        for turn in again.turns
+    ), done
+
+
+def test_other_numbers_for_an_evaluation_that_is_known_are_refused():
+    one = MemoryStudy(study_of(SIX))
+    stop = StopRequest()
+    with pytest.raises(Interrupted):
+        one.drive(SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 9)), stop)
+    for path in [path for path in one.files.objects if "/states/" in path]:
+        one.files.remove(path)
+    other = trials_of(*[[0.5] * 5] * 6)
+    with pytest.raises(Irreproducible, match=r"Trial \d gave .* 0\.5"):
+        one.drive(SyntheticRunner(other))
+
+
+def test_a_stop_that_comes_first_of_all_changes_nothing():
+    one, stop = MemoryStudy(study_of(SIX)), StopRequest()
+    stop.set()
+    runner = SyntheticRunner(SIX_TRIALS)
+    with pytest.raises(Interrupted):
+        one.drive(runner, stop)
+    assert runner.turns == []
+
+
+def test_a_stop_that_comes_when_all_is_decided_is_no_interruption():
+    one, stop = MemoryStudy(study_of(SIX)), StopRequest()
+    one.drive(SyntheticRunner(SIX_TRIALS))
+    stop.set()
+    assert one.drive(SyntheticRunner(SIX_TRIALS), stop).decided

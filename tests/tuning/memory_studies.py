@@ -1,0 +1,122 @@
+"""Studies of synthetic trials in memory, without keras-tuner: thousands in a minute."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from dps_tf.core.race import Plan
+from dps_tf.core.steps_to_result import StudyResult
+from dps_tf.core.study import StudySpecification
+from dps_tf.store.knowledge import Knowledge
+from dps_tf.store.layout import CellLayout
+from dps_tf.store.log import read_logs
+from dps_tf.store.open_study import study_tables
+from dps_tf.store.schemas import SCHEMAS
+from dps_tf.store.study_record import StudyRecord, open_study
+from dps_tf.store.study_tables import study_result
+from dps_tf.store.tables import encode_table
+from dps_tf.tuning.driver import StudyDriver
+from tests.store.object_store import ObjectFiles
+from tests.tuning.studies import ENVIRONMENT, FACTS, RESULTS
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+LAYOUT = CellLayout("sweep/cells/cell")
+
+
+class Watch:
+    """A clock that runs as fast as a test wants: seconds per look."""
+
+    def __init__(self, seconds_per_look: float):
+        self.now = 0.0
+        self.seconds_per_look = seconds_per_look
+
+    def __call__(self) -> float:
+        self.now += self.seconds_per_look
+        return self.now
+
+
+@dataclass
+class MemoryStudy:
+    """A study whose disk is memory.
+
+    Attributes:
+        study: what is asked.
+        files: its disk.
+        problems: what the last opening found damaged.
+    """
+
+    study: StudySpecification
+    files: ObjectFiles = field(default_factory=ObjectFiles)
+    problems: list[str] = field(default_factory=list)
+
+    def open(self) -> StudyRecord:
+        record = open_study(self.files, LAYOUT, self.study, ENVIRONMENT, FACTS)
+        self.problems = list(record.problems)
+        return record
+
+    def drive(
+        self,
+        runner: SyntheticRunner,
+        stop: Callable[[], bool] = lambda: False,
+        seconds_per_look: float = 0.0,
+    ) -> Plan:
+        """Opens the record and runs the study to its end, or to a stop."""
+        record = self.open()
+        record._clock = Watch(seconds_per_look)
+        record._saved_at = 0.0
+        rule = self.study.rule
+        points = self.study.workload.draw(self.study.cell.seed, rule.draws_limit)
+        todo = StudyDriver(record, runner, points.__getitem__, stop).run()
+        # As closing does for trials that a race has no use for.
+        for trial in range(todo.prefix):
+            if self.result().decided and record.knowledge[trial].facts is None:
+                record.add_facts(trial, runner.facts(trial))
+        record.snapshot(force=True)
+        return todo
+
+    def knowledge(self) -> Knowledge:
+        """Returns what the logs say, failures that will be tried again included."""
+        logs, problems = read_logs(self.files, LAYOUT.logs)
+        assert problems == []
+        knowledge = Knowledge()
+        for events in logs.values():
+            knowledge.add_all(events)
+        return knowledge
+
+    def result(self) -> StudyResult:
+        return study_result(self.study, self.knowledge())
+
+    def frame(self, name: str) -> pd.DataFrame:
+        _, frames = study_tables(self.study, self.knowledge(), FACTS, closed=True)
+        return frames[name]
+
+    def tables(self) -> dict[str, bytes]:
+        """Returns the bytes that closing would write, from what is on the disk."""
+        return {name: encode_table(self.frame(name), SCHEMAS[name]) for name in RESULTS}
+
+
+class KeptFiles(ObjectFiles):
+    """Remembers what was on the disk after each write, as a kill would leave it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history: list[dict[str, tuple[bytes, float]]] = []
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        super().write_atomic(path, data)
+        self.history.append(dict(self.objects))
+
+    def remove(self, path: str) -> None:
+        if path in self.objects:
+            super().remove(path)
+            self.history.append(dict(self.objects))
+
+    def after(self, writes: int) -> ObjectFiles:
+        """Returns the disk as a kill after that many writes leaves it."""
+        files = ObjectFiles()
+        files.objects = copy.copy(self.history[writes])
+        return files

@@ -1,0 +1,128 @@
+"""Whole studies of synthetic trials on a real disk, and what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dps_tf.core.goal import Goal
+from dps_tf.core.steps_to_result import StudyResult
+from dps_tf.core.study import StudySpecification
+from dps_tf.core.sweep import SweepSpecification
+from dps_tf.core.workload import EvaluationInterval
+from dps_tf.store.closing import read_closed
+from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.store.layout import CellLayout, SweepLayout
+from dps_tf.tuning.interruption import StopRequest
+from dps_tf.tuning.study import Conditions, Prepared, run_study
+from dps_tf.tuning.sweep import start_sweep
+from tests.core import naive_race
+from tests.core.naive_race import WholeTrial
+from tests.core.specifications import specification
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
+FACTS = {"training_examples": 100, "validation_examples": 20, "content_hash": "c0ffee"}
+RESULTS = ("trials", "curves")
+"""The tables that may depend on nothing but the specification."""
+
+
+def study_of(study: naive_race.Study, **changes: Any) -> StudySpecification:
+    """Returns the specification that asks what a naive study asks."""
+    values = {
+        "goal": Goal("validation/classification_error", study.goal),
+        "points": study.points,
+        "step_budget": study.budget,
+        "evaluation_interval": EvaluationInterval(steps=study.interval),
+        "count": "feasible" if study.feasible else "all",
+        "max_draws": max(study.points, study.max_draws),
+        "finishers": study.finishers,
+        "schedule": "exhaustive" if study.exhaustive else "race",
+    }
+    return specification(**{**values, **changes})
+
+
+def layout_of(directory: Path | str, study: StudySpecification) -> CellLayout:
+    return SweepLayout(str(directory)).cell(study.cell.name)
+
+
+def run(
+    directory: Path | str,
+    study: StudySpecification,
+    runner: SyntheticRunner,
+    *,
+    files: FileSystem | None = None,
+    stop: StopRequest | None = None,
+    said: list[str] | None = None,
+    environment: dict[str, str] = ENVIRONMENT,
+    facts: dict[str, Any] = FACTS,
+    **options: Any,
+) -> StudyResult:
+    """Runs a study in a sweep directory, as the command does."""
+    files = files or LocalFiles()
+    sweep = SweepLayout(str(directory))
+    start_sweep(files, sweep, SweepSpecification((study,)), "")
+    return run_study(
+        files,
+        sweep.cell(study.cell.name),
+        study,
+        lambda: Prepared(runner, environment, facts),
+        Conditions(
+            stop or StopRequest(),
+            say=(said if said is not None else []).append,
+            **options,
+        ),
+    )
+
+
+def tables(directory: Path | str, study: StudySpecification) -> dict[str, bytes]:
+    """Returns the bytes of the result tables of a closed study."""
+    cell = layout_of(directory, study)
+    closed, problems = read_closed(LocalFiles(), cell.root)
+    assert closed is not None and not problems
+    return {name: Path(cell.table(name)).read_bytes() for name in RESULTS}
+
+
+def frame(directory: Path | str, study: StudySpecification, name: str) -> pd.DataFrame:
+    closed, _ = read_closed(LocalFiles(), layout_of(directory, study).root)
+    assert closed is not None
+    return closed.frame(name)
+
+
+def work(directory: Path | str, study: StudySpecification) -> dict[str, float]:
+    """Returns the totals of the table of work."""
+    found = frame(directory, study, "work")
+    totals = found[found["trial"].isna()]
+    return dict(zip(totals["quantity"], totals["value"], strict=True))
+
+
+def rows_of(found: pd.DataFrame) -> list[naive_race.Row]:
+    """Returns the table of trials in the words of the naive rule."""
+    columns = ("outcome", "end_step", "steps_to_result", "bracket_low", "diverged_step")
+    return [
+        naive_race.Row(*(None if pd.isna(row[name]) else row[name] for name in columns))
+        for _, row in found.iterrows()
+    ]
+
+
+def trials_of(*curves: Sequence[float] | tuple[Sequence[float], int]) -> list:
+    """Returns whole trials: errors, or (errors, step of divergence)."""
+    return [
+        WholeTrial(tuple(c[0]), c[1]) if isinstance(c[0], Sequence) else WholeTrial(c)
+        for c in (tuple(curve) for curve in curves)
+    ]
+
+
+def interrupting(stop: StopRequest, after_slices: int) -> Callable[[int, int], None]:
+    """Returns a `before_slice` that asks to stop at the n-th slice of a session."""
+    left = [after_slices]
+
+    def before_slice(trial: int, step: int) -> None:
+        left[0] -= 1
+        if left[0] <= 0:
+            stop.set("test")
+
+    return before_slice
