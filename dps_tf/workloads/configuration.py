@@ -84,9 +84,7 @@ def workload(  # noqa: PLR0913 - keywords are what a gin file binds
     """
     _of_type("workload.goal", goal, Goal, "@goal()")
     _of_type("workload.evaluation", evaluation, EvaluationInterval, "@evaluation()")
-    explicit: tuple[Mapping[str, float], ...] = ()
-    if not isinstance(points, int):
-        explicit = tuple(_point(point) for point in _sequence("points", points))
+    number, explicit = _points(points)
     if not explicit and not space:
         raise UserError(
             f"workload {name!r} has neither a space to search nor explicit points: "
@@ -99,7 +97,7 @@ def workload(  # noqa: PLR0913 - keywords are what a gin file binds
         optimizer=optimizer,
         goal=goal,
         space=Space.from_dict(space or {}),
-        points=len(explicit) or points,
+        points=number,
         step_budget=step_budget,
         evaluation_interval=evaluation,
         fixed=_point(fixed or {}),
@@ -156,6 +154,16 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         evaluation=evaluation_mode,
         precision=precision,
     )
+
+
+def _points(
+    points: int | Sequence[Mapping[str, float]],
+) -> tuple[int, tuple[Mapping[str, float], ...]]:
+    """Returns (number of trials, explicit points) of what was bound."""
+    if isinstance(points, int):
+        return points, ()
+    explicit = tuple(_point(point) for point in _sequence("workload.points", points))
+    return len(explicit), explicit
 
 
 def _of_type(kind: str, value: object, wanted: type, example: str) -> None:
