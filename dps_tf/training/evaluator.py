@@ -128,6 +128,7 @@ class GoalEvaluator:
                 "evaluation = 'exact'."
             ) from error
         self._allowed = -1 if allowed is None else allowed
+        self._batch_size = min(evaluation.GOAL_BATCH_SIZE, data.validation_count)
         with data.strategy.scope():
             # Replicas do the same, so each keeps its own and the first speaks for all.
             self._last_wrong = tf.Variable(
@@ -165,23 +166,25 @@ class GoalEvaluator:
     def _count_up_to_goal(self, inputs: tf.Tensor, labels: tf.Tensor) -> Any:
         """Returns (wrong, cross-entropy sum) of what was looked at."""
         total = self._data.validation_count
-        size = min(evaluation.GOAL_BATCH_SIZE, total)
+        size = self._batch_size
         batches = -(-total // size)
-        seen = tf.convert_to_tensor(self._last_wrong)
-        order = tf.argsort(seen, direction="DESCENDING", stable=True)
-        order = tf.reshape(
-            tf.pad(order, [[0, batches * size - total]]), [batches, size]
-        )
-        valid = tf.reshape(tf.range(batches * size) < total, [batches, size])
+        order = tf.argsort(self._last_wrong, direction="DESCENDING", stable=True)
+        # Padding stands for an example behind the last, of which nothing is kept.
+        missing = [[0, batches * size - total]]
+        order = tf.pad(order, missing, constant_values=total)
+        order = tf.reshape(order, [batches, size])
+        seen = tf.pad(tf.convert_to_tensor(self._last_wrong), [[0, 1]])
 
         def body(i: tf.Tensor, wrong: tf.Tensor, sum_: tf.Tensor, seen: tf.Tensor):
             rows = order[i]
+            there = tf.minimum(rows, total - 1)
             each, more = batch_counts(
-                self._model, tf.gather(inputs, rows), tf.gather(labels, rows), valid[i]
+                self._model,
+                tf.gather(inputs, there),
+                tf.gather(labels, there),
+                rows < total,
             )
             now = tf.cast(each > 0, tf.int8)
-            # Padding repeats example 0: it is written as it was, not as unseen.
-            now = tf.where(valid[i], now, tf.gather(seen, rows))
             seen = tf.tensor_scatter_nd_update(seen, rows[:, None], now)
             return i + 1, wrong + tf.reduce_sum(each), sum_ + more, seen
 
@@ -192,5 +195,5 @@ class GoalEvaluator:
             (tf.constant(0), *zero, seen),
             parallel_iterations=1,
         )
-        self._last_wrong.assign(seen)
+        self._last_wrong.assign(seen[:total])
         return wrong, loss

@@ -1,0 +1,292 @@
+"""Counts over the validation split: exact ones, and those that stop at the goal."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import models
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.training import evaluation
+from dps_tf.training.evaluation import Evaluation
+from dps_tf.training.program import Program
+from tests.training import problems
+from tests.training.problems import Problem
+
+ERROR = "validation/classification_error"
+HELD = problems.BLOBS.validation  # 75 examples, four classes
+
+
+def batches_of(exact: int = 500, goal: int = 200):
+    """Makes programs that are built inside evaluate in such batches."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(mock.patch.object(evaluation, "BATCH_SIZE", exact))
+    stack.enter_context(mock.patch.object(evaluation, "GOAL_BATCH_SIZE", goal))
+    return stack
+
+
+def naive(program: Program, held: Examples) -> tuple[int, float]:
+    """One label after the other, in NumPy and float64."""
+    logits = program.network.predict(held.inputs, verbose=0).astype(np.float64)
+    wrong, loss = 0, 0.0
+    for row, label in zip(
+        logits.reshape(-1, logits.shape[-1]), held.labels.reshape(-1), strict=True
+    ):
+        best = 0
+        for k, value in enumerate(row):
+            best = k if value > row[best] else best
+        wrong += int(best != label or np.isnan(row).any())
+        loss += np.log(np.sum(np.exp(row - row.max()))) - (row[label] - row.max())
+    return wrong, loss
+
+
+def with_validation(dataset: Dataset, inputs: np.ndarray, labels: np.ndarray):
+    return dataclasses.replace(dataset, validation=Examples(inputs, labels))
+
+
+class ExactTest(tf.test.TestCase, parameterized.TestCase):
+    def check(self, problem: Problem, program: Program) -> Evaluation:
+        problem.begin(program)
+        program.advance(problem.order(0, 3))
+        found = program.evaluate()
+        wrong, loss = naive(program, problem.dataset.validation)
+        self.assertEqual(found.wrong, wrong)
+        self.assertEqual(found.count, problem.dataset.validation.labels.size)
+        self.assertAllClose(found.cross_entropy_sum, loss, rtol=1e-6)
+        self.assertFalse(found.is_bound)
+        self.assertGreater(wrong, 0)
+        return found
+
+    @parameterized.parameters(1, 7, 32, 74, 75, 76, 500)
+    def test_naive_loop_whatever_the_batches(self, size):
+        with batches_of(exact=size):
+            self.check(Problem(), Problem().program())
+
+    @parameterized.parameters(4, 5, 12)
+    def test_sequences_count_positions(self, size):
+        problem = Problem(problems.sequences(), "tiny_transformer")
+        with batches_of(exact=size):
+            self.check(problem, problem.program())
+
+    @parameterized.parameters(16, 32, 75)
+    def test_replicas_share_batches_even_where_some_get_only_padding(self, size):
+        with batches_of(exact=size):
+            strategy = tf.distribute.MirroredStrategy(
+                [f"CPU:{i}" for i in range(4)], tf.distribute.ReductionToOneDevice()
+            )
+            shared = self.check(Problem(), Problem().program(strategy))
+            alone = self.check(Problem(), Problem().program())
+        self.assertEqual(shared.wrong, alone.wrong)
+
+    def test_batches_that_are_padded_keep_every_example_once(self):
+        for size, shards in itertools.product((1, 7, 32, 100), (1, 2, 4)):
+            inputs, labels, valid = evaluation.padded_batches(HELD, size, shards)
+            self.assertEqual(len(inputs) % shards, 0)
+            self.assertAllEqual(inputs[valid], HELD.inputs)
+            self.assertAllEqual(labels[valid], HELD.labels)
+
+
+class OddLogitsTest(tf.test.TestCase):
+    def constant_network(self, biases: list[float]) -> Program:
+        """One dense layer of zeros: every example has the biases for logits."""
+        problem = Problem(arguments={"widths": ()})
+        program = problem.program(goal=Goal(ERROR, 0.5))
+        zero = [np.zeros([8, 4], np.float32), np.array(biases, np.float32)]
+        program.load(program.fresh_state(zero), problem.point)
+        return program
+
+    def test_first_of_equal_logits_is_the_guess(self):
+        found = self.constant_network([0.0, 1.0, 1.0, 0.0])._evaluator._exact()
+        self.assertEqual(found.wrong, int(np.sum(HELD.labels != 1)))
+        self.assertTrue(found.is_finite)
+
+    def test_not_a_number_is_wrong_for_all_and_not_finite(self):
+        program = self.constant_network([0.0, math.nan, 1.0, 0.0])
+        exact = program._evaluator._exact()
+        self.assertEqual((exact.wrong, exact.is_finite), (75, False))
+        bound = program.evaluate()
+        self.assertTrue(bound.is_bound)
+        self.assertFalse(bound.is_finite)
+
+    def test_one_broken_example_is_one_wrong_answer(self):
+        inputs = HELD.inputs.copy()
+        inputs[0, 3] = math.nan  # the first, of which padding is made
+        for dataset in (
+            problems.BLOBS,
+            with_validation(problems.BLOBS, inputs, HELD.labels),
+        ):
+            with batches_of(exact=32):
+                program = Problem(dataset, arguments={"widths": ()}).program()
+            kernel, bias = models.initial_point(program.network, 3)
+            state = program.fresh_state([kernel, bias])
+            program.load(state, Problem().point)
+            found = program.evaluate()
+            guesses = (
+                inputs if dataset is not problems.BLOBS else HELD.inputs
+            ) @ kernel
+            right = np.argmax(np.nan_to_num(guesses, nan=-9.0), -1) == HELD.labels
+            broken = np.isnan(guesses).any(-1)
+            self.assertEqual(found.wrong, int(np.sum(~right | broken)))
+            self.assertEqual(found.is_finite, not broken.any())
+
+
+class MetricsTest(tf.test.TestCase, parameterized.TestCase):
+    def test_error_is_a_quotient_of_counts(self):
+        metrics = Evaluation(120, 6000, 600.0).metrics
+        self.assertEqual(metrics[ERROR], 0.02)
+        self.assertEqual(metrics["validation/accuracy"], 0.98)
+        self.assertEqual(metrics["validation/cross_entropy"], 0.1)
+        self.assertTrue(Goal(ERROR, 0.02).reaches(metrics[ERROR]))
+        self.assertFalse(Goal(ERROR, 0.02, inclusive=False).reaches(metrics[ERROR]))
+        self.assertEqual(tuple(metrics), evaluation.METRICS)
+
+    def test_bound_knows_no_cross_entropy(self):
+        metrics = Evaluation(120, 6000, 600.0, is_bound=True).metrics
+        self.assertEqual(metrics[ERROR], 0.02)
+        self.assertTrue(math.isnan(metrics["validation/cross_entropy"]))
+
+    @parameterized.parameters(
+        (Goal(ERROR, 0.02), 6000, 120),
+        (Goal(ERROR, 0.02, inclusive=False), 6000, 119),
+        (Goal(ERROR, 0.02001), 6000, 120),
+        (Goal(ERROR, 0.0), 6000, 0),
+        (Goal(ERROR, 0.0, inclusive=False), 6000, None),
+        (Goal(ERROR, 1.0), 75, 75),
+        (Goal("validation/accuracy", 0.98, "maximize"), 6000, 120),
+        (Goal("validation/accuracy", 0.98, "maximize", inclusive=False), 6000, 119),
+        (Goal("validation/accuracy", 1.0, "maximize", inclusive=False), 6000, None),
+        (Goal("validation/accuracy", 0.9, "maximize"), 297, 29),
+    )
+    def test_wrong_answers_that_a_goal_allows(self, goal, count, expected):
+        self.assertEqual(evaluation.most_wrong_allowed(goal, count), expected)
+
+    @parameterized.parameters(*range(1, 40, 3))
+    def test_allowed_count_meets_the_goal_and_one_more_does_not(self, count):
+        for threshold, inclusive in itertools.product(
+            np.linspace(0.01, 0.99, 23), (True, False)
+        ):
+            goal = Goal(ERROR, float(threshold), inclusive=inclusive)
+            allowed = evaluation.most_wrong_allowed(goal, count)
+            if allowed is not None:
+                self.assertTrue(goal.reaches(allowed / count))
+            following = 0 if allowed is None else allowed + 1
+            self.assertFalse(goal.reaches(following / count))
+
+
+class GoalTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        *itertools.product(
+            (
+                Goal(ERROR, 0.15),
+                Goal(ERROR, 0.15, inclusive=False),
+                Goal(ERROR, 0.95),
+                Goal("validation/accuracy", 0.85, "maximize"),
+                Goal(ERROR, 0.0, inclusive=False),
+            ),
+            (5, 32, 200),
+        )
+    )
+    def test_bound_is_never_above_the_count_and_marked_exactly_then(self, goal, size):
+        problem = Problem(optimizer="momentum")
+        with batches_of(goal=size):
+            exact, early = problem.program(), problem.program(goal=goal)
+        allowed = evaluation.most_wrong_allowed(goal, 75)
+        allowed = -1 if allowed is None else allowed
+        problem.begin(exact)
+        problem.begin(early)
+        for truth, found in zip(
+            problem.curve(exact, 30, 2)[1], problem.curve(early, 30, 2)[1], strict=True
+        ):
+            self.assertEqual(found.is_bound, truth.wrong > allowed)
+            self.assertLessEqual(found.wrong, truth.wrong)
+            if found.is_bound:
+                self.assertGreater(found.wrong, allowed)
+            else:
+                self.assertEqual(found, truth)
+
+    @parameterized.parameters(0.3, 0.12, 0.05, 0.034)
+    def test_steps_to_result_of_real_digits_are_those_of_exact_evaluation(
+        self, threshold
+    ):
+        goal = Goal(ERROR, threshold)
+        problem = Problem(problems.DIGITS, optimizer="nesterov", batch_size=32)
+        with batches_of(goal=25):
+            programs = problem.program(), problem.program(goal=goal)
+        for trial in range(3):
+            steps = []
+            for program in programs:
+                problem.begin(program, seed=trial)
+                errors = [
+                    found.metrics[ERROR]
+                    for found in problem.curve(program, 80, 4, seed=trial)[1]
+                ]
+                steps.append(goal.first_reached(errors))
+            self.assertEqual(steps[0], steps[1])
+
+    def test_looks_first_at_what_was_wrong_the_last_time(self):
+        problem = Problem()
+        with batches_of(goal=10):
+            program = problem.program(goal=Goal(ERROR, 0.12))  # nine of 75
+        problem.begin(program)
+        first = program.evaluate()
+        known = program.read().arrays[-1]
+        self.assertEqual(known.sum(), first.wrong)
+        self.assertGreaterEqual(np.argmax(np.cumsum(known) == first.wrong), 10)
+        # What was wrong fills the first batch, and no other is needed.
+        rows = np.argsort(-known, kind="stable")[:10]
+        looked_at = Examples(HELD.inputs[rows], HELD.labels[rows])
+        second = program.evaluate()
+        wrong, loss = naive(program, looked_at)
+        self.assertEqual(second.wrong, wrong)
+        self.assertAllClose(second.cross_entropy_sum, loss, rtol=1e-6)
+
+    def test_padding_leaves_no_trace_where_nearly_all_are_wrong(self):
+        problem = Problem()
+        labels = (HELD.labels + 1) % 4
+        dataset = with_validation(problems.BLOBS, HELD.inputs, labels)
+        problem = Problem(dataset)
+        with batches_of(goal=10):
+            program = problem.program(goal=Goal(ERROR, 0.99))
+        problem.begin(program)
+        _, evaluations = problem.curve(program, 30, 30)
+        logits = program.network.predict(HELD.inputs, verbose=0)
+        wrong = np.argmax(logits, -1) != labels
+        self.assertEqual(evaluations[-1].wrong, int(wrong.sum()))
+        for _ in range(3):
+            program.evaluate()
+            self.assertAllEqual(program.read().arrays[-1], wrong.astype(np.int8))
+
+    def test_sequences(self):
+        problem = Problem(problems.sequences(), "tiny_transformer", "adam")
+        goal = Goal("validation/accuracy", 0.9, "maximize")
+        with batches_of(goal=5):
+            exact, early = problem.program(), problem.program(goal=goal)
+        problem.begin(exact)
+        problem.begin(early)
+        reached = []
+        for program in (exact, early):
+            accuracies = [
+                found.metrics["validation/accuracy"]
+                for found in problem.curve(program, 60, 5)[1]
+            ]
+            reached.append(goal.first_reached(accuracies))
+        self.assertIsNotNone(reached[0])
+        self.assertEqual(*reached)
+
+    def test_goal_on_cross_entropy_is_refused(self):
+        goal = Goal("validation/cross_entropy", 0.5)
+        with self.assertRaisesRegex(UserError, "cross_entropy: use evaluation = 'exa"):
+            Problem().program(goal=goal)
+
+
+if __name__ == "__main__":
+    tf.test.main()
