@@ -22,6 +22,8 @@ from dps_tf.core.sampling import points
 from dps_tf.core.space import Space
 from dps_tf.core.steps_to_result import TrialResult, reduce_study
 from dps_tf.core.trial import Trajectory
+from dps_tf.store.schemas import MEASUREMENTS
+from dps_tf.store.tables import empty_frame
 
 IDENTITY = [
     "workload",
@@ -105,12 +107,11 @@ def make(sweep: Sweep = Sweep()) -> Made:  # noqa: B008 (frozen)
         curves += [_labelled(table, identity) for table in cell_curves]
         if sweep.measured and winner is not None:
             measurements += _measurements(identity, winner)
-    columns = [*IDENTITY, "trial", "step", "quantity", "value", "examples"]
     return Made(
         pd.DataFrame(studies),
         _typed(pd.DataFrame(trials)),
         pd.concat(curves, ignore_index=True),
-        pd.DataFrame(measurements, columns=columns),
+        pd.DataFrame(measurements) if measurements else empty_frame(MEASUREMENTS),
     )
 
 

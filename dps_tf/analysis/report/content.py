@@ -36,7 +36,7 @@ class Illustration:
         caption: definitions and tolerances of everything that is drawn.
         alt: what the figure shows, for those who cannot see it.
         svg: bytes of the file.
-        png: bytes of the file.
+        png: bytes of the file; empty for a folded figure, which is SVG only.
         width: CSS pixels at full size.
         height: CSS pixels at full size.
         folded: whether the reader has to open it first.
@@ -77,7 +77,8 @@ def illustration(
         caption=words.caption,
         alt=words.alt,
         svg=saving.svg(figure),
-        png=saving.png(figure),
+        # There are many folded ones, and drawing takes most of the time of a report.
+        png=b"" if folded else saving.png(figure),
         # A CSS inch has 96 pixels.
         width=round(96 * width),
         height=round(96 * height),

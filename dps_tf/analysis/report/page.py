@@ -79,7 +79,7 @@ def _source(environment: jinja2.Environment, name: str) -> str:
 
 def data_uri(item: Illustration) -> str:
     """Returns a figure as an address that holds it."""
-    is_small = len(item.svg) <= _LARGEST_SVG
+    is_small = len(item.svg) <= _LARGEST_SVG or not item.png
     kind, data = ("svg+xml", item.svg) if is_small else ("png", item.png)
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 

@@ -30,6 +30,8 @@ def steps_text(row: Any) -> str:
     if known and row["steps_bound"] == "":
         high = steps(row["steps_to_result"])
         return f"{high} ({steps(row['bracket_low'])}, {high}]"
+    if known and not row["closed"]:
+        return f"at most {steps(row['steps_to_result'])} so far"
     if known:
         return (
             f"{steps(row['bracket_low'])} to {steps(row['steps_to_result'])} (bounds)"
@@ -37,6 +39,8 @@ def steps_text(row: Any) -> str:
     if str(row["steps_bound"]).startswith(">"):
         sign, _, value = str(row["steps_bound"]).partition(" ")
         return f"{sign} {steps(float(value.split(',')[0]))}"
+    if not row["closed"]:
+        return "none so far"
     return "all diverged" if row["infeasible"] == row["trials"] else "not reached"
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report.assembly import Wishes, assemble, published_report
+from dps_tf.analysis.report.best_of_n import best_of_n_table
 from dps_tf.analysis.report.content import Report
 from dps_tf.analysis.report.page import render
 from dps_tf.analysis.report.specification import specification_table
@@ -44,6 +45,7 @@ def write_report(
     contents = {
         PAGE: render(report, specification_table(tables.studies)).encode(),
         "results.csv": csv_bytes(tables.results),
+        "best_of_n.csv": csv_bytes(best_of_n_table(tables.bounded)),
         "results.parquet": bytes(tables.results.to_parquet(index=False)),
         "trials.parquet": encode_table(trials, TRIALS),
         "curves.parquet": encode_table(tables.curves, CURVES),
@@ -68,7 +70,8 @@ def _write(contents: dict[str, bytes], report: Report, folder: Path) -> None:
     for section in report.sections:
         for item in section.illustrations:
             contents[f"{item.name}.svg"] = item.svg
-            contents[f"{item.name}.png"] = item.png
+            if item.png:
+                contents[f"{item.name}.png"] = item.png
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
