@@ -11,15 +11,12 @@ from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import SweepLayout
-from dps_tf.store.study_record import (
-    StudyRecord,
-    check_continues,
-    read_specification,
-)
+from dps_tf.store.study_opening import check_continues, read_specification
+from dps_tf.store.study_record import StudyRecord
 from dps_tf.training import threads
 from dps_tf.training.environment import describe
 from dps_tf.training.runner import TrainingRunner
-from dps_tf.tuning import tasks
+from dps_tf.tuning import simulation, tasks
 from dps_tf.tuning.interruption import Interrupted, StopRequest, stop_with_parent
 from dps_tf.tuning.progress import StudyProgress
 from dps_tf.tuning.pruning import Pruner
@@ -43,6 +40,9 @@ class Options:
         sweep_dir: where the sweep is kept.
         data_dir: folder of prepared data sets.
         slots: trials side by side; 0 leaves that to the machine.
+        strategy: `auto` gives each device trials of its own; `one_device`; `mirrored`
+            and `tpu` share each batch out over the replicas.
+        tpu: `local`, or the name of a Cloud TPU.
         allow_other_machine: continue studies that were begun elsewhere.
         discard_states: remove the states of finished studies.
         share: work on cells together with other workers that share.
@@ -52,6 +52,8 @@ class Options:
     sweep_dir: str
     data_dir: str | None = None
     slots: int = 0
+    strategy: str = "auto"
+    tpu: str | None = None
     allow_other_machine: bool = False
     discard_states: bool = False
     share: bool = False
@@ -66,6 +68,9 @@ def configure_threads() -> None:
 def check_names(sweep: SweepSpecification) -> None:
     """Raises UserError unless every name in a sweep is registered."""
     for study in sweep.studies:
+        if simulation.is_simulated(study.workload):
+            simulation.check(study)
+            continue
         tasks.check_names(study.workload)
         tasks.check_pruning(study)
 
@@ -135,6 +140,8 @@ class Launcher:
             stored = read_specification(self._files, cell)
             if stored is not None:
                 check_continues(cell, study, stored)
+            if simulation.is_simulated(study.workload):
+                continue
             if not is_finished(self._files, cell, study):
                 dataset = tasks.load_dataset(study.workload, self._options.data_dir)
                 check_batch_size(study, dataset)
@@ -149,7 +156,10 @@ class Launcher:
 
     def _machine(self) -> Resources:
         if self._resources is None:
-            self._resources = Resources.of_this_machine(self._options.slots)
+            options = self._options
+            self._resources = Resources.of_this_machine(
+                options.slots, options.strategy, options.tpu
+            )
         return self._resources
 
     def _run_cell(
@@ -180,6 +190,8 @@ class Launcher:
     def _prepare(self, specification: StudySpecification) -> Prepared:
         """Returns the runner of a cell, and what its record says of the data."""
         workload, cell = specification.workload, specification.cell
+        if simulation.is_simulated(workload):
+            return simulation.prepared(specification)
         dataset = tasks.load_dataset(workload, self._options.data_dir)
         prune = None
         if cell.sparsity > 0:
@@ -191,7 +203,7 @@ class Launcher:
                 workload.order,
                 prune,
             ),
-            environment=describe(),
+            environment=describe(self._machine().replicas),
             facts={
                 "training_examples": len(dataset.train),
                 "validation_examples": len(dataset.validation),

@@ -1,0 +1,209 @@
+"""Workloads that are simulated: expected losses in closed form, and no training.
+
+They go through the same points, races, records and reports as trained ones, in seconds,
+and their K* is known, so that the whole pipeline can be tried, taught and tested. A gin
+file asks for one with `workload.dataset = 'simulation'`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import math
+import platform
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.execution import Job, Report, TrialFacts, TrialState
+from dps_tf.core.noisy_quadratic import NoisyQuadratic
+from dps_tf.core.seeds import derive_seed
+from dps_tf.core.study import StudySpecification
+from dps_tf.core.workload import Workload
+from dps_tf.tuning.study import Prepared
+
+DATASET = "simulation"
+"""The data set of simulated workloads: no examples, fresh noise at every step."""
+METRIC = "validation/loss"
+TRAINING_EXAMPLES = 2**40
+"""What records say in the place of an endless supply: no batch is too large for it."""
+
+_MODELS = {"noisy_quadratic": NoisyQuadratic}
+# Momentum has the default that it has in training; `momentum` of `ema` is its decay.
+_METAPARAMETERS: Mapping[str, Mapping[str, float | None]] = {
+    "sgd": {"learning_rate": None},
+    "momentum": {"learning_rate": None, "momentum": 0.9},
+    "ema": {"learning_rate": None, "momentum": None},
+}
+_EVALUATIONS_AHEAD = 64
+"""Computed at once: a closed form costs the same for one step as for several."""
+
+
+def is_simulated(workload: Workload) -> bool:
+    """Returns whether a workload is simulated and not trained."""
+    return workload.dataset == DATASET
+
+
+def check(specification: StudySpecification) -> None:
+    """Raises UserError unless a simulated study can be run."""
+    workload = specification.workload
+    model_of(workload)
+    _known("optimizer", workload.optimizer, _METAPARAMETERS)
+    _check_metaparameters(workload)
+    for name, value, only in (
+        ("goal.metric", specification.goal.metric, METRIC),
+        ("learning_rate_schedule", workload.learning_rate_schedule, "constant"),
+        ("sweep.evaluation_mode", specification.evaluation, "exact"),
+        ("sparsity", specification.cell.sparsity, 0.0),
+    ):
+        if value != only:
+            raise UserError(
+                f"{name} is {value!r}; workload {workload.name} is simulated, and "
+                f"there it can be {only!r} only."
+            )
+
+
+def _check_metaparameters(workload: Workload) -> None:
+    reads = _METAPARAMETERS[workload.optimizer]
+    needed = {name for name, default in reads.items() if default is None}
+    for point in workload.explicit_points or [dict.fromkeys(workload.space.names, 0.5)]:
+        given = {*point, *workload.fixed}
+        for name in sorted(given - set(reads)):
+            raise UserError(
+                f"{workload.optimizer} of a simulation reads no metaparameter "
+                f"{name!r}: {near_matches(name, reads)}."
+            )
+        if needed - given:
+            raise UserError(
+                f"{workload.optimizer} of a simulation needs "
+                f"{', '.join(sorted(needed))}: tune or fix it."
+            )
+
+
+def model_of(workload: Workload) -> NoisyQuadratic:
+    """Returns the model of a simulated workload.
+
+    Raises:
+        UserError: unknown model, or an argument that it does not take.
+    """
+    _known("network", workload.network, _MODELS)
+    model = _MODELS[workload.network]
+    takes = inspect.signature(model).parameters
+    for name, value in workload.network_arguments.items():
+        _known("argument of the network", name, takes)
+        _check_number(name, value, whole=isinstance(takes[name].default, int))
+    if workload.dataset_arguments:
+        raise UserError(
+            f"dataset_arguments is {dict(workload.dataset_arguments)}; a simulation "
+            "takes none: give network_arguments."
+        )
+    return model(**workload.network_arguments)
+
+
+def _check_number(name: str, value: object, *, whole: bool) -> None:
+    allowed = (int,) if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, allowed):
+        raise UserError(
+            f"{name} is {value!r}; it must be a {'whole ' if whole else ''}number."
+        )
+
+
+def _known(kind: str, name: str, names: Mapping[str, object]) -> None:
+    if name not in names:
+        raise UserError(f"{kind} {name!r} is unknown: {near_matches(name, names)}.")
+
+
+def prepared(specification: StudySpecification) -> Prepared:
+    """Returns the runner of a simulated study, and what its record says of it."""
+    workload = specification.workload
+    about = [workload.network, dict(workload.network_arguments)]
+    text = json.dumps(about, sort_keys=True)
+    return Prepared(
+        runner=SimulatedRunner(specification),
+        environment={"numpy": np.__version__, "machine": platform.machine()},
+        facts={
+            "training_examples": TRAINING_EXAMPLES,
+            "validation_examples": 0,
+            "content_hash": hashlib.sha256(text.encode()).hexdigest(),
+        },
+    )
+
+
+class SimulatedRunner:
+    """Runs turns of simulated trials, one at a time: none of them takes time.
+
+    A trial diverges at the first step at which its expected loss is beyond float64.
+    """
+
+    def __init__(self, specification: StudySpecification):
+        """Computes nothing yet."""
+        self._specification = specification
+        self._model = model_of(specification.workload)
+        self._curves: dict[int, dict[int, float]] = {}
+
+    @property
+    def slots(self) -> int:
+        """Always one."""
+        return 1
+
+    def facts(self, trial: int) -> TrialFacts:
+        """Returns the seeds that a trained trial would have; nothing is drawn."""
+        seed = self._specification.cell.seed
+        return TrialFacts(
+            initial_seed=derive_seed(seed, trial, "initial point"),
+            order_seed=derive_seed(seed, trial, "order"),
+        )
+
+    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> Report:
+        """Goes on to the job's evaluation at once."""
+        del slot, stop
+        begun = time.monotonic()
+        first = 0 if job.state is None else job.state.step
+        loss = self._loss_at(job)
+        diverged = None
+        if not math.isfinite(loss):
+            diverged = self._first_infinite(job.point, first, job.until)
+        step = diverged or job.until
+        return Report(
+            trial=job.trial,
+            state=TrialState(step, ()),
+            step=step,
+            metrics={METRIC: loss} if diverged is None else None,
+            diverged_step=diverged,
+            steps_executed=step - first,
+            seconds=time.monotonic() - begun,
+        )
+
+    def _loss_at(self, job: Job) -> float:
+        curve = self._curves.get(job.trial, {})
+        if job.until not in curve:
+            interval = self._specification.evaluations.interval
+            ahead = [job.until + i * interval for i in range(_EVALUATIONS_AHEAD)]
+            losses = self._losses(job.point, ahead)
+            curve = dict(zip(ahead, losses, strict=True))
+            self._curves[job.trial] = curve
+        return curve[job.until]
+
+    def _losses(self, point: Mapping[str, float], steps: list[int]) -> list[float]:
+        optimizer = self._specification.workload.optimizer
+        momentum = point.get("momentum", _METAPARAMETERS["momentum"]["momentum"])
+        batch_size = self._specification.cell.batch_size
+        found = self._model.loss(
+            optimizer, point["learning_rate"], momentum or 0.0, batch_size, steps
+        )
+        return [float(loss) for loss in found]
+
+    def _first_infinite(
+        self, point: Mapping[str, float], finite: int, infinite: int
+    ) -> int:
+        """Returns the first step in (finite, infinite] whose loss is not finite."""
+        while infinite - finite > 1:
+            middle = (finite + infinite) // 2
+            if math.isfinite(self._losses(point, [middle])[0]):
+                finite = middle
+            else:
+                infinite = middle
+        return infinite
