@@ -125,7 +125,8 @@ def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
     for write in rng.sample(writes, min(12, len(writes))):
         second = MemoryStudy(first.study, first.files.after(write))
         second.drive(SyntheticRunner(trials, study.interval))
-        assert second.problems == []
+        # The log is on the disk before the states are.
+        assert all(told.startswith("No state is left") for told in second.problems)
         assert second.tables() == expected
 
 

@@ -1,0 +1,123 @@
+"""A study that is asked for more gives what asking for it at once would have given."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dps_tf.core.errors import UserError
+from tests.core.naive_race import Study, answer
+from tests.core.race_test import studies
+from tests.tuning.memory_studies import MemoryStudy
+from tests.tuning.studies import rows_of, study_of, trials_of
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+
+@st.composite
+def extensions(draw: st.DrawFn) -> tuple[Study, Study, list]:
+    """Studies (asked first, asked then) of the same trials."""
+    then, trials = draw(studies())
+    if then.feasible:
+        then = dataclasses.replace(then, max_draws=max(then.points, then.max_draws))
+    else:
+        then = dataclasses.replace(then, max_draws=then.points)
+    points = draw(st.integers(1, then.points))
+    least = points if then.feasible else 1
+    first = dataclasses.replace(
+        then,
+        goal=draw(
+            st.sampled_from([g for g in (0.0, 0.25, 0.5, 1.0) if g >= then.goal])
+        ),
+        budget=draw(st.integers(then.interval, then.budget)),
+        points=points,
+        finishers=draw(st.integers(1, min(points, then.finishers))),
+        max_draws=draw(st.integers(least, max(least, then.max_draws))),
+    )
+    return first, then, trials
+
+
+@settings(max_examples=100)
+@given(extensions(), st.sampled_from([1, 3]), st.sampled_from([1, 3]))
+def test_asking_for_more_is_asking_at_once(found, slots_first, slots_then):
+    first, then, trials = found
+    one = MemoryStudy(study_of(first))
+    runner = SyntheticRunner(trials, then.interval, slots_first)
+    one.drive(runner)
+    one.study = study_of(then)
+    again = SyntheticRunner(trials, then.interval, slots_then)
+    one.drive(again)
+    assert one.problems == []
+    at_once = MemoryStudy(study_of(then))
+    at_once.drive(SyntheticRunner(trials, then.interval))
+    assert rows_of(one.frame("trials")) == list(answer(trials, then).rows)
+    assert one.tables() == at_once.tables()
+    # What was trained is trained on, never again.
+    for turn in again.turns:
+        before = [t.last for t in runner.turns if t.trial == turn.trial]
+        assert turn.first >= max(before, default=0)
+
+
+LARGE = Study(0.25, 10, 50, points=5, finishers=3, feasible=False, max_draws=0)
+TRIALS = trials_of(
+    [0.9, 0.4, 0.3, 0.2, 0.1],
+    [0.4, 0.3, 0.3, 0.3, 0.2],
+    ([0.9, 0.9, 0.9, 0.9, 0.9], 33),
+    [0.9, 0.9, 0.2, 0.2, 0.2],
+    [0.9, 0.9, 0.9, 0.9, 0.9],
+)
+
+
+@pytest.mark.parametrize(
+    "less", [{"points": 3}, {"finishers": 1}, {"budget": 20}, {"goal": 0.5}]
+)
+def test_each_kind_of_more_costs_only_what_is_missing(less):
+    first = dataclasses.replace(LARGE, **less)
+    one = MemoryStudy(study_of(first))
+    runners = [SyntheticRunner(TRIALS) for _ in range(3)]
+    one.drive(runners[0])
+    one.study = study_of(LARGE)
+    one.drive(runners[1])
+    MemoryStudy(one.study).drive(runners[2])
+    assert 0 < runners[1].steps < runners[2].steps
+    assert runners[0].steps + runners[1].steps == runners[2].steps
+
+
+def test_asking_for_less_is_refused_and_changes_nothing():
+    one = MemoryStudy(study_of(LARGE))
+    one.drive(SyntheticRunner(TRIALS))
+    before = dict(one.files.objects)
+    one.study = study_of(dataclasses.replace(LARGE, finishers=2))
+    with pytest.raises(UserError, match=r"finishers: stored 3, now 2"):
+        one.open()
+    assert one.files.objects == before
+
+
+def test_exhaustive_studies_grow_as_well():
+    large = dataclasses.replace(LARGE, exhaustive=True)
+    small = dataclasses.replace(large, points=2, budget=30)
+    one = MemoryStudy(study_of(small))
+    one.drive(SyntheticRunner(TRIALS))
+    one.study = study_of(large)
+    one.drive(SyntheticRunner(TRIALS, slots=2))
+    assert rows_of(one.frame("trials")) == list(answer(TRIALS, large).rows)
+
+
+def test_without_states_more_is_trained_from_the_beginning_to_the_same_end():
+    one = MemoryStudy(study_of(dataclasses.replace(LARGE, budget=20)))
+    one.drive(SyntheticRunner(TRIALS))
+    one.open().discard_states()
+    one.study = study_of(LARGE)
+    first = one.open()
+    again = SyntheticRunner(TRIALS)
+    one.drive(again)
+    at_once = MemoryStudy(study_of(LARGE))
+    at_once.drive(SyntheticRunner(TRIALS))
+    assert one.tables() == at_once.tables()
+    begun_again = sorted({turn.trial for turn in again.turns})
+    assert {turn.first for turn in again.turns} == {0, 10, 20, 30, 40}
+    # Never silently from zero.
+    (told,) = [p for p in first.problems if p.startswith("No state is left")]
+    assert f"({', '.join(map(str, begun_again))})" in told
