@@ -20,7 +20,7 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.states import State, StateStore
-from dps_tf.store.study_record import read_specification
+from dps_tf.store.study_opening import read_specification
 
 if TYPE_CHECKING:
     from dps_tf._keras import keras

@@ -5,16 +5,13 @@ Running it again continues; running it on a finished sweep does nothing and says
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import gin
-from absl import flags, logging
+from absl import flags
 
-from dps_tf import configurations
 from dps_tf.command_line import (
     DEFECT,
     FINISHED,
@@ -23,7 +20,9 @@ from dps_tf.command_line import (
     run,
 )
 from dps_tf.core.errors import UserError
-from dps_tf.core.sweep import SweepSpecification
+
+if TYPE_CHECKING:
+    from dps_tf.tuning.sweep import SweepOutcome
 
 _GIN_FILES = flags.DEFINE_multi_string(
     "gin_file", [], "A gin file, or the name of a shipped one; may be repeated."
@@ -42,6 +41,13 @@ _DRY_RUN = flags.DEFINE_bool(
 _SLOTS = flags.DEFINE_integer(
     "slots", 0, "Trials side by side; 0 is one per processor or GPU."
 )
+_STRATEGY = flags.DEFINE_string(
+    "strategy",
+    "auto",
+    "auto: each device carries its own trials; one_device; mirrored: all devices share "
+    "each batch; tpu.",
+)
+_TPU = flags.DEFINE_string("tpu", None, "local, or the name of a Cloud TPU.")
 _WORKERS = flags.DEFINE_integer(
     "workers", 1, "Processes on this machine that run the sweep together."
 )
@@ -63,81 +69,6 @@ _DISCARD_STATES = flags.DEFINE_bool(
     False,
     "Remove the states of finished studies; these cannot be extended any more.",
 )
-
-
-def read_configuration(
-    gin_files: Sequence[str], bindings: Sequence[str], modules: Sequence[str] = ()
-) -> tuple[SweepSpecification, str]:
-    """Returns (the sweep, the resolved configuration as gin text).
-
-    Side effect: gin's configuration is that of these files and bindings alone.
-
-    Raises:
-        UserError: whatever is wrong in them.
-    """
-    from dps_tf.workloads import configuration
-
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            raise UserError(
-                f"--import={module}: {error}; run from its folder or put that on "
-                "PYTHONPATH."
-            ) from error
-    if not gin_files and not bindings:
-        raise UserError(
-            "no configuration was given: name one with --gin_file, for example "
-            f"{', '.join(configurations.shipped()[:3])}."
-        )
-    paths = [str(configurations.resolve(name)) for name in gin_files]
-    gin.clear_config()
-    gin.add_config_file_search_path(str(configurations.folder()))
-    try:
-        with _quiet():
-            gin.parse_config_files_and_bindings(paths, list(bindings))
-        sweep = gin.get_configurable(configuration.sweep)()
-    except UserError as error:
-        # Gin adds where it was when the value was refused: the sentence names it.
-        raise UserError(str(error).split("\n")[0]) from error
-    except (ValueError, TypeError, KeyError, OSError, RuntimeError, SyntaxError) as e:
-        raise UserError(f"the configuration cannot be read: {_one_line(e)}") from e
-    return sweep, gin.operative_config_str()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Gin logs an error for each place in which it looks for an included file."""
-    before = logging.get_verbosity()
-    logging.set_verbosity(logging.FATAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-
-
-def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines()]
-    return " ".join(line for line in lines if line)[:600]
-
-
-def describe(sweep: SweepSpecification, gin_text: str) -> str:
-    """Returns what a sweep would run, and what it may cost at most."""
-    lines = [gin_text.strip(), "", f"cells: {len(sweep.studies)}"]
-    for study in sweep.studies:
-        rule = study.rule
-        lines.append(
-            f"  {study.cell.name}: {rule.draws_limit} trials at most, "
-            f"{rule.last_evaluation} steps each at most, evaluated every "
-            f"{rule.schedule.interval} steps, goal {study.goal}"
-        )
-    lines += [
-        f"trials: {sweep.most_trials}",
-        f"steps at most: {sweep.most_steps}",
-        f"training examples at most: {sweep.most_examples}",
-        "A race stops far below these bounds; they hold if nobody reaches the goal.",
-    ]
-    return "\n".join(lines)
 
 
 def read_shard(text: str) -> tuple[int, int]:
@@ -173,36 +104,39 @@ def main(argv: Sequence[str]) -> int:
     """Runs the sweep that the flags name; returns the exit code."""
     del argv
     import_tensorflow()
-    flag_values = flags.FLAGS
-    sweep, gin_text = read_configuration(
-        _GIN_FILES.value, _GIN_BINDINGS.value, flag_values["import"].value
-    )
     from dps_tf.tuning import launching
+    from dps_tf.workloads.reading import describe, read_configuration
 
+    sweep, gin_text = read_configuration(
+        _GIN_FILES.value, _GIN_BINDINGS.value, flags.FLAGS["import"].value
+    )
+    options = launching.Options(
+        sweep_dir=_SWEEP_DIR.value or "",
+        data_dir=_DATA_DIR.value,
+        slots=_SLOTS.value,
+        strategy=_STRATEGY.value,
+        tpu=_TPU.value,
+        allow_other_machine=_ALLOW_OTHER_MACHINE.value,
+        discard_states=_DISCARD_STATES.value,
+        share=_SHARE.value,
+        shard=read_shard(_SHARD.value),
+    )
     launching.configure_threads()
     launching.check_names(sweep)
+    if _WORKERS.value < 1:
+        raise UserError(f"--workers={_WORKERS.value}: give at least 1.")
     if _DRY_RUN.value:
         print(describe(sweep, gin_text))
         return FINISHED
-    if not _SWEEP_DIR.value:
+    if not options.sweep_dir:
         raise UserError("--sweep_dir is missing: name a directory for the results.")
-    if _WORKERS.value < 1:
-        raise UserError(f"--workers={_WORKERS.value}: give at least 1.")
     if _WORKERS.value > 1:
         return _run_workers()
-    outcome = launching.launch(
-        sweep,
-        gin_text,
-        launching.Options(
-            sweep_dir=_SWEEP_DIR.value,
-            data_dir=_DATA_DIR.value,
-            slots=_SLOTS.value,
-            allow_other_machine=_ALLOW_OTHER_MACHINE.value,
-            discard_states=_DISCARD_STATES.value,
-            share=_SHARE.value,
-            shard=read_shard(_SHARD.value),
-        ),
-    )
+    return _code(launching.launch(sweep, gin_text, options))
+
+
+def _code(outcome: SweepOutcome | None) -> int:
+    """Returns the exit code of a run; None was stopped."""
     if outcome is None or outcome.busy:
         return RUN_AGAIN
     if outcome.failed:

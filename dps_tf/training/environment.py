@@ -15,11 +15,14 @@ from dps_tf._keras import keras
 _INSTRUCTION_SETS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16")
 
 
-def describe() -> dict[str, str]:
+def describe(replicas: int = 1) -> dict[str, str]:
     """Returns builds and instruction set, as text; equal ones give equal bits.
 
     At one intra-op thread, on a CPU. Another version of a library, or a processor with
     other instructions, may round otherwise.
+
+    Args:
+        replicas: devices that share each batch; sums over them round otherwise.
     """
     return {
         "tensorflow": tf.version.VERSION,
@@ -29,6 +32,7 @@ def describe() -> dict[str, str]:
         "instruction_sets": " ".join(_cpu_flags()),
         "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
         "onednn_isa": os.environ.get("ONEDNN_MAX_CPU_ISA", "default"),
+        "replicas": str(replicas),
         "devices": " ".join(
             sorted({d.device_type for d in tf.config.list_physical_devices()})
         ),

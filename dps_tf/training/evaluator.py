@@ -34,10 +34,16 @@ def _compiled(
     of TensorFlow around what XLA makes of each one's share.
     """
     around = jit_compile and strategies.loops_in_replica(strategy)
+    share = replica
     if jit_compile and not around:
-        replica = tf.function(replica, jit_compile=True, autograph=False)
+        compiled = tf.function(replica, jit_compile=True, autograph=False)
+
+        # `strategy.run` would pull a compiled function around all replicas.
+        def share(*arguments: tf.Tensor) -> Any:
+            return compiled(*arguments)
+
     return tf.function(
-        build(replica), jit_compile=around, autograph=False, input_signature=[]
+        build(share), jit_compile=around, autograph=False, input_signature=[]
     )
 
 

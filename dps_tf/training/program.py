@@ -83,34 +83,29 @@ class Program:
             random_layers.check(self.network)
             self.carrier = task.carrier(self.network) if task.carrier else None
             self.model = self.carrier.model if self.carrier else self.network
-            self.optimizer = task.optimizer()
-            self.optimizer.build(self.model.trainable_variables)
-            self.masks = [
-                tf.Variable(tf.ones_like(v), trainable=False)
-                for v in self.model.trainable_variables
-            ]
-            self._loss_metaparameters = {
-                name: tf.Variable(0.0, trainable=False)
-                for name in task.loss_metaparameters
-            }
-            self._evaluator: ExactEvaluator | GoalEvaluator = (
-                ExactEvaluator(self.model, data, jit_compile)
-                if goal is None
-                else GoalEvaluator(self.model, data, goal, jit_compile)
-            )
-        self._slice = CompiledSlice(
-            Trained(
-                self.model,
-                self.optimizer,
-                self.masks,
-                self._loss_metaparameters,
-                self.carrier,
-            ),
-            data,
-            batch_size,
-            jit_compile,
-        )
+            trained = self._build_trained(task)
+            self._evaluator = self._build_evaluator(goal, jit_compile)
+        self.optimizer, self.masks = trained.optimizer, trained.masks
+        self._loss_metaparameters = trained.loss_metaparameters
+        self._slice = CompiledSlice(trained, data, batch_size, jit_compile)
         self._assign = self._build_assign()
+
+    def _build_trained(self, task: Task) -> Trained:
+        """Makes the variables that go with the network; under the strategy's scope."""
+        optimizer, variables = task.optimizer(), self.model.trainable_variables
+        optimizer.build(variables)
+        masks = [tf.Variable(tf.ones_like(v), trainable=False) for v in variables]
+        loss = {
+            name: tf.Variable(0.0, trainable=False) for name in task.loss_metaparameters
+        }
+        return Trained(self.model, optimizer, masks, loss, self.carrier)
+
+    def _build_evaluator(
+        self, goal: Goal | None, jit_compile: bool
+    ) -> ExactEvaluator | GoalEvaluator:
+        if goal is None:
+            return ExactEvaluator(self.model, self.data, jit_compile)
+        return GoalEvaluator(self.model, self.data, goal, jit_compile)
 
     @property
     def traces(self) -> int:

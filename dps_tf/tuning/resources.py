@@ -58,26 +58,53 @@ class Resources:
         self._held: dict[tuple[str, str], DeviceData] = {}
 
     @classmethod
-    def of_this_machine(cls, slots: int = 0) -> Resources:
-        """Returns slots that share the local devices evenly.
+    def of_this_machine(
+        cls, slots: int = 0, strategy: str = "auto", tpu: str | None = None
+    ) -> Resources:
+        """Returns slots on the local devices.
 
-        Half of the memory that is free now may go to activations.
+        Trials are split over the devices before data are: with `auto` every slot has
+        one device, and a batch of any size is whole. Half of the memory that is free
+        now may go to activations.
 
         Args:
             slots: trials side by side; 0 is one per processor on a CPU, and one per
                 GPU where there are GPUs.
+            strategy: `auto`; `one_device` uses the first one only; `mirrored` and
+                `tpu` are one slot whose devices share each batch.
+            tpu: `local`, or the name of a Cloud TPU; implies `tpu` under `auto`.
+
+        Raises:
+            UserError: for values that cannot be, or devices that are not there.
         """
         if slots < 0:
             raise UserError(f"slots is {slots}; it must be at least 0.")
+        if tpu is not None and strategy == "auto":
+            strategy = "tpu"
+        if strategy == "multi_worker_mirrored":
+            raise UserError(
+                "--strategy=multi_worker_mirrored is for programs of your own that use "
+                "dps_tf.training: a sweep uses many machines by --share, which needs "
+                "no communication."
+            )
+        if strategy not in ("auto", "one_device"):
+            return cls([strategies.build(strategy, tpu=tpu)], free_memory() / 2)
         devices = strategies.local_devices()
+        if strategy == "one_device":
+            devices = devices[:1]
         if slots == 0:
             gpus = len(tf.config.list_logical_devices("GPU"))
-            slots = gpus or min(processors(), _CPU_SLOTS)
+            slots = min(gpus, len(devices)) or min(processors(), _CPU_SLOTS)
         found = [
             tf.distribute.OneDeviceStrategy(devices[i % len(devices)])
             for i in range(slots)
         ]
         return cls(found, free_memory() / 2)
+
+    @property
+    def replicas(self) -> int:
+        """Devices that share each batch."""
+        return int(self.strategies[0].num_replicas_in_sync)
 
     def programs(
         self, specification: StudySpecification, dataset: Dataset

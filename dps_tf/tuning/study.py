@@ -15,7 +15,8 @@ from dps_tf.store.closing import close_study, is_closed, read_closed, reopen_stu
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.open_study import study_tables
-from dps_tf.store.study_record import StudyRecord, open_study, read_specification
+from dps_tf.store.study_opening import open_study, read_specification
+from dps_tf.store.study_record import StudyRecord
 from dps_tf.store.study_tables import study_result
 from dps_tf.tuning.driver import Progress
 from dps_tf.tuning.interruption import Interrupted, StopRequest

@@ -7,16 +7,17 @@ values of `core` refuse what they cannot mean.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
 from typing import Any
 
 import gin
 
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
 from dps_tf.core.study import Pruning
 from dps_tf.core.sweep import SweepSpecification, grid
-from dps_tf.core.workload import QUASI_RANDOM, EvaluationInterval, Workload
+from dps_tf.core.workload import EvaluationInterval, Workload
 
 
 @gin.register
@@ -53,68 +54,59 @@ def pruning(
 
 
 @gin.register
-def workload(  # noqa: PLR0913 - keywords are what a gin file binds
-    name: str = gin.REQUIRED,
-    dataset: str = gin.REQUIRED,
-    network: str = gin.REQUIRED,
-    optimizer: str = gin.REQUIRED,
+def workload(
     goal: Goal = gin.REQUIRED,
-    step_budget: int = gin.REQUIRED,
     evaluation: EvaluationInterval = gin.REQUIRED,
     space: Mapping[str, Any] | None = None,
     points: int | Sequence[Mapping[str, float]] = 100,
     fixed: Mapping[str, float] | None = None,
-    sequence: str = "sobol",
-    count: str = "all",
-    max_draws: int | None = None,
-    learning_rate_schedule: str = "constant",
-    split: str = "seeded",
-    split_seed: int = 0,
-    validation_examples: int | None = None,
-    order: str = "per_trial",
-    oracle: str = QUASI_RANDOM,
-    oracle_arguments: Mapping[str, Any] | None = None,
-    dataset_arguments: Mapping[str, Any] | None = None,
-    network_arguments: Mapping[str, Any] | None = None,
+    **further: Any,
 ) -> Workload:
     """Returns data set, network and optimizer with goal, space and budget.
 
-    `points` is the number of trials to draw from the space, or a list of points to
-    run instead of a search. See `core.workload.Workload` for all others.
+    Args:
+        goal: what a trial has to reach.
+        evaluation: when trials are evaluated.
+        space: tuned metaparameters, `{name: (scale, low, high)}`.
+        points: number of trials to draw from the space, or a list of points to run
+            instead of a search.
+        fixed: metaparameters that are set and not tuned.
+        further: every other field of `core.workload.Workload`.
     """
     _of_type("workload.goal", goal, Goal, "@goal()")
     _of_type("workload.evaluation", evaluation, EvaluationInterval, "@evaluation()")
     number, explicit = _points(points)
     if not explicit and not space:
         raise UserError(
-            f"workload {name!r} has neither a space to search nor explicit points: "
-            "bind workload.space or a list to workload.points."
+            "the workload has neither a space to search nor explicit points: bind "
+            "workload.space, or a list to workload.points."
         )
+    _check_fields(further)
     return Workload(
-        name=name,
-        dataset=dataset,
-        network=network,
-        optimizer=optimizer,
         goal=goal,
         space=Space.from_dict(space or {}),
         points=number,
-        step_budget=step_budget,
+        explicit_points=explicit,
         evaluation_interval=evaluation,
         fixed=_point(fixed or {}),
-        explicit_points=explicit,
-        sequence=sequence,
-        count=count,
-        max_draws=max_draws,
-        learning_rate_schedule=learning_rate_schedule,
-        split=split,
-        split_seed=split_seed,
-        validation_examples=validation_examples,
-        order=order,
-        oracle=oracle,
-        oracle_arguments=dict(oracle_arguments or {}),
-        dataset_arguments=dict(dataset_arguments or {}),
-        network_arguments=dict(network_arguments or {}),
+        **further,
     )
+
+
+def _check_fields(further: Mapping[str, Any]) -> None:
+    """Raises UserError for names that no workload has, and for missing ones."""
+    own = {"goal", "space", "points", "explicit_points", "evaluation_interval", "fixed"}
+    known = {field.name: field for field in fields(Workload) if field.name not in own}
+    for name in further:
+        if name not in known:
+            raise UserError(
+                f"workload.{name} is bound, and a workload has no {name!r}: "
+                f"{near_matches(name, [*known, *own - {'explicit_points'}])}."
+            )
+    for name, field in known.items():
+        has_default = (field.default, field.default_factory) != (MISSING, MISSING)
+        if name not in further and not has_default:
+            raise UserError(f"workload.{name} is missing: bind it in the gin file.")
 
 
 @gin.register

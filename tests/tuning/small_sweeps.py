@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dps_tf import train
 from dps_tf.store.layout import SweepLayout
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.launching import Launcher, Options
+from dps_tf.workloads.reading import read_configuration
 
 BINDINGS = (
     "workload.name = 'blobs'",
@@ -33,7 +33,7 @@ BINDINGS = (
 
 def trained(directory: Path, more: Sequence[str] = ()) -> SweepLayout:
     """Returns the layout of a sweep of BINDINGS and more, after it has been run."""
-    sweep, gin_text = train.read_configuration([], [*BINDINGS, *more])
+    sweep, gin_text = read_configuration([], [*BINDINGS, *more])
     launcher = Launcher(Options(str(directory), slots=2), StopRequest())
     launcher.run(sweep, gin_text)
     return SweepLayout(str(directory))

@@ -1,0 +1,131 @@
+"""Opens the record of a study: new, continued or extended, or refuses to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dps_tf.core.errors import UserError
+from dps_tf.core.study import StudySpecification
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.files import FileSystem
+from dps_tf.store.layout import CellLayout
+from dps_tf.store.log_follower import LogFollower
+from dps_tf.store.records import read_json, set_aside, write_json
+from dps_tf.store.study_record import StudyRecord
+
+
+def read_specification(files: FileSystem, layout: CellLayout) -> dict[str, Any] | None:
+    """Returns the content of study.json, or None where there is none.
+
+    A damaged file is set aside and counts as none: the command that runs the study
+    knows its specification, and the logs hold the results.
+    """
+    try:
+        content = read_json(files, layout.study)
+    except FileNotFoundError:
+        return None
+    except DamagedError:
+        set_aside(files, layout.study)
+        return None
+    return dict(content)
+
+
+def check_continues(
+    layout: CellLayout, specification: StudySpecification, stored: Mapping[str, Any]
+) -> None:
+    """Raises UserError unless a specification continues or extends the stored study.
+
+    Args:
+        layout: paths of the cell.
+        specification: what is asked for.
+        stored: the content of study.json.
+    """
+    before = StudySpecification.from_json(stored["specification"])
+    lines = specification.refusals(before)
+    if lines:
+        raise UserError(
+            f"{layout.root} holds another study: {'; '.join(lines)}. Choose another "
+            "--sweep_dir, or undo the change."
+        )
+
+
+def open_study(  # noqa: PLR0913 - each is independent of the others
+    files: FileSystem,
+    layout: CellLayout,
+    specification: StudySpecification,
+    environment: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    *,
+    allow_other_machine: bool = False,
+    writer: str = "main",
+    guard: Callable[[], None] = lambda: None,
+    follower: LogFollower | None = None,
+) -> StudyRecord:
+    """Returns the record of a study, new, continued or extended.
+
+    Args:
+        files: where it is.
+        layout: its paths.
+        specification: what is asked for now.
+        environment: what the bits depend on: builds and instruction set.
+        facts: sizes of the data set and the like, kept for readers.
+        allow_other_machine: whether another environment may continue it; recorded.
+        writer: name of the log that this process alone writes.
+        guard: see StudyRecord.
+        follower: see StudyRecord.
+
+    Raises:
+        UserError: the stored study differs, with the differences.
+    """
+    stored = read_specification(files, layout)
+    environments = [dict(environment)]
+    if stored is not None:
+        check_continues(layout, specification, stored)
+        if dict(stored["facts"]) != dict(facts):
+            raise UserError(
+                f"{layout.root} was begun on other data: stored {stored['facts']}, "
+                f"now {dict(facts)}. Give the same --data_dir, or choose another "
+                "--sweep_dir."
+            )
+        environments = _environments(
+            layout, stored["environments"], environment, allow_other_machine
+        )
+    content = {
+        "specification": specification.to_json(),
+        "fingerprint": specification.fingerprint,
+        "environments": environments,
+        "facts": dict(facts),
+    }
+    if stored != content:
+        # An extension: what was closed is open again, before the new aim is known.
+        files.remove(layout.closed)
+        write_json(files, layout.study, content)
+    return StudyRecord(
+        files, layout, specification, writer=writer, guard=guard, follower=follower
+    )
+
+
+def _environments(
+    layout: CellLayout,
+    stored: Sequence[Mapping[str, Any]],
+    environment: Mapping[str, Any],
+    allowed: bool,
+) -> list[dict[str, Any]]:
+    """Returns all environments that a study has seen, the present one included."""
+    known = [dict(entry) for entry in stored]
+    if dict(environment) in known:
+        return known
+    if not allowed:
+        last = known[-1]
+        changes = [
+            f"{name}: stored {last.get(name)!r}, here {environment.get(name)!r}"
+            for name in sorted({*last, *environment})
+            if last.get(name) != environment.get(name)
+        ]
+        raise UserError(
+            f"{layout.root} was begun elsewhere ({'; '.join(changes)}), where numbers "
+            "may round otherwise: continue it there, or give --allow_other_machine, "
+            "which is recorded."
+        )
+    return [*known, dict(environment)]
