@@ -1,0 +1,202 @@
+"""The same trial on one device, on several, and compiled by XLA as for a TPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import models
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from dps_tf.training import strategy as strategies
+from dps_tf.training.program import Program
+from tests.training import problems
+from tests.training.problems import Problem, same_bits
+
+GOAL = Goal("validation/classification_error", 0.12)
+
+PROBLEMS = {
+    "mlp": Problem(optimizer="nesterov", schedule="linear", smoothing=True),
+    "simple_cnn": Problem(problems.images(side=16), "simple_cnn", "momentum"),
+    "batch_norm": Problem(
+        network="mlp_batch_norm", optimizer="adam", arguments={"ghost_batch_size": 4}
+    ),
+    "transformer": Problem(
+        problems.sequences(),
+        "tiny_transformer",
+        "adam",
+        arguments={"width": 8, "heads": 2, "blocks": 1},
+    ),
+}
+
+
+def mirrored(replicas: int) -> tf.distribute.Strategy:
+    devices = tuple(f"/device:CPU:{i}" for i in range(replicas))
+    return strategies.build("mirrored", devices=devices)
+
+
+def masked(problem: Problem, program: Program) -> None:
+    """Loads a trial before its first step, half of it pruned."""
+    generator = np.random.default_rng(0)
+    initial = models.initial_point(program.network, 3)
+    trainable = {id(v): i for i, v in enumerate(program.network.trainable_variables)}
+    masks: list = [None] * len(trainable)
+    for k, variable in enumerate(program.network.weights):
+        if id(variable) in trainable:
+            mask = np.float32(generator.random(variable.shape) < 0.5)
+            masks[trainable[id(variable)]] = mask
+            initial[k] = initial[k] * mask
+    program.load(program.fresh_state(initial), problem.point, masks)
+
+
+class CurveTestCase(tf.test.TestCase, parameterized.TestCase):
+    def assert_same_curve(self, problem: Problem, program: Program) -> None:
+        one = problem.program()
+        masked(problem, one)
+        masked(problem, program)
+        losses, evaluations = problem.curve(one, 50, 10)
+        other_losses, others = problem.curve(program, 50, 10)
+        self.assertAllClose(losses, other_losses, rtol=0, atol=1e-5)
+        for found, other in zip(evaluations, others, strict=True):
+            self.assertEqual((found.wrong, found.count), (other.wrong, other.count))
+            self.assertAllClose(
+                found.cross_entropy_sum, other.cross_entropy_sum, rtol=1e-5
+            )
+        self.assertEqual(program.traces, 1)
+        for array, other in zip(one.read().arrays, program.read().arrays, strict=True):
+            self.assertAllClose(array, other, rtol=1e-3, atol=1e-4)
+            self.assertAllEqual(array == 0, other == 0)
+
+    def assert_replicas_agree(self, program: Program) -> None:
+        for variable in [*program.variables, *program.masks]:
+            replicas = [value.numpy() for value in variable.values]
+            for replica in replicas[1:]:
+                self.assertEqual(replica.tobytes(), replicas[0].tobytes())
+
+
+@pytest.mark.multi_device
+class DevicesTest(CurveTestCase):
+    @parameterized.parameters(
+        ("mlp", 2), ("mlp", 4), ("simple_cnn", 2), ("batch_norm", 4), ("transformer", 2)
+    )
+    def test_data_split_over_replicas(self, name, replicas):
+        problem = PROBLEMS[name]
+        program = problem.program(mirrored(replicas))
+        self.assert_same_curve(problem, program)
+        self.assert_replicas_agree(program)
+
+    def test_one_replica_is_one_device_to_the_bit(self):
+        problem = PROBLEMS["mlp"]
+        states = []
+        for strategy in (mirrored(1), problems.one_device()):
+            program = problem.program(strategy)
+            masked(problem, program)
+            problem.curve(program, 20, 10)
+            states.append(program.read())
+        self.assertTrue(same_bits(*states))
+
+    @parameterized.parameters("mlp", "batch_norm")
+    def test_bits_of_replicas_do_not_depend_on_slices_or_turns(self, name):
+        problem = PROBLEMS[name]
+        program = problem.program(mirrored(2))
+        states = []
+        for length in (24, 6):
+            masked(problem, program)
+            for step in range(0, 24, length):
+                state = program.read()
+                problem.begin(program, seed=9)
+                program.advance(problem.order(0, 3))
+                masked(problem, program)  # for the masks
+                program.load(state, problem.point, [m.numpy() for m in program.masks])
+                program.advance(problem.order(step, length))
+            states.append(program.read())
+        self.assertTrue(same_bits(*states))
+
+    def test_trial_moves_between_one_device_and_several(self):
+        problem = PROBLEMS["batch_norm"]
+        one, two = problem.program(), problem.program(mirrored(2))
+        problem.begin(one)
+        losses, _ = problem.curve(one, 20, 10)
+        problem.begin(two)
+        two.advance(problem.order(0, 10))
+        one.load(two.read(), problem.point)
+        self.assertAllClose(one.advance(problem.order(10, 10)).loss, losses[1], 1e-5)
+
+    @parameterized.parameters(False, True)
+    def test_evaluation_that_stops_at_the_goal(self, jit_compile):
+        problem = PROBLEMS["mlp"]
+        one = problem.program(goal=GOAL)
+        two = problem.program(mirrored(2), goal=GOAL, jit_compile=jit_compile)
+        for program in (one, two):
+            problem.begin(program)
+        for found, other in zip(
+            problem.curve(one, 40, 10)[1], problem.curve(two, 40, 10)[1], strict=True
+        ):
+            self.assertEqual(found.wrong, other.wrong)
+            self.assertEqual(found.is_bound, other.is_bound)
+        self.assert_replicas_agree(two)
+
+    def test_step_of_divergence(self):
+        problem = Problem(optimizer="momentum")
+        found = []
+        for strategy in (problems.one_device(), mirrored(2)):
+            program = problem.program(strategy)
+            problem.begin(program, learning_rate=1e12)
+            advance = program.advance(problem.order(0, 500))
+            self.assertTrue(advance.diverged)
+            found.append(advance.steps)
+        self.assertEqual(*found)
+
+    def test_xla_around_the_gradients_of_replicas(self):
+        problem = PROBLEMS["batch_norm"]
+        program = problem.program(mirrored(2), jit_compile=True)
+        self.assert_same_curve(problem, program)
+        self.assert_replicas_agree(program)
+
+    @parameterized.parameters((2, 7), (4, 6), (4, 2))
+    def test_batch_that_replicas_cannot_share_is_refused(self, replicas, batch_size):
+        message = (
+            f"batch size {batch_size} cannot be split over {replicas} replicas: use a "
+            "multiple of it, fewer devices, or the strategy one_device."
+        )
+        with self.assertRaisesRegex(UserError, f"^{message}$"):
+            Problem(batch_size=batch_size).program(mirrored(replicas))
+
+
+class XlaTest(CurveTestCase):
+    """The whole slice under XLA: loop, gather, masks, update; what a TPU does."""
+
+    @parameterized.parameters(*PROBLEMS)
+    def test_whole_slice_under_xla(self, name):
+        problem = PROBLEMS[name]
+        self.assert_same_curve(problem, problem.program(jit_compile=True))
+
+    def test_slices_of_all_lengths_share_few_shapes_and_all_bits(self):
+        problem = PROBLEMS["mlp"]
+        program = problem.program(jit_compile=True)
+        shapes = set()
+        run = program._slice._run
+
+        def noted(rows, steps):
+            shapes.add(rows.shape)
+            return run(rows, steps)
+
+        program._slice._run = noted
+        states = []
+        for lengths in ((13,), (1, 2, 3, 7), (5, 8), (6, 7)):
+            masked(problem, program)
+            step = 0
+            for length in lengths:
+                self.assertEqual(
+                    program.advance(problem.order(step, length)).steps, length
+                )
+                step += length
+            states.append(program.read())
+        self.assertTrue(all(same_bits(states[0], state) for state in states))
+        self.assertEqual(shapes, {(n, 16) for n in (1, 2, 4, 8, 16)})
+
+
+if __name__ == "__main__":
+    tf.test.main()
