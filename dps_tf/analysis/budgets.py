@@ -106,7 +106,9 @@ def best_under_budget(
     for cell in range(len(studies)):
         mine = np.flatnonzero(cells == cell)
         found = _cell_row(value[mine], step[mine], hidden[mine], followed[mine])
-        if studies["step_budget"].iloc[cell] < limit[cell]:
+        if limit[cell] == 0 and studies["training_examples"].iloc[cell] == 0:
+            found = _without("its number of training examples is not known")
+        elif studies["step_budget"].iloc[cell] < limit[cell]:
             found = _without("its step budget is smaller")
         place = found.pop("place")
         row = {"budget": str(budget), "budget_steps": int(limit[cell])}

@@ -140,7 +140,9 @@ def _under_other_goal(
     found = _crossings(trials, curves, goal)
     outcome = trials["outcome"].to_numpy(object)
     ended = outcome == "infeasible"
-    covered = np.minimum(trials["end_step"].to_numpy(np.int64), found.covered)
+    end = trials["end_step"].to_numpy(np.int64)
+    # Where evaluations are irregular, the last one says nothing of the end of the run.
+    covered = np.where(schedule.interval > 0, np.minimum(end, found.covered), end)
     resumes = np.where(ended, np.inf, schedule.next_after(covered))
     reached = np.isfinite(found.sure)
     earliest = np.minimum(found.maybe, np.where(reached, found.sure, resumes))

@@ -1,0 +1,179 @@
+"""One's own studies in the layout of the public archive of Shallue et al. 2019.
+
+What the layout cannot hold, and what becomes of it:
+    status      COMPLETE also for trials that were stopped at the goal, because readers
+                of the archive take K* from COMPLETE trials only; `early_stopping` is
+                then true. Out-run and failed trials are INCOMPLETE.
+    bounds      evaluations that stopped early: their validation cells are empty.
+    metrics     those that the archive has; the mini-batch loss is not among them.
+    cells       sparse cells and further seeds get a folder of their own in front of the
+                dataset, and fields in study.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.archive_layout import SCALES
+from dps_tf.analysis.spellings import from_metric, from_optimizer
+from dps_tf.analysis.tables import (
+    IDENTITY,
+    cell_codes,
+    metaparameter_names,
+    metric_names,
+    trial_codes,
+)
+from dps_tf.core.cell import checked_name
+from dps_tf.core.errors import UserError
+
+_OUR_SCALES = {ours: theirs for theirs, ours in SCALES.items()}
+
+
+def write_archive(
+    studies: pd.DataFrame,
+    trials: pd.DataFrame,
+    curves: pd.DataFrame,
+    root: str | Path,
+    names: Mapping[str, tuple[str, str]] | None = None,
+) -> list[Path]:
+    """Writes studies below a folder and returns their folders.
+
+    Args:
+        studies: one row per cell.
+        trials: one row per trial.
+        curves: one row per evaluation.
+        root: folder to write to; it need not exist.
+        names: dataset and model of each workload; by default the parts of its name
+            before and after the last '-', and 'network' where it has none.
+
+    Raises:
+        UserError: a study is there already, or a name cannot be part of a path.
+    """
+    cells = cell_codes(trials, studies)
+    measured = _Measurements(curves, trials)
+    written = []
+    for cell in range(len(studies)):
+        study = studies.iloc[cell]
+        rows = np.flatnonzero(cells == cell)
+        dataset, model = _names(str(study["workload"]), names)
+        folder = _folder(Path(root), study, dataset, model)
+        if (folder / "study.json").exists():
+            raise UserError(f"{str(folder)!r} holds a study already: write elsewhere.")
+        folder.mkdir(parents=True, exist_ok=True)
+        fields = _study(study, trials.iloc[rows], dataset, model)
+        _write_json(folder / "study.json", fields)
+        for row in rows.tolist():
+            place = folder / str(trials["trial"].iloc[row])
+            place.mkdir()
+            _write_json(place / "metadata.json", _trial(study, trials.iloc[row]))
+            measured.of_trial(row).to_csv(place / "measurements.csv", index=False)
+        written.append(folder)
+    return written
+
+
+class _Measurements:
+    """The curves as the archive writes them, by trial."""
+
+    def __init__(self, curves: pd.DataFrame, trials: pd.DataFrame) -> None:
+        codes = trial_codes(curves, trials)
+        order = np.lexsort((curves["step"].to_numpy(np.int64), codes))
+        ordered = curves.iloc[order]
+        bound = ordered["is_bound"].to_numpy(bool)
+        columns = {"step": ordered["step"].to_numpy(np.int64)}
+        for name in metric_names(curves):
+            theirs = from_metric(name)
+            if theirs is not None:
+                values = ordered[name].to_numpy(np.float64)
+                hidden = bound & name.startswith("validation/")
+                columns[theirs] = np.where(hidden, np.nan, values)
+        self._table = pd.DataFrame(columns)
+        self._edges = np.searchsorted(codes[order], np.arange(len(trials) + 1))
+
+    def of_trial(self, row: int) -> pd.DataFrame:
+        """Returns the measurements of the trial in a row of `trials`."""
+        return self._table.iloc[self._edges[row] : self._edges[row + 1]]
+
+
+def _names(
+    workload: str, names: Mapping[str, tuple[str, str]] | None
+) -> tuple[str, str]:
+    if names is not None and workload in names:
+        return names[workload]
+    dataset, dash, model = workload.rpartition("-")
+    return (dataset, model) if dash else (workload, "network")
+
+
+def _folder(root: Path, study: pd.Series, dataset: str, model: str) -> Path:
+    extra = []
+    if study["sparsity"] > 0:
+        extra.append(f"{study['sparsity_method']}_{float(study['sparsity'])!r}")
+    if study["seed"] != 0:
+        extra.append(f"seed_{study['seed']}")
+    optimizer = from_optimizer(str(study["optimizer"]))
+    parts = [*extra, *dataset.split("/"), model, optimizer]
+    checked = [checked_name("part of the archive's path", part) for part in parts]
+    return root.joinpath(*checked, str(study["batch_size"]))
+
+
+def _study(
+    study: pd.Series, trials: pd.DataFrame, dataset: str, model: str
+) -> dict[str, Any]:
+    reached = (trials["outcome"] == "complete").to_numpy(bool)
+    stopped = trials["end_step"].to_numpy(np.int64) < int(study["step_budget"])
+    cut = (trials["outcome"] == "censored").to_numpy(bool)
+    space = json.loads(str(study["space"]))
+    return {
+        "batch_size": int(study["batch_size"]),
+        "dataset": dataset,
+        "model": model,
+        "optimizer": from_optimizer(str(study["optimizer"])),
+        "early_stopping": bool(((reached & stopped) | cut).any()),
+        "parameter_configs": {name: _parameter(*e) for name, e in space.items()},
+        "train_steps": int(study["step_budget"]),
+        "workload": str(study["workload"]),
+        "sparsity_method": str(study["sparsity_method"]),
+        "sparsity": float(study["sparsity"]),
+        "seed": int(study["seed"]),
+        "prunable": str(study["prunable"]),
+        "goal": str(study["goal"]),
+    }
+
+
+def _parameter(scale: str, *ends: Any) -> dict[str, Any]:
+    if scale == "discrete":
+        return {"type": "DISCRETE", "feasible_points": ends[0]}
+    low, high = ends
+    if scale == "integer":
+        found = {"type": "INTEGER", "min_value": int(low), "max_value": int(high)}
+        return {**found, "scale": ""}
+    found = {"type": "DOUBLE", "min_value": low, "max_value": high}
+    return {**found, "scale": _OUR_SCALES[scale]}
+
+
+def _trial(study: pd.Series, trial: pd.Series) -> dict[str, Any]:
+    names = metaparameter_names(trial.to_frame().T)
+    space = json.loads(str(study["space"]))
+    whole = {name for name, entry in space.items() if entry[0] == "integer"}
+    values = {name: float(trial[name]) for name in names if pd.notna(trial[name])}
+    outcome = str(trial["outcome"])
+    status = {"infeasible": "INFEASIBLE", "complete": "COMPLETE"}.get(outcome)
+    if outcome == "incomplete":
+        status = "COMPLETE"
+    return {
+        "trial_id": int(trial["trial"]),
+        "parameters": {n: int(x) if n in whole else x for n, x in values.items()},
+        "steps": int(trial["end_step"]),
+        "status": status or "INCOMPLETE",
+        "_internal_study_name": "-".join(str(study[name]) for name in IDENTITY),
+        "_internal_trial_id": int(trial["trial"]),
+    }
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dps_tf.analysis.archive import (
+    convert,
+    describe,
+    load_converted,
+    read_archive,
+)
+from dps_tf.analysis.archive_reader import ArchiveRules
+from dps_tf.analysis.archive_writer import write_archive
+from dps_tf.analysis.budgets import Budget, best_under_budget
+from dps_tf.analysis.reduce import results
+from dps_tf.analysis.tables import metaparameter_names
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from tests.analysis.archive_files import write_study
+from tests.analysis.synthetic import ERROR, Truth, random_truth, tables
+
+STEPS = [0, 1000, 2000, 3000]
+GOAL = Goal(ERROR, 0.1, inclusive=False)
+EASY = [0.9, 0.3, 0.1, 0.05]  # Equal to the goal at 2,000, below it at 3,000.
+FAST = [0.9, 0.09, 0.08, 0.07]
+SLOW = [0.9, 0.5, 0.4, 0.3]
+
+
+def archive(root, trials, **fields):
+    write_study(
+        root, "mnist", "simple_cnn_base", "nesterov_momentum", 8, trials, **fields
+    )
+    return root
+
+
+def test_statuses_are_mapped_for_a_goal(tmp_path):
+    trials = [
+        ("COMPLETE", STEPS, EASY),
+        ("COMPLETE", STEPS, SLOW),
+        ("INFEASIBLE", STEPS[:3], [0.9, 0.05, float("nan")]),
+        ("INCOMPLETE", STEPS[:2], FAST[:2]),
+    ]
+    tables_ = read_archive(archive(tmp_path, trials), GOAL)
+    assert tables_.trials["outcome"].tolist() == [
+        "complete",
+        "incomplete",
+        "infeasible",
+    ]
+    row = results(tables_.studies, tables_.trials).iloc[0]
+    # Strict: 0.1 at 2,000 does not meet the goal; the trial that diverged never counts.
+    assert (row["steps_to_result"], row["bracket_low"]) == (3000, 2000)
+    assert row["best_trial"] == 1 and row["steps_bound"] == ""
+    assert row["optimizer"] == "nesterov"
+    assert row["workload"] == "mnist-simple_cnn_base"
+
+
+def test_inclusive_goal_is_met_by_an_equal_value(tmp_path):
+    root = archive(tmp_path, [("COMPLETE", STEPS, EASY)])
+    row = read_archive(root, Goal(ERROR, 0.1)).trials.iloc[0]
+    assert row["steps_to_result"] == 2000
+
+
+def test_rules_can_keep_what_the_publication_leaves_out(tmp_path):
+    trials = [
+        ("COMPLETE", STEPS, EASY),
+        ("INFEASIBLE", STEPS[:3], [0.9, 0.05, float("nan")]),
+        ("INCOMPLETE", STEPS[:2], SLOW[:2]),
+    ]
+    rules = ArchiveRules(keep_incomplete=True, infeasible_may_reach=True)
+    tables_ = read_archive(archive(tmp_path, trials), GOAL, rules)
+    assert tables_.trials["outcome"].tolist() == ["complete", "complete", "censored"]
+    row = results(tables_.studies, tables_.trials).iloc[0]
+    assert row["steps_to_result"] == 1000 and row["steps_bound"] == ""
+
+
+def test_a_trial_cut_off_before_k_star_makes_it_a_bound(tmp_path):
+    trials = [("COMPLETE", STEPS, EASY), ("INCOMPLETE", STEPS[:2], SLOW[:2])]
+    rules = ArchiveRules(keep_incomplete=True)
+    tables_ = read_archive(archive(tmp_path, trials), GOAL, rules)
+    row = results(tables_.studies, tables_.trials).iloc[0]
+    assert row["steps_bound"] == ">= 2000, <= 3000"
+
+
+def test_only_the_first_complete_trials_count(tmp_path):
+    trials = [
+        ("COMPLETE", STEPS, SLOW),
+        ("INFEASIBLE", STEPS[:1], [0.9]),
+        ("COMPLETE", STEPS, EASY),
+        ("COMPLETE", STEPS, FAST),
+    ]
+    root = archive(tmp_path, trials)
+    tables_ = read_archive(root, GOAL, ArchiveRules(trials=2))
+    assert tables_.trials["trial"].tolist() == [1, 2, 3]
+    assert results(tables_.studies, tables_.trials)["steps_to_result"].iloc[0] == 3000
+    study = tables_.studies.iloc[0]
+    assert study["count"] == "feasible" and not study["draws_exhausted"]
+    few = read_archive(root, GOAL, ArchiveRules(trials=9)).studies.iloc[0]
+    assert few["draws_exhausted"]
+
+
+def test_trial_folders_are_ordered_as_numbers(tmp_path):
+    trials = [("COMPLETE", STEPS, SLOW)] * 9 + [("COMPLETE", STEPS, FAST)] * 2
+    tables_ = read_archive(archive(tmp_path, trials), GOAL, ArchiveRules(trials=9))
+    assert tables_.trials["trial"].tolist() == list(range(1, 10))
+
+
+def test_the_space_is_translated(tmp_path):
+    tables_ = read_archive(archive(tmp_path, [("COMPLETE", STEPS, EASY)]), GOAL)
+    space = json.loads(tables_.studies["space"].iloc[0])
+    assert space == {
+        "learning_rate": ["log", 1e-4, 10.0],
+        "momentum": ["reverse_log", 0.9, 0.9999],
+        "learning_rate_decay_steps": ["integer", 300_000, 600_000],
+        "label_smoothing": ["discrete", [0, 0.01, 0.1]],
+    }
+    assert metaparameter_names(tables_.trials) == list(space)
+
+
+def test_another_goal_needs_no_second_reading(tmp_path):
+    trials = [("COMPLETE", STEPS, EASY), ("INFEASIBLE", STEPS[:2], [0.9, 0.0])]
+    tables_ = read_archive(archive(tmp_path, trials), GOAL)
+    looser = results(
+        tables_.studies, tables_.trials, tables_.curves, Goal(ERROR, 0.35)
+    ).iloc[0]
+    # The trial that diverged had met it first, and stays infeasible for every goal.
+    assert looser["steps_to_result"] == 1000 and looser["best_trial"] == 1
+    stricter = results(
+        tables_.studies, tables_.trials, tables_.curves, Goal(ERROR, 0.01)
+    ).iloc[0]
+    assert stricter["incomplete"] == 1 and stricter["steps_bound"] == "> 3000"
+
+
+def test_a_time_budget_leaves_shorter_trials_censored(tmp_path):
+    trials = [("COMPLETE", STEPS, EASY), ("COMPLETE", STEPS[:3], SLOW[:3])]
+    tables_ = read_archive(archive(tmp_path, trials, train_steps=0), GOAL)
+    assert tables_.trials["outcome"].tolist() == ["complete", "censored"]
+    row = results(tables_.studies, tables_.trials).iloc[0]
+    assert row["steps_to_result"] == 3000 and row["steps_low"] <= 3000
+
+
+def test_uneven_evaluations_have_no_interval(tmp_path):
+    uneven = [0, 1000, 2000, 4500]
+    root = archive(tmp_path, [("COMPLETE", uneven, EASY)], train_steps=4500)
+    tables_ = read_archive(root, GOAL)
+    assert tables_.studies["evaluation_interval"].iloc[0] == 0
+    row = results(tables_.studies, tables_.trials).iloc[0]
+    assert (row["bracket_low"], row["steps_to_result"]) == (2000, 4500)
+    assert np.isnan(row["interval_over_kstar"])
+
+
+def test_data_set_sizes_are_those_that_are_published(tmp_path):
+    trials = [("COMPLETE", STEPS, EASY)]
+    for dataset in ("mnist_subsets/mnist_6875", "cifar_10", "lm1b"):
+        write_study(tmp_path, dataset, "net", "sgd", 8, trials)
+    studies = read_archive(tmp_path, GOAL).studies.set_index("workload")
+    assert studies["training_examples"].to_dict() == {
+        "mnist_subsets.mnist_6875-net": 6875,
+        "cifar_10-net": 0,
+        "lm1b-net": 30_301_028,
+    }
+
+
+def test_an_epoch_budget_needs_a_known_data_set(tmp_path):
+    write_study(tmp_path, "cifar_10", "net", "sgd", 8, [("COMPLETE", STEPS, EASY)])
+    read = read_archive(tmp_path, GOAL)
+    row = best_under_budget(
+        read.studies, read.trials, read.curves, Budget(epochs=1), ERROR
+    ).iloc[0]
+    assert "not known" in row["reason"]
+
+
+@pytest.mark.parametrize("finishers", [1, 3])
+def test_own_studies_survive_a_round_trip(tmp_path, finishers):
+    rng = np.random.default_rng(finishers)
+    truths = [
+        random_truth(
+            rng,
+            batch_size=b,
+            finishers=finishers,
+            sparsity=s,
+            seed=seed,
+            optimizer="nesterov",
+            points={"learning_rate": 10 ** rng.uniform(-4, 0, 12)},
+            space={"learning_rate": ["log", 1e-4, 1.0]},
+        )
+        for b, s, seed in ((8, 0.0, 0), (16, 0.0, 0), (8, 0.9, 0), (8, 0.0, 1))
+    ]
+    studies, trials, curves = tables(*truths)
+    write_archive(studies, trials, curves, tmp_path)
+    rules = ArchiveRules(keep_incomplete=True, infeasible_may_reach=True)
+    read = read_archive(tmp_path, truths[0].goal, rules)
+    keys = ["optimizer", "sparsity_method", "seed", "sparsity", "batch_size"]
+    columns = ["steps_to_result", "bracket_low", "best_trial", "learning_rate"]
+    columns += ["complete", "infeasible", "incomplete", "censored", "steps_bound"]
+    mine = results(studies, trials).set_index(keys)[columns].sort_index()
+    theirs = results(read.studies, read.trials).set_index(keys)[columns].sort_index()
+    pd.testing.assert_frame_equal(mine, theirs)
+
+
+def test_written_studies_have_the_documented_form(tmp_path):
+    errors = np.array([[0.3, 0.1], [0.3, 0.2], [np.nan, np.nan]])
+    truth = Truth(
+        errors,
+        optimizer="nesterov",
+        points={"learning_rate": np.array([0.1, 0.2, 0.3])},
+        space={"learning_rate": ["log", 1e-4, 1.0]},
+    )
+    [folder] = write_archive(*tables(truth), tmp_path, {"toy": ("mnist", "cnn")})
+    assert folder == tmp_path / "mnist" / "cnn" / "nesterov_momentum" / "64"
+    study = json.loads((folder / "study.json").read_text())
+    assert study["optimizer"] == "nesterov_momentum" and study["train_steps"] == 200
+    assert study["parameter_configs"]["learning_rate"]["scale"] == "LOG_SCALE"
+    status = [
+        json.loads((folder / str(t) / "metadata.json").read_text())["status"]
+        for t in range(3)
+    ]
+    assert status == ["COMPLETE", "INCOMPLETE", "INFEASIBLE"]
+    measured = pd.read_csv(folder / "0" / "measurements.csv")
+    assert list(measured.columns) == ["step", "val/classification_error"]
+    assert measured["val/classification_error"].tolist() == [0.3, 0.1]
+
+
+def test_bounds_are_not_written_as_values(tmp_path):
+    truth = Truth(np.array([[0.5, 0.4, 0.1]]), bounds=True)
+    [folder] = write_archive(*tables(truth), tmp_path)
+    measured = pd.read_csv(folder / "0" / "measurements.csv")
+    assert measured["val/classification_error"].isna().tolist() == [True, True, False]
+    read = read_archive(tmp_path, truth.goal)
+    assert read.trials["steps_to_result"].iloc[0] == 300
+
+
+def test_an_existing_study_is_never_overwritten(tmp_path):
+    found = tables(Truth(np.array([[0.5, 0.1]])))
+    write_archive(*found, tmp_path)
+    with pytest.raises(UserError, match="holds a study already"):
+        write_archive(*found, tmp_path)
+    with pytest.raises(UserError, match="cannot be part of a path"):
+        write_archive(*found, tmp_path, {"toy": ("../x", "cnn")})
+
+
+def test_conversion_streams_into_tables(tmp_path):
+    root, out = tmp_path / "batch_science", tmp_path / "tables"
+    for b in (8, 16):
+        trials = [("COMPLETE", STEPS, EASY), ("INFEASIBLE", [], [])]
+        write_study(root, "mnist", "cnn", "sgd", b, trials)
+    write_study(
+        root,
+        "lm1b",
+        "lstm",
+        "sgd",
+        8,
+        [("COMPLETE", STEPS, FAST)],
+        parameter_configs={},
+    )
+    lines = []
+    assert convert(root, out, GOAL, progress=lines.append) == 3
+    assert len(lines) == 3
+    read, whole = load_converted(out), read_archive(root, GOAL)
+    assert describe(read) == describe(whole)
+    columns = ["workload", "batch_size", "steps_to_result", "learning_rate", "outcome"]
+    pd.testing.assert_frame_equal(
+        read.trials[columns], whole.trials[columns], check_dtype=False
+    )
+    reduced = results(read.studies, read.trials, read.curves, Goal(ERROR, 0.35))
+    assert reduced["steps_to_result"].tolist() == [1000, 1000, 1000]
+
+
+def test_goals_may_differ_between_studies(tmp_path):
+    for dataset in ("mnist", "lm1b"):
+        write_study(tmp_path, dataset, "net", "sgd", 8, [("COMPLETE", STEPS, EASY)])
+
+    def goal(folder):
+        return GOAL if folder.dataset == "mnist" else None
+
+    assert read_archive(tmp_path, goal).studies["workload"].tolist() == ["mnist-net"]
+    with pytest.raises(UserError, match="no goal is given"):
+        read_archive(tmp_path, lambda folder: None)
+
+
+def test_damage_is_named_by_its_file(tmp_path):
+    with pytest.raises(UserError, match=r"no study\.json below"):
+        read_archive(tmp_path, GOAL)
+    root = archive(tmp_path, [("COMPLETE", STEPS, EASY)])
+    [study] = root.rglob("study.json")
+    (study.parent / "1" / "measurements.csv").write_text("step,x\n1,2,3\n")
+    with pytest.raises(UserError, match=r"measurements\.csv"):
+        read_archive(root, GOAL)
+    (study.parent / "1" / "metadata.json").write_text("{")
+    with pytest.raises(UserError, match=r"metadata\.json"):
+        read_archive(root, GOAL)
+    study.write_text(json.dumps({"batch_size": 8}))
+    with pytest.raises(UserError, match="no field 'dataset'"):
+        read_archive(root, GOAL)
