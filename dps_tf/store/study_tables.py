@@ -91,7 +91,8 @@ def trial_rows(
                 "initial_seed": facts.initial_seed,
                 "order_seed": facts.order_seed,
                 "realised_sparsity": facts.realised_sparsity,
-                "layers": json.dumps([dict(layer) for layer in facts.layers]),
+                # In the order of the log, whether they were read from it or not.
+                "layers": json.dumps([dict(x) for x in facts.layers], sort_keys=True),
                 **points[number],
             }
         )

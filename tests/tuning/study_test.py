@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import keras_tuner
+import pytest
+
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from dps_tf.core.space import Space
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.records import read_json
+from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.study import is_finished
+from tests.core.naive_race import Study, answer
+from tests.core.specifications import ERROR
+from tests.tuning.studies import (
+    ENVIRONMENT,
+    FACTS,
+    frame,
+    interrupting,
+    layout_of,
+    rows_of,
+    run,
+    study_of,
+    tables,
+    trials_of,
+    work,
+)
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+SIX = Study(0.25, 10, 50, points=6, finishers=2, feasible=False, max_draws=0)
+TRIALS = trials_of(
+    [1, 1, 1, 1, 1],
+    [1, 1, 0, 0, 0],
+    [1, 1, 1, 1, 1],
+    ([1, 1, 1, 1, 1], 15),
+    [1, 1, 1, 0, 0],
+    [1, 1, 1, 1, 1],
+)
+STUDY = study_of(SIX)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Path:
+    """A sweep directory in which STUDY was run by one slot without interruption."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    run(directory, STUDY, SyntheticRunner(TRIALS))
+    return directory
+
+
+def test_closed_study_holds_what_the_rule_says(undisturbed):
+    assert rows_of(frame(undisturbed, STUDY, "trials")) == list(
+        answer(TRIALS, SIX).rows
+    )
+    curves = frame(undisturbed, STUDY, "curves")
+    assert list(curves[curves["trial"] == 1]["step"]) == [10, 20, 30]
+    assert list(curves[curves["trial"] == 1][ERROR]) == [1, 1, 0]
+    assert work(undisturbed, STUDY)["work_ratio"] == 1.0
+
+
+def test_record_names_the_machine_the_data_and_what_was_asked(undisturbed):
+    record = read_json(LocalFiles(), layout_of(undisturbed, STUDY).study)
+    assert record["specification"] == STUDY.to_json()
+    assert record["fingerprint"] == STUDY.fingerprint
+    assert record["environments"] == [ENVIRONMENT]
+    assert record["facts"] == FACTS
+
+
+@pytest.mark.parametrize("slots", [2, 4])
+@pytest.mark.parametrize("slice_steps", [1, 7])
+def test_tables_depend_on_neither_slots_nor_slices(
+    undisturbed, tmp_path, slots, slice_steps
+):
+    runner = SyntheticRunner(TRIALS, slots=slots, slice_steps=slice_steps)
+    run(tmp_path, STUDY, runner)
+    assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
+
+
+def test_interrupted_study_is_not_closed_and_goes_on(undisturbed, tmp_path):
+    for session in range(100):
+        stop = StopRequest()
+        runner = SyntheticRunner(
+            TRIALS,
+            slots=1 + session % 2,
+            slice_steps=4,
+            before_slice=interrupting(stop, 6),
+        )
+        try:
+            run(tmp_path, STUDY, runner, stop=stop)
+            break
+        except Interrupted:
+            assert not is_finished(LocalFiles(), layout_of(tmp_path, STUDY), STUDY)
+    assert 5 < session < 99
+    assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
+
+
+def test_finished_study_is_finished_for_itself_and_not_for_more(undisturbed):
+    layout = layout_of(undisturbed, STUDY)
+    assert is_finished(LocalFiles(), layout, STUDY)
+    more = study_of(dataclasses.replace(SIX, finishers=3))
+    assert not is_finished(LocalFiles(), layout, more)
+
+
+def test_extension_on_disk_is_that_of_asking_at_once(undisturbed, tmp_path):
+    small = dataclasses.replace(SIX, points=3, finishers=1, budget=30, goal=0.5)
+    run(tmp_path, study_of(small), SyntheticRunner(TRIALS, slots=2))
+    said: list[str] = []
+    run(tmp_path, STUDY, SyntheticRunner(TRIALS, slots=2), said=said)
+    assert said == []
+    assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
+    assert layout_of(tmp_path, STUDY).root == layout_of(tmp_path, study_of(small)).root
+
+
+CHANGES = {
+    "goal": ({"goal": Goal(ERROR, 0.5)}, "<= 0.25, now"),
+    "space": (
+        {"space": Space.from_dict({"learning_rate": ("log", 1e-3, 1.0)})},
+        "0.0001",
+    ),
+    "points": ({"points": 5}, "points: stored 6, now 5"),
+    "schedule": ({"schedule": "exhaustive"}, "stored 'race', now 'exhaustive'"),
+    "network": ({"network": "cnn"}, "stored 'mlp', now 'cnn'"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_configuration_is_refused_with_the_difference(undisturbed, name):
+    changes, shown = CHANGES[name]
+    before = tables(undisturbed, STUDY)
+    runner = SyntheticRunner(TRIALS)
+    with pytest.raises(UserError) as caught:
+        run(undisturbed, study_of(SIX, **changes), runner)
+    assert shown in str(caught.value)
+    assert "holds another study" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert runner.turns == []
+    assert tables(undisturbed, STUDY) == before
+
+
+def test_other_data_are_refused(undisturbed):
+    with pytest.raises(UserError, match=r"other data.*c0ffee.*decaf"):
+        run(
+            undisturbed,
+            STUDY,
+            SyntheticRunner(TRIALS),
+            facts={**FACTS, "content_hash": "decaf"},
+        )
+
+
+def test_another_machine_is_refused_allowed_by_flag_and_recorded(undisturbed, tmp_path):
+    stop = StopRequest()
+    interrupted = SyntheticRunner(TRIALS, before_slice=interrupting(stop, 5))
+    with pytest.raises(Interrupted):
+        run(tmp_path, STUDY, interrupted, stop=stop)
+    other = {**ENVIRONMENT, "instruction_sets": "avx512f"}
+    with pytest.raises(
+        UserError, match=r"stored 'avx2', here 'avx512f'.*--allow_other"
+    ):
+        run(tmp_path, STUDY, SyntheticRunner(TRIALS), environment=other)
+    run(
+        tmp_path,
+        STUDY,
+        SyntheticRunner(TRIALS),
+        environment=other,
+        allow_other_machine=True,
+    )
+    record = read_json(LocalFiles(), layout_of(tmp_path, STUDY).study)
+    assert record["environments"] == [ENVIRONMENT, other]
+    assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
+
+
+def test_study_with_a_failed_trial_stays_open_until_it_recovers(undisturbed, tmp_path):
+    def before_slice(trial: int, step: int) -> None:
+        if trial == 4:
+            raise RuntimeError("no memory\nat all")
+
+    for _ in range(2):
+        runner = SyntheticRunner(TRIALS, slots=2, before_slice=before_slice)
+        result = run(tmp_path, STUDY, runner)
+        assert result.trials[4].outcome == "failed"
+        assert result.finishers == ((30, 1),)
+        assert not result.decided
+        assert not is_finished(LocalFiles(), layout_of(tmp_path, STUDY), STUDY)
+    assert run(tmp_path, STUDY, SyntheticRunner(TRIALS)).decided
+    assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
+
+
+def test_nobody_reaching_everybody_at_once_and_everybody_diverging_close(tmp_path):
+    for name, curve in {
+        "nobody": [1] * 5,
+        "everybody": [0] * 5,
+        "diverged": ([1] * 5, 1),
+    }.items():
+        trials = trials_of(*[curve] * 6)
+        runner = SyntheticRunner(trials, slots=3)
+        result = run(tmp_path / name, STUDY, runner)
+        assert result.decided
+        expected = answer(trials, SIX)
+        assert rows_of(frame(tmp_path / name, STUDY, "trials")) == list(expected.rows)
+        assert result.finishers == expected.finishers
+    everybody = frame(tmp_path / "everybody", STUDY, "trials")
+    # Those that never began are recorded like those that did.
+    assert (everybody["initial_seed"] > 0).all()
+
+
+def keras_tuner_files(directory: Path) -> list[Path]:
+    return sorted(Path(layout_of(directory, STUDY).keras_tuner).rglob("*.json"))
+
+
+def numbers(value) -> list[float]:
+    if isinstance(value, dict):
+        return [x for item in value.values() for x in numbers(item)]
+    if isinstance(value, list):
+        return [x for item in value for x in numbers(item)]
+    return [value] if isinstance(value, float) else []
+
+
+def test_keras_tuner_never_sees_nan(undisturbed):
+    files = keras_tuner_files(undisturbed)
+    assert len(files) == 6 + 2  # trials, oracle and tuner
+    for file in files:
+        text = file.read_text()
+        assert all(map(math.isfinite, numbers(json.loads(text))))
+        if file.name == "trial.json":
+            assert json.loads(text)["status"] == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    "build", [lambda hp: None, lambda hp: hp.Int("units", 1, 9)], ids=["none", "other"]
+)
+def test_stock_keras_tuner_reloads_the_project(undisturbed, capsys, build):
+    tuner = keras_tuner.RandomSearch(
+        build,
+        keras_tuner.Objective("steps_to_result", "min"),
+        directory=layout_of(undisturbed, STUDY).root,
+        project_name="keras_tuner",
+    )
+    tuner.reload()
+    drawn = STUDY.workload.draw(0, 6)
+    best = [hp.values["learning_rate"] for hp in tuner.get_best_hyperparameters(6)]
+    # In order: K_(1) of trial 1, K_(2) of trial 4; the diverged one comes last.
+    assert best[:2] == [drawn[1]["learning_rate"], drawn[4]["learning_rate"]]
+    assert best[5] == drawn[3]["learning_rate"]
+    tuner.results_summary()
+    shown = capsys.readouterr().out
+    assert "steps_to_result" in shown
+    assert "Score: 30.0" in shown and "Score: 40.0" in shown
+
+
+def test_keras_tuner_says_nothing_while_a_study_runs(tmp_path, capfd):
+    run(tmp_path, STUDY, SyntheticRunner(TRIALS))
+    shown = capfd.readouterr()
+    assert "Trial" not in shown.out + shown.err
+    assert "Search" not in shown.out + shown.err
+
+
+@pytest.mark.parametrize("damage", ["torn", "deleted", "foreign"])
+def test_folder_of_keras_tuner_is_disposable(undisturbed, tmp_path, damage):
+    stop = StopRequest()
+    interrupted = SyntheticRunner(TRIALS, before_slice=interrupting(stop, 5))
+    with pytest.raises(Interrupted):
+        run(tmp_path, STUDY, interrupted, stop=stop)
+    files = keras_tuner_files(tmp_path)
+    assert len(files) == 6 + 1
+    for file in files:
+        if damage == "deleted":
+            file.unlink()
+        else:
+            file.write_text("{" if damage == "torn" else "[1, 2]")
+    run(tmp_path, STUDY, SyntheticRunner(TRIALS))
+    assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
