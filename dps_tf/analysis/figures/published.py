@@ -34,7 +34,7 @@ def legend_handles(published: pd.DataFrame) -> list[Any]:
     """Returns the legend of the published curves."""
     names = list(dict.fromkeys(published["curve"]))
     return [
-        Line2D([], [], **_style(place), label=f"{name} (published)")
+        Line2D([], [], **_style(place), label=str(name))
         for place, name in enumerate(names)
     ]
 

@@ -36,11 +36,11 @@ def draw(
     axis.axhline(goal, color=INK, linewidth=1.0, linestyle=(0, (4, 3)))
     axis.annotate(
         f"goal {goal:g}",
-        (1.0, goal),
+        (0.0, goal),
         xycoords=("axes fraction", "data"),
-        xytext=(-2, 3),
+        xytext=(3, 3),
         textcoords="offset points",
-        ha="right",
+        ha="left",
         fontsize=9,
     )
     values = curves["value"]

@@ -38,7 +38,7 @@ def assemble(tables: Tables, wishes: Wishes = Wishes()) -> Report:  # noqa: B008
     curves = curves_of(tables.results, naming(tables.results))
     regimes = regimes_of(curves)
     found = (
-        sections.headline_section(curves, regimes),
+        sections.headline_section(tables, curves, regimes),
         sections.results_section(curves),
         sections.law_section(curves),
         published_section(curves, wishes.published),

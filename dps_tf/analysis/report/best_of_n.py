@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,7 +37,8 @@ def best_of_n_table(bounded: pd.DataFrame) -> pd.DataFrame:
     tables = []
     for cell, trials in bounded.groupby(IDENTITY, sort=False):
         found = best_of_n(trials["earliest"], trials["latest"]).to_frame()
-        named = found.assign(**dict(zip(IDENTITY, cell, strict=True)))
+        identity: dict[str, Any] = dict(zip(IDENTITY, cell, strict=True))
+        named = found.assign(**identity)
         tables.append(named[[*IDENTITY, *found.columns]])
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
@@ -70,9 +72,9 @@ def best_of_n_figures(curves: Curves, bounded: pd.DataFrame) -> list[Illustratio
 
 
 def _ends_and_middle(number: int) -> list[int]:
-    return sorted(
-        {round(i * (number - 1) / (_SIZES - 1)) for i in range(_SIZES)} - {-1}
-    )
+    """Returns at most three places of so many, evenly spread."""
+    last = number - 1
+    return sorted({round(i * last / (_SIZES - 1)) for i in range(_SIZES) if number})
 
 
 def _quantiles(trials: pd.DataFrame) -> pd.DataFrame:

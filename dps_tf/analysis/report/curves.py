@@ -46,7 +46,8 @@ def curves_of(results: pd.DataFrame, naming: Naming) -> Curves:
     cells = naming.name(results)
     fits = {}
     for (panel, curve), rows in cells.groupby(["panel", "curve"], sort=False):
-        observations = from_results(rows)
+        # K* of an open study may still fall: it is drawn, and fitted when closed.
+        observations = from_results(rows[rows["closed"]])
         if observations.batch_sizes >= MINIMUM_POINTS:
             fits[str(panel), str(curve)] = fit_law(observations)
     return Curves(naming, cells, points_of(cells), fits)

@@ -64,8 +64,8 @@ _DEFINITIONS = {
     ),
     "noise_scale": (
         "Gradient noise scale",
-        "tr(Sigma) / |G|^2 from two batch sizes, numerator and denominator averaged "
-        "separately (McCandlish et al. 2018)",
+        "tr(Sigma) / |G|^2 from two batch sizes, without bias for each of the two "
+        "(McCandlish et al. 2018); left out where |G|^2 comes out negative",
     ),
 }
 

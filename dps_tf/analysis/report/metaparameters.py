@@ -100,7 +100,8 @@ def _words(curves: Curves, panel: str, curve: str, momentum: bool, cells: int) -
         caption=(
             f"One mark per trial, a panel per batch size. Vertical axis: {vertical}. "
             "Filled circle: met the goal. Small open circle: out-run, stopped because "
-            "enough others had met the goal before it could. Open square: spent the "
+            "enough others had met the goal before it could (in an open study: not "
+            "decided yet). Open square: spent the "
             "step budget. Cross: diverged. Plus: failed. Star: the best trial. A star "
             "near an end of an axis says that the range should be widened."
             + left_out(cells)

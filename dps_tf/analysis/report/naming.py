@@ -63,11 +63,13 @@ def naming(results: pd.DataFrame) -> Naming:
     frame["panel"] = _panel_names(frame, panel_columns)
     frame["curve"] = _curve_names(frame, [] if by_optimizer else ["optimizer"])
     # By first appearance, which is the order of the gin file; dense before pruned.
-    order = {name: place for place, name in enumerate(frame["optimizer"].unique())}
-    frame["optimizer_order"] = frame["optimizer"].map(order)
+    for name in ("panel", "optimizer"):
+        order = {value: place for place, value in enumerate(frame[name].unique())}
+        frame[f"{name}_order"] = frame[name].map(order)
     frame["is_pruned"] = frame["sparsity_method"] != DENSE
-    keys = ["panel", "optimizer_order", "is_pruned", "sparsity_method", "sparsity"]
-    frame = frame.sort_values([*keys, "batch_size", "seed"], kind="stable")
+    keys = ["panel_order", "optimizer_order", "is_pruned", "sparsity_method"]
+    keys += ["sparsity", "batch_size", "seed"]
+    frame = frame.sort_values(keys, kind="stable")
     cells = frame[[*IDENTITY, "panel", "curve"]].reset_index(drop=True)
     return Naming(cells, looks([str(name) for name in cells["curve"]]))
 

@@ -11,6 +11,7 @@ from dps_tf.analysis.report.content import Illustration, Words, illustration
 from dps_tf.analysis.report.curves import Curves, place_of
 from dps_tf.analysis.report.measured import SIZE, along_training, measured_on_best
 from dps_tf.analysis.report.wording import interval, number
+from dps_tf.analysis.tables import IDENTITY
 
 
 def noise_figures(curves: Curves, measurements: pd.DataFrame) -> list[Illustration]:
@@ -26,29 +27,54 @@ def noise_figures(curves: Curves, measurements: pd.DataFrame) -> list[Illustrati
     if measured.empty:
         return []
     figures = along_training(curves, measured, "noise_scale")
-    compared = beside_critical(curves, measured)
+    compared = beside_critical(curves, measured, averaged(curves, measurements))
     if len(compared):
         figures.append(_figure(curves, compared))
     return figures
 
 
-def beside_critical(curves: Curves, measured: pd.DataFrame) -> pd.DataFrame:
+def averaged(curves: Curves, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Returns the noise scale of each cell over training, as panel, curve, scale.
+
+    tr(Sigma) and |G|^2 are averaged over the measurements each, then divided: the mean
+    of their ratios would be that of its largest term. NaN where the mean of |G|^2 is
+    not positive.
+    """
+    keys = ["panel", "curve", *IDENTITY]
+    means = [
+        measured_on_best(curves, measurements, name).groupby(keys)["value"].mean()
+        for name in ("noise_trace", "gradient_square")
+    ]
+    scale = (means[0] / means[1].where(means[1] > 0)).rename("scale")
+    return scale.reset_index()
+
+
+def beside_critical(
+    curves: Curves, measured: pd.DataFrame, averages: pd.DataFrame
+) -> pd.DataFrame:
     """Returns the noise scale of each fitted curve beside its c1/c2.
 
-    Columns: panel, curve, noise (geometric mean over all measurements), noise_low,
-    noise_high (least and greatest), critical, critical_low, critical_high.
+    Columns: panel, curve, noise (geometric mean over cells), noise_low, noise_high
+    (least and greatest single measurement), critical, critical_low, critical_high.
+
+    Args:
+        curves: of the report.
+        measured: single measurements of the noise scale, positive.
+        averages: see `averaged`.
     """
     rows = []
     for (panel, curve), values in measured.groupby(["panel", "curve"], sort=False):
         fit = curves.fits.get((str(panel), str(curve)))
-        if fit is None:
+        mine = (averages["panel"] == panel) & (averages["curve"] == curve)
+        scales = averages.loc[mine & (averages["scale"] > 0), "scale"]
+        if fit is None or scales.empty:
             continue
         critical = fit.critical_batch_size
         rows.append(
             {
                 "panel": panel,
                 "curve": curve,
-                "noise": float(np.exp(np.log(values["value"]).mean())),
+                "noise": float(np.exp(np.log(scales).mean())),
                 "noise_low": float(values["value"].min()),
                 "noise_high": float(values["value"].max()),
                 "critical": critical.value,
@@ -78,8 +104,9 @@ def _figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
         name="noise_scale_and_critical_batch_size",
         title="Noise scale beside the critical batch size",
         caption=(
-            "Upper mark: geometric mean of the noise scale over all measurements of a "
-            "curve, with a line from the least to the greatest. Diamond: c1/c2 of the "
+            "Upper mark: tr(Sigma) and |G|^2, each averaged over the measurements of a "
+            "cell, divided; geometric mean over the cells of a curve. Its line: least "
+            "to greatest single measurement. Diamond: c1/c2 of the "
             "fit with its interval; an end that is missing is open. McCandlish et al. "
             "2018 expect the two to agree in order of magnitude."
         ),

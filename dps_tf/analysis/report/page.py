@@ -27,6 +27,7 @@ from dps_tf.analysis.report.content import (
     Report,
     Shown,
 )
+from dps_tf.analysis.report.wording import number
 
 _LARGEST_SVG = 400_000
 """Bytes from which a figure is embedded as pixels, to keep the page quick."""
@@ -118,7 +119,7 @@ def _cell(value: Any) -> _Cell:
         return _Cell("yes" if value else "no", str(int(value)), False)
     if isinstance(value, (int, np.integer)):
         return _Cell(f"{value:,}", str(int(value)), True)
-    return _Cell(f"{value:g}", repr(float(value)), True)
+    return _Cell(number(float(value), 4), repr(float(value)), True)
 
 
 def _versions() -> dict[str, str]:

@@ -88,7 +88,7 @@ def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
         drawing.draw(axis, shown)
         axis.set(xlabel="Batch size", ylabel="Steps to result")
         batch_ticks(axis, sizes)
-        legend_below(figure, handles, columns=2)
+        legend_below(figure, handles, columns=1 if len(handles) < 7 else 2)
     names = list(dict.fromkeys(shown["curve"]))
     told = "; ".join(
         f"{name}: {steps(rows['steps_to_result'].iloc[0])} at "

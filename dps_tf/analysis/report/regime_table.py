@@ -57,7 +57,7 @@ def _observed(curves: Curves) -> list[tuple[str, str, Observations]]:
     """Returns the observations of each curve with enough batch sizes."""
     found = []
     for (panel, curve), cells in curves.cells.groupby(["panel", "curve"], sort=False):
-        observations = from_results(cells)
+        observations = from_results(cells[cells["closed"]])
         if observations.batch_sizes >= _LEAST_SIZES:
             found.append((str(panel), str(curve), observations))
     return found

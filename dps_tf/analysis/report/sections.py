@@ -8,7 +8,7 @@ from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import law_tables, learning_rates
 from dps_tf.analysis.report.best_of_n import best_of_n_figures
 from dps_tf.analysis.report.budgets import budget_figures
-from dps_tf.analysis.report.content import PageTable, Section
+from dps_tf.analysis.report.content import Illustration, PageTable, Section
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.headline import headline
 from dps_tf.analysis.report.health import health_figures, health_table
@@ -24,11 +24,19 @@ from dps_tf.analysis.report.wording import percent
 from dps_tf.analysis.tables import IDENTITY
 
 
-def headline_section(curves: Curves, regimes: pd.DataFrame) -> Section:
-    """Returns the headline figure."""
-    return Section(
-        "headline", "K* against batch size", (), (headline(curves, regimes),)
-    )
+def headline_section(tables: Tables, curves: Curves, regimes: pd.DataFrame) -> Section:
+    """Returns the headline figure; of a single cell its training curve comes first."""
+    figure = headline(curves, regimes)
+    if len(curves.cells) > 1:
+        return Section("headline", "K* against batch size", (), (figure,))
+    training = _training_curves(tables, curves)
+    return Section("headline", "The training curve", (), (*training, figure))
+
+
+def _training_curves(tables: Tables, curves: Curves) -> list[Illustration]:
+    keys = tables.studies[IDENTITY].itertuples(index=False, name=None)
+    goals = dict(zip(keys, tables.goals, strict=True))
+    return training_curve_figures(curves, goals, tables.curves)
 
 
 def results_section(curves: Curves) -> Section:
@@ -66,13 +74,11 @@ def law_section(curves: Curves) -> Section:
 
 def training_section(tables: Tables, curves: Curves) -> Section:
     """Returns where in the space trials did well, and how the best ones trained."""
-    keys = tables.studies[IDENTITY].itertuples(index=False, name=None)
-    goals = dict(zip(keys, tables.goals, strict=True))
     rates, rules = learning_rates.rates_of(curves, tables.studies, tables.bounded)
     figures = (
         *metaparameter_figures(curves, tables.bounded),
         *learning_rates.learning_rate_figures(curves, rates, rules),
-        *training_curve_figures(curves, goals, tables.curves),
+        *(_training_curves(tables, curves) if len(curves.cells) > 1 else ()),
         *budget_figures(tables, curves),
     )
     table = learning_rates.rule_table(curves, rules)

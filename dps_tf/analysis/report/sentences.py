@@ -102,12 +102,12 @@ def _comparisons(curves: Curves) -> list[str]:
         for curve in table.columns[1:]:
             ratios = (table[curve] / table[reference]).dropna().to_numpy(float)
             if len(ratios):
-                told.append(f"{curve}: {_times(ratios)}")
+                told.append(f"{_times(ratios)} for {curve}")
         if told:
             start = f"{panel}: " if several else ""
             found.append(
-                f"{start}Beside the curve '{reference}', at the same batch size, "
-                f"the others need so many times its steps. {'; '.join(told)}."
+                f"{start}Steps at equal batch size, relative to {reference}: "
+                f"{'; '.join(told)}."
             )
     return found
 
@@ -115,5 +115,5 @@ def _comparisons(curves: Curves) -> list[str]:
 def _times(ratios: np.ndarray) -> str:
     low, high = float(ratios.min()), float(ratios.max())
     if number(low, 2) == number(high, 2):
-        return number(low, 2)
-    return f"{number(low, 2)} to {number(high, 2)}"
+        return f"{number(low, 2)} times"
+    return f"{number(low, 2)} to {number(high, 2)} times"
