@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -183,6 +184,9 @@ class Launcher:
                     share=share,
                 ),
             )
+        # Programs refer to themselves through their functions: without this a sweep of
+        # many cells keeps those of cells long finished.
+        gc.collect()
         if specification.workload.points == 1:
             print(curve_of(self._files, self._layout.cell(name).root))
         return result

@@ -1,0 +1,97 @@
+"""Does every shipped gin file say what it is for, and run?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dps_tf import configurations
+from dps_tf.core.study import StudySpecification
+from dps_tf.core.sweep import SweepSpecification
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.reading import read_sweep
+from dps_tf.tuning import launching
+from dps_tf.tuning.interruption import StopRequest
+from dps_tf.workloads.reading import read_configuration
+
+NAMES = configurations.shipped()
+SMOKE = [name for name in NAMES if name.startswith("smoke/")]
+# One of each kind; the others are run with the slow tests.
+QUICK = {"smoke/quickstart", "smoke/one_run", "smoke/maximized_accuracy"}
+OUTCOMES = ["complete", "incomplete", "infeasible", "censored", "failed"]
+
+
+def head(name: str) -> str:
+    """Returns the comment that a file opens with, as one line."""
+    lines = configurations.resolve(name).read_text().splitlines()
+    comment = [line[1:].strip() for line in lines if line.startswith("#")]
+    return " ".join(comment)
+
+
+def sweep_of(name: str) -> SweepSpecification:
+    """Returns the sweep of a shipped file."""
+    return read_configuration([name], [])[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_file_opens_with_question_command_cost_and_result(name: str) -> None:
+    text = head(name)
+    assert "?" in text.split("Command:")[0]
+    command = re.search(r"Command: +(python -m dps_tf\.train --gin_file=(\S+))", text)
+    assert command is not None
+    assert command[2] == name
+    assert text.index("Command:") < text.index("Cost:") < text.index("Result:")
+    if name.startswith("lee2021/"):
+        assert "Source:" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_file_gives_a_sweep_whose_names_are_known(name: str) -> None:
+    sweep = sweep_of(name)
+    launching.check_names(sweep)
+    for study in sweep.studies:
+        again = StudySpecification.from_json(study.to_json())
+        assert again.fingerprint == study.fingerprint
+
+
+def test_every_sweep_has_a_tiny_version() -> None:
+    tiny = {name.removeprefix("smoke/") for name in SMOKE}
+    sweeps = {name.replace("/", "_") for name in NAMES if name not in SMOKE}
+    included = {
+        line.split("'")[1].removesuffix(".gin").replace("/", "_")
+        for name in SMOKE
+        for line in configurations.resolve(name).read_text().splitlines()
+        if line.startswith("include")
+    }
+    assert sweeps <= tiny | included
+
+
+def test_seven_files_say_what_they_assume() -> None:
+    assumed = [
+        name
+        for name in NAMES
+        if re.fullmatch(r"lee2021/\w+_(sgd|momentum|nesterov)", name)
+        and "Source: assumed" in re.sub(" +", " ", head(name))
+    ]
+    assert len(assumed) == 7
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in SMOKE
+    ],
+)
+def test_tiny_sweep_runs_to_its_end(name: str, tmp_path: Path) -> None:
+    sweep, text = read_configuration([name], [])
+    options = launching.Options(str(tmp_path / "sweep"), slots=2)
+    launching.Launcher(options, StopRequest()).run(sweep, text)
+    tables = read_sweep(LocalFiles(), options.sweep_dir)
+    assert not tables.problems
+    assert tables.studies["closed"].all()
+    assert len(tables.studies) == len(sweep.studies)
+    assert set(tables.trials["outcome"]) <= set(OUTCOMES) - {"failed"}
+    assert len(tables.curves) > 0
