@@ -119,15 +119,23 @@ def adaptive_oracle(
             f"oracle {name!r} is neither 'quasi_random' nor the dotted name of a class "
             "such as keras_tuner.oracles.BayesianOptimizationOracle."
         ) from error
-    oracle = factory(
-        objective=OBJECTIVE,
-        max_trials=max_trials,
-        hyperparameters=hyperparameters(space, adaptive=True),
-        allow_new_entries=False,
-        tune_new_entries=False,
-        seed=seed + 1,
-        max_consecutive_failed_trials=max_trials + 1,
-        **arguments,
-    )
+    try:
+        oracle = factory(
+            objective=OBJECTIVE,
+            max_trials=max_trials,
+            hyperparameters=hyperparameters(space, adaptive=True),
+            allow_new_entries=False,
+            tune_new_entries=False,
+            seed=seed + 1,
+            max_consecutive_failed_trials=max_trials + 1,
+            **arguments,
+        )
+    except TypeError as error:
+        raise UserError(
+            f"oracle {name!r} does not take {dict(arguments)}: {error}; bind "
+            "workload.oracle_arguments to keywords of an oracle of keras-tuner."
+        ) from error
+    if not isinstance(oracle, keras_tuner.Oracle):
+        raise UserError(f"oracle {name!r} is no oracle of keras-tuner.")
     oracle.verbose = 0
     return oracle

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import keras_tuner
-
 from dps_tf.core.execution import Runner
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
@@ -160,10 +158,7 @@ def _search(
         conditions.progress,
         conditions.share,
     )
-    try:
-        tuner.search()
-    except keras_tuner.errors.FatalError as error:
-        raise Interrupted from error
+    tuner.search()
 
 
 def _finish(

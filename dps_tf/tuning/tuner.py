@@ -11,12 +11,14 @@ from typing import Any
 
 import keras_tuner
 
+from dps_tf.core.errors import UserError
 from dps_tf.core.execution import Runner
+from dps_tf.core.race import Plan, plan
 from dps_tf.core.steps_to_result import TrialResult
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.store.study_tables import study_result
 from dps_tf.tuning.driver import Progress, StudyDriver
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.oracle import QuasiRandomOracle, adaptive_oracle, point_of
 from dps_tf.tuning.sharing import Company
 
@@ -77,7 +79,7 @@ class StudyTuner(keras_tuner.Tuner):
             Interrupted: a stop was asked for; everything is saved.
         """
         if self._adaptive:
-            super().search(*fit_args, **fit_kwargs)
+            self._search_adaptively(*fit_args, **fit_kwargs)
             return
         for number in range(self._record.specification.rule.points):
             self._open(number)
@@ -86,6 +88,25 @@ class StudyTuner(keras_tuner.Tuner):
             self._open(number)
             self._end(self._trials[number], result)
         self.save()
+
+    def _search_adaptively(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().search(*args, **kwargs)
+        except keras_tuner.errors.FatalError as error:
+            raise (error.__cause__ or error) from None
+        drawn = len(self.oracle.trials)
+        if not self._plan().decided:
+            raise UserError(
+                f"the oracle chose {drawn} points and has no other for trial {drawn}: "
+                "ask for fewer points, or give it a larger space."
+            )
+
+    def on_trial_end(self, trial: Any) -> None:
+        """Ends the search once the study has the trials that it pays for."""
+        super().on_trial_end(trial)
+        todo, drawn = self._plan(), len(self.oracle.trials)
+        if todo.decided and drawn >= todo.prefix:
+            self.oracle.max_trials = drawn
 
     def run_trial(
         self, trial: Any, *fit_args: Any, **fit_kwargs: Any
@@ -105,9 +126,10 @@ class StudyTuner(keras_tuner.Tuner):
     def _run_and_update_trial(self, trial: Any, *args: Any, **kwargs: Any) -> None:
         try:
             super()._run_and_update_trial(trial, *args, **kwargs)
-        except Interrupted as error:
-            # keras-tuner takes any other exception for a failed trial and goes on.
-            raise keras_tuner.errors.FatalError("interrupted") from error
+        except Exception as error:
+            # The driver has recorded what was a trial's own; keras-tuner would take
+            # all else for that too, and go on.
+            raise keras_tuner.errors.FatalError(str(error)) from error
 
     def _driver(self) -> StudyDriver:
         return StudyDriver(
@@ -118,6 +140,9 @@ class StudyTuner(keras_tuner.Tuner):
             self._progress,
             self._company,
         )
+
+    def _plan(self) -> Plan:
+        return plan(self._record.trajectories(), self._record.specification.rule)
 
     def _result(self) -> Any:
         return study_result(self._record.specification, self._record.knowledge)

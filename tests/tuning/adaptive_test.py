@@ -1,0 +1,169 @@
+"""Oracles of keras-tuner that learn: one trial after another, resumed by replay."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dps_tf.core.errors import UserError
+from dps_tf.core.space import Space
+from dps_tf.store.errors import StoreError
+from dps_tf.store.knowledge import Irreproducible
+from dps_tf.tuning.interruption import Interrupted, StopRequest
+from tests.core.naive_race import Study, WholeTrial, answer
+from tests.tuning.studies import frame, interrupting, rows_of, run, study_of, tables
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+RANDOM = "keras_tuner.oracles.RandomSearchOracle"
+BAYESIAN = "keras_tuner.oracles.BayesianOptimizationOracle"
+SPACE = Space.from_dict(
+    {"learning_rate": ("log", 1e-4, 1.0), "momentum": ("reverse_log", 0.9, 0.9999)}
+)
+FIVE = Study(
+    0.25, 10, 50, points=5, finishers=1, feasible=False, max_draws=0, exhaustive=True
+)
+TRIALS = [
+    WholeTrial((1, 1, 1, 0, 0)),
+    WholeTrial((1, 0, 0, 0, 0)),
+    WholeTrial((1, 1, 1, 1, 1), 15),
+    WholeTrial((1, 1, 1, 1, 1)),
+    WholeTrial((1, 1, 0, 0, 0)),
+]
+
+
+def study(oracle: str, **changes):
+    return study_of(
+        FIVE,
+        space=SPACE,
+        oracle=oracle,
+        oracle_arguments={"num_initial_points": 2} if oracle == BAYESIAN else {},
+        fixed={"decay": 0.5},
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("oracle", [RANDOM, BAYESIAN])
+def test_trials_run_one_by_one_each_to_its_own_goal(tmp_path, oracle):
+    runner = SyntheticRunner(TRIALS, slots=3)
+    run(tmp_path, study(oracle), runner)
+    assert [turn.trial for turn in runner.turns] == sorted(
+        t.trial for t in runner.turns
+    )
+    assert all(turn.company == frozenset() for turn in runner.turns)
+    found = frame(tmp_path, study(oracle), "trials")
+    assert rows_of(found) == list(answer(TRIALS, FIVE).rows)
+    assert found["learning_rate"].between(1e-4, 1.0).all()
+    assert found["momentum"].between(0.9, 0.9999).all()
+    assert (found["decay"] == 0.5).all()
+    assert found["learning_rate"].nunique() == 5
+
+
+@pytest.mark.parametrize("oracle", [RANDOM, BAYESIAN])
+def test_interrupted_search_draws_the_same_points_again(tmp_path, oracle):
+    run(tmp_path / "whole", study(oracle), SyntheticRunner(TRIALS))
+    for _ in range(100):
+        stop = StopRequest()
+        runner = SyntheticRunner(
+            TRIALS, slice_steps=4, before_slice=interrupting(stop, 9)
+        )
+        try:
+            run(tmp_path / "parts", study(oracle), runner, stop=stop)
+            break
+        except Interrupted:
+            continue
+    assert tables(tmp_path / "parts", study(oracle)) == tables(
+        tmp_path / "whole", study(oracle)
+    )
+
+
+def test_search_that_learns_differs_from_one_that_does_not(tmp_path):
+    run(tmp_path / "a", study(BAYESIAN), SyntheticRunner(TRIALS))
+    worse = [TRIALS[i] for i in (3, 2, 0, 1, 4)]
+    run(tmp_path / "b", study(BAYESIAN), SyntheticRunner(worse))
+    a, b = (
+        list(frame(tmp_path / name, study(BAYESIAN), "trials")["learning_rate"])
+        for name in "ab"
+    )
+    assert a[:2] == b[:2]
+    assert a[2:] != b[2:]
+
+
+def test_more_points_go_on_with_the_search(tmp_path):
+    few = study(BAYESIAN, points=3)
+    run(tmp_path / "few", few, SyntheticRunner(TRIALS))
+    again = SyntheticRunner(TRIALS)
+    run(tmp_path / "few", study(BAYESIAN), again)
+    run(tmp_path / "whole", study(BAYESIAN), SyntheticRunner(TRIALS))
+    assert {turn.trial for turn in again.turns} == {3, 4}
+    assert tables(tmp_path / "few", study(BAYESIAN)) == tables(
+        tmp_path / "whole", study(BAYESIAN)
+    )
+
+
+def test_failing_trial_stops_nobody_and_is_tried_again(tmp_path):
+    def before_slice(trial: int, step: int) -> None:
+        if trial == 1 and step >= 10:
+            raise MemoryError("no memory")
+
+    result = run(
+        tmp_path, study(RANDOM), SyntheticRunner(TRIALS, before_slice=before_slice)
+    )
+    assert [trial.outcome for trial in result.trials] == [
+        "complete",
+        "failed",
+        "infeasible",
+        "incomplete",
+        "complete",
+    ]
+    result = run(tmp_path, study(RANDOM), SyntheticRunner(TRIALS))
+    assert result.decided
+    assert rows_of(frame(tmp_path, study(RANDOM), "trials")) == list(
+        answer(TRIALS, FIVE).rows
+    )
+
+
+@pytest.mark.parametrize(
+    "error", [StoreError("Cannot write: full.", "p"), Irreproducible("other bits")]
+)
+def test_errors_that_are_no_trials_own_end_the_search(tmp_path, error):
+    def before_slice(trial: int, step: int) -> None:
+        if trial == 1 and step == 10:
+            raise error
+
+    with pytest.raises(type(error)):
+        run(tmp_path, study(RANDOM), SyntheticRunner(TRIALS, before_slice=before_slice))
+    again = SyntheticRunner(TRIALS)
+    assert run(tmp_path, study(RANDOM), again).decided
+    assert min(turn.trial for turn in again.turns) == 1
+
+
+def test_divergence_of_every_trial_is_no_failure_of_the_search(tmp_path):
+    diverging = [WholeTrial((1,) * 5, 1 + i) for i in range(5)]
+    result = run(tmp_path, study(BAYESIAN), SyntheticRunner(diverging))
+    assert [trial.outcome for trial in result.trials] == ["infeasible"] * 5
+    assert not math.isnan(frame(tmp_path, study(BAYESIAN), "trials")["momentum"].sum())
+
+
+def test_search_stops_once_enough_trials_are_feasible(tmp_path):
+    feasible = study_of(
+        Study(0.25, 10, 50, 2, 1, feasible=True, max_draws=9, exhaustive=True),
+        space=SPACE,
+        oracle=RANDOM,
+    )
+    runner = SyntheticRunner([TRIALS[2], *TRIALS, *TRIALS])
+    result = run(tmp_path, feasible, runner)
+    assert [trial.outcome for trial in result.trials] == [
+        "infeasible",
+        "complete",
+        "complete",
+    ]
+    assert {turn.trial for turn in runner.turns} == {0, 1, 2}
+
+
+def test_oracle_without_further_points_is_told(tmp_path):
+    two = study_of(
+        FIVE, space=Space.from_dict({"x": ("discrete", (0.1, 0.2))}), oracle=RANDOM
+    )
+    with pytest.raises(UserError, match="chose 2 points and has no other"):
+        run(tmp_path, two, SyntheticRunner(TRIALS))
