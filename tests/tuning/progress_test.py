@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from dps_tf.core.evaluation_schedule import EvaluationSchedule
+from dps_tf.core.race import RaceRule, plan
+from dps_tf.core.trial import Trajectory
+from dps_tf.tuning import progress
+from dps_tf.tuning.progress import StudyProgress, duration
+
+RULE = RaceRule(4, 1, 100, EvaluationSchedule(10))
+KNOWN = [
+    Trajectory(30, 30),
+    Trajectory(20),
+    Trajectory(10, diverged_step=15),
+    Trajectory(10),
+]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test sets."""
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (61, "1 min 01 s"),
+        (3600, "1 h 00 min"),
+        (7380, "2 h 03 min"),
+    ],
+)
+def test_durations_read_easily(seconds, text):
+    assert duration(seconds) == text
+
+
+def shown(stream: io.StringIO, clock: list[float], gaps: list[float]) -> str:
+    with StudyProgress("tiny", RULE, stream) as bar:
+        known = [Trajectory() for _ in KNOWN]
+        bar.update(plan(known, RULE), known, 2)
+        for gap in gaps:
+            clock[0] += gap
+            bar.update(plan(KNOWN, RULE), KNOWN, 2)
+    return stream.getvalue()
+
+
+def test_line_tells_how_the_race_stands(clock):
+    line = shown(io.StringIO(), clock, [20.0]).splitlines()[-1]
+    assert line.startswith("tiny: 1 of 4 trials running (2 now), 1 reached, 1 diverged")
+    assert "best 30" in line
+    # 70 steps in 20 s; trial 3 has 10 of 20 to go, trial 1 none.
+    assert "4 steps/s" in line
+    assert "3 s left" in line
+
+
+def test_logs_get_a_line_now_and_then_and_no_control_characters(clock):
+    text = shown(io.StringIO(), clock, [1.0] * 40)
+    assert 1 <= len(text.splitlines()) <= 4
+    assert "\x1b" not in text and "\r" not in text
+
+
+def test_terminals_get_a_live_line(clock):
+    text = shown(Terminal(), clock, [1.0] * 3)
+    assert "\x1b" in text
+    assert "best 30" in text
