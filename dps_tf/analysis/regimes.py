@@ -93,7 +93,7 @@ def maximum_useful(observations: Observations, tolerance: float) -> tuple[float,
     """
     limit = (1 + tolerance) * observations.high.min() * (1 + _ROUNDING)
     found = float(observations.batch_size[int(np.argmax(observations.high <= limit))])
-    return found, found == observations.batch_size[-1]
+    return found, bool(found == observations.batch_size[-1])
 
 
 def linear_scaling_from(

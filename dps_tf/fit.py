@@ -1,0 +1,80 @@
+"""Fits K* = c1/B + c2 to any table: `python -m dps_tf.fit --csv=F [--json]`.
+
+The table needs the columns batch_size and steps_to_result. With bracket_low, K* is only
+known to lie above it (the evaluation before); without, K* counts as exact. With curve,
+each name is a curve of its own, and their c1 and c2 are compared. A results.csv of
+this package can be given as it is.
+
+Printed are the fit with its intervals and residuals, other forms of the law, and the
+ends of perfect scaling and of useful batch sizes by definition and tolerance.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from absl import flags
+
+from dps_tf.analysis import fit_text
+from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table
+from dps_tf.analysis.law import LEVEL, LOSSES
+from dps_tf.analysis.regimes import TOLERANCES
+from dps_tf.command_line import FINISHED, run
+from dps_tf.core.errors import UserError
+
+_CSV = flags.DEFINE_string("csv", None, "Table with batch_size and steps_to_result.")
+_JSON = flags.DEFINE_bool("json", False, "Print one JSON object.")
+_LOSS = flags.DEFINE_enum(
+    "loss", "gaussian", LOSSES, "soft_l1 is robust, and knows nothing of brackets."
+)
+_LEVEL = flags.DEFINE_float("level", LEVEL, "Nominal coverage of the intervals.")
+_TOLERANCE = flags.DEFINE_multi_string(
+    "tolerance", [f"{t:g}" for t in TOLERANCES], "t of the regimes; may be repeated."
+)
+_LINEAR_FROM = flags.DEFINE_float(
+    "linear_from", None, "Batch size from which linear scaling is counted."
+)
+_REFERENCE = flags.DEFINE_string(
+    "reference", None, "Curve to which ratios are taken; the first by default."
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints the fits of a table; returns the exit code."""
+    del argv
+    if not _CSV.value:
+        raise UserError(
+            "--csv is missing: name a table with the columns batch_size and "
+            "steps_to_result."
+        )
+    settings = FitSettings(
+        loss=_LOSS.value,
+        level=_LEVEL.value,
+        tolerances=tuple(_tolerance(text) for text in _TOLERANCE.value),
+        linear_from=_LINEAR_FROM.value,
+    )
+    fitted = fit_table(read_table(_CSV.value), settings, _REFERENCE.value)
+    if _JSON.value:
+        print(json.dumps(fitted.to_json(), indent=1, allow_nan=False))
+    else:
+        print(fit_text.text(fitted))
+    return FINISHED
+
+
+def _tolerance(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UserError(
+            f"--tolerance={text!r} is not a number: write 0.2 for 20 %."
+        ) from error
+
+
+def entry_point() -> None:
+    """Runs the command as the console script `dps-fit`."""
+    run(main)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dps_tf.analysis.archive import read_archive
+from dps_tf.analysis.archive_reader import ArchiveRules
+from dps_tf.analysis.archive_writer import write_archive
+from dps_tf.analysis.reduce import results
+from dps_tf.core.errors import UserError
+from tests.analysis.synthetic import Truth, random_truth, tables
+
+
+@pytest.mark.parametrize("finishers", [1, 3])
+def test_own_studies_survive_a_round_trip(tmp_path, finishers):
+    rng = np.random.default_rng(finishers)
+    truths = [
+        random_truth(
+            rng,
+            batch_size=b,
+            finishers=finishers,
+            sparsity=s,
+            seed=seed,
+            optimizer="nesterov",
+            points={"learning_rate": 10 ** rng.uniform(-4, 0, 12)},
+            space={"learning_rate": ["log", 1e-4, 1.0]},
+        )
+        for b, s, seed in ((8, 0.0, 0), (16, 0.0, 0), (8, 0.9, 0), (8, 0.0, 1))
+    ]
+    studies, trials, curves = tables(*truths)
+    write_archive(studies, trials, curves, tmp_path)
+    rules = ArchiveRules(keep_incomplete=True, infeasible_may_reach=True)
+    read = read_archive(tmp_path, truths[0].goal, rules)
+    keys = ["optimizer", "sparsity_method", "seed", "sparsity", "batch_size"]
+    columns = ["steps_to_result", "bracket_low", "best_trial", "learning_rate"]
+    columns += ["complete", "infeasible", "incomplete", "censored", "steps_bound"]
+    mine = results(studies, trials).set_index(keys)[columns].sort_index()
+    theirs = results(read.studies, read.trials).set_index(keys)[columns].sort_index()
+    pd.testing.assert_frame_equal(mine, theirs)
+
+
+def test_written_studies_have_the_documented_form(tmp_path):
+    errors = np.array([[0.3, 0.1], [0.3, 0.2], [np.nan, np.nan]])
+    truth = Truth(
+        errors,
+        optimizer="nesterov",
+        points={"learning_rate": np.array([0.1, 0.2, 0.3])},
+        space={"learning_rate": ["log", 1e-4, 1.0]},
+    )
+    [folder] = write_archive(*tables(truth), tmp_path, {"toy": ("mnist", "cnn")})
+    assert folder == tmp_path / "mnist" / "cnn" / "nesterov_momentum" / "64"
+    study = json.loads((folder / "study.json").read_text())
+    assert study["optimizer"] == "nesterov_momentum" and study["train_steps"] == 200
+    assert study["parameter_configs"]["learning_rate"]["scale"] == "LOG_SCALE"
+    status = [
+        json.loads((folder / str(t) / "metadata.json").read_text())["status"]
+        for t in range(3)
+    ]
+    assert status == ["COMPLETE", "INCOMPLETE", "INFEASIBLE"]
+    measured = pd.read_csv(folder / "0" / "measurements.csv")
+    assert list(measured.columns) == ["step", "val/classification_error"]
+    assert measured["val/classification_error"].tolist() == [0.3, 0.1]
+
+
+def test_bounds_are_not_written_as_values(tmp_path):
+    truth = Truth(np.array([[0.5, 0.4, 0.1]]), bounds=True)
+    [folder] = write_archive(*tables(truth), tmp_path)
+    measured = pd.read_csv(folder / "0" / "measurements.csv")
+    assert measured["val/classification_error"].isna().tolist() == [True, True, False]
+    read = read_archive(tmp_path, truth.goal)
+    assert read.trials["steps_to_result"].iloc[0] == 300
+
+
+def test_an_existing_study_is_never_overwritten(tmp_path):
+    found = tables(Truth(np.array([[0.5, 0.1]])))
+    write_archive(*found, tmp_path)
+    with pytest.raises(UserError, match="holds a study already"):
+        write_archive(*found, tmp_path)
+    with pytest.raises(UserError, match="cannot be part of a path"):
+        write_archive(*found, tmp_path, {"toy": ("../x", "cnn")})

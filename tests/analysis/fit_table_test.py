@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dps_tf.analysis import fit_text
+from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table
+from dps_tf.analysis.reduce import results
+from dps_tf.core.errors import UserError
+from tests.analysis.synthetic import random_truth, tables
+
+B = 2.0 ** np.arange(8)
+
+
+def table(c1=1e5, c2=400.0, **columns):
+    return pd.DataFrame({"batch_size": B, "steps_to_result": c1 / B + c2, **columns})
+
+
+def written(folder, text):
+    path = folder / "table.csv"
+    path.write_text(text)
+    return path
+
+
+def test_a_csv_gives_back_its_law(tmp_path):
+    path = tmp_path / "table.csv"
+    table().to_csv(path, index=False)
+    [curve] = fit_table(read_table(path)).curves
+    assert curve.fit.c1.value == pytest.approx(1e5, rel=1e-4)
+    assert curve.fit.c2.value == pytest.approx(400, rel=1e-4)
+    assert curve.curve == "all" and curve.left_out == 0
+    assert {form.name for form in curve.alternatives} == {
+        "law",
+        "no_plateau",
+        "power_law",
+    }
+    assert len(curve.regimes) == 6 * 4
+
+
+def test_curves_are_fitted_apart_and_together():
+    frame = pd.concat([table(curve="sgd"), table(c2=100.0, curve="momentum")])
+    fitted = fit_table(frame)
+    assert [curve.curve for curve in fitted.curves] == ["sgd", "momentum"]
+    assert fitted.joint.reference == "sgd"
+    assert fitted.joint.ratios[0].c2.value == pytest.approx(0.25, rel=1e-2)
+    assert fit_table(frame, reference="momentum").joint.reference == "momentum"
+
+
+def test_brackets_are_used(tmp_path):
+    steps = np.ceil((1e5 / B + 350) / 100) * 100
+    frame = table().assign(steps_to_result=steps, bracket_low=steps - 100)
+    [with_bracket] = fit_table(frame).curves
+    [without] = fit_table(frame.drop(columns="bracket_low")).curves
+    assert with_bracket.fit.c2.value < without.fit.c2.value
+    assert json.loads(json.dumps(with_bracket.to_json()))["bracket_low"][0] == (
+        steps[0] - 100
+    )
+
+
+def test_a_results_table_is_such_a_table(tmp_path):
+    rng = np.random.default_rng(0)
+    truths = [
+        random_truth(rng, batch_size=b, optimizer=o)
+        for o in ("sgd", "momentum")
+        for b in (8, 16, 32, 64)
+    ]
+    frame = results(*tables(*truths))
+    frame.to_csv(tmp_path / "results.csv", index=False)
+    fitted = fit_table(read_table(tmp_path / "results.csv"))
+    assert [c.curve for c in fitted.curves] == ["optimizer sgd", "optimizer momentum"]
+    assert not fitted.curves[0].fit.observations.is_exact.any()
+
+
+def test_rows_without_a_result_are_left_out_and_counted():
+    frame = table()
+    frame.loc[[1, 4], "steps_to_result"] = np.nan
+    [curve] = fit_table(frame).curves
+    assert curve.left_out == 2 and len(curve.fit.observations) == 6
+
+
+def test_short_curves_are_named_beside_those_that_can_be_fitted():
+    frame = pd.concat([table(curve="long"), table(curve="short")[:2]])
+    fitted = fit_table(frame)
+    assert fitted.too_short == {"short": 2} and fitted.joint is None
+    assert "short: 2 batch sizes are too few to fit" in fit_text.text(fitted)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_text_holds_estimates_and_never_a_nan(seed):
+    rng = np.random.default_rng(seed)
+    parts = [
+        table(curve=name).assign(
+            steps_to_result=lambda f: f["steps_to_result"] * 2 ** rng.normal(0, 0.1, 8)
+        )[:points]
+        for name, points in (("a", 8), ("b", 3), ("c", 4))
+    ]
+    fitted = fit_table(pd.concat(parts))
+    text = fit_text.text(fitted)
+    assert "nan" not in text and max(map(len, text.splitlines())) <= 100
+    assert "not quoted for three parameters below 8 points" in text
+    json.dumps(fitted.to_json(), allow_nan=False)
+
+
+def test_open_ends_are_words_and_null():
+    frame = table(c1=1e6, c2=0.0)
+    noise = np.random.default_rng(0).normal(0, 0.05, 8)
+    frame["steps_to_result"] *= np.exp2(noise)
+    fitted = fit_table(frame)
+    assert "No plateau is resolved" in fit_text.text(fitted)
+    value = fitted.to_json()["curves"][0]["fit"]["critical_batch_size"]["high"]
+    assert value is None
+    json.dumps(fitted.to_json(), allow_nan=False)
+
+
+def test_linear_scaling_counts_from_a_stated_batch_size():
+    [curve] = fit_table(table(), FitSettings(linear_from=4.0)).curves
+    names = {regime.name for regime in curve.regimes}
+    assert "linear_scaling_from" in names
+    # Not measured: only the fitted curve can answer.
+    [curve] = fit_table(table(), FitSettings(linear_from=5.0)).curves
+    assert "linear_scaling_from" not in {regime.name for regime in curve.regimes}
+
+
+@pytest.mark.parametrize(
+    "text,message",
+    [
+        ("", "is not a CSV table"),
+        ("batch,steps\n1,2\n", "no column 'batch_size'"),
+        ("batch_size,steps\n1,2\n", "no column 'steps_to_result'"),
+        ("batch_size,steps_to_result\n1,x\n", "'x' in row 1; it must be a number"),
+        ("batch_size,steps_to_result\n1,9\n2,-5\n4,3\n", "steps_to_result is -5"),
+        ("batch_size,steps_to_result\n1,9\n0,5\n4,3\n", "batch_size is 0"),
+        ("batch_size,steps_to_result\n,9\n2,5\n4,3\n", "batch_size is nan"),
+        ("batch_size,steps_to_result\n1,9\n2,5\n", "the table has at most 2"),
+        ("batch_size,steps_to_result\n", "the table has at most 0"),
+        ("batch_size,steps_to_result,curve\n1,9,a\n2,5,\n", "curve is empty in row 2"),
+        (
+            "batch_size,steps_to_result,bracket_low\n1,9,8\n2,5,5\n4,3,2\n",
+            "bracket_low is 5 at batch size 2",
+        ),
+    ],
+)
+def test_tables_that_cannot_be_are_refused(tmp_path, text, message):
+    with pytest.raises(UserError, match=message):
+        fit_table(read_table(written(tmp_path, text)))
+
+
+def test_missing_files_and_wrong_settings_are_refused(tmp_path):
+    with pytest.raises(UserError, match="is not a file"):
+        read_table(tmp_path / "absent.csv")
+    with pytest.raises(UserError, match="is not a file"):
+        read_table(tmp_path)
+    (tmp_path / "binary").write_bytes(bytes(range(128, 256)))
+    with pytest.raises(UserError, match="not a CSV"):
+        read_table(tmp_path / "binary")
+    with pytest.raises(UserError, match="tolerance is -1"):
+        FitSettings(tolerances=(-1.0,))
+    with pytest.raises(UserError, match="level is 95"):
+        fit_table(table(), FitSettings(level=95.0))
+    with pytest.raises(UserError, match="not a curve that can be fitted"):
+        fit_table(table(), reference="sgd")

@@ -1,0 +1,70 @@
+"""The command `python -m dps_tf.fit`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "dps_tf.fit", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def csv(tmp_path):
+    path = tmp_path / "table with space.csv"
+    rows = [f"{2**k},{100_000 / 2**k + 400}" for k in range(8)]
+    path.write_text("\n".join(["batch_size,steps_to_result", *rows]))
+    return path
+
+
+def test_prints_fit_forms_and_regimes(csv):
+    done = run(f"--csv={csv}", "--tolerance=0.2", "--linear_from=4")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "K* = c1/B + c2" in done.stdout
+    assert "100,000" in done.stdout and "AICc" in done.stdout
+    assert "largest B with K B <= (1+t) K1 B1" in done.stdout
+
+
+def test_prints_one_json_object(csv):
+    done = run(f"--csv={csv}", "--json", "--loss=soft_l1")
+    assert done.returncode == 0, done.stderr
+    [curve] = json.loads(done.stdout)["curves"]
+    assert curve["fit"]["c2"]["value"] == pytest.approx(400, rel=1e-3)
+    assert curve["fit"]["loss"] == "soft_l1"
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ([], "--csv is missing"),
+        (["--csv=absent.csv"], "'absent.csv' is not a file"),
+        (["--csv=setup.cfg", "--tolerance=much"], "--tolerance='much' is not a number"),
+        (["--cvs=x"], "cvs"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(arguments, message):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr and done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_does_not_load_tensorflow():
+    script = "import dps_tf.fit, sys; sys.exit('tensorflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
+    assert done.returncode == 0
