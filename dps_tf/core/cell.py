@@ -49,15 +49,7 @@ class Cell:
         checked_name("sparsity method", self.sparsity_method)
         _whole("batch size", self.batch_size, 1)
         _whole("seed", self.seed, 0)
-        if (
-            isinstance(self.sparsity, bool)
-            or not isinstance(self.sparsity, (int, float))
-            or not 0 <= self.sparsity < 1
-        ):
-            raise UserError(
-                f"sparsity {self.sparsity!r} is outside of [0, 1): give the fraction "
-                "of parameters to remove, for example 0.9."
-            )
+        check_sparsity(self.sparsity)
         object.__setattr__(self, "sparsity", float(self.sparsity))
 
     @property
@@ -78,6 +70,16 @@ class Cell:
             "batch_size": self.batch_size,
             "sparsity": self.sparsity,
         }
+
+
+def check_sparsity(sparsity: object) -> None:
+    """Raises UserError unless this is a number in [0, 1)."""
+    is_number = isinstance(sparsity, (int, float)) and not isinstance(sparsity, bool)
+    if not is_number or not 0 <= sparsity < 1:  # type: ignore[operator]
+        raise UserError(
+            f"sparsity {sparsity!r} is outside of [0, 1): give the fraction of "
+            "parameters to remove, for example 0.9."
+        )
 
 
 def _whole(kind: str, value: object, least: int) -> None:

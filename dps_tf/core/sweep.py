@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dps_tf.core.cell import DENSE, Cell
+from dps_tf.core.cell import DENSE, Cell, check_sparsity
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
@@ -68,6 +68,8 @@ def grid(
         seeds: study seeds; each repeats every study from other draws.
         study: further fields of every StudySpecification.
     """
+    for sparsity in sparsities:
+        check_sparsity(sparsity)
     if any(sparsity != 0 for sparsity in sparsities) and not sparsity_methods:
         raise UserError(
             f"sparsities {tuple(sparsities)} need a method: bind "
