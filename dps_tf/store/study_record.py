@@ -28,7 +28,7 @@ from dps_tf.store.log import open_log, read_logs
 from dps_tf.store.log_follower import LogFollower
 from dps_tf.store.states import State, StateStore
 
-SNAPSHOT_SECONDS = 20.0
+SNAPSHOT_SECONDS = 30.0
 """Work that a kill may cost, about; at most a minute with a slice and the writing."""
 MOST_ATTEMPTS = 3
 """Starts of the command on which a trial that fails is tried."""
