@@ -26,6 +26,7 @@ from dps_tf.training.environment import describe
 from dps_tf.training.measurement import QUANTITIES, measure_update
 from dps_tf.training.program import Program
 from dps_tf.training.task import split_point
+from dps_tf.tuning import simulation
 from dps_tf.tuning.instruments import Instruments
 from dps_tf.tuning.pruning import Pruner
 from dps_tf.tuning.recorded import RecordedStudy, RecordedTrial, read_recorded
@@ -113,6 +114,9 @@ class Measurer:
         study = read_recorded(self._files, self._layout, cell)
         if study is None:
             raise UserError(f"{cell} is not finished: run its sweep to the end first.")
+        if simulation.is_simulated(study.specification.workload):
+            self._say(f"{cell}: simulated, so there is nothing to train again.")
+            return self._known(study.paths)
         best = study.winner()
         numbers = list(trials) or ([] if best is None else [best])
         if not numbers:

@@ -79,7 +79,7 @@ def _check_metaparameters(workload: Workload) -> None:
         if needed - given:
             raise UserError(
                 f"{workload.optimizer} of a simulation needs "
-                f"{', '.join(sorted(needed))}: tune or fix it."
+                f"{', '.join(sorted(needed - given))}: tune or fix it."
             )
 
 

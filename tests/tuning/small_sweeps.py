@@ -1,13 +1,15 @@
-"""Tiny sweeps on made-up data, trained by the launcher as the command does."""
+"""Tiny sweeps, trained by the launcher as the command does."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.layout import SweepLayout
+from dps_tf.tuning import launching
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.launching import Launcher, Options
+from dps_tf.tuning.sweep import SweepOutcome
 from dps_tf.workloads.reading import read_configuration
 
 BINDINGS = (
@@ -31,9 +33,22 @@ BINDINGS = (
 )
 
 
+def configured(
+    bindings: Sequence[str], names: Sequence[str] = ()
+) -> SweepSpecification:
+    """Returns the sweep of shipped files and bindings, its names checked."""
+    sweep, _ = read_configuration(list(names), list(bindings))
+    launching.check_names(sweep)
+    return sweep
+
+
+def launched(directory: Path, sweep: SweepSpecification) -> SweepOutcome:
+    """Runs a sweep in a directory; returns what became of its cells."""
+    options = launching.Options(str(directory), slots=2)
+    return launching.Launcher(options, StopRequest()).run(sweep, "")
+
+
 def trained(directory: Path, more: Sequence[str] = ()) -> SweepLayout:
     """Returns the layout of a sweep of BINDINGS and more, after it has been run."""
-    sweep, gin_text = read_configuration([], [*BINDINGS, *more])
-    launcher = Launcher(Options(str(directory), slots=2), StopRequest())
-    launcher.run(sweep, gin_text)
+    launched(directory, configured([*BINDINGS, *more]))
     return SweepLayout(str(directory))
