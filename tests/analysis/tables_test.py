@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dps_tf.analysis.tables import (
+    IDENTITY,
+    cell_codes,
+    curve_label,
+    has_rows,
+    metaparameter_names,
+    metric_names,
+    require,
+    trial_codes,
+)
+from dps_tf.core.errors import UserError
+from tests.analysis.synthetic import ERROR, random_truth, tables
+
+
+def some():
+    rng = np.random.default_rng(0)
+    points = {"learning_rate": np.arange(12.0)}
+    cells = [(b, s) for b in (8, 16) for s in (0.0, 0.9)]
+    truths = [
+        random_truth(rng, batch_size=b, sparsity=s, points=points) for b, s in cells
+    ]
+    return tables(*truths)
+
+
+def test_rows_find_their_cell_and_trial_as_a_join_would():
+    studies, trials, curves = some()
+    codes = cell_codes(trials, studies)
+    found = studies[IDENTITY].iloc[codes].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, trials[IDENTITY])
+    rows = trial_codes(curves, trials)
+    keys = [*IDENTITY, "trial"]
+    found = trials[keys].iloc[rows].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, curves[keys], check_dtype=False)
+
+
+def test_rows_of_no_trial_are_marked():
+    _, trials, curves = some()
+    curves.loc[3, "trial"] = 99
+    assert trial_codes(curves, trials)[3] == -1
+    assert (trial_codes(curves, trials.iloc[:0]) == -1).all()
+
+
+def test_values_that_occur_apart_do_not_make_a_cell():
+    studies, trials, _ = some()
+    # Batch size 8 and sparsity 0.9 both occur, and the cell of the two is taken out.
+    gone = (studies["batch_size"] == 8) & (studies["sparsity"] == 0.9)
+    with pytest.raises(UserError, match=r"batch_size=8, sparsity=0\.9"):
+        cell_codes(trials, studies[~gone])
+    assert has_rows(studies, trials[trials["batch_size"] == 8]).sum() == 2
+
+
+def test_names_of_columns():
+    _, trials, curves = some()
+    assert metaparameter_names(trials) == ["learning_rate"]
+    assert metric_names(curves) == [ERROR, "train/loss"]
+    with pytest.raises(UserError, match="did you mean 'learning_rate'"):
+        require(trials, ["learning_rat"], "trials")
+
+
+def test_a_curve_is_told_by_what_varies():
+    row = pd.Series({"sparsity": 0.9, "optimizer": "sgd"})
+    assert curve_label(row, ["optimizer", "sparsity"]) == "optimizer sgd, sparsity 0.9"
+    assert curve_label(row, []) == "all"
