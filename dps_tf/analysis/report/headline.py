@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from dps_tf.analysis.figures import steps_to_result as drawing
 from dps_tf.analysis.figures.style import legend_below, new_figure, styled
 from dps_tf.analysis.report.content import Illustration, Spot, Words, illustration
 from dps_tf.analysis.report.curves import Curves, fit_lines
 from dps_tf.analysis.report.wording import and_list, count, percent, steps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 NAME = "steps_to_result"
 """File name of the headline figure, without suffix."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.metadata
 import platform
 from dataclasses import dataclass
 from typing import Any
 
 import jinja2
-import matplotlib
 import numpy as np
 import pandas as pd
 import scipy
@@ -129,5 +129,5 @@ def _versions() -> dict[str, str]:
         "NumPy": np.__version__,
         "SciPy": scipy.__version__,
         "pandas": pd.__version__,
-        "Matplotlib": matplotlib.__version__,
+        "Matplotlib": importlib.metadata.version("matplotlib"),
     }

@@ -1,0 +1,312 @@
+"""Figures: drawn from tidy tables, same bytes each time, apart without colour."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_rgb
+
+from dps_tf.analysis import figures
+from dps_tf.analysis.figures import (
+    best_of_n,
+    budgets,
+    cost,
+    layer_density,
+    learning_rate,
+    metaparameters,
+    noise_scale,
+    normalized,
+    published,
+    saving,
+    search_health,
+    smoothness,
+    steps_to_result,
+    style,
+    training_curve,
+)
+
+FOLDER = Path(figures.__file__).parent
+SIZES = [4, 16, 64]
+LOOKS = style.looks(["a", "b"])
+
+
+def two_curves(**columns: list[float]) -> pd.DataFrame:
+    """Returns a table with curves a and b at each of SIZES."""
+    frame = pd.DataFrame({"curve": ["a"] * 3 + ["b"] * 3, "batch_size": SIZES * 2})
+    return frame.assign(
+        **{k: (v * 2 if len(v) == 3 else v) for k, v in columns.items()}
+    )
+
+
+POINTS = two_curves(
+    steps_to_result=[900.0, 300.0, 100.0],
+    low=[800.0, 200.0, 0.0],
+    high=[900.0, 300.0, 100.0],
+    bound=["", "", "", "", ">=", "<="],
+)
+LINE = pd.DataFrame(
+    {"curve": "a", "batch_size": [4.0, 64.0], "steps": [900.0, 90.0]}
+).assign(low=[800.0, np.nan], high=[1000.0, np.nan])
+REGIMES = pd.DataFrame(
+    {
+        "curve": ["a", "b"],
+        "smallest": 4.0,
+        "perfect_end": [16.0, np.nan],
+        "useful_end": [64.0, np.nan],
+        "largest": 64.0,
+        "critical": [20.0, np.nan],
+        "critical_low": [10.0, np.nan],
+        "critical_high": [np.inf, np.nan],
+    }
+)
+QUANTILES = pd.DataFrame({"n": [1.0, 2.0, 4.0], "low": [1.0, 1.0, 1.0]}).assign(
+    median=[np.inf, 1.4, 1.0], high=[np.inf, np.inf, 1.2]
+)
+TRIALS = pd.DataFrame(
+    {
+        "x": [1e-4, 1e-3, 1e-2, 1e-1, 1.0],
+        "y": [0.1, 0.05, 0.01, 0.001, 0.0001],
+        "kind": list(metaparameters.CLASSES),
+        "best": [True, False, False, False, False],
+    }
+)
+COUNTS = pd.DataFrame(
+    {"label": ["4", "16"], "note": ["BL", ""], "complete": [1, 3], "censored": [2, 0]}
+).assign(incomplete=0, infeasible=[0, 4], failed=[1, 0])
+COMPARED = pd.DataFrame(
+    {"curve": ["a", "b"], "label": ["a", "b"], "noise": [10.0, 30.0]}
+).assign(noise_low=5.0, noise_high=90.0, critical=20.0, critical_low=np.nan)
+RATIOS = pd.DataFrame({"quantity": ["L", "L", "c1", "c1"], "sparsity": [0, 0.9] * 2})
+STEPS = pd.DataFrame({"curve": list("aaabbb"), "step": [1, 10, 100] * 2})
+
+DRAWINGS = {
+    "steps_to_result": lambda a: steps_to_result.draw(a, POINTS, LINE, LOOKS),
+    "regimes": lambda a: (
+        style.log2_axis(a, "x"),
+        steps_to_result.draw_regimes(a, REGIMES, LOOKS),
+    ),
+    "normalized": lambda a: normalized.draw(
+        a, two_curves(ratio=[1.0, 0.3, 0.1], base=[4, 4, 4]), LOOKS
+    ),
+    "best_of_n": lambda a: best_of_n.draw(a, QUANTILES, look=LOOKS["a"], top=2.0),
+    "metaparameters": lambda a: metaparameters.draw(
+        a, TRIALS, limits=(1e-4, 1.0, 1e-4, 0.1), contours=True
+    ),
+    "learning_rate": lambda a: learning_rate.draw(
+        a,
+        pd.DataFrame({"batch_size": SIZES, "rate": [0.1, 0.2, 0.4]}).assign(
+            low=0.05, high=0.8, is_open=[True, False, False]
+        ),
+        pd.DataFrame({"rule": ["linear", "square_root"] * 2}).assign(
+            batch_size=[4, 4, 64, 64], rate=[0.1, 0.1, 1.6, 0.4]
+        ),
+        LOOKS["a"],
+    ),
+    "smoothness": lambda a: smoothness.draw_along_training(
+        a, STEPS.assign(value=[9.0, 12.0, 15.0, 20.0, 30.0, 40.0]), LOOKS
+    ),
+    "smoothness_mean": lambda a: smoothness.draw_means(
+        a,
+        pd.DataFrame(
+            {"group": "a", "sparsity": [0.0, 0.9], "mean": [10.0, 30.0]}
+        ).assign(low=8.0, high=40.0),
+        LOOKS,
+    ),
+    "smoothness_ratio": lambda a: smoothness.draw_ratios(
+        a, RATIOS.assign(ratio=[1.0, 2.0, 1.0, 2.2], low=[1, 1.8, 1, np.nan], high=3.0)
+    ),
+    "noise_scale": lambda a: noise_scale.draw_along_training(
+        a, STEPS.assign(value=[20.0, np.nan, 90.0, 30.0, 60.0, 120.0]), LOOKS
+    ),
+    "noise_and_critical": lambda a: noise_scale.draw_beside_critical(
+        a, COMPARED.assign(critical_high=np.inf), LOOKS
+    ),
+    "search_health": lambda a: search_health.draw(a, COUNTS),
+    "layer_density": lambda a: layer_density.draw(
+        a,
+        pd.DataFrame({"curve": list("aabb"), "layer": ["conv", "dense"] * 2}).assign(
+            density=[0.5, 0.1, 0.4, 0.0], low=[0.4, 0.1, 0.4, 0.0], high=0.5
+        ),
+        LOOKS,
+    ),
+    "published": lambda a: (
+        style.log2_axis(a, "x"),
+        style.log2_axis(a, "y"),
+        published.draw(a, two_curves(steps_to_result=[900.0, 300.0, 100.0])),
+    ),
+    "training_curve": lambda a: training_curve.draw(
+        a, STEPS.assign(value=[0.9, 0.3, 0.02, 0.8, 0.2, 0.03]), 0.03, LOOKS
+    ),
+    "budgets": lambda a: budgets.draw(
+        a,
+        pd.DataFrame({"budget": ["1", "1", "2"], "batch_size": [4, 8, 4]}).assign(
+            value=[0.1, 0.2, 0.05], is_exact=[True, False, True]
+        ),
+    ),
+    "cost": lambda a: cost.draw(
+        a,
+        two_curves(value=[9.0, 3.0, 5.0], is_least=[False, True, False]),
+        LOOKS,
+    ),
+}
+
+
+def drawn(name: str):
+    with style.styled():
+        figure = style.new_figure(4, 3)
+        DRAWINGS[name](figure.subplots())
+    saving.lay_out(figure)
+    return figure
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_figure_has_the_same_bytes_each_time(name):
+    first, second = drawn(name), drawn(name)
+    assert saving.svg(first) == saving.svg(second)
+    assert saving.png(first, 50) == saving.png(second, 50)
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_svg_is_whole_and_names_no_time_and_no_place(name):
+    data = saving.svg(drawn(name))
+    ElementTree.fromstring(data)
+    text = data.decode()
+    assert "<dc:date>" not in text
+    assert str(Path.home()) not in text
+    # Glyphs are paths, so no font has to be installed where it is read.
+    assert "<text" not in text
+
+
+def test_png_tells_no_version():
+    assert b"Matplotlib" not in saving.png(drawn("best_of_n"), 50)
+
+
+def test_every_drawing_module_is_tested():
+    modules = {path.stem for path in FOLDER.glob("*.py")}
+    modules -= {"__init__", "saving", "style"}
+    source = Path(__file__).read_text()
+    assert modules
+    assert not [name for name in modules if f"{name}.draw" not in source]
+
+
+def test_no_figure_has_global_state():
+    code = (
+        "import sys, dps_tf.analysis.report\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=FOLDER.parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_two_looks_are_the_same():
+    shown = style.looks([str(i) for i in range(500)])
+    seen = {(look.color, look.marker, str(look.line)) for look in shown.values()}
+    assert len(seen) == 500
+
+
+def test_seven_curves_differ_in_marker_and_line_without_colour():
+    shown = list(style.looks([str(i) for i in range(7)]).values())
+    assert len({look.marker for look in shown}) == 7
+    assert len({str(look.line) for look in shown}) == 7
+
+
+def luminance(color: str) -> float:
+    """Returns the relative luminance of WCAG 2."""
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4
+              for c in to_rgb(color)]  # fmt: skip
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+def test_first_colours_stand_out_from_white():
+    contrast = [1.05 / (luminance(color) + 0.05) for color in style.PALETTE]
+    # WCAG 2 asks 3 of graphics; the last two are weaker and carry marker and line too.
+    assert min(contrast[:3]) > 3
+    assert min(contrast) > 2
+    assert 1.05 / (luminance(style.MUTED) + 0.05) > 4.5
+
+
+def test_user_settings_change_nothing():
+    import matplotlib
+
+    before = saving.svg(drawn("normalized"))
+    with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30}):
+        assert saving.svg(drawn("normalized")) == before
+
+
+def test_bounds_are_hollow_and_exact_points_are_filled():
+    with style.styled():
+        axis = style.new_figure(4, 3).subplots()
+        steps_to_result.draw(axis, POINTS, LINE, LOOKS)
+    faces = [
+        line.get_markerfacecolor() for line in axis.lines if line.get_marker() in "os"
+    ]
+    assert faces.count("white") == 2
+    assert LOOKS["a"].color in faces
+
+
+def test_bracket_from_step_zero_stays_on_the_axis():
+    with style.styled():
+        axis = style.new_figure(4, 3).subplots()
+        steps_to_result.draw(axis, POINTS, LINE, LOOKS)
+    assert axis.get_ylim()[0] > 0
+    assert axis.get_yscale() == axis.get_xscale() == "log"
+
+
+def test_no_result_is_said_and_not_drawn():
+    with style.styled():
+        axis = style.new_figure(4, 3).subplots()
+        steps_to_result.draw(axis, POINTS.iloc[:0], LINE.iloc[:0], LOOKS)
+    assert "no cell" in axis.texts[0].get_text()
+
+
+def test_perfect_scaling_starts_at_the_smallest_batch_size():
+    with style.styled():
+        axis = style.new_figure(4, 3).subplots()
+        steps_to_result.draw(axis, POINTS[POINTS["curve"] == "a"], LINE, LOOKS)
+    dotted = axis.lines[0]
+    x, y = dotted.get_data()
+    assert x[0] == 4
+    np.testing.assert_allclose(np.asarray(x) * np.asarray(y), 3600)
+
+
+@pytest.mark.parametrize(
+    ("limits", "ticks"),
+    [
+        ((1e-4, 1.0), {1e-4, 1e-3, 1e-2, 1e-1, 1.0}),
+        ((1.0, 30.0), {1, 2, 5, 10, 20}),
+        ((1.0, 1.5), {1.0, 1.1, 1.2, 1.3, 1.4}),
+    ],
+)
+def test_narrow_axes_get_more_ticks(limits, ticks):
+    with style.styled():
+        axis = style.new_figure(4, 3).subplots()
+        axis.plot([1, 2], limits)
+        axis.set_ylim(*limits)
+        style.log10_axis(axis, "y")
+    shown = {round(t, 6) for t in axis.get_yticks() if limits[0] <= t <= limits[1]}
+    assert ticks <= shown
+
+
+def test_contours_join_equal_effective_rates():
+    with style.styled():
+        axis = style.new_figure(4, 3).subplots()
+        metaparameters.draw(axis, TRIALS, limits=(1e-4, 1.0, 1e-4, 0.1), contours=True)
+    lines = [line for line in axis.lines if line.get_color() == style.MUTED]
+    straight = [line for line in lines if line.get_marker() == "None"]
+    assert straight
+    for line in straight:
+        x, y = map(np.asarray, line.get_data())
+        assert x[0] / y[0] == pytest.approx(x[1] / y[1])

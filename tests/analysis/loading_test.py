@@ -1,0 +1,183 @@
+"""`dps_tf.load`: the tables of sweeps, closed and open, one and several."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dps_tf.analysis import loading
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from tests.analysis.synthetic_sweeps import (
+    ENVIRONMENT,
+    GIN,
+    write_open_study,
+    write_sweep,
+)
+from tests.analysis.synthetic_tables import IDENTITY, METRIC, Sweep, make
+
+ROOT = Path(__file__).parents[2]
+SMALL = Sweep(batch_sizes=(32, 64), points=8)
+
+
+@pytest.fixture(scope="module")
+def sweep_dir(tmp_path_factory) -> Path:
+    return write_sweep(tmp_path_factory.mktemp("sweep") / "s", make(SMALL))
+
+
+def test_tables_are_those_that_were_written(sweep_dir):
+    made, tables = make(SMALL), loading.load(sweep_dir)
+    for name in ("studies", "trials", "curves", "measurements"):
+        written = getattr(made, name)
+        read = getattr(tables, name)[list(written.columns)]
+        keys = [c for c in [*IDENTITY, "trial", "step", "quantity"] if c in written]
+        pd.testing.assert_frame_equal(
+            read.sort_values(keys).reset_index(drop=True),
+            written.sort_values(keys).reset_index(drop=True),
+            check_dtype=False,
+        )
+    assert len(tables.results) == 4
+    assert tables.results["trials"].eq(8).all()
+
+
+def test_configuration_and_environment_come_along(sweep_dir):
+    (record,) = loading.load(sweep_dir).sweeps
+    assert record.gin == GIN
+    assert record.environments == (ENVIRONMENT,)
+
+
+def test_several_sweeps_are_one_table(sweep_dir, tmp_path):
+    other = dataclasses.replace(SMALL, workload="fashion", optimizers=("nesterov",))
+    tables = loading.load(sweep_dir, write_sweep(tmp_path, make(other)))
+    assert len(tables.results) == 8
+    # A name that only one of the sweeps tunes is missing in the other.
+    sgd = tables.results["optimizer"] == "sgd"
+    assert tables.results.loc[sgd, "momentum"].isna().all()
+    assert tables.results.loc[~sgd, "momentum"].notna().any()
+
+
+def test_the_same_cell_in_two_sweeps_is_refused(sweep_dir, tmp_path):
+    twin = write_sweep(tmp_path / "twin", make(SMALL))
+    with pytest.raises(UserError, match=r"twin hold the same cell .*batch_size=32"):
+        loading.load(sweep_dir, twin)
+
+
+def test_another_threshold_is_answered_from_the_curves(sweep_dir):
+    loose = loading.load(sweep_dir, goal=0.05).results
+    own = loading.load(sweep_dir).results
+    assert (loose["goal"] == f"{METRIC} <= 0.05").all()
+    assert (loose["steps_to_result"] <= own["steps_to_result"]).all()
+
+
+def test_threshold_and_whole_goal_say_the_same(sweep_dir):
+    by_goal = loading.load(sweep_dir, goal=Goal(METRIC, 0.05)).results
+    pd.testing.assert_frame_equal(loading.load(sweep_dir, goal=0.05).results, by_goal)
+
+
+def test_threshold_applies_to_the_metric_of_each_study():
+    first, second = make(SMALL), make(dataclasses.replace(SMALL, workload="other"))
+    metric = "validation/cross_entropy"
+    studies = second.studies.assign(
+        goal_metric=metric, goal_threshold=0.12, goal=f"{metric} <= 0.12"
+    )
+    record = loading.Record(
+        pd.concat([first.studies, studies], ignore_index=True),
+        pd.concat([first.trials, second.trials], ignore_index=True),
+        pd.concat([first.curves, second.curves], ignore_index=True),
+        first.measurements,
+    )
+    tables = loading.tables_of(record, 0.06)
+    goals = tables.results.groupby("workload")["goal"].unique().map(list)
+    assert goals["mnist_simple_cnn"] == [f"{METRIC} <= 0.06"]
+    assert goals["other"] == [f"{metric} <= 0.06"]
+    assert [goal.threshold for goal in tables.goals] == [0.06] * 8
+
+
+def test_stricter_goal_is_bounded_and_never_claimed(sweep_dir):
+    strict = loading.load(sweep_dir, goal=0.001).results
+    assert strict["steps_to_result"].isna().all()
+    assert (strict["steps_bound"] != "").all()
+
+
+def test_open_study_is_read_from_its_logs(tmp_path):
+    tables = loading.load(write_open_study(tmp_path))
+    (row,) = tables.results.to_dict("records")
+    assert not row["closed"]
+    assert row["steps_to_result"] == 300
+    assert (row["trials"], row["complete"], row["infeasible"]) == (4, 1, 1)
+    # Trial 2 has got to step 100 only, and trial 3 has not begun: nothing is known of
+    # what comes before 300 but that it was not reached yet.
+    assert row["censored"] == 2
+    assert row["steps_bound"] == ">= 100, <= 300"
+    assert len(tables.curves) == 4
+
+
+def test_open_study_lies_beside_closed_ones(sweep_dir, tmp_path):
+    tables = loading.load(sweep_dir, write_open_study(tmp_path, batch_size=128))
+    assert tables.results["closed"].tolist().count(False) == 1
+
+
+def test_trial_of_an_open_study_has_not_spent_its_budget():
+    made = make(dataclasses.replace(SMALL, hopeless=(32, 64), step_budget=600))
+    assert (made.trials["outcome"] == "incomplete").any()
+    still_open = made.studies.assign(closed=False)
+    shorter = made.trials.assign(end_step=made.trials["end_step"] - 50)
+    found = loading.with_open_ends(shorter, still_open)
+    assert not (found["outcome"] == "incomplete").any()
+    same = loading.with_open_ends(made.trials, still_open)
+    assert (same["outcome"] == made.trials["outcome"]).all()
+
+
+def test_damaged_table_is_skipped_and_said(tmp_path):
+    directory = write_sweep(tmp_path, make(SMALL))
+    broken = next(directory.glob("cells/*b32-s0.0/curves.parquet"))
+    broken.write_bytes(broken.read_bytes()[:-1] + b"x")
+    # Without a specification and logs nothing else is left of this cell.
+    (broken.parent / "study.json").unlink()
+    tables = loading.load(directory)
+    assert len(tables.results) == 3
+    assert any("curves.parquet" in text for text in tables.problems)
+
+
+@pytest.mark.parametrize("name", ["missing", "file", "empty"])
+def test_what_is_no_sweep_is_refused_in_one_sentence(tmp_path, name):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="--sweep_dir") as error:
+        loading.load(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_sweep_without_any_study_is_refused(tmp_path):
+    (tmp_path / ".dps_tf").write_text("{}")
+    with pytest.raises(UserError, match="no study has begun"):
+        loading.load(tmp_path)
+
+
+def test_no_directory_is_refused():
+    with pytest.raises(UserError, match="at least one"):
+        loading.load()
+
+
+def test_package_loads_tables_without_tensorflow(sweep_dir):
+    code = (
+        "import sys, dps_tf\n"
+        f"print(len(dps_tf.load({str(sweep_dir)!r}).results))\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "4"
