@@ -96,13 +96,16 @@ class BestOfN:
         (NaN: not reached within the budget), and `q05_open`, true where this is a
         lower bound only.
         """
-        columns = {"draws": self.draws.astype(np.int64)}
-        frame = pd.DataFrame(columns).assign(mass_on_minimum=self.mass_on_minimum)
+        columns: dict[str, object] = {
+            "draws": self.draws.astype(np.int64),
+            "mass_on_minimum": self.mass_on_minimum,
+        }
         for j, level in enumerate(self.quantiles):
             low, high = self.low[:, j], self.high[:, j]
-            frame[f"q{round(100 * level):02d}"] = np.where(np.isinf(low), np.nan, low)
-            frame[f"q{round(100 * level):02d}_open"] = low < high
-        return frame
+            name = f"q{round(100 * level):02d}"
+            columns[name] = np.where(np.isinf(low), np.nan, low)
+            columns[f"{name}_open"] = low < high
+        return pd.DataFrame(columns)
 
 
 def best_of_n(
