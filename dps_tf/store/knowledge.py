@@ -15,6 +15,7 @@ from dps_tf.core.execution import Report, TrialFacts
 from dps_tf.core.goal import Goal
 from dps_tf.core.trial import Trajectory
 from dps_tf.store.events import Event
+from dps_tf.store.versions import package_versions
 
 
 class Irreproducible(RuntimeError):
@@ -93,11 +94,13 @@ class Knowledge:
     Attributes:
         trials: by trial number.
         slots: trials that ran side by side in the latest session.
+        fingerprints: of the specifications that sessions ran under.
     """
 
     def __init__(self) -> None:
         self.trials: dict[int, TrialKnowledge] = {}
         self.slots = 1
+        self.fingerprints: set[str] = set()
 
     def __getitem__(self, trial: int) -> TrialKnowledge:
         return self.trials.setdefault(trial, TrialKnowledge())
@@ -137,6 +140,7 @@ class Knowledge:
             self[event["trial"]].point = event["point"]
         elif kind == "session":
             self.slots = event["slots"]
+            self.fingerprints.add(event["fingerprint"])
         if kind in ("evaluation", "divergence", "turn"):
             self._add_work(event)
 
@@ -204,9 +208,18 @@ def start_event(trial: int, facts: TrialFacts) -> Event:
     }
 
 
-def session_event(slots: int) -> Event:
-    """Returns the event that begins a session, for estimates of the time left."""
-    return {"kind": "session", "slots": slots}
+def session_event(slots: int, fingerprint: str) -> Event:
+    """Returns the event that begins a session.
+
+    The slots are for estimates of the time left; the fingerprint tells whose log this
+    is where study.json is lost; the versions are for whoever asks later.
+    """
+    return {
+        "kind": "session",
+        "slots": slots,
+        "fingerprint": fingerprint,
+        "versions": package_versions(),
+    }
 
 
 def failure_event(trial: int, error: str) -> Event:

@@ -9,7 +9,9 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.study import StudySpecification
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
+from dps_tf.store.knowledge import Knowledge
 from dps_tf.store.layout import CellLayout
+from dps_tf.store.log import read_logs
 from dps_tf.store.log_follower import LogFollower
 from dps_tf.store.records import read_json, set_aside, write_json
 from dps_tf.store.study_record import StudyRecord
@@ -80,7 +82,9 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     """
     stored = read_specification(files, layout)
     environments = [dict(environment)]
-    if stored is not None:
+    if stored is None:
+        _check_logs(files, layout, specification)
+    else:
         check_continues(layout, specification, stored)
         if dict(stored["facts"]) != dict(facts):
             raise UserError(
@@ -101,9 +105,29 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         # An extension: what was closed is open again, before the new aim is known.
         files.remove(layout.closed)
         write_json(files, layout.study, content)
-    return StudyRecord(
+    record = StudyRecord(
         files, layout, specification, writer=writer, guard=guard, follower=follower
     )
+    if stored is None and record.knowledge.trials:
+        record.problems.append(
+            f"{layout.study} was lost: the study goes on from its logs."
+        )
+    return record
+
+
+def _check_logs(
+    files: FileSystem, layout: CellLayout, specification: StudySpecification
+) -> None:
+    """Raises UserError if there are logs of another study, whose study.json is lost."""
+    knowledge = Knowledge()
+    logs, _ = read_logs(files, layout.logs)
+    for events in logs.values():
+        knowledge.add_all(events)
+    if knowledge.fingerprints - {specification.fingerprint}:
+        raise UserError(
+            f"{layout.root} has lost its study.json and holds logs of another study: "
+            "run the configuration it was begun with, or choose another --sweep_dir."
+        )
 
 
 def _environments(

@@ -154,7 +154,7 @@ class StudyRecord:
 
     def begin_session(self, slots: int) -> None:
         """Records how many trials run side by side from now on."""
-        self._add([session_event(slots)])
+        self._add([session_event(slots, self.specification.fingerprint)])
 
     def add_point(self, trial: int, point: Mapping[str, float]) -> None:
         """Records the metaparameters that an oracle chose for a trial."""

@@ -133,7 +133,11 @@ def _open(
     )
     record.begin_session(prepared.runner.slots)
     if share is None:
-        record.problems += reopen_study(files, layout.root)
+        record.problems += read_closed(files, layout.root)[1]
+        record.problems += [
+            f"A damaged file was set aside as {path}."
+            for path in reopen_study(files, layout.root)
+        ]
     for sentence in record.problems:
         conditions.say(f"note: {sentence}")
     return record
