@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+import urllib.parse
+
 import tensorflow as tf
 
 from dps_tf.core.errors import UserError, near_matches
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
+
+_TPU_PORT = 8470  # of a Cloud TPU's gRPC server, where its name is all that is given
+_CONNECT_SECONDS = 10.0
 
 
 def build(
@@ -23,7 +29,7 @@ def build(
         devices: for `one_device` and `mirrored`, the devices to use.
 
     Raises:
-        UserError: unknown name, or no TPU there.
+        UserError: unknown name, a device that is not there, or no TPU.
     """
     if name not in STRATEGIES:
         known = near_matches(str(name), STRATEGIES)
@@ -38,6 +44,8 @@ def build(
     if name == "multi_worker_mirrored":
         return tf.distribute.MultiWorkerMirroredStrategy()
     devices = devices or local_devices()
+    for device in devices:
+        _check_device(device)
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(list(devices), _reduction(devices))
     return tf.distribute.OneDeviceStrategy(devices[0])
@@ -50,6 +58,24 @@ def local_devices() -> tuple[str, ...]:
         if found:
             return tuple(f"/device:{kind}:{i}" for i in range(len(found)))
     raise UserError("TensorFlow finds neither a GPU nor a CPU device.")
+
+
+def _check_device(device: str) -> None:
+    """Raises UserError unless this process has the device."""
+    known = [d.name for d in tf.config.list_logical_devices()]
+
+    def kind_and_number(name: str) -> tuple[str | None, int | None]:
+        spec = tf.DeviceSpec.from_string(name)
+        return spec.device_type, spec.device_index
+
+    try:
+        is_known = kind_and_number(device) in map(kind_and_number, known)
+    except ValueError:
+        is_known = False
+    if not is_known:
+        raise UserError(
+            f"device {device!r} is not there: {near_matches(device, known)}."
+        )
 
 
 def _reduction(devices: tuple[str, ...]) -> tf.distribute.CrossDeviceOps | None:
@@ -76,15 +102,23 @@ def _tpu_strategy(tpu: str | None) -> tf.distribute.Strategy:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
         if target != "local":
+            _check_reachable(resolver.master())
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, tf.errors.OpError) as error:
-        reason = str(error).splitlines()[0][:200]
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
         raise UserError(
             f"no TPU was found at --tpu={target} ({reason}): give 'local' on a TPU "
             "host with the tensorflow-tpu wheel, or the name of a Cloud TPU."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
+
+
+def _check_reachable(address: str) -> None:
+    """Raises OSError if nobody listens there: TensorFlow would wait for ever."""
+    url = urllib.parse.urlsplit(address if "//" in address else f"//{address}")
+    port = url.port or _TPU_PORT
+    socket.create_connection((url.hostname or "", port), _CONNECT_SECONDS).close()
 
 
 def loops_in_replica(strategy: tf.distribute.Strategy) -> bool:

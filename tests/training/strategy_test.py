@@ -1,0 +1,102 @@
+"""Strategies by name, and one clear sentence for what cannot be had."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf.core.errors import UserError
+from dps_tf.training import strategy as strategies
+from dps_tf.training import threads
+
+
+class StrategyTest(tf.test.TestCase, parameterized.TestCase):
+    def test_names(self):
+        devices = len(strategies.local_devices())
+        mirrored = strategies.build("mirrored")
+        self.assertIsInstance(mirrored, tf.distribute.MirroredStrategy)
+        self.assertEqual(mirrored.num_replicas_in_sync, devices)
+        one = strategies.build("one_device")
+        self.assertIsInstance(one, tf.distribute.OneDeviceStrategy)
+        self.assertTrue(strategies.loops_in_replica(one))
+        self.assertFalse(strategies.loops_in_replica(mirrored))
+
+    def test_auto_is_one_device_where_there_is_no_gpu(self):
+        if tf.config.list_logical_devices("GPU"):
+            self.skipTest("this machine has a GPU")
+        self.assertIsInstance(strategies.build(), tf.distribute.OneDeviceStrategy)
+
+    @parameterized.parameters("CPU:1", "/cpu:1", "/device:CPU:1")
+    def test_devices_may_be_spelled_as_tensorflow_does(self, device):
+        strategy = strategies.build("mirrored", devices=("CPU:0", device))
+        self.assertEqual(strategy.num_replicas_in_sync, 2)
+
+    def test_strategies_of_several_sizes_live_in_one_process(self):
+        for replicas in (2, 4, 2):
+            devices = tuple(f"CPU:{i}" for i in range(replicas))
+            strategy = strategies.build("mirrored", devices=devices)
+            one = strategy.run(lambda: tf.constant(1.0))
+            total = strategy.reduce(tf.distribute.ReduceOp.SUM, one, axis=None)
+            self.assertEqual(float(total), replicas)
+
+    @parameterized.parameters(
+        ("miror", "'miror' is unknown: did you mean 'mirrored'"),
+        ("MIRRORED", "known: auto, mirrored, multi_worker_mirrored, one_device, tpu"),
+        (None, "None is unknown"),
+    )
+    def test_unknown_name(self, name, message):
+        with self.assertRaisesRegex(UserError, message):
+            strategies.build(name)
+
+    @parameterized.parameters("mirrored", "one_device")
+    def test_unknown_device(self, name):
+        for device in ("CPU:99", "GPU:7", "nonsense:x"):
+            with self.assertRaisesRegex(UserError, f"'{device}' is not there: .*CPU:0"):
+                strategies.build(name, devices=(device,))
+
+    @parameterized.parameters(
+        ("tpu", None, "local"),
+        ("auto", "local", "local"),
+        ("tpu", "grpc://127.0.0.1:1", "grpc://127.0.0.1:1"),
+    )
+    def test_tpu_that_is_not_there(self, name, tpu, named):
+        if tf.config.list_physical_devices("TPU"):
+            self.skipTest("this machine has a TPU")
+        with self.assertRaisesRegex(UserError, "^no TPU was found at") as caught:
+            strategies.build(name, tpu=tpu)
+        message = str(caught.exception)
+        self.assertIn(f"--tpu={named} (", message)
+        self.assertLen(message.splitlines(), 1)
+        self.assertLess(len(message), 250)
+
+    @pytest.mark.tpu
+    def test_tpu(self):
+        if not tf.config.list_physical_devices("TPU"):
+            self.skipTest("this machine has no TPU")
+        strategy = strategies.build("tpu", tpu="local")
+        self.assertTrue(strategies.loops_in_replica(strategy))
+
+
+class ThreadsTest(tf.test.TestCase):
+    def test_present_choice_may_be_repeated(self):
+        tf.constant(1.0)
+        config = tf.config.threading
+        present = (
+            config.get_intra_op_parallelism_threads(),
+            config.get_inter_op_parallelism_threads(),
+        )
+        threads.configure(*present)
+
+    def test_another_choice_is_refused_once_tensorflow_runs(self):
+        tf.constant(1.0)
+        with self.assertRaisesRegex(
+            UserError, r"instead of \(3, 5\): call .*threads.configure before anything"
+        ):
+            threads.configure(3, 5)
+        # Nothing half done: the choice before still passes for the present one.
+        self.test_present_choice_may_be_repeated()
+
+
+if __name__ == "__main__":
+    tf.test.main()
