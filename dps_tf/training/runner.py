@@ -173,14 +173,15 @@ class TrainingRunner:
             program.data.train_count,
             program.batch_size,
         )
-        begun = time.monotonic()
+        traces, begun = program.traces, time.monotonic()
         advance = program.advance(indices)
-        self._learn_pace(slot, advance.steps, time.monotonic() - begun)
+        if program.traces == traces:
+            self._learn_pace(slot, advance.steps, time.monotonic() - begun)
         return step + advance.steps, advance.loss, advance.diverged
 
     def _steps_that_fit(self, slot: int) -> int:
         if slot not in self._pace:
-            return 4  # Enough to learn the pace from; the first also traces.
+            return 4  # Enough to learn the pace from, once the program is traced.
         return max(1, int(SLICE_SECONDS / self._pace[slot]))
 
     def _learn_pace(self, slot: int, steps: int, seconds: float) -> None:
