@@ -60,15 +60,7 @@ def fit_law(
     Raises:
         UserError: fewer than three batch sizes, or an unknown loss.
     """
-    if observations.batch_sizes < MINIMUM_POINTS:
-        raise UserError(
-            f"the fit of c1/B + c2 needs at least {MINIMUM_POINTS} batch sizes with a "
-            f"steps-to-result; there are {observations.batch_sizes}."
-        )
-    if loss not in LOSSES:
-        raise UserError(f"loss {loss!r} is unknown: {near_matches(loss, LOSSES)}.")
-    if not 0 < level < 1:
-        raise UserError(f"level is {level!r}; it must lie between 0 and 1.")
+    _check(observations, loss, level)
     start = law_start(observations)
     if loss == "soft_l1":
         return _fit_soft_l1(observations, start, level)
@@ -99,6 +91,18 @@ def fit_law(
         slope_resolved=bool(slope),
         posterior=found,
     )
+
+
+def _check(observations: Observations, loss: str, level: float) -> None:
+    if observations.batch_sizes < MINIMUM_POINTS:
+        raise UserError(
+            f"the fit of c1/B + c2 needs at least {MINIMUM_POINTS} batch sizes with a "
+            f"steps-to-result; there are {observations.batch_sizes}."
+        )
+    if loss not in LOSSES:
+        raise UserError(f"loss {loss!r} is unknown: {near_matches(loss, LOSSES)}.")
+    if not 0 < level < 1:
+        raise UserError(f"level is {level!r}; it must lie between 0 and 1.")
 
 
 def _estimate(log2: float, ends: Floats, has_low: bool, has_high: bool) -> Estimate:
@@ -144,9 +148,7 @@ def _fit_soft_l1(observations: Observations, start: Floats, level: float) -> Law
         start,
         loss="soft_l1",
         f_scale=SOFT_L1_SCALE,
-        xtol=1e-12,
-        ftol=1e-12,
-        gtol=1e-12,
+        **dict.fromkeys(("xtol", "ftol", "gtol"), 1e-12),
     )
     r = residual(found.x)
     jacobian = np.log(2) * law_curve(found.x, log2_batch)[1]
