@@ -40,6 +40,7 @@ def write_report(
     Raises:
         UserError: the directory cannot be written, or a wish cannot be met.
     """
+    folder = _made(Path(out))
     report = assemble(tables, wishes)
     trials = tables.bounded.drop(columns=["earliest", "latest"])
     contents = {
@@ -50,20 +51,32 @@ def write_report(
         "trials.parquet": encode_table(trials, TRIALS),
         "curves.parquet": encode_table(tables.curves, CURVES),
     }
-    _write(contents, report, Path(out))
+    _write(contents, report, folder)
     return report
 
 
 def write_published(names: Sequence[str], out: str | Path) -> Report:
     """Writes a report of published curves alone; see `write_report`."""
+    folder = _made(Path(out))
     report = published_report(names)
     table = published.steps_to_result(None if "all" in names else list(names))
     contents = {
         PAGE: render(report, None).encode(),
         "published.csv": csv_bytes(table),
     }
-    _write(contents, report, Path(out))
+    _write(contents, report, folder)
     return report
+
+
+def _made(folder: Path) -> Path:
+    """Returns a folder that is there, so that a wrong one is told before the work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"the report cannot be written to {folder}: {error.strerror}."
+        ) from error
+    return folder
 
 
 def _write(contents: dict[str, bytes], report: Report, folder: Path) -> None:
@@ -72,12 +85,6 @@ def _write(contents: dict[str, bytes], report: Report, folder: Path) -> None:
             contents[f"{item.name}.svg"] = item.svg
             if item.png:
                 contents[f"{item.name}.png"] = item.png
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"the report cannot be written to {folder}: {error.strerror}."
-        ) from error
     LocalFiles().write_many({str(folder / k): data for k, data in contents.items()})
 
 

@@ -1,0 +1,703 @@
+"""The report: what it says and warns of, and no more than is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import html.parser
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dps_tf.analysis import loading, report
+from dps_tf.analysis.report import curves, naming, page, regime_table, sentences
+from dps_tf.analysis.report.assembly import assemble
+from dps_tf.analysis.report.best_of_n import best_of_n_table
+from dps_tf.analysis.report.budgets import budget_figures
+from dps_tf.analysis.report.cautions import cautions
+from dps_tf.analysis.report.content import Caution, Illustration, Report
+from dps_tf.analysis.report.headline import headline
+from dps_tf.analysis.report.layers import densities
+from dps_tf.analysis.report.noise import averaged
+from dps_tf.analysis.report.published_curves import published_section
+from dps_tf.analysis.report.results_table import steps_text, terminal_table
+from dps_tf.analysis.report.smoothness import ratios_to_dense
+from dps_tf.analysis.report.specification import specification_table
+from dps_tf.analysis.report.time_and_cost import time_and_cost_section
+from dps_tf.analysis.report.wording import interval, number
+from dps_tf.analysis.report.writing import csv_bytes
+from dps_tf.core.errors import UserError
+from tests.analysis.synthetic_tables import (
+    METRIC,
+    Made,
+    Sweep,
+    c1_of,
+    c2_of,
+    make,
+    smoothness_ratio,
+)
+
+SMALL = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8, measured=False)
+PAIR = Sweep(batch_sizes=(8, 16, 64, 256), points=8)
+
+
+def tables_of(made: Made, goal: float | None = None) -> loading.Tables:
+    trials = loading.with_open_ends(made.trials, made.studies)
+    record = loading.Record(made.studies, trials, made.curves, made.measurements)
+    sweeps = (loading.SweepRecord("sweeps/x", "a.b = 3\n", ({"tensorflow": "2"},)),)
+    return loading.tables_of(record, goal, sweeps=sweeps)
+
+
+@functools.cache
+def made_report(sweep: Sweep, goal: float | None = None):
+    return assemble(tables_of(make(sweep), goal))
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A report on disk, and what it was made from."""
+
+    tables: loading.Tables
+    report: Report
+    folder: Path
+
+    @property
+    def page(self) -> str:
+        return (self.folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory) -> Written:
+    tables = tables_of(make(PAIR))
+    folder = tmp_path_factory.mktemp("pair") / "new" / "folder"
+    return Written(tables, report.write_report(tables, folder), folder)
+
+
+def curves_of(sweep: Sweep) -> curves.Curves:
+    results = tables_of(make(sweep)).results
+    return curves.curves_of(results, naming.naming(results))
+
+
+def cautions_of(tables: loading.Tables) -> tuple[Caution, ...]:
+    """Returns the cautions alone: drawing takes most of the time of a report."""
+    found = curves.curves_of(tables.results, naming.naming(tables.results))
+    return cautions(found, tables.studies, tables.trials, tables.problems)
+
+
+def headline_of(tables: loading.Tables) -> Illustration:
+    found = curves.curves_of(tables.results, naming.naming(tables.results))
+    return headline(found, regime_table.regimes_of(found))
+
+
+def warned(sweep: Sweep) -> list[str]:
+    return titles(cautions_of(tables_of(make(sweep))))
+
+
+def titles(found: Iterable[Caution]) -> list[str]:
+    return [caution.title for caution in found]
+
+
+class Elements(html.parser.HTMLParser):
+    """Collects the elements of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+# What is written.
+
+
+def test_files_are_those_that_are_promised(pair):
+    names = {path.name for path in pair.folder.iterdir()}
+    assert names >= {
+        "report.html",
+        "results.csv",
+        "results.parquet",
+        "trials.parquet",
+        "curves.parquet",
+        "best_of_n.csv",
+        "steps_to_result.png",
+        "steps_to_result.svg",
+    }
+
+
+def test_same_tables_give_the_same_bytes(tmp_path):
+    alone = dataclasses.replace(SMALL, batch_sizes=(64,), points=2)
+    for name in ("first", "second"):
+        report.write_report(tables_of(make(alone)), tmp_path / name)
+    first = {p.name: p.read_bytes() for p in (tmp_path / "first").iterdir()}
+    second = {p.name: p.read_bytes() for p in (tmp_path / "second").iterdir()}
+    assert first == second
+
+
+def test_columns_of_the_results_are_in_the_documented_order():
+    sweep = dataclasses.replace(SMALL, optimizers=("sgd", "nesterov"))
+    header = csv_bytes(tables_of(make(sweep)).results).decode().splitlines()[0]
+    assert header.startswith(
+        "workload,optimizer,sparsity_method,seed,batch_size,sparsity,goal,"
+        "steps_to_result,bracket_low,best_trial,learning_rate,momentum,trials,complete,"
+        "incomplete,infeasible,censored,failed,at_boundary,"
+    )
+
+
+def test_outcomes_add_up_to_trials_and_csv_says_what_parquet_says(pair):
+    csv = pd.read_csv(pair.folder / "results.csv")
+    parquet = pd.read_parquet(pair.folder / "results.parquet")
+    outcomes = ["complete", "incomplete", "infeasible", "censored", "failed"]
+    assert (csv[outcomes].sum(axis=1) == csv["trials"]).all()
+    for name in ("steps_to_result", "learning_rate", "batch_size"):
+        np.testing.assert_array_equal(
+            csv[name].to_numpy(float), parquet[name].astype(float).to_numpy()
+        )
+
+
+def test_tables_can_be_reduced_again_to_the_same_results(pair):
+    tables = pair.tables
+    again = loading.tables_of(
+        loading.Record(
+            tables.studies,
+            pd.read_parquet(pair.folder / "trials.parquet"),
+            pd.read_parquet(pair.folder / "curves.parquet"),
+            tables.measurements,
+        )
+    ).results
+    steps = ["batch_size", "sparsity", "steps_to_result", "bracket_low"]
+    pd.testing.assert_frame_equal(again[steps], tables.results[steps])
+
+
+def test_folder_that_cannot_be_made_is_refused_in_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="cannot be written") as error:
+        report.write_report(tables_of(make(SMALL)), tmp_path / "file" / "report")
+    assert "\n" not in str(error.value)
+
+
+# The page.
+
+
+def test_headline_comes_first_then_sentences_then_cautions(pair):
+    text = pair.page
+    places = [text.index(f'<section id="{name}"')
+              for name in ("headline", "summary", "cautions", "table")]  # fmt: skip
+    assert places == sorted(places)
+
+
+def test_page_asks_nothing_of_any_network(pair):
+    elements = Elements(pair.page)
+    for tag, attributes in elements.found:
+        for name in ("src", "srcset", "data", "poster", "action", "background"):
+            assert not re.match(r"(https?:)?//", attributes.get(name) or "")
+        if tag != "a":
+            assert not (attributes.get("href") or "").startswith("http")
+    assert not elements.all("iframe")
+    assert "@import" not in pair.page
+    assert not re.search(r"url\((?!data:)", pair.page)
+    policy = next(m for m in elements.all("meta") if m.get("http-equiv"))
+    assert policy["content"].startswith("default-src 'none'; img-src data:;")
+
+
+def test_every_figure_has_alternative_text_and_a_caption(pair):
+    elements = Elements(pair.page)
+    images = elements.all("img")
+    assert len(images) == len(elements.all("figure")) >= 6
+    assert len(elements.all("figcaption")) == len(images)
+    for image in images:
+        assert len(image["alt"]) > 40
+        assert int(image["width"]) > 200 and int(image["height"]) > 100
+    texts = [image["alt"] for image in images]
+    assert len(set(texts)) == len(texts)
+
+
+def test_ids_are_unique_and_every_link_leads_somewhere(pair):
+    elements = Elements(pair.page)
+    ids = [a["id"] for _, a in elements.found if "id" in a]
+    assert len(set(ids)) == len(ids)
+    inner = [a["href"][1:] for a in elements.all("a") if a["href"].startswith("#")]
+    assert inner and set(inner) <= set(ids)
+
+
+def test_tables_can_be_sorted_from_the_keyboard(pair):
+    elements = Elements(pair.page)
+    headers = [h for h in elements.all("th") if h.get("scope") == "col"]
+    assert len(headers) == len(elements.all("button"))
+    assert {h["aria-sort"] for h in headers} == {"none"}
+    # What scrolls can be reached by the keyboard and has a name.
+    for region in [d for d in elements.all("div") if d.get("class") == "scroll"]:
+        assert region["tabindex"] == "0"
+        assert region.get("aria-label") or region.get("aria-labelledby")
+
+
+def test_page_has_landmarks_a_language_and_a_skip_link(pair):
+    elements = Elements(pair.page)
+    for tag in ("header", "nav", "main", "footer", "h1"):
+        assert len(elements.all(tag)) == 1, tag
+    assert elements.all("html")[0]["lang"] == "en"
+    assert elements.all("a")[0]["href"] == "#main"
+
+
+def test_page_names_configuration_and_whom_to_cite(pair):
+    text = pair.page
+    for part in ("a.b = 3", "Journal of Machine Learning Research", "20(112)", "ICLR"):
+        assert part in text
+    assert "learning_rate 0.0001 to 1 (log)" in text
+
+
+def test_names_that_are_code_are_harmless():
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+    tables = tables_of(
+        make(dataclasses.replace(SMALL, workload=evil, batch_sizes=(64,)))
+    )
+    text = page.render(assemble(tables), specification_table(tables.studies))
+    assert "&lt;script&gt;alert(1)" in text
+    elements = Elements(text)
+    assert len(elements.all("script")) == 1
+    assert all(image["src"].startswith("data:") for image in elements.all("img"))
+    assert not [a for _, a in elements.found if "onerror" in a]
+
+
+def test_gin_text_cannot_leave_its_place():
+    tables = dataclasses.replace(
+        tables_of(make(dataclasses.replace(SMALL, batch_sizes=(64,), points=1))),
+        sweeps=(loading.SweepRecord("</pre><script>x</script>", "</pre><b>bold"),),
+    )
+    text = page.render(assemble(tables), specification_table(tables.studies))
+    assert "</pre><b>" not in text and "</pre><script>" not in text
+
+
+# Sentences and tables.
+
+
+def test_sentence_says_range_law_and_regimes(pair):
+    found = pair.report.summary
+    assert len(found) == 3
+    assert found[0].startswith("sparsity 0: ")
+    assert "16 times" not in found[0] and "32 times the batch" in found[0]
+    assert "The fit is K* = " in found[0] and "c1/c2 at " in found[0]
+    assert "Within 20 %, perfect scaling holds up to batch size" in found[0]
+    assert found[2].startswith("Steps at equal batch size, relative to sparsity 0: ")
+
+
+def test_fits_recover_what_was_put_in():
+    found = curves_of(Sweep(optimizers=("sgd", "nesterov")))
+    assert set(found.fits) == {
+        ("mnist_simple_cnn", name)
+        for name in (
+            "sgd, sparsity 0",
+            "sgd, sparsity 0.9",
+            "nesterov, sparsity 0",
+            "nesterov, sparsity 0.9",
+        )
+    }
+    fit = found.fits["mnist_simple_cnn", "sgd, sparsity 0"]
+    # The best of 16 random points is a little slower than the law of the best rate.
+    assert fit.c1.value == pytest.approx(c1_of(0.0), rel=0.15)
+    assert fit.c2.value == pytest.approx(c2_of("sgd"), rel=0.25)
+
+
+def test_names_hold_what_tells_curves_apart_and_no_more():
+    assert naming.naming(tables_of(make(SMALL)).results).looks.keys() == {"sgd"}
+    both = dataclasses.replace(SMALL, optimizers=("sgd", "nesterov"))
+    assert list(naming.naming(tables_of(make(both)).results).looks) == [
+        "sgd",
+        "nesterov",
+    ]
+
+
+def test_a_crowd_of_curves_gets_a_panel_per_optimizer():
+    crowd = dataclasses.replace(
+        SMALL,
+        optimizers=("sgd", "momentum", "nesterov"),
+        sparsities=(0.0, 0.5, 0.9),
+        batch_sizes=(64,),
+    )
+    named = naming.naming(tables_of(make(crowd)).results)
+    assert named.panels == [
+        f"mnist_simple_cnn, {name}" for name in ("sgd", "momentum", "nesterov")
+    ]
+    assert list(named.looks) == ["sparsity 0", "sparsity 0.5", "sparsity 0.9"]
+
+
+def test_workloads_and_goals_never_share_a_panel():
+    first = make(SMALL)
+    second = make(dataclasses.replace(SMALL, workload="other", goal=0.02))
+    made = Made(*(
+        pd.concat([getattr(m, f.name) for m in (first, second)], ignore_index=True)
+        for f in dataclasses.fields(Made)
+    ))  # fmt: skip
+    assert naming.naming(tables_of(made).results).panels == [
+        "mnist_simple_cnn",
+        "other",
+    ]
+
+
+def test_repeats_give_bars_from_the_least_to_the_greatest():
+    found = curves_of(dataclasses.replace(SMALL, seeds=(0, 1, 2))).points
+    assert (found["repeats"] == 3).all()
+    assert (found["low"] <= found["steps_to_result"]).all()
+    assert (found["steps_to_result"] <= found["high"]).all()
+    assert (found["low"] < found["high"]).any()
+
+
+def test_regimes_state_their_definition_and_tolerance(pair):
+    found = curves_of(PAIR)
+    regimes = regime_table.regimes_of(found)
+    assert regimes["tolerance"].eq(regime_table.TOLERANCE).all()
+    assert "1.2" in regimes["definition"].iloc[0]
+    caption = pair.report.sections[0].illustrations[0].caption
+    assert regimes["definition"].iloc[0] in caption
+    shown = regime_table.regime_page_table(found)
+    assert [c.title for c in shown.columns][2:] == [
+        "t = 10 %",
+        "t = 20 %",
+        "t = 50 %",
+        "t = 100 %",
+    ]
+
+
+def test_theory_of_smoothness_is_put_beside_the_fit():
+    tables = tables_of(make(Sweep()))
+    found = curves.curves_of(tables.results, naming.naming(tables.results))
+    measured = found.naming.name(
+        tables.measurements[tables.measurements["quantity"] == "smoothness"]
+    )
+    keys = ["panel", "curve", "optimizer", "sparsity_method", "sparsity", "batch_size"]
+    cells = measured.groupby(keys)["value"].mean().rename("mean").reset_index()
+    ratios = ratios_to_dense(found, cells)
+    assert set(ratios["quantity"]) == {"measured L(s)/L(0)", "fitted c1(s)/c1(0)"}
+    pruned = ratios[ratios["sparsity"] == 0.9].set_index("quantity")["ratio"]
+    truth = smoothness_ratio(0.9)
+    assert pruned["measured L(s)/L(0)"] == pytest.approx(truth, rel=0.15)
+    assert pruned["fitted c1(s)/c1(0)"] == pytest.approx(truth, rel=0.15)
+
+
+def test_noise_and_gradient_are_averaged_before_they_are_divided():
+    tables = tables_of(make(dataclasses.replace(SMALL, measured=True)))
+    found = curves.curves_of(tables.results, naming.naming(tables.results))
+    scale = averaged(found, tables.measurements).set_index("batch_size")["scale"]
+    cell = tables.measurements[tables.measurements["batch_size"] == 64]
+    mean = cell.groupby("quantity")["value"].mean()
+    expected = mean["noise_trace"] / mean["gradient_square"]
+    assert scale[64] == pytest.approx(expected)
+    assert scale[64] != pytest.approx(mean["noise_scale"])
+
+
+def test_layers_count_each_mask_once():
+    trials = make(dataclasses.replace(PAIR, optimizers=("sgd", "nesterov"))).trials
+    found = densities(trials[trials["layers"] != "[]"]).set_index("layer")
+    assert list(found.index) == ["conv", "conv_1", "dense"]
+    assert found.loc["conv_1", "density"] == pytest.approx(0.1**1.1, rel=0.01)
+
+
+def test_best_of_n_is_called_what_it_is_and_kept_for_every_cell(pair):
+    health = next(s for s in pair.report.sections if s.name == "health")
+    (figure,) = [i for i in health.illustrations if i.name.startswith("best_of_n")]
+    assert "no confidence interval" in figure.caption
+    assert "one-sided" in figure.caption
+    # 1 - (1 - 1/8)^8
+    assert "66 % of the distribution at n = N = 8" in figure.caption
+    table = best_of_n_table(tables_of(make(PAIR)).bounded)
+    assert len(table) == 8 * 8 and table["draws"].max() == 8
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (64.0, "64"),
+        (0.000123456, "0.000123"),
+        (12345.0, "12,300"),
+        (1e9, "1.00e+09"),
+        (float("nan"), "unknown"),
+    ],
+)
+def test_numbers_are_spelled_for_people(value, text):
+    assert number(value) == text
+
+
+def test_open_ends_of_intervals_are_words():
+    assert interval(0, float("inf")) == "unknown"
+    assert interval(5, float("inf")) == "at least 5"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "300 (200, 300]"),
+        ({"steps_bound": ">= 100, <= 300", "bracket_low": 0}, "0 to 300 (bounds)"),
+        ({"closed": False, "steps_bound": "<= 300"}, "at most 300 so far"),
+        ({"steps_to_result": pd.NA, "steps_bound": "> 12000"}, "> 12,000"),
+        ({"steps_to_result": pd.NA, "steps_bound": ">= 400"}, ">= 400"),
+        ({"steps_to_result": pd.NA, "infeasible": 4}, "all diverged"),
+        ({"steps_to_result": pd.NA}, "not reached"),
+        ({"steps_to_result": pd.NA, "closed": False}, "none so far"),
+    ],
+)
+def test_steps_are_told_as_far_as_they_are_known(changes, text):
+    row = {
+        "steps_to_result": 300,
+        "bracket_low": 200,
+        "steps_bound": "",
+        "closed": True,
+        "infeasible": 0,
+        "trials": 4,
+    }
+    assert steps_text({**row, **changes}) == text
+
+
+def test_terminal_table_is_aligned_and_says_common_things_once():
+    text = terminal_table(tables_of(make(PAIR)).results)
+    head, *lines = text.splitlines()
+    assert "optimizer sgd" in head and f"{METRIC} <= 0.03" in head
+    assert len(lines) == 1 + 8
+    end = lines[0].index("steps_to_result") + len("steps_to_result")
+    assert all(line[end - 1] in "t]0123456789" and line[end] == " " for line in lines)
+    # Dense before pruned, small batches first.
+    assert [line.split()[1] for line in lines[1:5]] == ["8", "16", "64", "256"]
+
+
+# Warnings.
+
+
+def test_clean_sweep_has_notes_only():
+    clean = Sweep(sparsities=(0.0,), batch_sizes=(8, 16), points=64, interval=10)
+    found = [c for c in cautions_of(tables_of(make(clean))) if not c.is_note]
+    assert [c.title for c in found if "levelled" not in c.title] == []
+
+
+def test_removed_biases_are_stated_where_something_was_pruned():
+    assert "Pruned networks without biases" in warned(PAIR)
+    assert "Pruned networks without biases" not in warned(SMALL)
+
+
+def test_one_study_per_cell_is_stated_unless_there_are_repeats():
+    assert "One study per cell" in warned(SMALL)
+    repeated = dataclasses.replace(SMALL, seeds=(0, 1))
+    assert "One study per cell" not in warned(repeated)
+
+
+def test_failed_trials_are_warned_of():
+    assert "Failed trials" in warned(dataclasses.replace(SMALL, failed=1))
+
+
+def test_coarse_evaluation_is_warned_of():
+    coarse = dataclasses.replace(SMALL, interval=200)
+    (found,) = [
+        c
+        for c in cautions_of(tables_of(make(coarse)))
+        if c.title == "Coarse evaluation"
+    ]
+    assert any("batch size 256" in cell for cell in found.cells)
+
+
+def test_unequal_numbers_of_trials_are_warned_of():
+    tables = tables_of(make(SMALL))
+    results = tables.results.copy()
+    results.loc[0, ["trials", "censored"]] = [7, results.loc[0, "censored"] - 1]
+    found = cautions_of(dataclasses.replace(tables, results=results))
+    assert "Unequal numbers of trials" in titles(found)
+    assert "Unequal numbers of trials" not in warned(SMALL)
+
+
+def test_boundary_is_named_with_its_cells():
+    tables = tables_of(make(SMALL))
+    results = tables.results.assign(at_boundary=["learning_rate", "", ""])
+    found = cautions_of(dataclasses.replace(tables, results=results))
+    (caution,) = [c for c in found if "boundary" in c.title]
+    assert caution.title == "Best learning_rate at the boundary"
+    assert caution.cells == ("sgd, batch size 16",)
+
+
+def test_emptied_layers_and_missed_sparsity_are_warned_of():
+    made = make(dataclasses.replace(PAIR, batch_sizes=(64,)))
+    emptied = made.trials["layers"].str.replace(
+        '"emptied": false', '"emptied": true', n=1
+    )
+    trials = made.trials.assign(layers=emptied, realised_sparsity=0.8)
+    found = titles(cautions_of(tables_of(dataclasses.replace(made, trials=trials))))
+    assert "Emptied 1 layer" in found
+    assert "Sparsity is not the one asked for" in found
+
+
+def test_damaged_files_are_told():
+    tables = dataclasses.replace(tables_of(make(SMALL)), problems=("x is damaged.",))
+    found = cautions_of(tables)
+    assert found[0].title == "Damaged files"
+    assert "x is damaged." in found[0].text
+
+
+# Less than a whole sweep.
+
+
+def test_open_sweep_says_so_and_claims_no_more_than_it_knows():
+    found = made_report(dataclasses.replace(SMALL, closed=False))
+    assert found.state.startswith("3 studies of 3 still open")
+    assert "Study still open" in titles(found.cautions)
+    text = report.terminal_text(found, tables_of(make(SMALL)))
+    assert "so far" in text and "not finished: 3 studies of 3" in text
+    # K* of an open study may still fall, so there is no law yet.
+    assert "law" not in [section.name for section in found.sections]
+
+
+def test_single_run_opens_with_its_curve():
+    alone = dataclasses.replace(SMALL, batch_sizes=(64,), points=1)
+    found = made_report(alone)
+    first = found.sections[0]
+    assert first.title == "The training curve"
+    assert first.illustrations[0].name.startswith("training")
+    text = report.terminal_text(found, tables_of(make(alone)))
+    assert text.splitlines()[0].split()[:2] == ["step", METRIC]
+    last = make(alone).curves["step"].max()
+    assert f"{last:,}" in text
+
+
+def test_nobody_reached_the_goal_and_the_report_says_so(tmp_path):
+    hopeless = dataclasses.replace(SMALL, hopeless=SMALL.batch_sizes, step_budget=600)
+    tables = tables_of(make(hopeless))
+    found = report.write_report(tables, tmp_path)
+    assert "Goal not reached" in titles(found.cautions)
+    assert "no K* is known exactly" in found.summary[0]
+    assert "> 600" in report.terminal_text(found, tables)
+
+
+def test_all_trials_diverged_and_the_report_says_so(tmp_path):
+    made = make(SMALL)
+    trials = made.trials.assign(
+        outcome="infeasible",
+        steps_to_result=pd.NA,
+        bracket_low=pd.NA,
+        diverged_step=10,
+        end_step=10,
+    ).astype({"steps_to_result": "Int64", "bracket_low": "Int64"})
+    measurements = made.measurements.iloc[:0]
+    tables = tables_of(Made(made.studies, trials, made.curves, measurements))
+    found = report.write_report(tables, tmp_path)
+    assert "all diverged" in report.terminal_text(found, tables)
+    assert "Most trials diverged" in titles(found.cautions)
+
+
+def test_goal_that_records_cannot_answer_shows_bounds():
+    tables = tables_of(make(SMALL), goal=0.001)
+    assert tables.results["steps_to_result"].isna().all()
+    figure = headline_of(tables)
+    assert "Hollow marks" in figure.caption
+    assert {spot.text.split(": ")[1].split(" ")[0] for spot in figure.spots} == {"at"}
+
+
+def test_spots_lie_on_the_figure_in_the_order_of_the_curve():
+    figure = headline_of(tables_of(make(SMALL)))
+    assert len(figure.spots) == 3
+    left = [spot.left for spot in figure.spots]
+    top = [spot.top for spot in figure.spots]
+    assert left == sorted(left) and top == sorted(top)
+    assert min(left) > 0 and max(top) < 1
+
+
+def test_exhaustive_study_shows_what_budgets_buy():
+    whole = dataclasses.replace(SMALL, schedule="exhaustive", step_budget=2000)
+    tables = tables_of(make(whole))
+    own = curves.curves_of(tables.results, naming.naming(tables.results))
+    names = [item.name for item in budget_figures(tables, own)]
+    assert {"best_step_budget_sgd", "best_epoch_budget_sgd"} <= set(names)
+
+
+# What may be wished for beside.
+
+
+def test_published_curves_are_laid_beside_and_fitted():
+    tables = tables_of(make(SMALL))
+    own = curves.curves_of(tables.results, naming.naming(tables.results))
+    section = published_section(own, ["*mnist*sgd"])
+    assert "mnist-simple_cnn_base-sgd" in section.illustrations[0].caption
+    assert len(section.tables[0].frame) == 1
+
+
+def test_published_curves_alone_make_a_report(tmp_path):
+    found = report.write_published(["*cifar*"], tmp_path)
+    assert {"published.csv", "published.svg", "report.html"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+    text = report.published_text(found)
+    assert "cifar_10-resnet_8-sgd" in text and len(text.splitlines()) == 3
+
+
+def test_unknown_published_curve_is_refused():
+    with pytest.raises(UserError, match="published curve"):
+        published_section(None, ["nonsense"])
+
+
+def test_step_times_give_the_fastest_batch_size():
+    times = pd.DataFrame(
+        {"batch_size": [16, 64, 256], "devices": 1, "seconds": [1.0, 1.1, 9.0]}
+    ).assign(price=3600.0)
+    section = time_and_cost_section(curves_of(SMALL), times)
+    frame = section.tables[0].frame.set_index("batch_size")
+    assert frame["note"].tolist() == ["", "fastest, cheapest", ""]
+    # A price of one a second makes cost the time.
+    np.testing.assert_allclose(frame["cost"], frame["time_seconds"])
+
+
+def test_tensorboard_is_named_when_it_is_missing(tmp_path, monkeypatch):
+    import importlib
+
+    from dps_tf.analysis import tensorboard
+
+    def missing(name: str):
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(UserError, match=r"pip install dps_tf\[tensorboard\]"):
+        tensorboard.write_events(tables_of(make(SMALL)), tmp_path)
+
+
+def test_tensorboard_gets_every_evaluation_and_session(tmp_path):
+    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
+    from tensorboard.compat.proto import event_pb2
+    from tensorboard.plugins.hparams import metadata
+
+    from dps_tf.analysis import tensorboard
+
+    tables = tables_of(make(dataclasses.replace(SMALL, batch_sizes=(64,))))
+    assert tensorboard.write_events(tables, tmp_path) == 8
+    events = []
+    best = int(tables.results["best_trial"].iloc[0])
+    (file,) = tmp_path.glob(f"*/trial_{best:04d}/events*")
+    data = io.BytesIO(file.read_bytes())
+    while head := data.read(12):
+        size = int.from_bytes(head[:8], "little")
+        events.append(event_pb2.Event.FromString(data.read(size)))
+        data.read(4)
+    values = [(e.step, v) for e in events for v in e.summary.value]
+    curve = tables.curves[tables.curves["trial"] == best]
+    found = {step: v.simple_value for step, v in values if v.tag == METRIC}
+    assert found == pytest.approx(dict(zip(curve["step"], curve[METRIC], strict=True)))
+    tags = [v.tag for _, v in values]
+    assert metadata.SESSION_START_INFO_TAG in tags
+    assert metadata.SESSION_END_INFO_TAG in tags
+    assert "steps_to_result" in tags
+
+
+def test_template_files_are_part_of_the_package():
+    folder = Path(page.__file__).parents[1] / "templates"
+    assert {"report.html.j2", "report.css", "report.js"} <= {
+        path.name for path in folder.iterdir()
+    }
+
+
+def test_sentences_never_divide_by_a_missing_point():
+    found = curves_of(dataclasses.replace(SMALL, hopeless=(16, 64)))
+    text = sentences.summary(found, regime_table.regimes_of(found))
+    assert len(text) == 1
+    assert text[0].endswith("at batch size 256. 2 batch sizes without a K*.")
