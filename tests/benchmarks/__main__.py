@@ -1,0 +1,94 @@
+"""Benchmarks by hand: `python -m tests.benchmarks [throughput] [start_up] [step_time]`.
+
+Needs a machine that nobody else uses. All ratios come from one run, candidate after
+candidate, round after round; the medians are printed as a table and everything is
+written as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags
+
+from tests.benchmarks import problem
+
+_BATCH_SIZES = flags.DEFINE_list(
+    "batch_sizes", [str(b) for b in problem.BATCH_SIZES], "Batch sizes."
+)
+_REPEATS = flags.DEFINE_integer("repeats", 5, "Rounds over all candidates.")
+_SECONDS = flags.DEFINE_float("seconds", 6.0, "Length of one measurement.")
+_OUT = flags.DEFINE_string("out", "benchmarks.json", "JSON file of all numbers.")
+_STEP_TIMES = flags.DEFINE_string(
+    "step_times", "step_times.csv", "CSV file that step_time writes."
+)
+_STRATEGY = flags.DEFINE_string("strategy", "auto", "Strategy that step_time measures.")
+_CPU_DEVICES = flags.DEFINE_integer(
+    "cpu_devices", 1, "Virtual CPUs for step_time with --strategy=mirrored."
+)
+_PRICE = flags.DEFINE_float(
+    "price", 0.0, "Price of one device per hour, for step_time's table."
+)
+
+
+def _print_table(rows: Sequence[dict[str, Any]]) -> None:
+    """Prints one line per quantity and one column per row."""
+    for name in rows[0]:
+        if isinstance(rows[0][name], dict):
+            continue
+        values = [row[name] for row in rows]
+        text = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
+        print(f"{name:26}" + "".join(f"{value:>17}" for value in text))
+    print(flush=True)
+
+
+def _step_time(batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
+    import tensorflow as tf
+
+    from dps_tf.tuning.launching import configure_threads
+    from tests.benchmarks import step_time
+
+    configure_threads()
+    if _CPU_DEVICES.value > 1:
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration()] * _CPU_DEVICES.value,
+        )
+    return step_time.write_table(
+        Path(_STEP_TIMES.value),
+        _STRATEGY.value,
+        batch_sizes,
+        price_per_device_hour=_PRICE.value,
+        repeats=_REPEATS.value,
+        seconds=_SECONDS.value,
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the benchmarks that are named, or all."""
+    from tests.benchmarks import start_up, throughput
+
+    each = {"throughput": throughput.run, "start_up": start_up.run}
+    names = list(arguments[1:]) or [*each, "step_time"]
+    unknown = set(names) - {*each, "step_time"}
+    if unknown:
+        raise app.UsageError(f"no benchmark is named {', '.join(sorted(unknown))}.")
+    batch_sizes = [int(b) for b in _BATCH_SIZES.value]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name in names:
+        print(name)
+        if name == "step_time":
+            found[name] = _step_time(batch_sizes)
+        else:
+            found[name] = [
+                each[name](b, _REPEATS.value, _SECONDS.value) for b in batch_sizes
+            ]
+        _print_table(found[name])
+        Path(_OUT.value).write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    app.run(main)

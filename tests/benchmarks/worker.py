@@ -1,0 +1,105 @@
+"""A process that measures one candidate, a line of JSON for each line it reads.
+
+`python -m tests.benchmarks.worker CANDIDATE BATCH_SIZE`. A process of its own, because
+threads are fixed for the life of a process and Keras `fit` has TensorFlow's choice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+
+class Candidate(Protocol):
+    """Something that trains."""
+
+    slots: int
+
+    def warm_up(self) -> None:
+        """Traces and runs everything once."""
+
+    def turns(self, slot: int, more: Callable[[], bool]) -> int:
+        """Trains in one thread while there is `more` time; returns steps of trials."""
+
+
+def _loop(batch_size: int, **arguments: Any) -> Candidate:
+    from tests.benchmarks.plain_loop import PlainLoop
+
+    return PlainLoop(batch_size, **arguments)
+
+
+def _engine(batch_size: int, **arguments: Any) -> Candidate:
+    from tests.benchmarks.engine import Engine
+
+    return Engine(batch_size, **arguments)
+
+
+def _keras_fit(batch_size: int) -> Candidate:
+    from tests.benchmarks.keras_fit import KerasFit
+
+    return KerasFit(batch_size)
+
+
+def _first_step(batch_size: int) -> Candidate:
+    from tests.benchmarks.engine import FirstStep
+
+    return FirstStep(batch_size)
+
+
+# Trials side by side are as many as the processors of the machine these targets are
+# for: two.
+CANDIDATES: dict[str, Callable[[int], Candidate]] = {
+    "loop_2_threads": lambda b: _loop(b, threads=2, unrolled=1),
+    "loop_4_threads": lambda b: _loop(b, threads=4, unrolled=1),
+    "loop_4_unrolled": lambda b: _loop(b, threads=1, unrolled=4),
+    "loop_masked": lambda b: _loop(b, threads=2, unrolled=1, masked=True),
+    "engine": lambda b: _engine(b, threads=2),
+    "engine_masked": lambda b: _engine(b, threads=2, masked=True),
+    "engine_first_step": _first_step,
+    "keras_fit": _keras_fit,
+}
+
+
+def measure(candidate: Candidate, seconds: float) -> dict[str, float]:
+    """Returns steps per second over all slots, and what else the candidate tells."""
+    from tests.benchmarks import problem
+
+    end = problem.now() + seconds
+
+    def rate(slot: int) -> float:
+        begun = problem.now()
+        steps = candidate.turns(slot, lambda: problem.now() < end)
+        return steps / (problem.now() - begun)
+
+    for name in ("turn_seconds", "slice_seconds"):
+        if hasattr(candidate, name):
+            setattr(candidate, name, 0.0)
+    with ThreadPoolExecutor(candidate.slots) as pool:
+        found = {"steps_per_second": sum(pool.map(rate, range(candidate.slots)))}
+    if hasattr(candidate, "turn_seconds"):
+        inside = candidate.slice_seconds / candidate.turn_seconds
+        found["outside_slices"] = 1 - inside
+    return found
+
+
+def main(name: str, batch_size: int) -> None:
+    """Answers requests until the input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # Whatever libraries print is no answer.
+    if name != "keras_fit":
+        from dps_tf.training import threads
+
+        threads.configure(1, 2)
+    candidate = CANDIDATES[name](batch_size)
+    candidate.warm_up()
+    print(json.dumps({"ready": name}), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(measure(candidate, float(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
