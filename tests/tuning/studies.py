@@ -18,7 +18,7 @@ from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.study import Conditions, Prepared, run_study
-from dps_tf.tuning.sweep import start_sweep
+from dps_tf.tuning.sweep import SweepOutcome, run_sweep, start_sweep
 from tests.core import naive_race
 from tests.core.naive_race import WholeTrial
 from tests.core.specifications import specification
@@ -126,3 +126,33 @@ def interrupting(stop: StopRequest, after_slices: int) -> Callable[[int, int], N
             stop.set("test")
 
     return before_slice
+
+
+def run_in_sweep(
+    directory: Path | str,
+    study: StudySpecification,
+    runner: SyntheticRunner,
+    *,
+    files: FileSystem | None = None,
+    stop: StopRequest | None = None,
+    said: list[str] | None = None,
+) -> SweepOutcome:
+    """Runs a study as the command does: under its lock, and only if not finished."""
+    files = files or LocalFiles()
+    layout = SweepLayout(str(directory))
+    sweep = SweepSpecification((study,))
+    say = (said if said is not None else []).append
+    start_sweep(files, layout, sweep, "")
+    return run_sweep(
+        files,
+        layout,
+        sweep,
+        lambda specification, guard: run_study(
+            files,
+            layout.cell(specification.cell.name),
+            specification,
+            lambda: Prepared(runner, ENVIRONMENT, FACTS),
+            Conditions(stop or StopRequest(), guard=guard, say=say),
+        ),
+        say=lambda text: None,
+    )

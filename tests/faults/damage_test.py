@@ -1,0 +1,222 @@
+"""Torn, empty, deleted or flipped files: told, set aside, and the same result."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dps_tf.core.errors import UserError
+from dps_tf.core.space import Space
+from dps_tf.tuning.interruption import Interrupted, StopRequest
+from tests.core.naive_race import Study
+from tests.tuning.studies import (
+    interrupting,
+    layout_of,
+    run_in_sweep,
+    study_of,
+    tables,
+    trials_of,
+)
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+pytestmark = pytest.mark.fault
+
+SIX = Study(0.25, 10, 50, points=6, finishers=2, feasible=False, max_draws=0)
+TRIALS = trials_of(
+    [1, 1, 1, 1, 1],
+    [1, 1, 0, 0, 0],
+    [1, 1, 1, 1, 1],
+    ([1, 1, 1, 1, 1], 15),
+    [1, 1, 1, 0, 0],
+    [1, 1, 1, 1, 1],
+)
+STUDY = study_of(SIX)
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory) -> Path:
+    """A sweep directory whose study is closed."""
+    directory = tmp_path_factory.mktemp("closed")
+    run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory) -> Path:
+    """A sweep directory whose study was interrupted twice, half way."""
+    directory = tmp_path_factory.mktemp("begun")
+    for slices in (8, 8):
+        stop = StopRequest()
+        runner = SyntheticRunner(
+            TRIALS, slice_steps=5, before_slice=interrupting(stop, slices)
+        )
+        with pytest.raises(Interrupted):
+            run_in_sweep(directory, STUDY, runner, stop=stop)
+    return directory
+
+
+def copy_of(directory: Path, place: Path) -> Path:
+    shutil.copytree(directory, place / "sweep")
+    return place / "sweep"
+
+
+def files_of(directory: Path) -> list[str]:
+    """Returns every file of a sweep, relative to its directory."""
+    return sorted(
+        str(path.relative_to(directory))
+        for path in directory.rglob("*")
+        if path.is_file()
+    )
+
+
+def cell_of(directory: Path) -> Path:
+    return Path(layout_of(directory, STUDY).root)
+
+
+def damage(path: Path, kind: str, position: float = 0.6) -> None:
+    data = bytearray(path.read_bytes())
+    if kind == "deleted":
+        path.unlink()
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "torn":
+        path.write_bytes(data[: max(1, int(len(data) * position))])
+    else:
+        bit = int(len(data) * 8 * position)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+
+
+# What a result does not hang on; locks hold nothing.
+_SILENT = ("keras_tuner", "lock", "claims", "work.parquet")
+
+
+@pytest.mark.parametrize("kind", ["torn", "empty", "deleted", "flipped"])
+@pytest.mark.parametrize("state", ["begun", "closed"])
+def test_damage_to_any_file_is_told_and_leaves_the_result(
+    request, closed, tmp_path, state, kind
+):
+    original = request.getfixturevalue(state)
+    expected = tables(closed, STUDY)
+    for name in files_of(original):
+        if kind != "deleted" and not (original / name).stat().st_size:
+            continue
+        place = tmp_path / name.replace("/", "_")
+        directory = copy_of(original, place)
+        damage(directory / name, kind)
+        said: list[str] = []
+        outcome = run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS), said=said)
+        assert tables(directory, STUDY) == expected, name
+        trial, newer = name.partition(".step-")[0], files_of(original)
+        is_spare = any(f.startswith(f"{trial}.step-") and f > name for f in newer)
+        if state == "begun" or Path(name).parent.name not in ("log", "states"):
+            _check_told(name, kind, is_spare, directory, said)
+        else:
+            assert not outcome.ran, name  # nothing is asked of them any more
+        # Mended for good.
+        again = run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS))
+        assert not again.ran, name
+        shutil.rmtree(place)
+
+
+def _check_told(
+    name: str, kind: str, is_spare: bool, directory: Path, said: list[str]
+) -> None:
+    in_cell = name.split("/", 2)[-1] if name.startswith("cells/") else ""
+    if not in_cell or in_cell.startswith(_SILENT):
+        return  # written anew at each start
+    if kind == "deleted" and in_cell == "closed.json":
+        return  # as a kill just before closing leaves it: the study closes again
+    if is_spare or (kind == "deleted" and said == []):
+        # The state before it takes its place; without one it is told.
+        assert in_cell.startswith("states/"), name
+        return
+    assert said, name
+    assert all(sentence.startswith("note: ") for sentence in said)
+    assert all(sentence.endswith(".") for sentence in said)
+    if kind != "deleted":
+        aside = [f for f in files_of(directory) if f.startswith(f"{name}.damaged-")]
+        assert aside or in_cell.startswith("log/"), name
+
+
+@settings(max_examples=25)
+@given(st.floats(0, 1, exclude_max=True), st.sampled_from(["flipped", "torn"]))
+def test_damage_anywhere_in_a_log_leaves_the_result(
+    begun, closed, tmp_path_factory, position, kind
+):
+    directory = copy_of(begun, tmp_path_factory.mktemp("log"))
+    damage(cell_of(directory) / "log/main.log", kind, position)
+    run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS, slots=2))
+    assert tables(directory, STUDY) == tables(closed, STUDY)
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("lost", ["log", "states", "study.json", "keras_tuner"])
+def test_loss_of_whole_folders_leaves_the_result(begun, closed, tmp_path, lost):
+    directory = copy_of(begun, tmp_path)
+    place = cell_of(directory) / lost
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    said: list[str] = []
+    run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS), said=said)
+    assert tables(directory, STUDY) == tables(closed, STUDY)
+    assert bool(said) == (lost != "keras_tuner")
+
+
+def test_everything_damaged_at_once_leaves_the_result(begun, closed, tmp_path):
+    directory = copy_of(begun, tmp_path)
+    for name in files_of(directory):
+        if (directory / name).stat().st_size:
+            damage(directory / name, "torn")
+    said: list[str] = []
+    run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS), said=said)
+    assert tables(directory, STUDY) == tables(closed, STUDY)
+    assert said
+
+
+def test_intact_trials_are_not_trained_again_for_a_damaged_one(begun, tmp_path):
+    directory = copy_of(begun, tmp_path)
+    newest = sorted((cell_of(directory) / "states").iterdir())[-1]
+    number = int(newest.name.split("-")[1].split(".")[0])
+    damage(newest, "flipped")
+    runner = SyntheticRunner(TRIALS)
+    run_in_sweep(directory, STUDY, runner)
+    first = {}
+    for turn in runner.turns:
+        first.setdefault(turn.trial, turn.first)
+    assert all(step > 0 for trial, step in first.items() if trial != number)
+
+
+@pytest.mark.parametrize("lost", ["torn", "deleted"])
+def test_logs_of_another_configuration_are_never_taken_for_this_ones(
+    begun, tmp_path, lost
+):
+    directory = copy_of(begun, tmp_path)
+    damage(cell_of(directory) / "study.json", lost)
+    other = study_of(SIX, space=Space.from_dict({"learning_rate": ("log", 1e-3, 1.0)}))
+    runner = SyntheticRunner(TRIALS)
+    with pytest.raises(UserError, match="logs of another study"):
+        run_in_sweep(directory, other, runner)
+    assert runner.turns == []
+    # It can still be continued as what it was, or extended.
+    more = study_of(dataclasses.replace(SIX, finishers=3))
+    assert run_in_sweep(directory, more, SyntheticRunner(TRIALS)).ran
+
+
+def test_foreign_files_are_left_alone(begun, closed, tmp_path):
+    directory = copy_of(begun, tmp_path)
+    notes = [
+        directory / "notes.txt",
+        cell_of(directory) / "notes.txt",
+        cell_of(directory) / "states/notes.txt",
+        cell_of(directory) / "log/notes.txt",
+    ]
+    for note in notes:
+        note.write_text("mine")
+    run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS))
+    assert tables(directory, STUDY) == tables(closed, STUDY)
+    assert [note.read_text() for note in notes] == ["mine"] * 4
