@@ -657,9 +657,11 @@ def test_tensorboard_is_named_when_it_is_missing(tmp_path, monkeypatch):
     def missing(name: str):
         raise ImportError(f"No module named {name!r}")
 
+    # Made first: SciPy, too, imports its parts when they are first needed.
+    tables = tables_of(make(SMALL))
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(UserError, match=r"pip install dps_tf\[tensorboard\]"):
-        tensorboard.write_events(tables_of(make(SMALL)), tmp_path)
+        tensorboard.write_events(tables, tmp_path)
 
 
 def test_tensorboard_gets_every_evaluation_and_session(tmp_path):

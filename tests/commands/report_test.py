@@ -1,0 +1,115 @@
+"""The command `python -m dps_tf.report`: what it writes, prints and refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.analysis.synthetic_sweeps import write_open_study, write_sweep
+from tests.analysis.synthetic_tables import Sweep, make
+
+ROOT = Path(__file__).parents[2]
+TINY = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=4, measured=False)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """Returns a folder with sweeps, and a TensorFlow that must not be imported."""
+    folder = tmp_path_factory.mktemp("commands")
+    write_sweep(folder / "sgd", make(TINY))
+    write_sweep(
+        folder / "nesterov", make(dataclasses.replace(TINY, optimizers=("nesterov",)))
+    )
+    write_open_study(folder / "open")
+    (folder / "empty").mkdir()
+    blocked = folder / "blocked"
+    blocked.mkdir()
+    (blocked / "tensorflow.py").write_text("raise RuntimeError('not needed')\n")
+    return folder
+
+
+def run(place: Path, *arguments: str) -> subprocess.CompletedProcess:
+    path = os.pathsep.join([str(place / "blocked"), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "dps_tf.report", *arguments],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+
+
+def test_reports_into_the_sweep_and_prints_a_table(place):
+    done = run(place, "--sweep_dir=sgd")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    folder = place / "sgd" / "report"
+    for name in ("report.html", "results.csv", "steps_to_result.png"):
+        assert (folder / name).stat().st_size > 0
+    results = pd.read_csv(folder / "results.csv")
+    for steps in results["steps_to_result"]:
+        assert f"{int(steps):,} (" in done.stdout
+    assert done.stdout.rstrip().endswith("report: sgd/report/report.html")
+
+
+def test_reports_on_several_sweeps_for_another_goal(place):
+    done = run(
+        place,
+        "--sweep_dir=sgd",
+        "--sweep_dir=nesterov",
+        "--goal=0.05",
+        "--out=both",
+        "--published=*mnist-simple*sgd",
+    )
+    assert done.returncode == 0, done.stderr
+    results = pd.read_csv(place / "both" / "results.csv")
+    assert set(results["optimizer"]) == {"sgd", "nesterov"}
+    assert results["goal"].str.endswith("<= 0.05").all()
+    assert (place / "both" / "published.svg").exists()
+    assert not (place / "nesterov" / "report").exists()
+
+
+def test_reports_on_a_sweep_that_still_runs(place):
+    done = run(place, "--sweep_dir=open")
+    assert done.returncode == 0, done.stderr
+    assert "at most 300 so far" in done.stdout
+    assert "not finished: 1 study of 1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "--sweep_dir is missing"),
+        (["--sweep_dir=nowhere"], "no directory nowhere"),
+        (["--sweep_dir=empty"], "holds no sweep"),
+        (["--sweep_dir=sgd", "--sweep_dir=sgd"], "hold the same cell"),
+        (["--sweep_dir=sgd", "--goal=low"], "--goal=low"),
+        (["--sweep_dir=sgd", "--gaol=0.1"], "gaol"),
+        (["sgd"], "'sgd' is not understood"),
+        (["--published=all"], "--out is missing"),
+        (["--published=nonsense", "--out=x"], "'nonsense'"),
+        (["--sweep_dir=sgd", "--step_times=none.csv"], "none.csv"),
+        (["--sweep_dir=sgd", "--out=blocked/tensorflow.py/x"], "cannot be written"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_a_user_can_mend_is_one_line_and_exit_code_two(place, arguments, text):
+    done = run(place, *arguments)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_names_every_flag(place):
+    done = run(place, "--help")
+    for flag in ("sweep_dir", "out", "goal", "published", "step_times", "tensorboard"):
+        assert f"--{flag}" in done.stdout or f"--[no]{flag}" in done.stdout
