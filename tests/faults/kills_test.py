@@ -1,0 +1,129 @@
+"""Real processes killed at random moments, again and again."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.log import read_logs
+from tests.faults.victim import STUDY, TRIALS, Victim, victim
+from tests.tuning.studies import layout_of, run, study_of, tables, work
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[Victim]:
+    with victim() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> dict[str, bytes]:
+    directory = tmp_path_factory.mktemp("undisturbed")
+    run(directory, study_of(STUDY), SyntheticRunner(TRIALS, STUDY.interval))
+    return tables(directory, study_of(STUDY))
+
+
+def kill_at_random(children: Victim, directory: Path, kills: int, seed: int) -> int:
+    """Kills children until that many have died of it, then lets one finish.
+
+    Returns how many finished before they could be killed.
+    """
+    rng = random.Random(seed)
+    died = finished = 0
+    longest = 0.2
+    while died < kills:
+        child = children.start(
+            kind="synthetic",
+            directory=str(directory),
+            slots=rng.choice([1, 2, 4]),
+            seconds=0.002,
+        )
+        time.sleep(rng.uniform(0.0, longest))
+        os.kill(child, signal.SIGKILL)
+        code = children.end()
+        assert code in (0, -signal.SIGKILL)
+        died += code != 0
+        finished += code == 0
+        # A machine that is busy with other things takes longer.
+        longest = min(max(0.05, longest * (0.5 if code == 0 else 1.03)), 3.0)
+        if code == 0 or is_closed(directory):
+            if died < kills:
+                forget(directory)
+            finished += 1
+    assert children.start(kind="synthetic", directory=str(directory)) > 0
+    assert children.end() == 0
+    return finished
+
+
+def is_closed(directory: Path) -> bool:
+    return Path(layout_of(directory, study_of(STUDY)).closed).exists()
+
+
+def forget(directory: Path) -> None:
+    """Puts a finished sweep aside, so that the next child begins anew."""
+    number = len(list(directory.parent.glob(f"{directory.name}-finished-*")))
+    directory.rename(directory.parent / f"{directory.name}-finished-{number}")
+
+
+def check_no_trial_was_trained_after_its_end(directory: Path) -> None:
+    logs, problems = read_logs(LocalFiles(), layout_of(directory, study_of(STUDY)).logs)
+    assert problems == []
+    ended: set[int] = set()
+    for event in logs["main"]:
+        if event["kind"] in ("evaluation", "divergence", "turn"):
+            assert event["trial"] not in ended
+        if event["kind"] == "divergence" or (
+            event["kind"] == "evaluation"
+            and event["metrics"]["validation/classification_error"] <= STUDY.goal
+        ):
+            ended.add(event["trial"])
+    assert ended
+
+
+def check_all(directory: Path, undisturbed: dict[str, bytes]) -> None:
+    sweeps = [directory, *directory.parent.glob(f"{directory.name}-finished-*")]
+    for sweep in sweeps:
+        assert tables(sweep, study_of(STUDY)) == undisturbed, sweep
+        check_no_trial_was_trained_after_its_end(sweep)
+
+
+def test_killed_a_few_times_it_leaves_the_same_tables(children, undisturbed, tmp_path):
+    kill_at_random(children, tmp_path / "sweep", kills=8, seed=1)
+    check_all(tmp_path / "sweep", undisturbed)
+    totals = work(tmp_path / "sweep", study_of(STUDY))
+    assert totals["steps"] >= totals["floor_steps"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3])
+def test_killed_a_hundred_times_it_leaves_the_same_tables(
+    children, undisturbed, tmp_path, seed
+):
+    kill_at_random(children, tmp_path / "sweep", kills=100, seed=seed)
+    check_all(tmp_path / "sweep", undisturbed)
+
+
+def test_owner_that_was_killed_does_not_block(children, tmp_path):
+    child = children.start(
+        kind="synthetic", directory=str(tmp_path), slots=2, seconds=0.05
+    )
+    log = Path(layout_of(tmp_path, study_of(STUDY)).log("main"))
+    deadline = time.monotonic() + 60
+    while not log.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    assert children.end() == -signal.SIGKILL
+    begun = time.monotonic()
+    children.start(kind="synthetic", directory=str(tmp_path))
+    assert children.end() == 0
+    assert time.monotonic() - begun < 30

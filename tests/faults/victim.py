@@ -1,0 +1,140 @@
+"""Forks children that train, to be killed: `python -m tests.faults.victim`.
+
+Importing TensorFlow takes seconds and forking takes milliseconds, so a hundred kills
+fit into a minute. Reads one JSON object per line; prints `started <pid>` and, when that
+child has ended, `ended <exit code>`, -9 after kill -9. Kinds:
+
+    {"kind": "synthetic", "directory": D, "slots": n, "seconds": s, "file_limit": bytes}
+        a study of trials that are known beforehand
+    {"kind": "train", "arguments": [...], "file_limit": bytes}
+        the command dps_tf.train
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.core.naive_race import Study, WholeTrial
+
+SNAPSHOT_SECONDS = 0.05
+"""Between snapshots, so that kills meet many of them."""
+
+STUDY = Study(0.25, 10, 100, points=10, finishers=3, feasible=True, max_draws=14)
+TRIALS = [
+    WholeTrial(
+        tuple(0.2 if step > 5 + trial % 7 else 0.9 for step in range(10)),
+        diverges_at=25 + trial if trial % 4 == 1 else None,
+    )
+    for trial in range(14)
+]
+
+
+class Victim:
+    """The forking process, seen from a test."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def start(self, **order: Any) -> int:
+        """Starts a child and returns its number."""
+        assert self._process.stdin is not None
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        return self._answer("started")
+
+    def end(self) -> int:
+        """Waits for the child and returns its exit code."""
+        return self._answer("ended")
+
+    def _answer(self, word: str) -> int:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().split()
+        assert line[:1] == [word], line
+        return int(line[1])
+
+
+@contextmanager
+def victim() -> Iterator[Victim]:
+    """Runs the forking process; what its children print is in its standard error."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.victim"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    ) as process:
+        yield Victim(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(120) == 0
+
+
+def main() -> None:
+    from dps_tf import train  # noqa: F401 - what children would import
+    from dps_tf.store import study_record
+    from dps_tf.tuning import launching  # noqa: F401
+
+    study_record.SNAPSHOT_SECONDS = SNAPSHOT_SECONDS
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _live(order)
+        print(f"started {child}", flush=True)
+        _, status = os.waitpid(child, 0)
+        print(f"ended {os.waitstatus_to_exitcode(status)}", flush=True)
+
+
+def _live(order: dict[str, Any]) -> None:
+    """Does what was ordered and ends the process."""
+    os.dup2(2, 1)  # standard output is for the answers of the parent
+    code = 1
+    try:
+        if "file_limit" in order:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            limit = order["file_limit"]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        code = _train(order) if order["kind"] == "train" else _synthetic(order)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _train(order: dict[str, Any]) -> int:
+    from dps_tf import train
+
+    sys.argv = ["train", *order["arguments"]]
+    train.entry_point()
+    return 0
+
+
+def _synthetic(order: dict[str, Any]) -> int:
+    from tests.tuning.studies import run_in_sweep, study_of
+    from tests.tuning.synthetic_runner import SyntheticRunner
+
+    runner = SyntheticRunner(
+        TRIALS,
+        STUDY.interval,
+        slots=order.get("slots", 1),
+        slice_steps=5,
+        seconds=order.get("seconds", 0.0),
+    )
+    outcome = run_in_sweep(order["directory"], study_of(STUDY), runner)
+    return 75 if outcome.busy else 0
+
+
+if __name__ == "__main__":
+    main()
