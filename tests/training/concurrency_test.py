@@ -28,7 +28,10 @@ class ConcurrencyTest(tf.test.TestCase, parameterized.TestCase):
         ),
         ("simple_cnn", Problem(problems.images(side=16), "simple_cnn", "adam")),
         ("batch_norm", Problem(network="mlp_batch_norm", smoothing=True)),
-        ("transformer", Problem(problems.sequences(), "tiny_transformer")),
+        (
+            "transformer",
+            Problem(problems.sequences(), "tiny_transformer", arguments={"blocks": 1}),
+        ),
     )
     def test_bits_do_not_depend_on_company(self, problem):
         data = DeviceData(problem.dataset, problems.one_device())

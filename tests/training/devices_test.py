@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -51,12 +53,18 @@ def masked(problem: Problem, program: Program) -> None:
     program.load(program.fresh_state(initial), problem.point, masks)
 
 
+@functools.cache
+def on_one_device(problem: Problem):
+    """Losses, evaluations and last state, trained once for all strategies."""
+    program = problem.program()
+    masked(problem, program)
+    return *problem.curve(program, 50, 10), program.read()
+
+
 class CurveTestCase(tf.test.TestCase, parameterized.TestCase):
     def assert_same_curve(self, problem: Problem, program: Program) -> None:
-        one = problem.program()
-        masked(problem, one)
+        losses, evaluations, state = on_one_device(problem)
         masked(problem, program)
-        losses, evaluations = problem.curve(one, 50, 10)
         other_losses, others = problem.curve(program, 50, 10)
         self.assertAllClose(losses, other_losses, rtol=0, atol=1e-5)
         for found, other in zip(evaluations, others, strict=True):
@@ -65,7 +73,7 @@ class CurveTestCase(tf.test.TestCase, parameterized.TestCase):
                 found.cross_entropy_sum, other.cross_entropy_sum, rtol=1e-5
             )
         self.assertEqual(program.traces, 1)
-        for array, other in zip(one.read().arrays, program.read().arrays, strict=True):
+        for array, other in zip(state.arrays, program.read().arrays, strict=True):
             self.assertAllClose(array, other, rtol=1e-3, atol=1e-4)
             self.assertAllEqual(array == 0, other == 0)
 
@@ -79,7 +87,7 @@ class CurveTestCase(tf.test.TestCase, parameterized.TestCase):
 @pytest.mark.multi_device
 class DevicesTest(CurveTestCase):
     @parameterized.parameters(
-        ("mlp", 2), ("mlp", 4), ("simple_cnn", 2), ("batch_norm", 4), ("transformer", 2)
+        ("mlp", 2), ("simple_cnn", 2), ("batch_norm", 4), ("transformer", 2)
     )
     def test_data_split_over_replicas(self, name, replicas):
         problem = PROBLEMS[name]
@@ -89,13 +97,10 @@ class DevicesTest(CurveTestCase):
 
     def test_one_replica_is_one_device_to_the_bit(self):
         problem = PROBLEMS["mlp"]
-        states = []
-        for strategy in (mirrored(1), problems.one_device()):
-            program = problem.program(strategy)
-            masked(problem, program)
-            problem.curve(program, 20, 10)
-            states.append(program.read())
-        self.assertTrue(same_bits(*states))
+        program = problem.program(mirrored(1))
+        masked(problem, program)
+        problem.curve(program, 50, 10)
+        self.assertTrue(same_bits(program.read(), on_one_device(problem)[-1]))
 
     @parameterized.parameters("mlp", "batch_norm")
     def test_bits_of_replicas_do_not_depend_on_slices_or_turns(self, name):
@@ -168,7 +173,7 @@ class DevicesTest(CurveTestCase):
 class XlaTest(CurveTestCase):
     """The whole slice under XLA: loop, gather, masks, update; what a TPU does."""
 
-    @parameterized.parameters(*PROBLEMS)
+    @parameterized.parameters("mlp", "simple_cnn", "batch_norm")
     def test_whole_slice_under_xla(self, name):
         problem = PROBLEMS[name]
         self.assert_same_curve(problem, problem.program(jit_compile=True))
@@ -185,7 +190,7 @@ class XlaTest(CurveTestCase):
 
         program._slice._run = noted
         states = []
-        for lengths in ((13,), (1, 2, 3, 7), (5, 8), (6, 7)):
+        for lengths in ((7,), (1, 2, 4), (3, 3, 1)):
             masked(problem, program)
             step = 0
             for length in lengths:
@@ -195,7 +200,7 @@ class XlaTest(CurveTestCase):
                 step += length
             states.append(program.read())
         self.assertTrue(all(same_bits(states[0], state) for state in states))
-        self.assertEqual(shapes, {(n, 16) for n in (1, 2, 4, 8, 16)})
+        self.assertEqual(shapes, {(n, 16) for n in (1, 2, 4, 8)})
 
 
 if __name__ == "__main__":

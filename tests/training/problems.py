@@ -25,6 +25,7 @@ POINTS = {
     "nesterov": {"learning_rate": 0.05, "momentum": 0.8},
     "adam": {"learning_rate": 0.01, "epsilon": 1e-7},
 }
+SMALL = {"width": 16, "heads": 2, "blocks": 1}  # a transformer that compiles soon
 LINEAR = {"decay_steps": 30, "end_learning_rate_factor": 0.1}
 
 BLOBS = data.load("synthetic", examples=300)
@@ -72,7 +73,7 @@ def sequences(count: int = 48, length: int = 6, vocabulary: int = 5) -> Dataset:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
     """What a test trains; `program()` compiles it."""
 

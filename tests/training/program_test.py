@@ -20,7 +20,7 @@ from dps_tf.training.device_data import DeviceData
 from dps_tf.training.program import Program
 from dps_tf.training.task import Task
 from tests.training import problems
-from tests.training.problems import Problem, same_bits
+from tests.training.problems import SMALL, Problem, same_bits
 
 DECAYING = Problem(optimizer="nesterov", schedule="linear", smoothing=True)
 
@@ -271,7 +271,9 @@ class DivergenceTest(tf.test.TestCase, parameterized.TestCase):
 
 class SequenceTest(tf.test.TestCase):
     def test_loss_is_the_mean_over_positions(self):
-        problem = Problem(problems.sequences(), "tiny_transformer", batch_size=6)
+        problem = Problem(
+            problems.sequences(), "tiny_transformer", batch_size=6, arguments=SMALL
+        )
         program = problem.program()
         problem.begin(program)
         rows = problem.order(0, 1)
