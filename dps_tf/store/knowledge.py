@@ -60,13 +60,29 @@ class TrialKnowledge:
     facts: TrialFacts | None = None
     work: Work = field(default_factory=Work)
     point: dict[str, float] | None = None
+    _contiguous: dict[int, int] = field(default_factory=dict)
+    _looked: dict[tuple[Goal, int], tuple[int, int | None]] = field(
+        default_factory=dict
+    )
 
     def contiguous_step(self, interval: int) -> int:
         """Returns the last evaluation up to which every one is known."""
-        step = 0
+        step = self._contiguous.get(interval, 0)
         while step + interval in self.evaluations:
             step += interval
+        self._contiguous[interval] = step
         return step
+
+    def _finish_step(self, goal: Goal, interval: int, last: int) -> int | None:
+        """Returns the first evaluation up to `last` that counts and meets the goal."""
+        # Asked after every turn, so what was looked at before is not again.
+        looked, finish = self._looked.get((goal, interval), (0, None))
+        for step in range(looked + interval, last + 1, interval):
+            if finish is None and step not in self.bounds:
+                value = self.evaluations[step][goal.metric]
+                finish = step if goal.reaches(value) else None
+        self._looked[goal, interval] = (max(looked, last), finish)
+        return finish
 
     def trajectory(self, goal: Goal, interval: int) -> Trajectory:
         """Returns what a race needs to know.
@@ -75,13 +91,7 @@ class TrialKnowledge:
         those before them are known again.
         """
         last = self.contiguous_step(interval)
-        finish = None
-        for step in range(interval, last + 1, interval):
-            if step not in self.bounds and goal.reaches(
-                self.evaluations[step][goal.metric]
-            ):
-                finish = step
-                break
+        finish = self._finish_step(goal, interval, last)
         diverged = self.diverged_step
         if diverged is not None and last < (diverged - 1) // interval * interval:
             diverged = None
@@ -140,7 +150,9 @@ class Knowledge:
             self[event["trial"]].point = event["point"]
         elif kind == "session":
             self.slots = event["slots"]
-            self.fingerprints.add(event["fingerprint"])
+            self.fingerprints |= (
+                {event["fingerprint"]} if "fingerprint" in event else set()
+            )
         if kind in ("evaluation", "divergence", "turn"):
             self._add_work(event)
 

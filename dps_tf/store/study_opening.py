@@ -86,12 +86,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         _check_logs(files, layout, specification)
     else:
         check_continues(layout, specification, stored)
-        if dict(stored["facts"]) != dict(facts):
-            raise UserError(
-                f"{layout.root} was begun on other data: stored {stored['facts']}, "
-                f"now {dict(facts)}. Give the same --data_dir, or choose another "
-                "--sweep_dir."
-            )
+        _check_data(layout, stored["facts"], facts)
         environments = _environments(
             layout, stored["environments"], environment, allow_other_machine
         )
@@ -113,6 +108,17 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
             f"{layout.study} was lost: the study goes on from its logs."
         )
     return record
+
+
+def _check_data(
+    layout: CellLayout, stored: Mapping[str, Any], facts: Mapping[str, Any]
+) -> None:
+    """Raises UserError unless a study goes on with the data it was begun on."""
+    if dict(stored) != dict(facts):
+        raise UserError(
+            f"{layout.root} was begun on other data: stored {stored}, now "
+            f"{dict(facts)}. Give the same --data_dir, or choose another --sweep_dir."
+        )
 
 
 def _check_logs(
