@@ -6,15 +6,20 @@ truth: no state of it can be torn, lost or stale, and nothing depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import keras_tuner
+import tensorflow as tf
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import Runner
 from dps_tf.core.race import Plan, plan
 from dps_tf.core.steps_to_result import TrialResult
+from dps_tf.store.errors import explained, store_error
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.store.study_tables import study_result
 from dps_tf.tuning.driver import Progress, StudyDriver
@@ -23,6 +28,26 @@ from dps_tf.tuning.oracle import QuasiRandomOracle, adaptive_oracle, point_of
 from dps_tf.tuning.sharing import Company
 
 Point = Mapping[str, float]
+
+
+_NUMBERS = {
+    tf.errors.ResourceExhaustedError: errno.ENOSPC,
+    tf.errors.OutOfRangeError: errno.EFBIG,
+    tf.errors.PermissionDeniedError: errno.EACCES,
+}
+"""Errors of the files that keras-tuner writes, and what they are of the system."""
+
+
+@contextmanager
+def _explained(directory: str) -> Iterator[None]:
+    """Turns an error about keras-tuner's own files into one sentence with advice."""
+    with explained("write to", directory):
+        try:
+            yield
+        except tuple(_NUMBERS) as error:
+            number = _NUMBERS[type(error)]
+            text = os.strerror(number)
+            raise store_error("write to", directory, number, text) from error
 
 
 class StudyTuner(keras_tuner.Tuner):
@@ -65,7 +90,8 @@ class StudyTuner(keras_tuner.Tuner):
         else:
             self._points = workload.draw(specification.cell.seed, limit)
             oracle = QuasiRandomOracle(workload.space, self._points.__getitem__, limit)
-        super().__init__(oracle, directory=directory, project_name=project_name)
+        with _explained(directory):
+            super().__init__(oracle, directory=directory, project_name=project_name)
 
     @property
     def points(self) -> list[dict[str, float]]:
@@ -78,9 +104,13 @@ class StudyTuner(keras_tuner.Tuner):
         Raises:
             Interrupted: a stop was asked for; everything is saved.
         """
-        if self._adaptive:
-            self._search_adaptively(*fit_args, **fit_kwargs)
-            return
+        with _explained(self.directory):
+            if self._adaptive:
+                self._search_adaptively(*fit_args, **fit_kwargs)
+            else:
+                self._race()
+
+    def _race(self) -> None:
         for number in range(self._record.specification.rule.points):
             self._open(number)
         self._driver().run(self._open)

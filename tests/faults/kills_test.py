@@ -42,14 +42,13 @@ def kill_at_random(children: Victim, directory: Path, kills: int, seed: int) -> 
     died = finished = 0
     longest = 0.2
     while died < kills:
-        child = children.start(
+        children.start(
             kind="synthetic",
             directory=str(directory),
             slots=rng.choice([1, 2, 4]),
             seconds=0.002,
+            kill_after=rng.uniform(0.0, longest),
         )
-        time.sleep(rng.uniform(0.0, longest))
-        os.kill(child, signal.SIGKILL)
         code = children.end()
         assert code in (0, -signal.SIGKILL)
         died += code != 0

@@ -4,10 +4,12 @@ Importing TensorFlow takes seconds and forking takes milliseconds, so a hundred 
 fit into a minute. Reads one JSON object per line; prints `started <pid>` and, when that
 child has ended, `ended <exit code>`, -9 after kill -9. Kinds:
 
-    {"kind": "synthetic", "directory": D, "slots": n, "seconds": s, "file_limit": bytes}
+    {"kind": "synthetic", "directory": D, "slots": n, "seconds": s}
         a study of trials that are known beforehand
-    {"kind": "train", "arguments": [...], "file_limit": bytes}
+    {"kind": "train", "arguments": [...]}
         the command dps_tf.train
+
+Both take `kill_after`, seconds, and `file_limit`, the largest file in bytes.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dps_tf.command_line import FINISHED, MENDABLE, RUN_AGAIN
+from dps_tf.core.errors import UserError
+from dps_tf.store.errors import StoreError
 from tests.core.naive_race import Study, WholeTrial
 
 SNAPSHOT_SECONDS = 0.05
@@ -90,6 +96,10 @@ def main() -> None:
         if child == 0:
             _live(order)
         print(f"started {child}", flush=True)
+        # Killed from here, where its number surely is its own until it is waited for.
+        time.sleep(order.get("kill_after", 0.0))
+        if "kill_after" in order:
+            os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         print(f"ended {os.waitstatus_to_exitcode(status)}", flush=True)
 
@@ -101,6 +111,8 @@ def _live(order: dict[str, Any]) -> None:
     try:
         if "file_limit" in order:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            # What is printed may go to a file, too.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             limit = order["file_limit"]
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         code = _train(order) if order["kind"] == "train" else _synthetic(order)
@@ -132,8 +144,12 @@ def _synthetic(order: dict[str, Any]) -> int:
         slice_steps=5,
         seconds=order.get("seconds", 0.0),
     )
-    outcome = run_in_sweep(order["directory"], study_of(STUDY), runner)
-    return 75 if outcome.busy else 0
+    try:
+        outcome = run_in_sweep(order["directory"], study_of(STUDY), runner)
+    except (UserError, StoreError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return MENDABLE
+    return RUN_AGAIN if outcome.busy else FINISHED
 
 
 if __name__ == "__main__":

@@ -1,0 +1,169 @@
+"""Directories that are odd, shared, full or not writable; real processes in them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dps_tf.core.errors import UserError
+from dps_tf.store.errors import StoreError
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.layout import SweepLayout
+from dps_tf.tuning.sweep import check_directory
+from tests.core.naive_race import Study
+from tests.faults.victim import STUDY, TRIALS, Victim, victim
+from tests.tuning.studies import (
+    frame,
+    layout_of,
+    run,
+    run_in_sweep,
+    study_of,
+    tables,
+    trials_of,
+)
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+pytestmark = pytest.mark.fault
+
+SMALL = Study(0.25, 10, 30, points=3, finishers=1, feasible=False, max_draws=0)
+SMALL_TRIALS = trials_of([1, 0, 0], [1, 1, 1], ([1, 1, 1], 15))
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[Victim]:
+    with victim() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> dict[str, bytes]:
+    directory = tmp_path_factory.mktemp("expected")
+    run(directory, study_of(STUDY), SyntheticRunner(TRIALS, STUDY.interval))
+    return tables(directory, study_of(STUDY))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["with a space", "Größe-数据-🌱", "a'b\"c", "new\nline", "$HOME;*?[x]", "-x"],
+)
+def test_names_of_directories_may_be_odd(tmp_path, name):
+    directory = tmp_path / name / "sweep"
+    study = study_of(SMALL)
+    run_in_sweep(directory, study, SyntheticRunner(SMALL_TRIALS))
+    assert list(frame(directory, study, "trials")["outcome"]) == [
+        "complete",
+        "censored",
+        "censored",
+    ]
+    assert not run_in_sweep(directory, study, SyntheticRunner(SMALL_TRIALS)).ran
+
+
+def test_relative_directory_is_where_it_was_when_the_run_began(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = study_of(SMALL)
+
+    def elsewhere(trial: int, step: int) -> None:
+        os.chdir("/")
+
+    run_in_sweep(
+        "sweeps/small", study, SyntheticRunner(SMALL_TRIALS, before_slice=elsewhere)
+    )
+    assert frame(tmp_path / "sweeps/small", study, "trials").shape[0] == 3
+
+
+def test_directory_that_is_a_file_is_told(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path / "file", tmp_path / "file" / "sweep"):
+        with pytest.raises(StoreError) as caught:
+            run_in_sweep(place, study_of(SMALL), SyntheticRunner(SMALL_TRIALS))
+        assert "file" in str(caught.value) and "\n" not in str(caught.value)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_directory_of_something_else_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(UserError, match=r"thesis\.tex"):
+        check_directory(LocalFiles(), SweepLayout(str(tmp_path)))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_directory_without_write_permission_is_told(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="make it writable"):
+        run_in_sweep(tmp_path, study_of(SMALL), SyntheticRunner(SMALL_TRIALS))
+    tmp_path.chmod(0o700)
+
+
+def bytes_written(directory: Path) -> int:
+    return max(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def test_disk_that_is_full_stops_cleanly_at_any_size(children, expected, tmp_path):
+    study = study_of(STUDY)
+    run(tmp_path / "whole", study, SyntheticRunner(TRIALS, STUDY.interval))
+    largest = bytes_written(tmp_path / "whole")
+    directory = tmp_path / "sweep"
+    codes = []
+    # A limit on the size of files acts like a full disk on whatever is being written,
+    # our files and those of keras-tuner, which have many sizes.
+    for limit in (3000, 100, 400, 800, 1600, *range(4000, largest, largest // 9)):
+        children.start(
+            kind="synthetic", directory=str(directory), slots=2, file_limit=limit
+        )
+        codes.append(children.end())
+    assert set(codes) == {2}
+    children.start(kind="synthetic", directory=str(directory))
+    assert children.end() == 0
+    assert tables(directory, study) == expected
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_cell_that_another_process_runs_is_left_to_it(children, expected, tmp_path):
+    study = study_of(STUDY)
+    child = children.start(
+        kind="synthetic", directory=str(tmp_path), slots=2, seconds=0.02
+    )
+    wait_for(Path(layout_of(tmp_path, study).log("main")))
+    runner = SyntheticRunner(TRIALS, STUDY.interval)
+    outcome = run_in_sweep(tmp_path, study, runner)
+    assert runner.turns == []
+    assert not outcome.ran
+    (holder,) = outcome.busy.values()
+    assert f"process {child} on " in holder and "last heartbeat" in holder
+    assert children.end() == 0
+    again = run_in_sweep(tmp_path, study, SyntheticRunner(TRIALS, STUDY.interval))
+    assert again.finished_before and not again.busy
+    assert tables(tmp_path, study) == expected
+
+
+def test_owner_that_has_died_does_not_block_even_if_it_is_not_reaped(tmp_path):
+    study = study_of(SMALL)
+    code = "import os, sys; from dps_tf.store.locks import Locks; "
+    code += "from dps_tf.store.files import LocalFiles; "
+    code += "lock = Locks(LocalFiles()).acquire(sys.argv[1]); "
+    code += "print(lock is not None, flush=True); os.kill(os.getpid(), 9)"
+    cell = layout_of(tmp_path, study)
+    LocalFiles().make_directory(cell.root)
+    with subprocess.Popen(
+        [sys.executable, "-c", code, cell.root],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.read() == "True\n"
+        # A zombie until it is waited for.
+        outcome = run_in_sweep(tmp_path, study, SyntheticRunner(SMALL_TRIALS))
+    assert process.returncode == -signal.SIGKILL
+    assert outcome.ran and not outcome.busy
