@@ -169,6 +169,18 @@ def test_page_never_scrolls_sideways(page, width):
         page.resize(1200, 900)
 
 
+def test_phone_gets_a_headline_of_its_own_in_the_width_of_the_screen(page):
+    source = "document.images[0].currentSrc.length"
+    desktop = page.value(source)
+    page.resize(390, 800, phone=True)
+    assert page.value(source) != desktop
+    until = "new Promise(done => document.images[0].decode().then(() => done(1)))"
+    page.value(until)
+    assert page.value("document.images[0].naturalWidth") < 500
+    assert page.value("document.images[0].getBoundingClientRect().right") <= 390
+    page.resize(1200, 900)
+
+
 def test_colours_follow_the_reader(page):
     def background() -> list[int]:
         color = page.value("getComputedStyle(document.body).backgroundColor")

@@ -44,6 +44,7 @@ class Illustration:
         height: CSS pixels at full size.
         folded: whether the reader has to open it first.
         spots: places that tell numbers.
+        narrow: the figure drawn again for phones, as SVG; empty if it is the same.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Illustration:
     height: int
     folded: bool = False
     spots: tuple[Spot, ...] = ()
+    narrow: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,12 @@ class Words:
 
 
 def illustration(
-    figure: Figure, words: Words, *, folded: bool = False, spots: Sequence[Spot] = ()
+    figure: Figure,
+    words: Words,
+    *,
+    folded: bool = False,
+    spots: Sequence[Spot] = (),
+    narrow: bytes = b"",
 ) -> Illustration:
     """Returns a drawn figure as files, with its texts."""
     width, height = figure.get_size_inches()
@@ -87,6 +94,7 @@ def illustration(
         height=round(96 * height),
         folded=folded,
         spots=tuple(spots),
+        narrow=narrow,
     )
 
 

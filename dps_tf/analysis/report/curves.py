@@ -146,3 +146,18 @@ def of_cell(table: pd.DataFrame, cell: Mapping[Any, Any]) -> pd.DataFrame:
 def place_of(curves: Curves, panel: str, curve: str) -> str:
     """Returns how a title names a curve: with its panel where there are several."""
     return f"{panel}: {curve}" if len(curves.naming.panels) > 1 else curve
+
+
+def comparable(curves: Curves) -> dict[str, list[tuple[str, str]]]:
+    """Returns (panel, curve) of the curves with the same workload and goal, by name.
+
+    Their steps may be compared, also where optimizers have panels of their own.
+    """
+    keys = ["workload", "goal"]
+    several = curves.cells.drop_duplicates(keys)["workload"].duplicated().any()
+    found: dict[str, list[tuple[str, str]]] = {}
+    for (workload, goal), cells in curves.cells.groupby(keys, sort=False):
+        pairs = cells.drop_duplicates(["panel", "curve"])[["panel", "curve"]]
+        name = f"{workload}, {goal}" if several else str(workload)
+        found[name] = [(str(panel), str(curve)) for panel, curve in pairs.to_numpy()]
+    return found

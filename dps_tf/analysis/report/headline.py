@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from dps_tf.analysis.figures import saving
 from dps_tf.analysis.figures import steps_to_result as drawing
 from dps_tf.analysis.figures.style import legend_below, new_figure, styled
 from dps_tf.analysis.report.content import Illustration, Spot, Words, illustration
@@ -20,6 +21,8 @@ NAME = "steps_to_result"
 """File name of the headline figure, without suffix."""
 
 _WIDTH = 6.9
+_NARROW = 4.6
+"""Inches, shown on phones: text stays as large as that of the page."""
 _ROW = 0.24
 """Inches per curve in the strip of regimes."""
 
@@ -29,27 +32,50 @@ def headline(curves: Curves, regimes: pd.DataFrame) -> Illustration:
 
     Args:
         curves: points and fits.
-        regimes: see `regime_table.regimes_of`; with the columns panel and curve.
+        regimes: see `regime_table.regimes_of`.
+    """
+    narrow, _ = _drawn(curves, regimes, 1, _NARROW)
+    figure, axes = _drawn(curves, regimes, 2, _WIDTH)
+    with styled():
+        figure.canvas.draw()
+    return illustration(
+        figure,
+        _words(curves, regimes),
+        spots=_spots(figure, axes, curves),
+        narrow=saving.svg(narrow),
+    )
+
+
+def _drawn(
+    curves: Curves, regimes: pd.DataFrame, most_columns: int, width: float
+) -> tuple[Figure, dict[str, Axes]]:
+    """Returns the figure, and the axes of each panel.
+
+    Args:
+        curves: points and fits.
+        regimes: see `regime_table.regimes_of`.
+        most_columns: panels side by side.
+        width: of a single panel, in inches.
     """
     panels = [name for name in curves.naming.panels if len(curves.panel(name))]
     panels = panels or curves.naming.panels[:1]
-    columns = 1 if len(panels) == 1 else 2
+    columns = min(most_columns, len(panels))
     rows = -(-len(panels) // columns)
     deepest = int(regimes.groupby("panel").size().max()) if len(regimes) else 0
-    height = 5.4 + (0.5 + _ROW * deepest if deepest else 0)
+    height = 0.78 * width + (0.5 + _ROW * deepest if deepest else 0)
+    handles = _handles(curves, regimes)
+    axes = {}
     with styled():
-        figure = new_figure(_WIDTH * (1 if columns == 1 else 1.7), height * rows)
+        # Two panels share what a single one leaves free at its sides.
+        figure = new_figure(width * (1 if columns == 1 else 1.7), height * rows)
         grid = figure.subfigures(rows, columns, squeeze=False).flat
-        axes = []
         for panel, part in zip(panels, grid, strict=False):
             strip = regimes[regimes["panel"] == panel]
-            axes.append(_panel(part, curves, panel, strip))
+            axes[panel] = _panel(part, curves, panel, strip)
             if len(panels) > 1:
-                axes[-1].set_title(panel)
-        legend_below(figure, _handles(curves, regimes))
-        figure.canvas.draw()
-        spots = _spots(figure, axes, panels, curves)
-    return illustration(figure, _words(curves, regimes), spots=spots)
+                axes[panel].set_title(panel)
+        legend_below(figure, handles, columns=3 if width > _NARROW else 2)
+    return figure, axes
 
 
 def _panel(part: Figure, curves: Curves, panel: str, regimes: pd.DataFrame) -> Axes:
@@ -79,13 +105,11 @@ def _handles(curves: Curves, regimes: pd.DataFrame) -> list[object]:
     )
 
 
-def _spots(
-    figure: Figure, axes: list[Axes], panels: list[str], curves: Curves
-) -> list[Spot]:
+def _spots(figure: Figure, axes: dict[str, Axes], curves: Curves) -> list[Spot]:
     """Returns a spot per point, where the point lies in the drawn figure."""
     size = figure.bbox
     spots = []
-    for axis, panel in zip(axes, panels, strict=True):
+    for panel, axis in axes.items():
         for row in curves.panel(panel).to_dict("records"):
             place = (row["batch_size"], row["steps_to_result"])
             x, y = axis.transData.transform(place)

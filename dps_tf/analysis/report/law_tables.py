@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from dps_tf.analysis.alternatives import (
@@ -12,7 +14,7 @@ from dps_tf.analysis.alternatives import (
 from dps_tf.analysis.joint_law import JointFit, fit_joint
 from dps_tf.analysis.law_fit import Estimate, LawFit
 from dps_tf.analysis.report.content import Column, PageTable, Shown
-from dps_tf.analysis.report.curves import Curves, place_of
+from dps_tf.analysis.report.curves import Curves, comparable, place_of
 from dps_tf.analysis.report.wording import interval, number
 
 _MODELS = {
@@ -106,32 +108,34 @@ def _criterion(item: Alternative) -> Shown:
     return Shown(f"{item.aicc:.1f}", item.aicc)
 
 
-def joint_fits(curves: Curves) -> dict[str, tuple[str, JointFit]]:
-    """Returns by panel the reference curve and the joint fit, where there are two."""
+def joint_fits(curves: Curves) -> dict[str, JointFit]:
+    """Returns the joint fit of the curves with the same workload and goal, by name.
+
+    The first curve is the reference; there is none where only one curve has a fit.
+    """
     found = {}
-    for panel in curves.naming.panels:
+    for name, pairs in comparable(curves).items():
         mine = {
-            curve: fit.observations
-            for (where, curve), fit in curves.fits.items()
-            if where == panel
+            place_of(curves, *pair): curves.fits[pair].observations
+            for pair in pairs
+            if pair in curves.fits
         }
         if len(mine) > 1:
-            reference = next(iter(mine))
-            found[panel] = (reference, fit_joint(mine, reference))
+            found[name] = fit_joint(mine, next(iter(mine)))
     return found
 
 
-def joint_table(curves: Curves, joint: dict[str, tuple[str, JointFit]]) -> PageTable:
-    """Returns the ratios of c1, c2 and c1/c2 to the reference curve of each panel."""
+def joint_table(joint: Mapping[str, JointFit]) -> PageTable:
+    """Returns the ratios of c1, c2 and c1/c2 to the reference curve of each fit."""
     rows = [
         {
-            "curve": place_of(curves, panel, ratio.curve),
-            "reference": reference,
+            "curve": ratio.curve,
+            "reference": fit.reference,
             "c1": _shown(ratio.c1),
             "c2": _shown(ratio.c2),
             "critical": _shown(ratio.critical_batch_size),
         }
-        for panel, (reference, fit) in joint.items()
+        for fit in joint.values()
         for ratio in fit.ratios
     ]
     columns = (
@@ -146,16 +150,14 @@ def joint_table(curves: Curves, joint: dict[str, tuple[str, JointFit]]) -> PageT
     return PageTable("joint", caption, columns, frame)
 
 
-def joint_sentences(
-    curves: Curves, joint: dict[str, tuple[str, JointFit]]
-) -> tuple[str, ...]:
-    """Returns per panel which of the models of sharing has the lowest AICc."""
-    several = len(curves.naming.panels) > 1
+def joint_sentences(joint: Mapping[str, JointFit]) -> tuple[str, ...]:
+    """Returns per fit which of the models of sharing has the lowest AICc."""
     return tuple(
-        (f"{panel}: " if several else "")
-        + f"By AICc, of the models in which curves may share constants, "
-        f"'{_MODELS[fit.best_model]}' describes them best" + _against_free(fit)
-        for panel, (_, fit) in joint.items()
+        (f"{name}: " if len(joint) > 1 else "")
+        + "By AICc, of the models in which curves may share constants, "
+        + f"'{_MODELS[fit.best_model]}' describes them best"
+        + _against_free(fit)
+        for name, fit in joint.items()
         if fit.models["aicc"].notna().all()
     )
 

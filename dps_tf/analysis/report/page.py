@@ -56,6 +56,7 @@ def render(report: Report, specification: PageTable | None) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["data_uri"] = data_uri
+    environment.filters["narrow_uri"] = narrow_uri
     script = _source(environment, "report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("report.html.j2").render(
@@ -82,6 +83,15 @@ def data_uri(item: Illustration) -> str:
     """Returns a figure as an address that holds it."""
     is_small = len(item.svg) <= _LARGEST_SVG or not item.png
     kind, data = ("svg+xml", item.svg) if is_small else ("png", item.png)
+    return _address(kind, data)
+
+
+def narrow_uri(item: Illustration) -> str:
+    """Returns the figure for phones as an address that holds it."""
+    return _address("svg+xml", item.narrow)
+
+
+def _address(kind: str, data: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 

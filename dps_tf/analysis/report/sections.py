@@ -63,11 +63,11 @@ def law_section(curves: Curves) -> Section:
         "open. c1 counts examples and rules where batches are small, c2 counts steps "
         "and is the plateau; at the critical batch size c1/c2, K* is twice the "
         "plateau.",
-        *law_tables.joint_sentences(curves, joint),
+        *law_tables.joint_sentences(joint),
     )
     tables: list[PageTable] = [law_tables.fit_table(curves)]
     if joint:
-        tables.append(law_tables.joint_table(curves, joint))
+        tables.append(law_tables.joint_table(joint))
     tables += [regime_page_table(curves), law_tables.alternatives_table(curves)]
     return Section("law", title, paragraphs, figures, tuple(tables))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law_fit import LawFit
-from dps_tf.analysis.report.curves import Curves, groups, place_of
+from dps_tf.analysis.report.curves import Curves, comparable, groups, place_of
 from dps_tf.analysis.report.wording import count, interval, number, percent, steps
 
 
@@ -86,30 +86,35 @@ def _regimes(row: pd.Series) -> str:
 
 
 def _comparisons(curves: Curves) -> list[str]:
-    """Returns how each curve lies beside the first of its panel, at equal batches."""
+    """Returns how curves lie beside the first of their workload, at equal batches."""
     found = []
-    several = len(curves.naming.panels) > 1
-    for panel in curves.naming.panels:
-        points = curves.panel(panel)
-        exact = points[points["bound"] == ""]
-        table = exact.pivot_table(
-            index="batch_size", columns="curve", values="steps_to_result", sort=False
-        )
-        if table.shape[1] < 2:
-            continue
-        reference = str(table.columns[0])
+    exact = curves.points[curves.points["bound"] == ""]
+    together = comparable(curves)
+    for name, pairs in together.items():
+        steps_of = {
+            _within(name, place_of(curves, panel, curve)): exact[
+                (exact["panel"] == panel) & (exact["curve"] == curve)
+            ].set_index("batch_size")["steps_to_result"]
+            for panel, curve in pairs
+        }
+        reference, *others = steps_of
         told = []
-        for curve in table.columns[1:]:
-            ratios = (table[curve] / table[reference]).dropna().to_numpy(float)
+        for curve in others:
+            ratios = (steps_of[curve] / steps_of[reference]).dropna().to_numpy(float)
             if len(ratios):
                 told.append(f"{_times(ratios)} for {curve}")
         if told:
-            start = f"{panel}: " if several else ""
+            start = f"{name}: " if len(together) > 1 else ""
             found.append(
                 f"{start}Steps at equal batch size, relative to {reference}: "
                 f"{'; '.join(told)}."
             )
     return found
+
+
+def _within(workload: str, name: str) -> str:
+    """Returns the name of a curve without that of its workload."""
+    return name.removeprefix(f"{workload}, ").removeprefix(f"{workload}: ")
 
 
 def _times(ratios: np.ndarray) -> str:
