@@ -1,0 +1,185 @@
+"""The command on real digits: what must not matter does not, bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dps_tf
+from tests.faults.victim import Victim, victim
+
+IDENTITY = ["batch_size", "trial"]
+TINY = {
+    "workload.points": "6",
+    "workload.step_budget": "300",
+    "goal.threshold": "0.15",
+    "evaluation.examples": "640",
+    "sweep.batch_sizes": "(32, 128)",
+    "sweep.finishers": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[Victim]:
+    with victim() as found:
+        yield found
+
+
+def train(
+    children: Victim, directory: Path, *flags: str, gin: str = "quickstart", **changes
+) -> int:
+    """Runs the command with bindings over TINY; returns its exit code."""
+    bindings = {**TINY, **{k.replace("__", "."): v for k, v in changes.items()}}
+    children.start(
+        kind="train",
+        arguments=[
+            f"--gin_file={gin}",
+            *(f"--gin_bindings={name}={value}" for name, value in bindings.items()),
+            f"--sweep_dir={directory}",
+            *flags,
+        ],
+    )
+    return children.end()
+
+
+def bytes_of(directory: Path) -> dict[str, bytes]:
+    return {
+        f"{path.parent.name}/{path.name}": path.read_bytes()
+        for name in ("trials", "curves")
+        for path in sorted(directory.glob(f"cells/*/{name}.parquet"))
+    }
+
+
+@pytest.fixture(scope="module")
+def race(children, tmp_path_factory) -> Path:
+    """A finished sweep of two cells, raced by one slot."""
+    directory = tmp_path_factory.mktemp("race")
+    assert train(children, directory, "--slots=1") == 0
+    return directory
+
+
+def test_slots_do_not_matter(children, race, tmp_path):
+    assert train(children, tmp_path, "--slots=3") == 0
+    assert len(bytes_of(race)) == 4
+    assert bytes_of(tmp_path) == bytes_of(race)
+
+
+@pytest.mark.slow
+def test_race_finds_the_first_m_of_running_everything_to_the_end(
+    children, race, tmp_path
+):
+    flags = "--slots=2"
+    for end in ("True", "False"):
+        place = tmp_path / end
+        assert (
+            train(
+                children,
+                place,
+                flags,
+                sweep__schedule="'exhaustive'",
+                sweep__stop_at_goal=end,
+            )
+            == 0
+        )
+        _check_race(dps_tf.load(race), dps_tf.load(place))
+
+
+def _check_race(raced, exhaustive) -> None:
+    columns = ["steps_to_result", "bracket_low", "trial"]
+    for size, all_trials in exhaustive.trials.groupby("batch_size"):
+        reached = all_trials[all_trials["outcome"] == "complete"]
+        first = reached.sort_values(["steps_to_result", "trial"]).head(2)
+        found = raced.trials[raced.trials["batch_size"] == size]
+        found = found[found["outcome"] == "complete"]
+        found = found.sort_values(["steps_to_result", "trial"])
+        assert len(found) == 2
+        assert found[columns].to_numpy().tolist() == first[columns].to_numpy().tolist()
+    # Where the race has a curve it is that of the whole run, bit for bit.
+    keys = [*IDENTITY, "step"]
+    both = raced.curves.merge(exhaustive.curves, on=keys, suffixes=("", "_whole"))
+    assert len(both) == len(raced.curves) < len(exhaustive.curves)
+    for metric in ("validation/classification_error", "train/loss"):
+        assert np.array_equal(both[metric], both[f"{metric}_whole"])
+
+
+@pytest.mark.slow
+def test_evaluation_that_stops_early_gives_the_same_steps_to_result(
+    children, race, tmp_path
+):
+    assert train(children, tmp_path, sweep__evaluation_mode="'goal'") == 0
+    exact, bounds = dps_tf.load(race), dps_tf.load(tmp_path)
+    columns = [*IDENTITY, "outcome", "steps_to_result", "bracket_low", "end_step"]
+    pd.testing.assert_frame_equal(exact.trials[columns], bounds.trials[columns])
+    keys = [*IDENTITY, "step"]
+    both = bounds.curves.merge(exact.curves, on=keys, suffixes=("", "_exact"))
+    error = "validation/classification_error"
+    is_bound = both["is_bound"].astype(bool)
+    assert is_bound.any()
+    assert (both[error] <= both[f"{error}_exact"])[is_bound].all()
+    assert (both[error] > 0.15)[is_bound].all()
+    assert (both[error] == both[f"{error}_exact"])[~is_bound].all()
+
+
+@pytest.mark.slow
+def test_extended_sweep_is_that_of_asking_at_once(children, race, tmp_path):
+    less = {
+        "workload__points": "3",
+        "sweep__finishers": "1",
+        "goal__threshold": "0.3",
+        "workload__step_budget": "60",
+    }
+    assert train(children, tmp_path, **less) == 0
+    assert bytes_of(tmp_path) != bytes_of(race)
+    assert train(children, tmp_path) == 0
+    assert bytes_of(tmp_path) == bytes_of(race)
+
+
+def test_finished_sweep_is_left_as_it_is(children, race):
+    def written() -> dict[str, float]:
+        return {str(p): p.stat().st_mtime_ns for p in race.glob("cells/*/*.parquet")}
+
+    before = written()
+    assert train(children, race) == 0
+    assert written() == before
+
+
+def test_changed_configuration_is_refused_before_anything_is_written(children, race):
+    config = (race / "config.gin").read_bytes()
+    assert train(children, race, workload__network_arguments="{'widths': (8,)}") == 2
+    assert (race / "config.gin").read_bytes() == config
+
+
+def test_sweep_without_states_closes_again_from_its_logs(children, race, tmp_path):
+    shutil.copytree(race, tmp_path / "copy")
+    for path in (tmp_path / "copy").glob("cells/*/states/*"):
+        path.unlink()
+    for path in (tmp_path / "copy").glob("cells/*/*.parquet"):
+        path.unlink()
+    assert train(children, tmp_path / "copy") == 0
+    assert bytes_of(tmp_path / "copy") == bytes_of(race)
+
+
+def test_one_point_is_a_plain_run_whose_curve_is_kept(children, tmp_path):
+    assert (
+        train(
+            children,
+            tmp_path,
+            workload__points="[{'learning_rate': 0.1}]",
+            workload__space="{}",
+            sweep__batch_sizes="(64,)",
+            sweep__finishers="1",
+        )
+        == 0
+    )
+    sweep = dps_tf.load(tmp_path)
+    assert list(sweep.trials["learning_rate"]) == [0.1]
+    assert list(sweep.trials["outcome"]) == ["complete"]
+    steps = list(sweep.curves["step"])
+    assert steps == list(range(10, sweep.trials["end_step"].item() + 1, 10))
+    errors = sweep.curves["validation/classification_error"]
+    assert errors.iloc[-1] <= 0.15 < errors.iloc[:-1].min()
