@@ -138,7 +138,8 @@ class Program:
 
     def evaluate(self) -> Evaluation:
         """Returns the counts over the validation split for the trial loaded."""
-        return self._evaluator()
+        with strategies.whole_group(self.strategy):
+            return self._evaluator()
 
     def load(
         self,
@@ -179,7 +180,8 @@ class Program:
                 f"a batch of {indices.shape[1]} examples was given to a program of "
                 f"batch size {self.batch_size}."
             )
-        steps, loss = self._slice(indices)
+        with strategies.whole_group(self.strategy):
+            steps, loss = self._slice(indices)
         return Advance(steps, loss, not np.isfinite(loss))
 
     def _build_assign(self) -> Any:

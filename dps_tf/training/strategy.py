@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import urllib.parse
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -132,6 +134,24 @@ def loops_in_replica(strategy: tf.distribute.Strategy) -> bool:
         tf.distribute.MultiWorkerMirroredStrategy,
     )
     return not isinstance(strategy, mirrored)
+
+
+@contextlib.contextmanager
+def whole_group(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Raises UserError where another process of the strategy's group has gone.
+
+    TensorFlow then gives up within seconds, and what is left of the group cannot go on:
+    all of its processes have to start again.
+    """
+    try:
+        yield
+    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            raise
+        raise UserError(
+            "another process of the group that TF_CONFIG names is gone: start all of "
+            "them again, each from the state that was read last."
+        ) from error
 
 
 def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy) -> None:
