@@ -1,0 +1,162 @@
+"""Does the real command understand every command line that a launcher gives it?
+
+The launchers run, with stand-ins for what they start; what these are given goes to
+`dps_tf.train --dry_run`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.launch import rendered
+from tests.launch.dry_runs import dry_run
+from tests.launch.gcloud_test import GROUP, QUEUED, STARTUP, VARIABLES
+from tests.launch.rendered import LAUNCH
+from tests.launch.skypilot_test import TASK
+from tests.launch.stand_ins import StandIns
+from tests.packaging.launch_test import Machine
+
+README = LAUNCH / "README.md"
+
+
+def after(call: list[str], word: str) -> list[str]:
+    """Returns what follows a word of a call."""
+    return call[call.index(word) + 1 :]
+
+
+def of_local(arguments: list[str], folder: Path) -> list[str]:
+    machine = Machine(folder)
+    machine.make_environment()
+    machine.run(LAUNCH / "local", *arguments)
+    (line,) = machine.modules_run()
+    return line.split()[1:]
+
+
+def of_slurm(options: list[str], folder: Path) -> list[str]:
+    programs = StandIns(folder, ["python", "squeue", "scontrol"])
+    sbatch = LAUNCH / "slurm" / "sweep.sbatch"
+    variables = {"DPS_TF_VENV": str(folder), "SLURM_JOB_ID": "7"}
+    done = programs.run("bash", sbatch, *options, **variables)
+    assert done.returncode == 0, done.stderr
+    (call,) = programs.calls("python -m")
+    return after(call, "dps_tf.train")
+
+
+def of_container(call: list[str]) -> list[str]:
+    """Returns the options behind the image of `docker run`."""
+    start = next(n for n, word in enumerate(call) if n > 1 and "dps_tf:" in word)
+    return call[start + 1 :]
+
+
+def of_group(options: list[str], folder: Path) -> list[str]:
+    """Returns what the machines of a group give to the container."""
+    cloud = StandIns(folder, ["gcloud", "docker", "curl", "sleep", "systemctl", "rm"])
+    cloud.answer("list-instances", "")
+    cloud.answer("managed describe")
+    cloud.answer("describe", code=1)
+    cloud.run(GROUP, *options, **VARIABLES)
+    (create,) = cloud.calls("gcloud compute instance-templates create")
+    (files,) = [a for a in create if a.startswith("--metadata-from-file=")]
+    options_file = files.partition("train-options=")[2]
+    cloud.answer("train-options", Path(options_file).read_text())
+    cloud.answer("train-image", "registry/dps_tf:tpu")
+    cloud.answer("train-restarts|train-wait", "0")
+    cloud.answer("systemctl", "running")
+    cloud.run("bash", STARTUP, DPS_TF_FOLDER=str(folder / "state"))
+    Path(options_file).unlink()
+    (run,) = cloud.calls("docker run")
+    return of_container(run)
+
+
+def of_queued_resource(options: list[str], folder: Path) -> list[str]:
+    cloud = StandIns(folder, ["gcloud", "docker", "sudo", "sleep"])
+    cloud.answer("describe", "ACTIVE\n")
+    cloud.answer("ssh", runs_command=True)
+    cloud.run(QUEUED, *options, **VARIABLES)
+    (call,) = cloud.calls("docker run")
+    return of_container(call)
+
+
+def of_skypilot(words: list[str], folder: Path) -> list[str]:
+    given = [words[n + 1] for n, word in enumerate(words) if word == "--env"]
+    envs = {**TASK["envs"], **dict(pair.split("=", 1) for pair in given)}
+    programs = StandIns(folder / "dps_tf", ["dps-train"])
+    programs.run("bash", "-c", TASK["run"], HOME=str(folder), **envs)
+    return programs.calls("dps-train")[0][1:]
+
+
+def of_render(words: list[str], folder: Path) -> list[str]:
+    del folder
+    template, *settings = words[: words.index("|")]
+    return rendered.command_of(rendered.document_of(template, settings))
+
+
+# What README.md shows, by what the line starts with.
+LAUNCHERS: dict[str, Callable[[list[str], Path], list[str]]] = {
+    "launch/local": of_local,
+    "sbatch": lambda words, folder: of_slurm(
+        after(words, "launch/slurm/sweep.sbatch"), folder
+    ),
+    "docker run": lambda words, folder: of_container(["docker", "run", *words]),
+    "launch/render": of_render,
+    "launch/compute_engine/group": of_group,
+    "launch/tpu/queued_resource": of_queued_resource,
+    "sky jobs launch": of_skypilot,
+}
+WITHOUT_TRAINING = ("docker build", "export")
+
+
+def shown_lines() -> list[str]:
+    """Returns the commands of README.md."""
+    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(), re.DOTALL)
+    return [
+        line for block in blocks for line in block.replace("\\\n", " ").splitlines()
+    ]
+
+
+def command_of_line(line: str, folder: Path) -> list[str] | None:
+    """Returns the options of dps_tf.train that come of a line; None if none do."""
+    words = shlex.split(line)
+    if line.startswith(WITHOUT_TRAINING):
+        return None
+    (name,) = [name for name in LAUNCHERS if line.startswith(f"{name} ")]
+    folder.mkdir()
+    return LAUNCHERS[name](words[len(name.split()) :], folder)
+
+
+def test_readme_shows_every_launcher():
+    text = "\n".join(shown_lines())
+    assert [name for name in LAUNCHERS if f"{name} " not in text] == []
+
+
+@pytest.mark.slow
+def test_every_command_line_is_understood_by_the_real_command(tmp_path):
+    commands = {
+        line: command_of_line(line, tmp_path / str(number))
+        for number, line in enumerate(shown_lines())
+    }
+    for case in rendered.CASES:
+        commands[case] = rendered.command_of(rendered.document(case))
+    odd = ["--gin_file=quickstart", "--sweep_dir=gs://b/a sweep"]
+    odd += ["--gin_bindings=workload.points = 8", "--share", "--shard=1/4"]
+    for launcher in (of_slurm, of_group, of_queued_resource):
+        folder = tmp_path / launcher.__name__
+        folder.mkdir()
+        commands[launcher.__name__] = launcher(odd, folder)
+    given = {name: command for name, command in commands.items() if command is not None}
+    assert len(given) >= 15
+    (tmp_path / "elsewhere").mkdir()
+    answers = dry_run(list(given.values()), tmp_path / "elsewhere")
+    for (name, command), (code, said) in zip(given.items(), answers, strict=True):
+        assert code == 0, f"{name}\n{command}\n{said}"
+        assert "trials: " in said
+
+
+def test_a_command_line_with_a_slip_would_be_noticed(tmp_path):
+    ((code, said),) = dry_run([["--gin_file=quickstart", "--worker=8"]], tmp_path)
+    assert code == 2 and "Unknown command line flag 'worker'" in said

@@ -1,0 +1,54 @@
+"""Hands command lines of launchers to the real command, with --dry_run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import dps_tf
+
+# One process for all: TensorFlow takes seconds to import.
+_SCRIPT = """
+import contextlib, io, json, sys
+from absl import flags
+from dps_tf import command_line, train
+
+for command in json.load(sys.stdin):
+    said = io.StringIO()
+    flags.FLAGS.unparse_flags()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            rest = command_line._parse_flags(["dps-train", *command, "--dry_run"])
+            code = command_line._guarded(train.main, rest)
+        except SystemExit as end:
+            code = end.code
+    print("\\n" + json.dumps([code, said.getvalue()[-2000:]]))
+"""
+
+
+def dry_run(commands: Sequence[Sequence[str]], folder: Path) -> list[tuple[int, str]]:
+    """Returns the exit code of each command line, and what it prints.
+
+    Args:
+        commands: what follows the name of the command, for each.
+        folder: from where they are run; holds nothing of the project.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT],
+        input=json.dumps([list(command) for command in commands]),
+        env={**os.environ, "PYTHONPATH": str(Path(dps_tf.__file__).parents[1])},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = [
+        json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")
+    ]
+    assert len(answers) == len(commands)
+    return [(code, said) for code, said in answers]
