@@ -18,6 +18,8 @@ from dps_tf.core.workload import Workload
 
 SCHEDULES = ("race", "exhaustive")
 EVALUATIONS = ("exact", "goal")
+PRECISIONS = ("float32",)
+"""What programs can train in so far; recorded, so that others can be told apart."""
 MAY_GROW = ("points", "finishers", "step_budget", "max_draws", "goal")
 """What a continued study may have more of: the result is that of having asked at once.
 The goal may become stricter."""
@@ -67,7 +69,7 @@ class StudySpecification:
         evaluation: `exact`, or `goal` to stop an evaluation once the goal is out of
             reach (curves then hold bounds).
         pruning: how the network is pruned, where the sparsity is above 0.
-        precision: Keras mixed-precision policy.
+        precision: of the arithmetic, one of PRECISIONS.
         intra_op_threads: TensorFlow's threads per operation: they change the bits.
         results_version: RESULTS_VERSION of the code.
     """
@@ -86,6 +88,7 @@ class StudySpecification:
     def __post_init__(self) -> None:
         _known("schedule", self.schedule, SCHEDULES)
         _known("evaluation", self.evaluation, EVALUATIONS)
+        _known("precision", self.precision, PRECISIONS)
         if self.cell.sparsity > 0 and self.cell.sparsity_method == DENSE:
             raise UserError(
                 f"sparsity {self.cell.sparsity!r} needs a sparsity method: bind "

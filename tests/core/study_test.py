@@ -87,7 +87,6 @@ IDENTITY_CHANGES = {
     "stop_at_goal": {"stop_at_goal": False},
     "evaluation": {"evaluation": "goal"},
     "pruning": {"pruning": Pruning(scope="layer")},
-    "precision": {"precision": "mixed_bfloat16"},
     "intra_op_threads": {"intra_op_threads": 2},
     "results_version": {"results_version": RESULTS_VERSION + 1},
 }
@@ -250,3 +249,8 @@ def test_space_is_searched_from_the_study_seed():
     study = specification(seed=3)
     assert study.workload.draw(3, 4) != study.workload.draw(0, 4)
     assert study.workload.space == SPACE
+
+
+def test_a_precision_that_nothing_trains_in_is_refused():
+    with pytest.raises(UserError, match=r"precision 'mixed_bfloat16' is unknown"):
+        specification(precision="mixed_bfloat16")
