@@ -1,0 +1,146 @@
+"""Does everything that is written as JSON come back as it was?"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import json
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dps_tf
+from dps_tf.core.execution import Report, TrialFacts, TrialState
+from dps_tf.core.goal import Goal
+from dps_tf.core.space import Space
+from dps_tf.store.events import encode_event, scan
+from dps_tf.store.knowledge import (
+    Knowledge,
+    failure_event,
+    report_events,
+    session_event,
+    start_event,
+)
+from dps_tf.store.owners import Owner
+from tests.core.specifications import SPACE, specification, workload
+
+PURE = ("core", "store")
+EXAMPLES: dict[str, Any] = {
+    "Goal": Goal("validation/accuracy", 0.9, "maximize", False),
+    "Workload": workload(
+        fixed={"momentum": 0.9}, network_arguments={"widths": [3, 4]}, max_draws=9
+    ),
+    "StudySpecification": specification(sparsity=0.9, method="snip"),
+    "Owner": Owner.here(),
+}
+
+
+def record_types() -> dict[str, type]:
+    """Returns every class of the pure rooms that can be written and read as JSON."""
+    found: dict[str, type] = {}
+    for room in PURE:
+        folder = Path(dps_tf.__file__).parent / room
+        for module in pkgutil.iter_modules([str(folder)]):
+            name = f"dps_tf.{room}.{module.name}"
+            for kind in vars(importlib.import_module(name)).values():
+                if (
+                    inspect.isclass(kind)
+                    and kind.__module__ == name
+                    and hasattr(kind, "to_json")
+                    and hasattr(kind, "from_json")
+                ):
+                    found[kind.__name__] = kind
+    return found
+
+
+RECORD_TYPES = record_types()
+
+
+def test_every_record_type_has_an_example():
+    assert set(RECORD_TYPES) == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", sorted(RECORD_TYPES))
+def test_record_comes_back_from_its_text(name):
+    example = EXAMPLES[name]
+    text = json.dumps(example.to_json(), allow_nan=False)
+    again = RECORD_TYPES[name].from_json(json.loads(text))
+    assert again == example
+    assert again.to_json() == example.to_json()
+
+
+def test_space_comes_back_from_its_text():
+    assert Space.from_dict(json.loads(json.dumps(SPACE.to_json()))) == SPACE
+
+
+NUMBERS = st.floats() | st.sampled_from([0.02, 1e-300, float("nan"), float("-inf")])
+METRICS = st.dictionaries(st.sampled_from(["a/b", "c/d"]), NUMBERS, min_size=1)
+STATE = TrialState(0, ())
+REPORTS = st.builds(
+    Report,
+    st.integers(0, 99),
+    st.just(STATE),
+    st.integers(1, 10**9),
+    st.none() | METRICS,
+    st.booleans(),
+    st.none() | st.integers(1, 10**9),
+    st.integers(0, 10**9),
+    st.floats(0, 1e6),
+)
+FACTS = st.builds(
+    TrialFacts,
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**63 - 1),
+    st.floats(0, 1),
+    st.lists(
+        st.fixed_dictionaries({"name": st.text(), "kept": st.integers(0, 9)}),
+        max_size=2,
+    ).map(tuple),
+    st.integers(0, 10**6),
+)
+EVENTS = (
+    REPORTS.flatmap(lambda report: st.sampled_from(report_events(report)))
+    | st.builds(start_event, st.integers(0, 99), FACTS)
+    | st.builds(failure_event, st.integers(0, 99), st.text())
+    | st.builds(session_event, st.integers(1, 9), st.text())
+)
+
+
+def text_of(knowledge: Knowledge) -> dict[int, str]:
+    """Returns what is known of each trial, NaN and all, whatever the order of keys."""
+    return {
+        number: json.dumps(dataclasses.asdict(trial), sort_keys=True, default=sorted)
+        for number, trial in knowledge.trials.items()
+    }
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(EVENTS, max_size=5))
+def test_knowledge_from_a_log_is_that_of_who_wrote_it(events):
+    told, read = Knowledge(), Knowledge()
+    seen = set()
+    data = b""
+    for event in events:
+        key = (event.get("trial"), event.get("step"))
+        if event["kind"] == "evaluation" and key in seen:
+            continue  # the same evaluation cannot come out twice differently
+        seen.add(key)
+        told.add(event)
+        data += encode_event(event)
+    found = scan(data)
+    assert found.damaged == []
+    read.add_all(found.events)
+    assert text_of(read) == text_of(told)
+    assert (read.slots, read.fingerprints) == (told.slots, told.fingerprints)
+
+
+@given(st.sampled_from(["new kind", "", "Evaluation"]), st.integers(0, 9))
+def test_kinds_of_later_versions_are_left_alone(kind, trial):
+    knowledge = Knowledge()
+    knowledge.add({"kind": kind, "trial": trial})
+    assert knowledge.trials == {}
