@@ -117,9 +117,11 @@ def tables_of(
 ) -> Tables:
     """Returns what `load` returns, from tables that are already in memory."""
     results, bounded = [], []
-    for studies, wanted in _by_goal(record.studies, goal):
-        trials = _of_cells(record.trials, studies)
-        curves = _of_cells(record.curves, studies)
+    groups = _by_goal(record.studies, goal)
+    for studies, wanted in groups:
+        trials, curves = record.trials, record.curves
+        if len(groups) > 1:
+            trials, curves = _of_cells(trials, studies), _of_cells(curves, studies)
         results.append(reduce.results(studies, trials, curves, wanted))
         bounded.append(with_bounds(studies, trials, curves, wanted))
     return Tables(
@@ -179,8 +181,6 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
 
 def _of_cells(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Returns the rows of a table that belong to some cells."""
-    if len(cells) == table[IDENTITY].drop_duplicates().shape[0]:
-        return table
     return table.merge(cells[IDENTITY], on=IDENTITY, how="inner")
 
 

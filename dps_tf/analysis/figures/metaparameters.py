@@ -46,7 +46,7 @@ _BEST: dict[str, Any] = {
     "markeredgecolor": INK,
     "markeredgewidth": 0.9,
 }
-_RASTER = 3000
+_RASTER = 300
 """Trials from which an SVG holds their marks as pixels: it would grow too large."""
 
 

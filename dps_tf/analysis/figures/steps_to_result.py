@@ -77,7 +77,7 @@ def _limits(points: pd.DataFrame) -> tuple[float, float]:
 
 def _perfect_scaling(axis: Axes, rows: pd.DataFrame, look: Look, bottom: float) -> None:
     exact = rows[rows["bound"] == ""]
-    if exact.empty:
+    if exact.empty or len(rows) < 2:
         return
     first = exact.iloc[0]
     product = float(first["batch_size"]) * float(first["steps_to_result"])
@@ -218,14 +218,19 @@ def curve_handles(looks: Mapping[str, Look]) -> list[Any]:
 
 
 def legend_handles(
-    looks: Mapping[str, Look], *, fitted: bool, bounded: bool, regimes: bool
+    looks: Mapping[str, Look],
+    *,
+    scaled: bool,
+    fitted: bool,
+    bounded: bool,
+    regimes: bool,
 ) -> list[Any]:
     """Returns what the legend explains: the curves, then what else is drawn."""
     handles = curve_handles(looks)
     neutral = Look(MUTED, "o", "-")
-    handles.append(
-        Line2D([], [], color=MUTED, linestyle=(0, (1, 2.5)), label="perfect scaling")
-    )
+    if scaled:
+        dotted: dict[str, Any] = {"color": MUTED, "linestyle": (0, (1, 2.5))}
+        handles.append(Line2D([], [], **dotted, label="perfect scaling"))
     if fitted:
         handles.append(Line2D([], [], color=MUTED, label="fit of c1/B + c2"))
     if bounded:

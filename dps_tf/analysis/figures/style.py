@@ -39,6 +39,8 @@ LINES = (
     (0, (6, 1.5, 1.2, 1.5, 1.2, 1.5)),
     (0, (9, 3)),
 )
+_DIGIT = 0.1
+"""Inches that a digit of a tick takes."""
 INK = "#1b1f24"
 MUTED = "#59636e"
 GRID = "#d8dee4"
@@ -128,14 +130,15 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def spell(value: float) -> str:
-    """Returns a number as an axis shows it: no exponent from 0.0001 to 999999.
+    """Returns a number as an axis shows it: no exponent from 0.0001 to ten million.
 
-    >>> spell(4096), spell(0.5), spell(2.0**21)
-    ('4096', '0.5', '2.1e+06')
+    >>> spell(4096), spell(0.5), spell(2.0**21), spell(2.0**24)
+    ('4096', '0.5', '2097152', '1.7e7')
     """
-    if value and not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.2g}"
-    return f"{value:.6g}"
+    if value and not 1e-4 <= abs(value) < 1e7:
+        digits, _, power = f"{value:.2g}".partition("e")
+        return f"{digits}e{int(power)}"
+    return f"{value:.7g}"
 
 
 def log2_axis(axis: Axes, which: str) -> None:
@@ -177,11 +180,16 @@ def log10_axis(axis: Axes, which: str, most: int = 9) -> None:
 def batch_ticks(axis: Axes, batch_sizes: Sequence[int]) -> None:
     """Puts the ticks of a log2 x axis at the batch sizes that were measured.
 
-    Keeps the powers of two where there are more than twelve of them.
+    Names every n-th of them, so that names do not run into one another.
     """
     sizes = sorted({int(size) for size in batch_sizes})
-    if 0 < len(sizes) <= 12:
-        axis.set_xticks(sizes, labels=[str(size) for size in sizes])
+    if not sizes:
+        return
+    wanted = sum(len(str(size)) + 1.5 for size in sizes) * _DIGIT
+    available = axis.bbox.width / axis.figure.dpi
+    every = max(1, math.ceil(wanted / available))
+    labels = ["" if place % every else str(size) for place, size in enumerate(sizes)]
+    axis.set_xticks(sizes, labels=labels)
 
 
 def mark_style(look: Look, *, hollow: bool = False) -> dict[str, Any]:

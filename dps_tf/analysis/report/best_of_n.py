@@ -12,7 +12,7 @@ from dps_tf.analysis.figures import best_of_n as drawing
 from dps_tf.analysis.figures.style import fallback, new_figure, styled
 from dps_tf.analysis.order_statistics import best_of_n, mass_on_minimum
 from dps_tf.analysis.report.content import Illustration, Words, illustration
-from dps_tf.analysis.report.curves import Curves, groups, of_cell
+from dps_tf.analysis.report.curves import Curves, RowsByCell, groups
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.wording import percent
 from dps_tf.analysis.tables import IDENTITY
@@ -27,16 +27,19 @@ Shown = list[tuple[int, pd.DataFrame]]
 
 
 def best_of_n_table(bounded: pd.DataFrame) -> pd.DataFrame:
-    """Returns the distribution of the best of n for every cell and n = 1 .. N.
+    """Returns the distribution of the best of n for every cell.
 
-    Columns: IDENTITY and those of `BestOfN.to_frame`.
+    Columns: IDENTITY and those of `BestOfN.to_frame`. n runs over 1 .. N, or for more
+    than a hundred trials over a hundred numbers that are evenly spaced in log n.
 
     Args:
         bounded: trials with `earliest` and `latest` of `trial_bounds.with_bounds`.
     """
     tables = []
     for cell, trials in bounded.groupby(IDENTITY, sort=False):
-        found = best_of_n(trials["earliest"], trials["latest"]).to_frame()
+        found = best_of_n(
+            trials["earliest"], trials["latest"], _draws(len(trials), 100)
+        ).to_frame()
         identity: dict[str, Any] = dict(zip(IDENTITY, cell, strict=True))
         named = found.assign(**identity)
         tables.append(named[[*IDENTITY, *found.columns]])
@@ -51,6 +54,7 @@ def best_of_n_figures(curves: Curves, bounded: pd.DataFrame) -> list[Illustratio
         bounded: trials with `earliest` and `latest` of `trial_bounds.with_bounds`.
     """
     figures: list[Illustration] = []
+    rows_of = RowsByCell(bounded, curves.cells, ["earliest", "latest"])
     for panel in curves.naming.panels:
         rows: list[tuple[str, Shown]] = []
         trials = 0
@@ -60,7 +64,7 @@ def best_of_n_figures(curves: Curves, bounded: pd.DataFrame) -> list[Illustratio
             reached = cells[cells["steps_to_result"].notna()]
             shown = []
             for cell in reached.iloc[_ends_and_middle(len(reached))].to_dict("records"):
-                mine = of_cell(bounded, cell)
+                mine = rows_of.of(cell)
                 if len(mine) > 1:
                     shown.append((int(cell["batch_size"]), _quantiles(mine)))
                     trials = max(trials, len(mine))
@@ -77,12 +81,19 @@ def _ends_and_middle(number: int) -> list[int]:
     return sorted({round(i * last / (_SIZES - 1)) for i in range(_SIZES) if number})
 
 
+def _draws(trials: int, most: int) -> list[int]:
+    """Returns 1 .. N, or as many numbers from 1 to N as are wanted at most."""
+    if trials <= most:
+        return list(range(1, trials + 1))
+    return [int(n) for n in np.unique(np.geomspace(1, trials, most).round())]
+
+
 def _quantiles(trials: pd.DataFrame) -> pd.DataFrame:
     """Returns n, median, low, high as multiples of K*."""
     earliest = trials["earliest"].to_numpy(float)
     latest = trials["latest"].to_numpy(float)
-    draws = np.unique(np.geomspace(1, len(trials), _MOST_DRAWS).round().astype(int))
-    found = best_of_n(earliest, latest, draws.tolist(), quantiles=_QUANTILES)
+    draws = _draws(len(trials), _MOST_DRAWS)
+    found = best_of_n(earliest, latest, draws, quantiles=_QUANTILES)
     # A quantile of which only a lower bound is known is open, not a number.
     known = np.where(found.low < found.high, np.inf, found.low) / latest.min()
     low, median, high = known.T

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from dps_tf.analysis.law_fit import LawFit
 from dps_tf.analysis.observations import from_results
 from dps_tf.analysis.order_statistics import repeats
 from dps_tf.analysis.report.naming import Naming
-from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.tables import IDENTITY, cell_codes
 
 _GRID = 60
 """Batch sizes at which a fitted curve is drawn."""
@@ -135,12 +135,31 @@ def groups(curves: Curves) -> list[tuple[str, str, pd.DataFrame]]:
     return found
 
 
-def of_cell(table: pd.DataFrame, cell: Mapping[Any, Any]) -> pd.DataFrame:
-    """Returns the rows of a table that belong to a cell."""
-    rows = np.ones(len(table), bool)
-    for name in IDENTITY:
-        rows &= table[name].to_numpy() == cell[name]
-    return table[rows]
+class RowsByCell:
+    """The rows of a table, found by their cell without a search through all of them."""
+
+    def __init__(
+        self, table: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str]
+    ) -> None:
+        """Sorts the rows by cell, once.
+
+        Args:
+            table: any table with the columns IDENTITY, of these cells only.
+            cells: table with one row per cell.
+            columns: those that are wanted.
+        """
+        codes = cell_codes(table, cells)
+        self._table = table[list(columns)]
+        self._order = np.argsort(codes, kind="stable")
+        self._edges = np.searchsorted(codes[self._order], np.arange(len(cells) + 1))
+        keys = cells[IDENTITY].itertuples(index=False, name=None)
+        self._place = {key: place for place, key in enumerate(keys)}
+
+    def of(self, cell: Mapping[Any, Any]) -> pd.DataFrame:
+        """Returns the rows of a cell, in their order in the table."""
+        place = self._place[tuple(cell[name] for name in IDENTITY)]
+        rows = self._order[self._edges[place] : self._edges[place + 1]]
+        return self._table.iloc[rows]
 
 
 def place_of(curves: Curves, panel: str, curve: str) -> str:

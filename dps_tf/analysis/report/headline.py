@@ -99,10 +99,17 @@ def _handles(curves: Curves, regimes: pd.DataFrame) -> list[object]:
     names = list(dict.fromkeys(curves.points["curve"]))
     return drawing.legend_handles(
         curves.naming.looks_of(names),
+        scaled=is_scaled(curves),
         fitted=bool(curves.fits),
         bounded=bool((curves.points["bound"] != "").any()),
         regimes=not regimes.empty,
     )
+
+
+def is_scaled(curves: Curves) -> bool:
+    """Returns whether any curve has several batch sizes."""
+    sizes = curves.points.groupby(["panel", "curve"])["batch_size"].nunique()
+    return bool((sizes > 1).any())
 
 
 def _spots(figure: Figure, axes: dict[str, Axes], curves: Curves) -> list[Spot]:
@@ -157,9 +164,12 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
     parts = [
         f"K*, the steps that the best of a study's trials needs to reach the goal "
         f"({and_list(goals)}), on log2 axes; {bar}.",
-        "Dotted lines: perfect scaling from each curve's smallest batch size (twice "
-        "the batch, half the steps).",
     ]
+    if is_scaled(curves):
+        parts.append(
+            "Dotted lines: perfect scaling from each curve's smallest batch size "
+            "(twice the batch, half the steps)."
+        )
     if curves.fits:
         level = next(iter(curves.fits.values())).level
         parts.append(

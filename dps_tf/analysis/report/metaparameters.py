@@ -11,7 +11,7 @@ import pandas as pd
 from dps_tf.analysis.figures import metaparameters as drawing
 from dps_tf.analysis.figures.style import legend_below, styled
 from dps_tf.analysis.report.content import Illustration, Words, illustration
-from dps_tf.analysis.report.curves import Curves, groups, of_cell, place_of
+from dps_tf.analysis.report.curves import Curves, RowsByCell, groups, place_of
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.panels import MOST, draw_panels, left_out
 
@@ -34,8 +34,11 @@ def metaparameter_figures(curves: Curves, trials: pd.DataFrame) -> list[Illustra
     figures: list[Illustration] = []
     if "learning_rate" not in trials:
         return figures
+    columns = ["trial", "outcome", "steps_to_result", "end_step", "learning_rate"]
+    columns += ["momentum"] if "momentum" in trials else []
+    rows_of = RowsByCell(trials, curves.cells, columns)
     for panel, curve, cells in groups(curves):
-        mine = [(cell, of_cell(trials, cell)) for cell in cells.to_dict("records")]
+        mine = [(cell, rows_of.of(cell)) for cell in cells.to_dict("records")]
         momentum = any(_is_tuned(rows, "momentum") for _, rows in mine)
         tables = [(cell, _table(rows, cell, momentum)) for cell, rows in mine]
         shown = [(int(cell["batch_size"]), t) for cell, t in tables if len(t) > 1]

@@ -17,14 +17,15 @@ def ratios(curves: Curves) -> pd.DataFrame:
     """Returns K*(B) / K*(B0), B0 the smallest batch size that all curves reached.
 
     Columns: panel, curve, name (with the panel where there are several), batch_size,
-    ratio, base. Empty with fewer than two curves or without a common batch size.
+    ratio, base. Empty with fewer than two curves or batch sizes, or without a common
+    batch size.
     """
     exact = curves.points[curves.points["bound"] == ""]
     keys = ["panel", "curve"]
     number_of_curves = exact.drop_duplicates(keys).shape[0]
     counts = exact.groupby("batch_size").size()
     common = counts[counts == number_of_curves].index
-    if number_of_curves < 2 or len(common) == 0:
+    if number_of_curves < 2 or len(common) == 0 or len(counts) < 2:
         return exact.iloc[:0].assign(name="", ratio=0.0, base=0)
     base = int(min(common))
     at_base = exact[exact["batch_size"] == base][[*keys, "steps_to_result"]]

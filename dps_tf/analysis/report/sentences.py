@@ -41,7 +41,7 @@ def _range(name: str, points: pd.DataFrame, cells: pd.DataFrame) -> str:
     first, last = points.iloc[0], points.iloc[-1]
     start = (
         f"{name}: {steps(first['steps_to_result'])} steps to result at batch size "
-        f"{first['batch_size']}"
+        f"{first['batch_size']:,}"
     )
     if len(points) == 1:
         return f"{start}.{end}"
@@ -53,9 +53,13 @@ def _range(name: str, points: pd.DataFrame, cells: pd.DataFrame) -> str:
         else f"{number(1 / fewer)} times more steps"
     )
     return (
-        f"{start}, {steps(last['steps_to_result'])} at {last['batch_size']}: "
-        f"{number(batch)} times the batch, {change}.{end}"
+        f"{start}, {steps(last['steps_to_result'])} at {last['batch_size']:,}: "
+        f"{_whole(batch)} times the batch, {change}.{end}"
     )
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else number(value)
 
 
 def _law(fit: LawFit) -> str:

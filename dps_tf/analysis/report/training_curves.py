@@ -11,7 +11,7 @@ from dps_tf.analysis.figures import training_curve as drawing
 from dps_tf.analysis.figures.steps_to_result import curve_handles
 from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
 from dps_tf.analysis.report.content import Illustration, Words, illustration
-from dps_tf.analysis.report.curves import Curves, groups, of_cell, place_of
+from dps_tf.analysis.report.curves import Curves, RowsByCell, groups, place_of
 from dps_tf.analysis.report.measured import SIZE
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.wording import count, number
@@ -33,11 +33,14 @@ def training_curve_figures(
         records: the table of curves.
     """
     figures: list[Illustration] = []
+    metrics = sorted({goal.metric for goal in goals.values()})
+    columns = ["trial", "step", "is_bound", *metrics]
+    rows_of = RowsByCell(records, curves.cells, columns)
     for panel, curve, cells in groups(curves):
         goal = goals[tuple(cells.iloc[0][IDENTITY])]
         parts = []
         for cell in cells.head(_MOST).to_dict("records"):
-            record = best_record(records, cell, goal)
+            record = best_record(rows_of.of(cell), cell, goal)
             label = f"batch size {cell['batch_size']}"
             parts.append(record.assign(curve=label))
         table = pd.concat(parts)
@@ -61,9 +64,13 @@ def best_record(
     """Returns step and value of the goal's metric, of the best trial of a cell.
 
     Where nobody met the goal it is the trial that came closest.
+
+    Args:
+        records: rows of the table of curves of this cell.
+        cell: its row of the results.
+        goal: what it had to reach.
     """
-    mine = of_cell(records, cell)
-    mine = mine[mine[goal.metric].notna() & ~mine["is_bound"]]
+    mine = records[records[goal.metric].notna() & ~records["is_bound"]]
     if pd.notna(cell["best_trial"]):
         trial = int(cell["best_trial"])
     elif len(mine):
