@@ -88,7 +88,8 @@ class StepsToResult(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Refuses a model that Keras calls back for several steps at once."""
-        steps = int(getattr(self.model, "_steps_per_execution", None) or 1)
+        counter = getattr(self.model, "_steps_per_execution", None)
+        steps = 1 if counter is None else int(tf.convert_to_tensor(counter))
         if steps != 1:
             raise UserError(
                 f"the model is compiled with steps_per_execution={steps}: use 1, "

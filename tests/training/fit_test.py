@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 
+import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models, optim
 from dps_tf._keras import keras
 from dps_tf.core.goal import Goal
+from dps_tf.training import strategy as strategies
 from dps_tf.training.callback import StepsToResult
 from dps_tf.training.evaluation import Evaluation
 from tests.training import problems
@@ -33,13 +35,20 @@ def packaged(problem: Problem) -> optim.TensorOptimizer:
     return optimizer
 
 
-def fitted(problem: Problem, optimizer, epochs: int = 5) -> StepsToResult:
-    """Trains by `fit` on the batches of the problem's order; evaluates every step."""
-    model = problem.task.network()
-    model.set_weights(models.initial_point(model, 3))
-    model.compile(
-        optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
+def fitted(
+    problem: Problem, optimizer, epochs: int = 5, strategy=None
+) -> StepsToResult:
+    """Trains by `fit` on the batches of the problem's order; evaluates every step.
+
+    `optimizer`: one, or a function that makes it under the strategy's scope.
+    """
+    with (strategy or problems.one_device()).scope():
+        model = problem.task.network()
+        model.set_weights(models.initial_point(model, 3))
+        model.compile(
+            optimizer() if strategy else optimizer,
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
     train, held = problem.dataset.train, problem.dataset.validation
     rows = problem.order(0, STEPS)
     batches = tf.data.Dataset.from_tensor_slices(
@@ -120,6 +129,15 @@ class FitTest(tf.test.TestCase, parameterized.TestCase):
         arguments = problems.SMALL if network == "tiny_transformer" else {}
         problem = Problem(dataset, network, "momentum", arguments=arguments)
         self.assert_curve_of_slice(problem, fitted(problem, packaged(problem)))
+
+    @pytest.mark.multi_device
+    def test_fit_under_a_mirrored_strategy(self):
+        strategy = strategies.build("mirrored", devices=("CPU:0", "CPU:1"))
+        problem = digits("momentum", "linear")
+        callback = fitted(
+            problem, lambda: packaged(problem), epochs=1, strategy=strategy
+        )
+        self.assert_curve_of_slice(problem, callback)
 
     def test_momentum_of_keras_is_another_optimizer_under_decay(self):
         """The reason why stock optimizers are compared at a constant rate only."""
