@@ -189,7 +189,7 @@ def test_every_command_of_the_documents_is_there():
 def test_what_is_tested_is_the_installed_package_and_not_the_tree():
     # The virtual environment may lie in the tree; the package in it is another one.
     assert Path(dps_tf.__file__).resolve().parent != (SOURCE_TREE / "dps_tf").resolve()
-    assert SOURCE_TREE not in configurations.folder().resolve().parents
+    assert configurations.folder().resolve() != (SOURCE_TREE / "gin_configs").resolve()
     assert configurations.folder().parent == Path(dps_tf.__file__).parent
 
 
