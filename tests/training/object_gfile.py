@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import quote, unquote
 
 import tensorflow as tf
 
@@ -16,12 +19,15 @@ class ObjectGfile:
     Args:
         at_point: called before and after each change, and between the copy and the
             deletion of a renaming, with what is done and to which object. May raise.
+        objects: where they are kept: in memory, or for several processes on a disk.
     """
 
     def __init__(
-        self, at_point: Callable[[str, str], object] = lambda doing, path: None
+        self,
+        at_point: Callable[[str, str], object] = lambda doing, path: None,
+        objects: MutableMapping[str, tuple[bytes, int]] | None = None,
     ) -> None:
-        self.objects: dict[str, tuple[bytes, int]] = {}
+        self.objects = {} if objects is None else objects
         self.at_point = at_point
         self._lock = threading.Lock()
 
@@ -86,6 +92,43 @@ class ObjectGfile:
     def _check_bucket(self, path: str) -> None:
         if not path.startswith("gs://bucket/"):
             raise tf.errors.NotFoundError(None, None, f"bucket of {path} not found")
+
+
+class DiskObjects(MutableMapping[str, tuple[bytes, int]]):
+    """Objects as files of one folder, whole or not there at all.
+
+    Args:
+        folder: holds nothing else.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+
+    def _file(self, path: str) -> Path:
+        return self._folder / quote(path, safe="")
+
+    def __setitem__(self, path: str, item: tuple[bytes, int]) -> None:
+        waiting = self._folder / f"put {uuid.uuid4()}"
+        waiting.write_bytes(item[0])
+        waiting.replace(self._file(path))
+
+    def __getitem__(self, path: str) -> tuple[bytes, int]:
+        try:
+            file = self._file(path)
+            return file.read_bytes(), file.stat().st_mtime_ns
+        except FileNotFoundError:
+            raise KeyError(path) from None
+
+    def __delitem__(self, path: str) -> None:
+        self._file(path).unlink()
+
+    def __iter__(self) -> Iterator[str]:
+        names = (file.name for file in self._folder.iterdir())
+        return iter([unquote(name) for name in names if " " not in name])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 class _Reading:

@@ -1,0 +1,133 @@
+"""Does a sweep on an object store give what it gives on a disk, kills included?
+
+The store is a stand-in on a disk, without atomic renaming: it has never been a bucket.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dps_tf
+from dps_tf.store.closing import read_closed
+from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.training.gfile_files import GFileFiles
+from tests.training.object_gfile import DiskObjects, ObjectGfile
+
+pytestmark = [pytest.mark.slow, pytest.mark.fault]
+
+SWEEP_DIR = "gs://bucket/sweep"
+# Runs a sweep; its process dies at the n-th change of an object, 0 is never.
+SCRIPT = """
+import os, signal, sys, tempfile
+from pathlib import Path
+from dps_tf.command_line import import_tensorflow
+import_tensorflow()
+from dps_tf.training.gfile_files import GFileFiles
+from dps_tf.tuning import launching, study
+from dps_tf.tuning.interruption import StopRequest
+from dps_tf.workloads.reading import read_configuration
+from tests.training.object_gfile import DiskObjects, ObjectGfile
+
+sweep_dir, folder, die_at = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+changes = 0
+
+def at_point(doing, path):
+    global changes
+    if doing != "read":
+        changes += 1
+        if changes == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+tuner = study.StudyTuner
+# keras-tuner's own files mean nothing to the next run: they stay on this machine.
+study.StudyTuner = lambda record, runner, directory, *rest: tuner(
+    record, runner, tempfile.mkdtemp(dir=folder.parent), *rest
+)
+sweep, text = read_configuration(["smoke/quickstart"], ["workload.step_budget = 120"])
+launching.configure_threads()
+options = launching.Options(sweep_dir=sweep_dir)
+launcher = launching.Launcher(options, StopRequest())
+if "://" in sweep_dir:
+    gfile = ObjectGfile(at_point, DiskObjects(folder))
+    launcher._files = GFileFiles(gfile, put_seconds=0.2)
+outcome = launcher.run(sweep, text)
+assert not outcome.failed
+print("ran:", *outcome.ran)
+print("changes:", changes)
+"""
+
+
+def start(sweep_dir: str, folder: Path, die_at: int = 0) -> subprocess.Popen[str]:
+    """Starts a run whose objects are kept in a folder."""
+    roots = [Path(dps_tf.__file__).parents[1], Path(__file__).parents[2]]
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, sweep_dir, str(folder), str(die_at)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots))},
+        cwd=folder.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> tuple[list[str], int]:
+    """Returns the cells that a run has run, and how often it changed an object.
+
+    Nothing for a run that has died as it was told to.
+    """
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode in (0, -signal.SIGKILL)
+    told = dict(line.split(":") for line in said.splitlines()[-2:] if ":" in line)
+    return told.get("ran", "").split(), int(told.get("changes", 0))
+
+
+def tables(files: FileSystem, sweep_dir: str) -> dict[str, pd.DataFrame]:
+    found = {}
+    for cell in files.list_names(f"{sweep_dir}/cells"):
+        closed, problems = read_closed(files, f"{sweep_dir}/cells/{cell}")
+        assert closed is not None and not problems, f"{cell}: {problems}"
+        for name in ("trials", "curves"):
+            found[f"{cell} {name}"] = closed.frame(name)
+    return found
+
+
+def test_a_sweep_killed_again_and_again_on_an_object_store_equals_one_on_a_disk(
+    tmp_path,
+):
+    end(start(f"{tmp_path}/plain", tmp_path / "unused"))
+    expected = tables(LocalFiles(), f"{tmp_path}/plain")
+
+    undisturbed = tmp_path / "undisturbed"
+    _, changes = end(start(SWEEP_DIR, undisturbed))
+    assert changes > 20
+
+    killed = tmp_path / "killed"
+    deaths = [changes * percent // 100 for percent in (10, 35, 60)]
+    processes = []
+    for die_at in deaths:
+        processes.append(start(SWEEP_DIR, killed, die_at))
+        end(processes[-1])
+    assert sum(process.returncode != 0 for process in processes) >= 2
+    end(start(SWEEP_DIR, killed))
+
+    for folder in (undisturbed, killed):
+        files = GFileFiles(ObjectGfile(objects=DiskObjects(folder)))
+        found = tables(files, SWEEP_DIR)
+        assert found.keys() == expected.keys() and len(found) == 4
+        for name, frame in expected.items():
+            pd.testing.assert_frame_equal(found[name], frame, check_exact=True)
+
+
+def test_of_two_machines_on_an_object_store_one_runs_each_cell(tmp_path):
+    folder = tmp_path / "objects"
+    processes = [start(SWEEP_DIR, folder) for _ in range(2)]
+    ran = [cell for process in processes for cell in end(process)[0]]
+    assert [process.returncode for process in processes] == [0, 0]
+    files = GFileFiles(ObjectGfile(objects=DiskObjects(folder)))
+    assert sorted(ran) == files.list_names(f"{SWEEP_DIR}/cells") and len(ran) == 2
