@@ -22,7 +22,7 @@ PRECISIONS = ("float32",)
 """What programs can train in so far; recorded, so that others can be told apart."""
 MAY_GROW = ("points", "finishers", "step_budget", "max_draws", "goal")
 """What a continued study may have more of: the result is that of having asked at once.
-The goal may become stricter."""
+The goal may become stricter, unless evaluations stop at it."""
 MAY_DIFFER = ("data_dir", "workers", "slots", "progress")
 """What never changes a result, and so is no part of the specification."""
 
@@ -182,7 +182,12 @@ class StudySpecification:
         for name, old, new in self._extents(stored):
             if new < old:
                 lines.append(f"{name}: stored {old}, now {new} (it may only grow)")
-        if not self.goal.is_stricter_than(stored.goal):
+        if self.evaluation == "goal" and self.goal != stored.goal:
+            lines.append(
+                f"goal: stored {stored.goal}, now {self.goal} (evaluations that stop "
+                "at the goal hold bounds for that goal only)"
+            )
+        elif not self.goal.is_stricter_than(stored.goal):
             lines.append(
                 f"goal: stored {stored.goal}, now {self.goal} (it may only become "
                 "stricter; `report --goal` answers a looser one)"

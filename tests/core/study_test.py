@@ -161,6 +161,15 @@ def test_goal_may_become_stricter_and_not_looser(old, new):
     assert str(old) in line and str(new) in line
 
 
+def test_goal_at_which_evaluations_stop_is_fixed():
+    # Their bounds say nothing about another goal.
+    old = specification(evaluation="goal")
+    new = specification(evaluation="goal", goal=Goal(ERROR, 0.05))
+    (line,) = new.refusals(old)
+    assert str(old.goal) in line and str(new.goal) in line and "bounds" in line
+    assert specification(evaluation="goal", points=9).refusals(old) == []
+
+
 def test_growing_everything_at_once_is_no_other_study():
     old = specification(points=2, finishers=1, step_budget=50)
     new = specification(
