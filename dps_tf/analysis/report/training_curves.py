@@ -53,7 +53,7 @@ def training_curve_figures(
             drawing.draw(axis, table, goal.threshold, shown)
             axis.set_ylabel(goal.metric)
             legend_below(figure, curve_handles(shown), columns=3)
-        words = _words(curves, panel, curve, goal, table)
+        words = _words(curves, panel, curve, goal, (table, len(cells) - _MOST))
         figures.append(illustration(figure, words, folded=bool(figures)))
     return figures
 
@@ -84,8 +84,9 @@ def best_record(
 
 
 def _words(
-    curves: Curves, panel: str, curve: str, goal: Goal, table: pd.DataFrame
+    curves: Curves, panel: str, curve: str, goal: Goal, shown: tuple[pd.DataFrame, int]
 ) -> Words:
+    table, left_out = shown
     where = place_of(curves, panel, curve)
     told = "; ".join(
         f"{name}: {number(rows['value'].iloc[-1])} at step {rows['step'].iloc[-1]}"
@@ -98,6 +99,7 @@ def _words(
             f"{goal.metric} at every evaluation of the best trial of each cell, up to "
             "the mark at its last one; where nobody met the goal, of the trial that "
             f"came closest. Dashed: the goal, {goal}."
+            + (f" The {left_out} largest batch sizes are not shown." * (left_out > 0))
         ),
         alt=(
             f"Line chart of {goal.metric} against the step for "
