@@ -103,6 +103,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     record = StudyRecord(
         files, layout, specification, writer=writer, guard=guard, follower=follower
     )
+    record.has_other_bits = len(environments) > 1
     if stored is None and record.knowledge.trials:
         record.problems.append(
             f"{layout.study} was lost: the study goes on from its logs."

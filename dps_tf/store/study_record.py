@@ -41,6 +41,8 @@ class StudyRecord:
         specification: the one in force.
         knowledge: what the logs say, and what was added since.
         problems: sentences about what was found damaged.
+        has_other_bits: machines that round otherwise have worked on it; what is known
+            of an evaluation then stays as it is when it is repeated.
     """
 
     def __init__(  # noqa: PLR0913 - each is independent of the others
@@ -73,6 +75,7 @@ class StudyRecord:
         self._clock = clock
         self.specification = specification
         self.problems: list[str] = []
+        self.has_other_bits = False
         self.knowledge = Knowledge()
         self._read_logs(follower)
         self._forget_failures()
@@ -162,7 +165,12 @@ class StudyRecord:
 
     def add_report(self, report: Report) -> None:
         """Records what a turn did."""
-        self._add(report_events(report))
+        events = report_events(report)
+        for event in events if self.has_other_bits else ():
+            known = self.knowledge[report.trial].evaluations.get(event["step"])
+            if known is not None and event["kind"] == "evaluation":
+                event["metrics"] = dict(known)
+        self._add(events)
         if report.diverged_step is None:
             self._states[report.trial] = report.state
             self._dirty.add(report.trial)

@@ -173,6 +173,32 @@ def test_another_machine_is_refused_allowed_by_flag_and_recorded(undisturbed, tm
     assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
 
 
+def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
+    stop = StopRequest()
+    interrupted = SyntheticRunner(TRIALS, before_slice=interrupting(stop, 9))
+    with pytest.raises(Interrupted):
+        run(tmp_path, STUDY, interrupted, stop=stop)
+    for state in Path(layout_of(tmp_path, STUDY).states).iterdir():
+        state.unlink()
+    # Errors of 1 there are 0.9 here, and all that is known is trained again.
+    here = [
+        dataclasses.replace(t, errors=tuple(0.9 if e else 0 for e in t.errors))
+        for t in TRIALS
+    ]
+    other = {**ENVIRONMENT, "instruction_sets": "avx512f"}
+    run(
+        tmp_path,
+        STUDY,
+        SyntheticRunner(here),
+        environment=other,
+        allow_other_machine=True,
+    )
+    curves = frame(tmp_path, STUDY, "curves")
+    first = curves[curves["trial"] == 0].sort_values("step")
+    assert list(first[ERROR]) == [1, 1, 0.9, 0.9]
+    assert rows_of(frame(tmp_path, STUDY, "trials")) == list(answer(TRIALS, SIX).rows)
+
+
 def test_study_with_a_failed_trial_stays_open_until_it_recovers(undisturbed, tmp_path):
     def before_slice(trial: int, step: int) -> None:
         if trial == 4:
