@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
+import dps_tf
+from dps_tf.store.closing import read_closed
+from dps_tf.store.files import LocalFiles
 from tests.launch.rendered import LAUNCH
 from tests.packaging.launch_test import Machine
 
+# Nobody reaches the goal, so every trial takes as long as it may.
+BINDINGS = (
+    "--gin_bindings=workload.step_budget = 400",
+    "--gin_bindings=goal.threshold = 0.0",
+)
 LOCAL = LAUNCH / "local"
 OPTIONS = ("--gin_file=quickstart", "--sweep_dir=a sweep")
 
@@ -98,3 +110,55 @@ def test_a_signal_is_handed_on_and_ends_the_run(machine, while_waiting):
         assert process.wait(30) == 75
         assert time.monotonic() - started < 20
     assert len(machine.modules_run()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_two_real_workers_stopped_and_started_again_equal_one(machine):
+    folder = machine.folder
+    training(
+        machine,
+        f"export PYTHONPATH={Path(dps_tf.__file__).parents[1]}\n"
+        f'exec {sys.executable} "$@"\n',
+    )
+    python = machine.environment / "bin" / "python"
+    code = python.read_text()
+    python.write_text(
+        code.replace(f"bash {folder}/training", f'bash {folder}/training "$@"')
+    )
+    options = ["--gin_file=smoke/quickstart", *BINDINGS]
+    one = subprocess.run(
+        [
+            "bash",
+            folder / "training",
+            "-m",
+            "dps_tf.train",
+            *options,
+            "--sweep_dir=one",
+        ],
+        cwd=folder,
+        check=False,
+    )
+    assert one.returncode == 0
+    command = [str(LOCAL), "2", *options, "--sweep_dir=two"]
+    variables = {**os.environ, "DPS_TF_VENV": str(machine.environment)}
+    with subprocess.Popen(command, cwd=folder, env=variables) as process:
+        while not list(folder.glob("two/cells/*/log/*")):
+            assert process.poll() is None, "ended before it could be stopped"
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(300) == 75
+    assert (
+        subprocess.run(command, cwd=folder, env=variables, check=False).returncode == 0
+    )
+    for cell in sorted((folder / "one" / "cells").iterdir()):
+        tables = {}
+        for sweep in ("one", "two"):
+            place = folder / sweep / "cells" / cell.name
+            closed, problems = read_closed(LocalFiles(), str(place))
+            assert closed is not None and not problems
+            tables[sweep] = closed
+        for name in ("trials", "curves"):
+            pd.testing.assert_frame_equal(
+                tables["two"].frame(name), tables["one"].frame(name), check_exact=True
+            )
