@@ -90,12 +90,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         environments = _environments(
             layout, stored["environments"], environment, allow_other_machine
         )
-    content = {
-        "specification": specification.to_json(),
-        "fingerprint": specification.fingerprint,
-        "environments": environments,
-        "facts": dict(facts),
-    }
+    content = _content(specification, environments, facts)
     if stored != content:
         # An extension: what was closed is open again, before the new aim is known.
         files.remove(layout.closed)
@@ -109,6 +104,20 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
             f"{layout.study} was lost: the study goes on from its logs."
         )
     return record
+
+
+def _content(
+    specification: StudySpecification,
+    environments: Sequence[Mapping[str, Any]],
+    facts: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Returns what study.json holds."""
+    return {
+        "specification": specification.to_json(),
+        "fingerprint": specification.fingerprint,
+        "environments": list(environments),
+        "facts": dict(facts),
+    }
 
 
 def _check_data(

@@ -154,7 +154,7 @@ def test_columns_of_the_results_are_in_the_documented_order():
 
 
 def test_outcomes_add_up_to_trials_and_csv_says_what_parquet_says(pair):
-    csv = pd.read_csv(pair.folder / "results.csv")
+    csv = pd.read_csv(pair.folder / "results.csv", float_precision="round_trip")
     parquet = pd.read_parquet(pair.folder / "results.parquet")
     outcomes = ["complete", "incomplete", "infeasible", "censored", "failed"]
     assert (csv[outcomes].sum(axis=1) == csv["trials"]).all()
