@@ -95,3 +95,22 @@ def test_tiny_sweep_runs_to_its_end(name: str, tmp_path: Path) -> None:
     assert len(tables.studies) == len(sweep.studies)
     assert set(tables.trials["outcome"]) <= set(OUTCOMES) - {"failed"}
     assert len(tables.curves) > 0
+
+
+def test_reproduction_binds_two_optimizers_and_runs_from_cheap_to_dear() -> None:
+    studies = sweep_of("lee2021/mnist_reproduction").studies
+    blocks = {(s.cell.sparsity, s.cell.optimizer): s.workload.points for s in studies}
+    assert list(blocks.items()) == [
+        ((0.0, "sgd"), 16),
+        ((0.0, "nesterov"), 48),
+        ((0.9, "sgd"), 16),
+        ((0.9, "nesterov"), 48),
+    ]
+    assert [s.cell.batch_size for s in studies] == [4, 8, 16, 32, 64, 128, 256] * 4
+    # What one optimizer is given in a scope of its own is no other study for it.
+    alone = {s.cell: s for s in sweep_of("lee2021/mnist_sgd_sparsity").studies}
+    shared = [s for s in studies if s.cell in alone]
+    assert len(shared) == 6
+    assert all(s.fingerprint == alone[s.cell].fingerprint for s in shared)
+    space = sweep_of("lee2021/mnist_nesterov").studies[0].workload.space
+    assert all(s.workload.space == space for s in studies[7:14])
