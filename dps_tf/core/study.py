@@ -18,8 +18,8 @@ from dps_tf.core.workload import Workload
 
 SCHEDULES = ("race", "exhaustive")
 EVALUATIONS = ("exact", "goal")
-PRECISIONS = ("float32",)
-"""What programs can train in so far; recorded, so that others can be told apart."""
+PRECISIONS = ("float32", "mixed_bfloat16")
+"""Types in which the network computes; variables, loss and updates are float32."""
 MAY_GROW = ("points", "finishers", "step_budget", "max_draws", "goal")
 """What a continued study may have more of: the result is that of having asked at once.
 The goal may become stricter, unless evaluations stop at it."""
@@ -69,7 +69,9 @@ class StudySpecification:
         evaluation: `exact`, or `goal` to stop an evaluation once the goal is out of
             reach (curves then hold bounds).
         pruning: how the network is pruned, where the sparsity is above 0.
-        precision: of the arithmetic, one of PRECISIONS.
+        precision: in which trials are trained and evaluated, one of PRECISIONS. Scores
+            for pruning, smoothness and noise scale are taken in float32 always: they
+            describe the network, and the same scores serve both.
         intra_op_threads: TensorFlow's threads per operation: they change the bits.
         results_version: RESULTS_VERSION of the code.
     """
@@ -88,7 +90,7 @@ class StudySpecification:
     def __post_init__(self) -> None:
         _known("schedule", self.schedule, SCHEDULES)
         _known("evaluation", self.evaluation, EVALUATIONS)
-        _known("precision", self.precision, PRECISIONS)
+        _check_precision(self.precision)
         if self.cell.sparsity > 0 and self.cell.sparsity_method == DENSE:
             raise UserError(
                 f"sparsity {self.cell.sparsity!r} needs a sparsity method: bind "
@@ -202,6 +204,16 @@ class StudySpecification:
             ("step_budget", old.step_budget, new.step_budget),
             ("max_draws", old.max_draws, new.max_draws),
         ]
+
+
+def _check_precision(precision: str) -> None:
+    if precision == "mixed_float16":
+        raise UserError(
+            "precision 'mixed_float16' is not offered, because its gradients vanish "
+            "without a loss scale, which would be one more metaparameter: use "
+            "'mixed_bfloat16', which has the range of float32."
+        )
+    _known("precision", precision, PRECISIONS)
 
 
 def _known(kind: str, value: str, names: tuple[str, ...]) -> None:

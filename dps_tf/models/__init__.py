@@ -14,8 +14,9 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.models import networks
 from dps_tf.models.initial_point import initial_point
+from dps_tf.models.precision import in_precision
 
-__all__ = ["build", "initial_point", "names", "register"]
+__all__ = ["build", "in_precision", "initial_point", "names", "register"]
 
 Builder = Callable[..., keras.Model]
 

@@ -45,6 +45,9 @@ class GhostBatchNormalization(keras.layers.Layer):
     of a sweep changes; a batch no larger than that, or `ghost_batch_size=None`, is one
     ghost batch. In evaluation the moving averages serve.
 
+    Statistics, averages and the normalization itself are float32 in every precision;
+    the outputs have the type of the inputs.
+
     Source: Hoffer, Hubara, Soudry 2017 (ghost batches).
     Deviation: the moving averages take the mean over the ghost batches of a step once,
     not one ghost batch after the other.
@@ -81,9 +84,13 @@ class GhostBatchNormalization(keras.layers.Layer):
         """Creates gamma, beta and the two moving averages, float32 [channels]."""
         for name in ("gamma", "beta"):
             initializer = getattr(self, f"{name}_initializer")
-            setattr(
-                self, name, self.add_weight(name, [input_shape[-1]], None, initializer)
+            variable = self.add_weight(
+                name,
+                [input_shape[-1]],
+                initializer=initializer,
+                experimental_autocast=False,
             )
+            setattr(self, name, variable)
         for name in ("moving_mean", "moving_variance"):
             # Each replica averages what it sees; whoever reads gets the mean of all.
             variable = self.add_weight(
@@ -91,6 +98,7 @@ class GhostBatchNormalization(keras.layers.Layer):
                 [input_shape[-1]],
                 initializer=getattr(self, f"{name}_initializer"),
                 trainable=False,
+                experimental_autocast=False,
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.MEAN,
             )
@@ -99,14 +107,17 @@ class GhostBatchNormalization(keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Returns the normalized inputs; in training moves the averages too."""
+        exact = tf.cast(inputs, tf.float32)
         if not training:
-            return self._normalize(inputs, self.moving_mean, self.moving_variance)
-        grouped = self._group(inputs)
+            normal = self._normalize(exact, self.moving_mean, self.moving_variance)
+            return tf.cast(normal, inputs.dtype)
+        grouped = self._group(exact)
         axes = list(range(1, grouped.shape.rank - 1))
         mean, variance = tf.nn.moments(grouped, axes, keepdims=True)
         self._move(self.moving_mean, mean)
         self._move(self.moving_variance, variance)
-        return tf.reshape(self._normalize(grouped, mean, variance), tf.shape(inputs))
+        normal = self._normalize(grouped, mean, variance)
+        return tf.cast(tf.reshape(normal, tf.shape(inputs)), inputs.dtype)
 
     def _group(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns [ghost batches, examples of one, ..., channels]."""
@@ -190,7 +201,10 @@ class CausalAttention(keras.layers.Layer):
         query, key, value = tf.unstack(parts, axis=2)
         scores = tf.einsum("bqhd,bkhd->bhqk", query, key) / depth**0.5
         allowed = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
+        # Sums over a sequence in float32, whatever the precision of the layer.
+        scores = tf.cast(scores, tf.float32)
         weights = tf.nn.softmax(tf.where(allowed, scores, scores.dtype.min))
+        weights = tf.cast(weights, inputs.dtype)
         mixed = tf.einsum("bhqk,bkhd->bqhd", weights, value)
         return tf.reshape(mixed, [-1, length, width])
 

@@ -118,7 +118,12 @@ class Resources:
             UserError: the batch does not fit the training set.
         """
         check_batch_size(specification, dataset)
-        task = build_task(specification.workload, dataset, carrier_of(specification))
+        task = build_task(
+            specification.workload,
+            dataset,
+            carrier_of(specification),
+            specification.precision,
+        )
         goal = specification.goal if specification.evaluation == "goal" else None
         programs: list[Program] = []
         for strategy in self.strategies:

@@ -96,22 +96,36 @@ def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
     )
 
 
+def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
+    """Returns a new network of a workload, in float32."""
+    return models.build(
+        workload.network,
+        dataset.input_shape,
+        dataset.classes,
+        **workload.network_arguments,
+    )
+
+
 def build_task(
     workload: Workload,
     dataset: Dataset,
     carrier: Callable[[keras.Model], Carrier] | None = None,
+    precision: str = "float32",
 ) -> Task:
-    """Returns what a program of this workload trains, by way of a carrier if given."""
+    """Returns what a program of this workload trains.
+
+    Args:
+        workload: whose names are looked up.
+        dataset: its examples.
+        carrier: see `Task`.
+        precision: in which the network computes; see `models.in_precision`.
+    """
     tuned = {*workload.space.names, *workload.fixed}
     for point in workload.explicit_points:
         tuned |= set(point)
     return Task(
-        network=functools.partial(
-            models.build,
-            workload.network,
-            dataset.input_shape,
-            dataset.classes,
-            **workload.network_arguments,
+        network=lambda: models.in_precision(
+            build_network(workload, dataset), precision
         ),
         optimizer=functools.partial(
             optim.build, workload.optimizer, workload.learning_rate_schedule

@@ -89,6 +89,7 @@ IDENTITY_CHANGES = {
     "pruning": {"pruning": Pruning(scope="layer")},
     "intra_op_threads": {"intra_op_threads": 2},
     "results_version": {"results_version": RESULTS_VERSION + 1},
+    "precision": {"precision": "mixed_bfloat16"},
 }
 
 
@@ -108,9 +109,8 @@ def test_every_field_is_either_refused_may_grow_or_is_tested_above():
         for field in dataclasses.fields(kind)
     }
     tested = {name for change in IDENTITY_CHANGES.values() for name in change}
-    # A cell is another folder; explicit points stand instead of a space; there is one
-    # precision only.
-    elsewhere = {"cell", "workload", "goal", "explicit_points", "precision"}
+    # A cell is another folder; explicit points stand instead of a space.
+    elsewhere = {"cell", "workload", "goal", "explicit_points"}
     assert fields - tested - elsewhere - set(MAY_GROW) == set()
     assert not fields & set(MAY_DIFFER)
 
@@ -261,6 +261,13 @@ def test_space_is_searched_from_the_study_seed():
     assert study.workload.space == SPACE
 
 
-def test_a_precision_that_nothing_trains_in_is_refused():
-    with pytest.raises(UserError, match=r"precision 'mixed_bfloat16' is unknown"):
-        specification(precision="mixed_bfloat16")
+@pytest.mark.parametrize(
+    ("precision", "reason"),
+    [
+        ("float64", r"'float64' is unknown: .*known: float32, mixed_bfloat16"),
+        ("mixed_float16", r"vanish without a loss scale.*use 'mixed_bfloat16'"),
+    ],
+)
+def test_a_precision_that_nothing_trains_in_is_refused(precision, reason):
+    with pytest.raises(UserError, match=reason):
+        specification(precision=precision)

@@ -1,0 +1,160 @@
+"""Trials in bfloat16: what stays float32, and how near their curves are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import models
+from dps_tf.core.goal import Goal
+from dps_tf.sparsity import tfmot
+from dps_tf.training import strategy as strategies
+from dps_tf.training.device_data import DeviceData
+from dps_tf.training.program import Program
+from tests.training import problems
+from tests.training.problems import Problem, same_bits
+
+PROBLEMS = {
+    "mlp": Problem(optimizer="nesterov", schedule="linear", smoothing=True),
+    "simple_cnn": Problem(problems.images(side=16), "simple_cnn", "momentum"),
+    "batch_norm": Problem(
+        network="mlp_batch_norm", optimizer="adam", arguments={"ghost_batch_size": 4}
+    ),
+    "transformer": Problem(
+        problems.sequences(), "tiny_transformer", "adam", arguments=problems.SMALL
+    ),
+}
+
+
+def mixed(problem: Problem, strategy=None, carrier=None, **arguments) -> Program:
+    task = dataclasses.replace(
+        problem.task,
+        network=lambda: models.in_precision(problem.task.network(), "mixed_bfloat16"),
+        carrier=carrier,
+    )
+    data = DeviceData(problem.dataset, strategy or problems.one_device())
+    return Program(task, data, problem.batch_size, **arguments)
+
+
+def pruned(problem: Problem, program: Program) -> list[np.ndarray]:
+    """Loads a trial before its first step, half of it pruned; returns the masks."""
+    generator = np.random.default_rng(0)
+    masks = [
+        np.float32(generator.random(v.shape) < 0.5)
+        for v in program.network.trainable_variables
+    ]
+    known = {
+        id(v): m
+        for v, m in zip(program.network.trainable_variables, masks, strict=True)
+    }
+    initial = [
+        value * known.get(id(variable), 1)
+        for variable, value in zip(
+            program.network.weights,
+            models.initial_point(program.network, 3),
+            strict=True,
+        )
+    ]
+    program.load(program.fresh_state(initial), problem.point, masks)
+    return masks
+
+
+class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(*PROBLEMS)
+    def test_whatever_is_kept_is_float32(self, name):
+        program = mixed(PROBLEMS[name])
+        kept = [*program.variables, *program.masks]
+        kept += program.optimizer.metaparameters.values()
+        self.assertEqual({v.dtype for v in kept}, {tf.float32})
+        PROBLEMS[name].begin(program)
+        loss = program.advance(PROBLEMS[name].order(0, 2)).loss
+        # Of 24 bits: a bfloat16 would come back from its own type unchanged.
+        self.assertNotEqual(loss, float(tf.cast(tf.constant(loss), tf.bfloat16)))
+
+    @parameterized.parameters(*PROBLEMS)
+    def test_losses_stay_near_those_of_float32(self, name):
+        problem = PROBLEMS[name]
+        curves = []
+        for program in (problem.program(), mixed(problem)):
+            problem.begin(program)
+            curves.append(problem.curve(program, 40, 5)[0])
+        self.assertAllClose(*curves, rtol=0.05, atol=0.02)
+        self.assertNotEqual(*curves)
+        self.assertLess(curves[1][-1], curves[1][0])
+
+    def test_pruned_entries_stay_zero(self):
+        problem = PROBLEMS["simple_cnn"]
+        program = mixed(problem)
+        masks = pruned(problem, program)
+        program.advance(problem.order(0, 10))
+        for variable, mask in zip(
+            program.network.trainable_variables, masks, strict=True
+        ):
+            self.assertAllEqual(variable.numpy()[mask == 0], 0 * mask[mask == 0])
+            if variable.shape.rank > 1:
+                self.assertTrue(variable.numpy()[mask == 1].all())
+
+    def test_a_resumed_trial_is_the_same_to_the_bit(self):
+        problem = PROBLEMS["batch_norm"]
+        goal = Goal("validation/classification_error", 0.12)
+        program, other = mixed(problem, goal=goal), mixed(problem, goal=goal)
+        problem.begin(program)
+        problem.curve(program, 20, 10)
+        at_once = program.read()
+        problem.begin(program)
+        problem.curve(program, 10, 10)
+        other.load(program.read(), problem.point)
+        other.advance(problem.order(10, 10))
+        other.evaluate()
+        self.assertTrue(same_bits(at_once, other.read()))
+
+    def test_tfmot_prunes_in_bfloat16(self):
+        problem = Problem(optimizer="momentum")
+        program = mixed(
+            problem,
+            carrier=lambda network: tfmot.wrap(
+                network,
+                "tfmot_constant",
+                0.5,
+                {"begin_step": 1, "end_step": 1, "frequency": 1},
+                100,
+                "kernels",
+            ),
+        )
+        initial = models.initial_point(program.network, 3)
+        program.load(program.fresh_state(initial), problem.point)
+        self.assertEqual({v.dtype for v in program.carrier.weights}, {tf.float32})
+        program.advance(problem.order(0, 10))
+        program.evaluate()
+        program.carrier.check_reached(10)
+
+    def test_under_xla_as_for_a_tpu(self):
+        problem = PROBLEMS["mlp"]
+        curves = []
+        for jit_compile in (False, True):
+            program = mixed(problem, jit_compile=jit_compile)
+            problem.begin(program)
+            curves.append(problem.curve(program, 20, 10)[0])
+            self.assertEqual(program.traces, 1)
+        self.assertAllClose(*curves, rtol=0.02)
+
+    @pytest.mark.multi_device
+    @parameterized.parameters("mlp", "batch_norm")
+    def test_mirrored(self, name):
+        problem = PROBLEMS[name]
+        curves = []
+        two = strategies.build("mirrored", devices=("CPU:0", "CPU:1"))
+        for strategy in (None, two):
+            program = mixed(problem, strategy)
+            problem.begin(program)
+            curves.append(problem.curve(program, 20, 10)[0])
+        # Gradients are rounded to 8 bits before replicas add them up.
+        self.assertAllClose(*curves, rtol=0.02)
+
+
+if __name__ == "__main__":
+    tf.test.main()

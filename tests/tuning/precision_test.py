@@ -1,0 +1,39 @@
+"""A sweep in bfloat16: recorded as such, measured in float32, never mixed up."""
+
+from __future__ import annotations
+
+import pytest
+
+from dps_tf.core.errors import UserError
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.study_opening import read_specification
+from dps_tf.tuning.measurement import Measurer, Wanted
+from tests.tuning import small_sweeps
+
+CELL = "blobs-nesterov-snip-seed0-b8-s0.5"
+PRUNED = ("sweep.sparsities = (0.5,)", "sweep.sparsity_methods = ('snip',)")
+BFLOAT16 = "sweep.precision = 'mixed_bfloat16'"
+
+
+def test_precision_is_part_of_the_record_and_of_the_replay(tmp_path):
+    layout = small_sweeps.trained(tmp_path / "sweep", [*PRUNED, BFLOAT16])
+    stored = read_specification(LocalFiles(), layout.cell(CELL))
+    assert stored["specification"]["precision"] == "mixed_bfloat16"
+    # It refuses a replay that is not that of the record, bit for bit.
+    measured = Measurer(LocalFiles(), layout, Wanted(30, 2)).measure(CELL, [0])
+    assert measured["value"].notna().all() and len(measured) == 8
+    with pytest.raises(UserError, match="precision: stored 'mixed_bfloat16'"):
+        small_sweeps.trained(tmp_path / "sweep", PRUNED)
+
+
+def test_masks_are_those_of_float32(tmp_path):
+    found = []
+    for name, more in (("one", PRUNED), ("two", [*PRUNED, BFLOAT16])):
+        layout = small_sweeps.trained(tmp_path / name, more)
+        folder = tmp_path / name / "scores"
+        assert str(folder) == layout.scores
+        found.append(
+            {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*.npz")}
+        )
+    assert found[0] and found[0].keys() == found[1].keys()
+    assert found[0] == found[1]
