@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util  # noqa: F401 - gin reports a missing file wrongly without it
 import os
+import select
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from absl import app, flags
 
 from dps_tf.core.errors import UserError
-from dps_tf.store.errors import StoreError
+from dps_tf.store.errors import LockLost, StoreError
 
 FINISHED, DEFECT, MENDABLE, RUN_AGAIN = 0, 1, 2, 75
 
@@ -24,11 +25,40 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     """Parses absl flags, calls `main(argv)` and exits with its code.
 
     What a user can mend is printed as one line on standard error, with exit code 2. A
-    defect keeps its traceback and exits with 1.
+    defect keeps its traceback and exits with 1. Where nobody reads the output any more,
+    as behind `| head`, the command ends without a word: with its own exit code if it
+    was done, else with that of a stop.
     """
     # TensorFlow's libraries write about devices they do not find; errors are raised.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    app.run(lambda argv: _guarded(main, argv), flags_parser=_parse_flags)
+    try:
+        app.run(lambda argv: _guarded(main, argv), flags_parser=_parse_flags)
+    except SystemExit:
+        _output_is_closed()
+        raise
+    except BrokenPipeError:
+        # Of another pipe than the output's it is a defect.
+        if not _output_is_closed():
+            raise
+        sys.exit(RUN_AGAIN)
+
+
+def _output_is_closed() -> bool:
+    """Returns whether nobody reads standard output; then Python's exit stays silent."""
+    try:
+        output = sys.stdout.fileno()
+    except (AttributeError, ValueError, OSError):
+        return False
+    watch = select.poll()
+    watch.register(output, 0)
+    events = dict(watch.poll(0)).get(output, 0)
+    if not events & (select.POLLERR | select.POLLHUP):
+        return False
+    # What is left in the buffer is written once more at the exit.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, output)
+    os.close(nowhere)
+    return True
 
 
 def import_tensorflow() -> None:
@@ -65,6 +95,9 @@ def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
     except (UserError, StoreError) as error:
         print(f"error: {error}", file=sys.stderr)
         return MENDABLE
+    except LockLost as error:
+        print(error, file=sys.stderr)
+        return RUN_AGAIN
 
 
 def _parse_flags(argv: Sequence[str]) -> list[str]:

@@ -114,7 +114,10 @@ def read_study(
 
 
 def _read_measurements(path: Path) -> pd.DataFrame:
-    """Returns step, is_bound and the known metrics, in the order of steps."""
+    """Returns step, is_bound and the known metrics, in the order of steps.
+
+    Of several rows for a step, as a restarted trial may leave them, the last counts.
+    """
     options = csv.ReadOptions(use_threads=False)
     try:
         table = csv.read_csv(path, read_options=options)
@@ -133,7 +136,8 @@ def _read_measurements(path: Path) -> pd.DataFrame:
             values = table[name].cast(pa.float64()).to_numpy(zero_copy_only=False)
             columns[metric] = values
     order = np.argsort(columns["step"], kind="stable")
-    return pd.DataFrame({name: values[order] for name, values in columns.items()})
+    frame = pd.DataFrame({name: values[order] for name, values in columns.items()})
+    return frame.drop_duplicates("step", keep="last", ignore_index=True)
 
 
 def _trial(

@@ -13,7 +13,7 @@ What the layout cannot hold, and what becomes of it:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from dps_tf.analysis.tables import (
     cell_codes,
     metaparameter_names,
     metric_names,
+    study_goal,
     trial_codes,
 )
 from dps_tf.core.cell import checked_name
@@ -35,12 +36,14 @@ from dps_tf.core.errors import UserError
 _OUR_SCALES = {ours: theirs for theirs, ours in SCALES.items()}
 
 
-def write_archive(
+def write_archive(  # noqa: PLR0913 - tables, and where to
     studies: pd.DataFrame,
     trials: pd.DataFrame,
     curves: pd.DataFrame,
     root: str | Path,
     names: Mapping[str, tuple[str, str]] | None = None,
+    *,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> list[Path]:
     """Writes studies below a folder and returns their folders.
 
@@ -51,6 +54,7 @@ def write_archive(
         root: folder to write to; it need not exist.
         names: dataset and model of each workload; by default the parts of its name
             before and after the last '-', and 'network' where it has none.
+        progress: called with one line per study.
 
     Raises:
         UserError: a study is there already, or a name cannot be part of a path.
@@ -74,6 +78,7 @@ def write_archive(
             _write_json(place / "metadata.json", _trial(study, trials.iloc[row]))
             measured.of_trial(row).to_csv(place / "measurements.csv", index=False)
         written.append(folder)
+        progress(f"{cell + 1} of {len(studies)}: {folder}: {len(rows):,} trials")
     return written
 
 
@@ -141,7 +146,7 @@ def _study(
         "sparsity": float(study["sparsity"]),
         "seed": int(study["seed"]),
         "prunable": str(study["prunable"]),
-        "goal": str(study["goal"]),
+        "goal": study_goal(study).to_json(),
     }
 
 

@@ -11,7 +11,8 @@ momentum (512). Goals are strict, on validation metrics; K* is the best of `tria
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from importlib import resources
 
 import pandas as pd
@@ -49,6 +50,21 @@ def steps_to_result(names: Sequence[str] | None = None) -> pd.DataFrame:
     ]
     frame["metric"] = metric
     return _selected(frame.drop(columns="direction"), names)
+
+
+@functools.cache
+def goals() -> Mapping[tuple[str, str], Goal]:
+    """Returns the published goal of each (dataset, model) that has one."""
+    frame = _read("steps_to_result").drop_duplicates(["dataset", "model"])
+    return {
+        (str(row["dataset"]), str(row["model"])): Goal(
+            str(to_metric(row["metric"])),
+            float(row["goal"]),
+            str(row["direction"]),
+            inclusive=False,
+        )
+        for _, row in frame.iterrows()
+    }
 
 
 def effective_learning_rates(names: Sequence[str] | None = None) -> pd.DataFrame:

@@ -91,7 +91,8 @@ def search_health(
             has_levelled_off(earliest[rows], latest[rows], int(interval[cell]))
         )
         best = latest[rows].min() if len(rows) else np.inf
-        if np.isfinite(best) and interval[cell] > 0:
+        # An archive may hold an evaluation at step 0 that meets the goal.
+        if 0 < best < np.inf and interval[cell] > 0:
             resolution[cell] = interval[cell] / best
     return pd.DataFrame(
         {

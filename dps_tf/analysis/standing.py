@@ -10,7 +10,7 @@ from dps_tf.core.race import follow_to, plan
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.trial import OUTCOMES
-from dps_tf.store.closing import is_closed
+from dps_tf.store.closing import is_closed, read_closed
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.knowledge import Knowledge
@@ -99,6 +99,8 @@ def _standing(
         content = read_json(files, cell.study)
     except (FileNotFoundError, DamagedError):
         return CellStanding(name, False, {}, None, None, 0, 0, None, None)
+    if "specification" not in content:
+        return _standing_of_tables(files, cell, name)
     specification = StudySpecification.from_json(content["specification"])
     knowledge = Knowledge()
     for events in read_logs(files, cell.logs)[0].values():
@@ -118,6 +120,28 @@ def _standing(
         steps_left=0 if closed else left,
         seconds_left=0.0 if closed else _seconds(knowledge, left),
         owner=None if closed else _owner(locks, cell),
+    )
+
+
+def _standing_of_tables(files: FileSystem, cell: CellLayout, name: str) -> CellStanding:
+    """Returns how a study stands that was read from an archive and never trained."""
+    closed, _ = read_closed(files, cell.root, ["trials"])
+    if closed is None:
+        return CellStanding(name, False, {}, None, None, 0, 0, None, None)
+    trials = closed.frame("trials").sort_values(["steps_to_result", "trial"])
+    counts = trials["outcome"].value_counts()
+    reached = trials[trials["outcome"] == "complete"]
+    first = None if reached.empty else reached.iloc[0]
+    return CellStanding(
+        name=name,
+        closed=True,
+        outcomes={outcome: int(counts.get(outcome, 0)) for outcome in OUTCOMES},
+        steps_to_result=None if first is None else int(first["steps_to_result"]),
+        bracket_low=None if first is None else int(first["bracket_low"]),
+        steps_done=int(trials["end_step"].sum()),
+        steps_left=0,
+        seconds_left=0.0,
+        owner=None,
     )
 
 

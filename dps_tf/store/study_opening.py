@@ -22,6 +22,9 @@ def read_specification(files: FileSystem, layout: CellLayout) -> dict[str, Any] 
 
     A damaged file is set aside and counts as none: the command that runs the study
     knows its specification, and the logs hold the results.
+
+    Raises:
+        UserError: the study was read from an archive.
     """
     try:
         content = read_json(files, layout.study)
@@ -30,7 +33,17 @@ def read_specification(files: FileSystem, layout: CellLayout) -> dict[str, Any] 
     except DamagedError:
         set_aside(files, layout.study)
         return None
+    check_trained(layout, content)
     return dict(content)
+
+
+def check_trained(layout: CellLayout, content: Mapping[str, Any]) -> None:
+    """Raises UserError for a study that was read from an archive of other people's."""
+    if "specification" not in content:
+        raise UserError(
+            f"{layout.root} was read from an archive, and there is nothing to train "
+            "again: choose another --sweep_dir."
+        )
 
 
 def check_continues(

@@ -15,6 +15,7 @@ from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.records import read_json
 from dps_tf.store.schemas import CURVES, TRIALS, TableSchema
+from dps_tf.store.study_opening import check_trained
 from dps_tf.tuning import tasks
 
 
@@ -154,7 +155,8 @@ def read_recorded(
     """Returns the study of a cell, or None while it is not closed.
 
     Raises:
-        UserError: unknown cell, or damaged tables.
+        UserError: unknown cell, damaged tables, or a study that was read from an
+            archive.
     """
     known = files.list_names(layout.cells)
     if cell not in known:
@@ -166,6 +168,7 @@ def read_recorded(
     if closed is None:
         return None
     content = read_json(files, paths.study)
+    check_trained(paths, content)
     return RecordedStudy(
         name=cell,
         paths=paths,

@@ -6,18 +6,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.archive import (
-    convert,
-    describe,
-    load_converted,
-    read_archive,
-)
+from dps_tf.analysis.archive import read_archive
 from dps_tf.analysis.archive_reader import ArchiveRules
+from dps_tf.analysis.archive_sweep import convert
 from dps_tf.analysis.budgets import Budget, best_under_budget
+from dps_tf.analysis.loading import load
+from dps_tf.analysis.observations import from_results
 from dps_tf.analysis.reduce import results
 from dps_tf.analysis.tables import metaparameter_names
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.records import write_json
 from tests.analysis.archive_files import write_study
 from tests.analysis.synthetic import ERROR
 
@@ -171,31 +171,97 @@ def test_an_epoch_budget_needs_a_known_data_set(tmp_path):
     assert "not known" in row["reason"]
 
 
-def test_conversion_streams_into_tables(tmp_path):
-    root, out = tmp_path / "batch_science", tmp_path / "tables"
+def test_conversion_gives_a_sweep_with_the_same_tables(tmp_path):
+    root, out = tmp_path / "batch_science", tmp_path / "sweep"
     for b in (8, 16):
         trials = [("COMPLETE", STEPS, EASY), ("INFEASIBLE", [], [])]
         write_study(root, "mnist", "cnn", "sgd", b, trials)
-    write_study(
-        root,
-        "lm1b",
-        "lstm",
-        "sgd",
-        8,
-        [("COMPLETE", STEPS, FAST)],
-        parameter_configs={},
-    )
+    fast = [("COMPLETE", STEPS, FAST)]
+    write_study(root, "lm1b", "lstm", "sgd", 8, fast, parameter_configs={})
     lines = []
-    assert convert(root, out, GOAL, progress=lines.append) == 3
-    assert len(lines) == 3
-    read, whole = load_converted(out), read_archive(root, GOAL)
-    assert describe(read) == describe(whole)
+    done = convert(root, str(out), GOAL, progress=lines.append)
+    assert len(done.read) == 3 and not done.kept
+    assert [line.split(":")[0] for line in lines] == ["1 of 3", "2 of 3", "3 of 3"]
+    read, whole = load(out), read_archive(root, GOAL)
     columns = ["workload", "batch_size", "steps_to_result", "learning_rate", "outcome"]
     pd.testing.assert_frame_equal(
         read.trials[columns], whole.trials[columns], check_dtype=False
     )
-    reduced = results(read.studies, read.trials, read.curves, Goal(ERROR, 0.35))
+    assert len(read.curves) == len(whole.curves)
+    reduced = load(out, goal=0.35).results
     assert reduced["steps_to_result"].tolist() == [1000, 1000, 1000]
+
+
+def test_conversion_goes_on_and_notices_other_rules(tmp_path):
+    root, out = tmp_path / "batch_science", str(tmp_path / "sweep")
+    for b in (8, 16):
+        write_study(root, "mnist", "cnn", "sgd", b, [("COMPLETE", STEPS, EASY)])
+    assert len(convert(root, out, GOAL, only=["mnist/*/8"]).read) == 1
+    again = convert(root, out, GOAL)
+    assert (len(again.read), len(again.kept)) == (1, 1)
+    looser = Goal(ERROR, 0.35)
+    assert len(convert(root, out, looser).read) == 2
+    assert load(out).results["steps_to_result"].tolist() == [1000, 1000]
+    strict = ArchiveRules(infeasible_may_reach=True)
+    assert len(convert(root, out, looser, strict).read) == 2
+
+
+def test_a_study_that_was_half_written_is_read_again(tmp_path):
+    root, out = tmp_path / "batch_science", tmp_path / "sweep"
+    write_study(root, "mnist", "cnn", "sgd", 8, [("COMPLETE", STEPS, EASY)])
+    [name] = convert(root, str(out), GOAL).read
+    for lost in ("closed.json", "study.json"):
+        (out / "cells" / name / lost).unlink()
+        assert convert(root, str(out), GOAL).read == (name,)
+
+
+def test_conversion_leaves_other_directories_alone(tmp_path):
+    root = tmp_path / "batch_science"
+    write_study(root, "mnist", "cnn", "sgd", 8, [("COMPLETE", STEPS, EASY)])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(UserError, match=r"thesis\.tex and no sweep"):
+        convert(root, str(tmp_path / "mine"), GOAL)
+    trained = tmp_path / "trained"
+    (trained / "cells").mkdir(parents=True)
+    write_json(LocalFiles(), str(trained / ".dps_tf"), {"made_by": "dps_tf"})
+    write_json(LocalFiles(), str(trained / "sweep.json"), {"cells": []})
+    with pytest.raises(UserError, match="a sweep of its own"):
+        convert(root, str(trained), GOAL)
+
+
+def test_goals_are_a_study_s_own_or_the_published_ones(tmp_path):
+    trials = [("COMPLETE", STEPS, [0.9, 0.3, 0.01, 0.005])]
+    own = Goal(ERROR, 0.3).to_json()
+    write_study(tmp_path, "mnist", "simple_cnn_base", "sgd", 8, trials)
+    write_study(tmp_path, "mnist", "mine", "sgd", 8, trials, goal=own)
+    write_study(tmp_path, "mnist", "odd", "sgd", 8, trials)
+    out = tmp_path / "sweep"
+    done = convert(tmp_path, str(out))
+    assert done.without_goal == ("mnist/odd/sgd/8",)
+    results = load(out).results.set_index("workload")
+    # The published goal is strict: 0.01 does not meet it.
+    assert results["steps_to_result"].to_dict() == {
+        "mnist-mine": 1000,
+        "mnist-simple_cnn_base": 3000,
+    }
+
+
+def test_a_goal_that_is_met_at_step_0_is_no_point_of_a_fit(tmp_path):
+    tables_ = read_archive(
+        archive(tmp_path, [("COMPLETE", STEPS, EASY)]), Goal(ERROR, 1)
+    )
+    found = results(tables_.studies, tables_.trials)
+    assert found["steps_to_result"].tolist() == [0]
+    assert len(from_results(found)) == 0
+
+
+def test_of_several_rows_for_a_step_the_last_counts(tmp_path):
+    steps = [0, 1000, 2000, 1000, 2000, 3000]
+    errors = [0.9, 0.3, 0.05, 0.4, 0.2, 0.05]
+    tables_ = read_archive(archive(tmp_path, [("COMPLETE", steps, errors)]), GOAL)
+    assert tables_.curves["step"].tolist() == [0, 1000, 2000, 3000]
+    assert tables_.trials["steps_to_result"].tolist() == [3000]
 
 
 def test_goals_may_differ_between_studies(tmp_path):

@@ -1,0 +1,157 @@
+"""Reads and writes the archive format of Shallue et al. 2019.
+
+`python -m dps_tf.archive --read=batch_science --sweep_dir=D` reads the published
+archive, unpacked, into a sweep directory, where report, status and load find it. One
+study is in memory at a time; run the command again to go on after a stop.
+
+`python -m dps_tf.archive --write=FOLDER --sweep_dir=D` writes your own studies in the
+same layout: study.json, and metadata.json and measurements.csv per trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from absl import flags
+
+from dps_tf.command_line import FINISHED, run
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+
+_READ = flags.DEFINE_string("read", None, "Folder that an archive unpacks to.")
+_WRITE = flags.DEFINE_string("write", None, "Folder to write an archive to.")
+_SWEEP_DIRS = flags.DEFINE_multi_string(
+    "sweep_dir", [], "Where to read to; or what to write, then it may be repeated."
+)
+_ONLY = flags.DEFINE_multi_string(
+    "only",
+    [],
+    "With --read: studies such as `mnist/*` or `*/simple_cnn_base/sgd/*`; repeatable.",
+)
+_GOAL = flags.DEFINE_float(
+    "goal", None, "With --read: threshold; without, the goal of the published figures."
+)
+_METRIC = flags.DEFINE_string(
+    "metric", "validation/classification_error", "With --goal: what it is a goal for."
+)
+_INCLUSIVE = flags.DEFINE_bool(
+    "inclusive", False, "With --goal: whether a value equal to it meets it."
+)
+_TRIALS = flags.DEFINE_integer(
+    "trials",
+    None,
+    "With --read: first so many COMPLETE trials of a study; all without.",
+)
+_KEEP_INCOMPLETE = flags.DEFINE_bool(
+    "keep_incomplete", False, "With --read: trials that were cut off count up to there."
+)
+_DIVERGED_MAY_REACH = flags.DEFINE_bool(
+    "diverged_may_reach",
+    False,
+    "With --read: a trial that diverged after it had met the goal has met it.",
+)
+_NAME = flags.DEFINE_multi_string(
+    "name",
+    [],
+    "With --write: WORKLOAD=DATASET/MODEL, names in the archive; repeatable.",
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Reads or writes an archive, as the flags say; returns the exit code 0."""
+    del argv
+    if bool(_READ.value) == bool(_WRITE.value):
+        raise UserError(
+            "give exactly one of --read (an archive into a sweep directory) and "
+            "--write (sweeps as an archive)."
+        )
+    if not _SWEEP_DIRS.value:
+        raise UserError("--sweep_dir is missing: name the directory of a sweep.")
+    if _WRITE.value:
+        _write()
+    else:
+        _read()
+    return FINISHED
+
+
+def _read() -> None:
+    # After the flags are parsed: tables take a second to load.
+    from dps_tf.analysis.archive import own_or_published_goal
+    from dps_tf.analysis.archive_reader import ArchiveRules
+    from dps_tf.analysis.archive_sweep import convert
+
+    if len(_SWEEP_DIRS.value) > 1:
+        raise UserError("--sweep_dir is given twice: an archive is read into one.")
+    if _TRIALS.value is not None and _TRIALS.value < 1:
+        raise UserError(f"--trials is {_TRIALS.value}; it must be at least 1.")
+    [sweep_dir] = _SWEEP_DIRS.value
+    done = convert(
+        _READ.value,
+        sweep_dir,
+        _goal() or own_or_published_goal,
+        ArchiveRules(_TRIALS.value, _KEEP_INCOMPLETE.value, _DIVERGED_MAY_REACH.value),
+        only=_ONLY.value,
+        progress=lambda line: print(line, flush=True),
+    )
+    if done.without_goal:
+        print(
+            f"left out for want of a goal: {_studies(len(done.without_goal))}, such as "
+            f"{done.without_goal[0]}; give --goal and --metric for them."
+        )
+    print(
+        f"{_studies(len(done.read) + len(done.kept))} in {sweep_dir}; see them by "
+        f"python -m dps_tf.report --sweep_dir={sweep_dir}"
+    )
+
+
+def _studies(number: int) -> str:
+    return f"{number} {'study' if number == 1 else 'studies'}"
+
+
+def _goal() -> Goal | None:
+    """Returns the goal that the flags give, or None."""
+    from dps_tf.analysis.spellings import direction_of, to_metric
+
+    if _GOAL.value is None:
+        return None
+    metric = to_metric(_METRIC.value) or _METRIC.value
+    return Goal(metric, _GOAL.value, direction_of(metric), _INCLUSIVE.value)
+
+
+def _write() -> None:
+    from dps_tf.analysis.archive_writer import write_archive
+    from dps_tf.analysis.loading import load
+
+    tables = load(*_SWEEP_DIRS.value)
+    folders = write_archive(
+        tables.studies,
+        tables.trials,
+        tables.curves,
+        _WRITE.value,
+        _names(),
+        progress=lambda line: print(line, flush=True),
+    )
+    print(f"{_studies(len(folders))} written below {_WRITE.value}")
+
+
+def _names() -> Mapping[str, tuple[str, str]]:
+    names = {}
+    for text in _NAME.value:
+        workload, equals, place = text.partition("=")
+        dataset, slash, model = place.rpartition("/")
+        if not (workload and equals and dataset and slash and model):
+            raise UserError(
+                f"--name={text!r} is not WORKLOAD=DATASET/MODEL: write for example "
+                "--name=mnist_simple_cnn=mnist/simple_cnn_base."
+            )
+        names[workload] = (dataset, model)
+    return names
+
+
+def entry_point() -> None:
+    """Runs the command as the console script `dps-archive`."""
+    run(main)
+
+
+if __name__ == "__main__":
+    run(main)
