@@ -2,6 +2,7 @@
 
 Everything that a trial brings (weights, slots, masks, metaparameters, batches and their
 number) is a variable or an input of the graph, so it is traced once for all trials.
+Batches are gathered on the device, or come from the host several steps at a time.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
-from dps_tf.training.device_data import DeviceData
 from dps_tf.training.losses import softmax_cross_entropy
+from dps_tf.training.placed_data import PlacedData
 from dps_tf.training.task import Carrier
 
 _NUMBERS = itertools.count()
@@ -57,7 +58,7 @@ class CompiledSlice:
     def __init__(
         self,
         trained: Trained,
-        data: DeviceData,
+        data: PlacedData,
         batch_size: int,
         jit_compile: bool = False,
     ):
@@ -72,7 +73,7 @@ class CompiledSlice:
         self.traces = 0
         self._trained = trained
         self._variables = trained.model.trainable_variables
-        self._data = data
+        self._batches = data.train_batches(batch_size)
         self._strategy = data.strategy
         self._labels = batch_size * data.labels_per_example
         self._replicas = self._strategy.num_replicas_in_sync
@@ -92,10 +93,7 @@ class CompiledSlice:
             )
         self._run = tf.function(
             self._trace,
-            input_signature=[
-                tf.TensorSpec([None, batch_size], tf.int32),
-                tf.TensorSpec([], tf.int32),
-            ],
+            input_signature=[*self._batches.signature, tf.TensorSpec([], tf.int32)],
             jit_compile=around,
             autograph=False,
         )
@@ -107,45 +105,56 @@ class CompiledSlice:
             indices: int32 [steps, batch_size], examples of the training split.
         """
         steps, rows = len(indices), indices.astype(np.int32, copy=False)
-        if self._is_compiled_by_shape and steps:
-            # XLA compiles once for every shape: padded to powers of two, a few
-            # compilations serve slices of all lengths.
-            missing = (1 << (steps - 1).bit_length()) - steps
-            rows = np.pad(rows, [(0, missing), (0, 0)])
-        done, loss = self._run(rows, np.int32(steps))
-        return int(done), float(loss)
+        if self._is_compiled_by_shape:
+            rows = np.pad(rows, [(0, self._missing(steps)), (0, 0)])
+        done, loss = 0, 0.0
+        for length, values in self._batches.pieces(rows):
+            made, last = self._run(*values, np.int32(min(length, steps - done)))
+            done, loss = done + int(made), float(last)
+            if not np.isfinite(loss):
+                break
+        return done, loss
 
-    def _trace(self, indices: tf.Tensor, steps: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    def _missing(self, steps: int) -> int:
+        """Returns how many steps fill up the last piece.
+
+        XLA compiles once for every shape: with the last piece padded to a power of two,
+        as the others are, a few compilations serve slices of all lengths.
+        """
+        most = self._batches.most_steps
+        last = steps if most is None else steps % most
+        return (1 << (last - 1).bit_length()) - last if last else 0
+
+    def _trace(self, *arguments: Any) -> tuple[tf.Tensor, Any]:
         self.traces += 1
-        train = self._data.train
+        *values, steps = arguments
+        values += self._batches.held
         if not self._loops_inside:
 
-            def step_of_all(row: tf.Tensor) -> tf.Tensor:
-                shares = self._strategy.run(self._step, args=(row, *train))
+            def step_of_all(done: tf.Tensor) -> tf.Tensor:
+                shares = self._strategy.run(self._step, args=(done, *values))
                 return self._strategy.reduce(
                     tf.distribute.ReduceOp.SUM, shares, axis=None
                 )
 
-            return self._loop(indices, steps, step_of_all)
-        done, loss = self._strategy.run(self._inside, args=(indices, steps, *train))
+            return self._loop(steps, step_of_all)
+        done, loss = self._strategy.run(self._inside, args=(steps, *values))
         first = self._strategy.experimental_local_results
         return first(done)[0], first(loss)[0]
 
-    def _inside(self, indices: tf.Tensor, steps: tf.Tensor, *train: tf.Tensor) -> Any:
+    def _inside(self, steps: tf.Tensor, *values: tf.Tensor) -> Any:
         """The whole loop, in a replica."""
 
-        def step(row: tf.Tensor) -> tf.Tensor:
-            loss = self._step(row, *train)
+        def step(done: tf.Tensor) -> tf.Tensor:
+            loss = self._step(done, *values)
             if self._replicas > 1:
                 context = tf.distribute.get_replica_context()
                 loss = context.all_reduce(tf.distribute.ReduceOp.SUM, loss)
             return loss
 
-        return self._loop(indices, steps, step)
+        return self._loop(steps, step)
 
-    def _loop(
-        self, indices: tf.Tensor, steps: tf.Tensor, step: Any
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def _loop(self, steps: tf.Tensor, step: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns (steps made, last loss)."""
 
         def goes_on(done: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
@@ -154,21 +163,17 @@ class CompiledSlice:
         def body(done: tf.Tensor, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             del loss
             with tf.name_scope(self._scope):
-                return done + 1, step(indices[done])
+                return done + 1, step(done)
 
         return tf.while_loop(
             goes_on, body, (tf.constant(0), tf.constant(0.0)), parallel_iterations=1
         )
 
-    def _step(self, row: tf.Tensor, *train: tf.Tensor) -> tf.Tensor:
+    def _step(self, done: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
         """Makes one update in a replica and returns its share of the loss."""
-        if self._replicas > 1:
-            context = tf.distribute.get_replica_context()
-            shares = tf.reshape(row, [self._replicas, -1])
-            row = shares[context.replica_id_in_sync_group]
         if self._trained.carrier is not None:
             self._trained.carrier.before_step(self._trained.optimizer.iterations)
-        loss, gradients = self._gradient(*(tf.gather(tensor, row) for tensor in train))
+        loss, gradients = self._gradient(*self._batches.batch(done, *values))
         self._trained.optimizer.apply_gradients(
             zip(gradients, self._variables, strict=True)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,55 +11,113 @@ import tensorflow as tf
 
 from dps_tf.data.dataset import Dataset
 from dps_tf.training import evaluation
+from dps_tf.training.placed_data import Values
 
 
 class DeviceData:
     """Training and validation examples on every device of a strategy.
 
     Programs of one device share it, so a data set is held once however many trials run
-    side by side.
+    side by side. Every device holds the whole training split, and of the batches of the
+    validation split those that it counts.
 
     Attributes:
         strategy: whose devices hold the data.
+        placement: `device`.
         train: (inputs, labels) of the training split.
-        validation: (inputs, labels, valid), [batches, batch, ...] each.
-        flat: (inputs, labels) of the validation split.
         train_count: training examples.
         validation_count: validation examples.
         labels_per_example: 1, or the length of a sequence.
     """
 
+    placement = "device"
+
     def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy):
         self.strategy = strategy
-        self.train_count = len(dataset.train.labels)
-        self.validation_count = len(dataset.validation.labels)
+        self.train_count = len(dataset.train)
+        self.validation_count = len(dataset.validation)
         self.labels_per_example = int(np.prod(dataset.train.labels.shape[1:]))
+        self._replicas = int(strategy.num_replicas_in_sync)
         self.train = self._place(dataset.train.inputs, dataset.train.labels)
-        self.validation = self._place(
-            *evaluation.padded_batches(
-                dataset.validation,
-                evaluation.BATCH_SIZE,
-                shards=strategy.num_replicas_in_sync,
-            )
+        self._held = dataset.validation
+        batches = evaluation.padded_batches(
+            dataset.validation, evaluation.BATCH_SIZE, shards=self._replicas
         )
-        held = dataset.validation
-        self.flat = self._place(held.inputs, held.labels)
+        self._validation = tuple(
+            self._on_replicas(functools.partial(self._batches_of, array))
+            for array in batches
+        )
 
-    def _place(self, *arrays: np.ndarray) -> tuple[Any, ...]:
+    @functools.cached_property
+    def validation(self) -> Values:
+        """(inputs, labels) of the whole validation split, on every device."""
+        return self._place(self._held.inputs, self._held.labels)
+
+    def train_batches(self, batch_size: int) -> ResidentBatches:
+        """Returns the training batches of a global batch size."""
+        return ResidentBatches(self.train, batch_size, self._replicas)
+
+    @property
+    def validation_signature(self) -> list[Any]:
+        """The types of (inputs, labels, valid)."""
+        return [tf.type_spec_from_value(value) for value in self._validation]
+
+    def validation_pieces(self) -> Iterator[Values]:
+        """Yields the whole validation split, in batches."""
+        yield self._validation
+
+    def _place(self, *arrays: np.ndarray) -> Values:
         """Returns each array as one tensor per device."""
+        return tuple(self._on_replicas(functools.partial(_whole, a)) for a in arrays)
+
+    def _batches_of(self, batches: np.ndarray, replica: int) -> np.ndarray:
+        """Returns every n-th of the validation batches."""
+        return batches[replica :: self._replicas]
+
+    def _on_replicas(self, array_of: Callable[[int], np.ndarray]) -> Any:
+        """Returns one tensor per device of this process."""
         devices = self.strategy.extended.worker_devices
 
-        def copy(
-            context: tf.distribute.experimental.ValueContext, array: np.ndarray
-        ) -> tf.Tensor:
+        def copy(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
             # Replicas are numbered over all hosts, each of which has as many devices.
-            device = context.replica_id_in_sync_group % len(devices)
-            with tf.device(devices[device]):
-                return tf.constant(array)
+            replica = context.replica_id_in_sync_group
+            with tf.device(devices[replica % len(devices)]):
+                return tf.constant(array_of(replica))
 
-        return tuple(
-            self.strategy.experimental_distribute_values_from_function(
-                functools.partial(copy, array=array)
-            )
-            for array in arrays
-        )
+        return self.strategy.experimental_distribute_values_from_function(copy)
+
+
+def _whole(array: np.ndarray, replica: int) -> np.ndarray:
+    del replica
+    return np.asarray(array)
+
+
+class ResidentBatches:
+    """Training batches whose examples are gathered on the device, step by step.
+
+    Attributes:
+        signature: of a piece: int32 [steps, batch_size].
+        held: (inputs, labels) of the training split.
+        most_steps: None, as a slice is one piece.
+    """
+
+    most_steps = None
+
+    def __init__(self, train: Values, batch_size: int, replicas: int):
+        self.signature = [tf.TensorSpec([None, batch_size], tf.int32)]
+        self.held = train
+        self._replicas = replicas
+
+    def pieces(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
+        """Yields all the steps at once."""
+        yield len(indices), (indices,)
+
+    def batch(self, step: tf.Tensor, *arrays: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns a replica's (inputs, labels) of a step, in its graph."""
+        indices, inputs, labels = arrays
+        row = indices[step]
+        if self._replicas > 1:
+            context = tf.distribute.get_replica_context()
+            shares = tf.reshape(row, [self._replicas, -1])
+            row = shares[context.replica_id_in_sync_group]
+        return tf.gather(inputs, row), tf.gather(labels, row)

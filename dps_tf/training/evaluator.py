@@ -1,6 +1,6 @@
 """Evaluation of a program's network on the validation split, compiled.
 
-`ExactEvaluator` looks at every example. `GoalEvaluator` stops as soon as the goal is
+`ExactEvaluator` looks at every example. A `GoalEvaluator` stops as soon as the goal is
 out of reach, looking first at what the trial got wrong the last time: it then reports
 a bound. Whenever the goal may be within reach it evaluates exactly, so steps-to-result
 are the same either way.
@@ -8,9 +8,11 @@ are the same either way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import abc
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
@@ -20,13 +22,15 @@ from dps_tf.training import evaluation
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.evaluation import Evaluation, batch_counts
+from dps_tf.training.placed_data import PlacedData
 
 
-def _compiled(
+def compiled(
     strategy: tf.distribute.Strategy,
     replica: Callable[..., Any],
     build: Callable[[Any], Any],
     jit_compile: bool,
+    signature: Sequence[Any] = (),
 ) -> Any:
     """Returns `build(replica)` as one graph, by XLA if asked for.
 
@@ -43,19 +47,30 @@ def _compiled(
             return compiled(*arguments)
 
     return tf.function(
-        build(share), jit_compile=around, autograph=False, input_signature=[]
+        build(share),
+        jit_compile=around,
+        autograph=False,
+        input_signature=list(signature),
     )
 
 
 class ExactEvaluator:
     """Counts over the whole validation split, shared out over the replicas."""
 
-    def __init__(self, model: keras.Model, data: DeviceData, jit_compile: bool = False):
+    def __init__(self, model: keras.Model, data: PlacedData, jit_compile: bool = False):
         self._data = data
         self._model = model
         self._count = data.validation_count * data.labels_per_example
-        self._run = _compiled(
-            data.strategy, self._count_share, self._build, jit_compile
+        self._run = compiled(
+            data.strategy,
+            self._count_share,
+            self._build,
+            jit_compile,
+            [
+                tf.TensorSpec([], tf.int64),
+                tf.TensorSpec([], tf.float64),
+                *data.validation_signature,
+            ],
         )
 
     @property
@@ -65,66 +80,72 @@ class ExactEvaluator:
 
     def __call__(self) -> Evaluation:
         """Returns the exact counts for the weights that are loaded."""
-        wrong, loss = self._run()
+        wrong, loss = np.int64(0), np.float64(0.0)
+        for piece in self._data.validation_pieces():
+            wrong, loss = self._run(wrong, loss, *piece)
         return Evaluation(int(wrong), self._count, float(loss))
 
     def _build(self, count_share: Any) -> Any:
         strategy = self._data.strategy
 
-        def replica(*batches: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def replica(wrong: tf.Tensor, loss: tf.Tensor, *batches: tf.Tensor) -> Any:
+            # The first replica goes on from the sums so far, so that they run in one
+            # order whatever the pieces.
             context = tf.distribute.get_replica_context()
-            first = tf.cast(context.replica_id_in_sync_group, tf.int32)
-            return count_share(first, *batches)
+            is_first = tf.equal(context.replica_id_in_sync_group, 0)
+            return count_share(
+                tf.where(is_first, wrong, tf.zeros_like(wrong)),
+                tf.where(is_first, loss, tf.zeros_like(loss)),
+                *batches,
+            )
 
-        def run() -> tuple[tf.Tensor, tf.Tensor]:
-            shares = strategy.run(replica, args=self._data.validation)
+        def run(wrong: tf.Tensor, loss: tf.Tensor, *piece: Any) -> Any:
+            sums = strategy.run(replica, args=(wrong, loss, *piece))
             return tuple(
                 strategy.reduce(tf.distribute.ReduceOp.SUM, share, axis=None)
-                for share in shares
+                for share in sums
             )
 
         return run
 
     def _count_share(
-        self, first: tf.Tensor, *batches: tf.Tensor
+        self, wrong: tf.Tensor, loss: tf.Tensor, *batches: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the sums over the batches of a replica: every n-th from `first`."""
-        replicas = self._data.strategy.num_replicas_in_sync
-        total = batches[0].shape[0]
+        """Returns the sums so far plus those over the batches of a replica."""
+        total = tf.shape(batches[0])[0]
 
         def body(i: tf.Tensor, wrong: tf.Tensor, loss: tf.Tensor) -> Any:
             more_wrong, more_loss = batch_counts(
                 self._model, *(tensor[i] for tensor in batches)
             )
-            return i + replicas, wrong + tf.reduce_sum(more_wrong), loss + more_loss
+            return i + 1, wrong + tf.reduce_sum(more_wrong), loss + more_loss
 
-        zero = (tf.constant(0, tf.int64), tf.constant(0.0, tf.float64))
         _, wrong, loss = tf.while_loop(
             lambda i, wrong, loss: i < total,
             body,
-            (first, *zero),
+            (tf.constant(0), wrong, loss),
             parallel_iterations=1,
         )
         return wrong, loss
 
 
-class GoalEvaluator:
+class GoalEvaluator(abc.ABC):
     """Counts wrong answers until there are too many for the goal.
 
     A metric has to be decided by a wrong count, so goals on cross-entropy are refused.
-    Each replica does the same work, so that no count has to be exchanged.
+    How examples are looked at depends on where they lie; which ones does not.
     """
 
     def __init__(
         self,
         model: keras.Model,
-        data: DeviceData,
+        data: PlacedData,
         goal: Goal,
         jit_compile: bool = False,
     ):
         self._exact = ExactEvaluator(model, data, jit_compile)
-        self._data = data
         self._model = model
+        self._total = data.validation_count
         self._count = data.validation_count * data.labels_per_example
         try:
             allowed = evaluation.most_wrong_allowed(goal, self._count)
@@ -136,16 +157,14 @@ class GoalEvaluator:
         self._allowed = -1 if allowed is None else allowed
         self._batch_size = min(evaluation.GOAL_BATCH_SIZE, data.validation_count)
         with data.strategy.scope():
-            # Replicas do the same, so each keeps its own and the first speaks for all.
+            # Replicas hold the same, so each keeps its own and the first speaks for
+            # all.
             self._last_wrong = tf.Variable(
                 tf.zeros([data.validation_count], tf.int8),
                 trainable=False,
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
-        self._run = _compiled(
-            data.strategy, self._count_up_to_goal, self._build, jit_compile
-        )
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -154,16 +173,49 @@ class GoalEvaluator:
 
     def __call__(self) -> Evaluation:
         """Returns exact counts if the goal may be met, else a bound above it."""
-        wrong, loss = self._run()
-        if int(wrong) > self._allowed:
-            return Evaluation(int(wrong), self._count, float(loss), is_bound=True)
+        wrong, loss = self._look()
+        if wrong > self._allowed:
+            return Evaluation(wrong, self._count, loss, is_bound=True)
         return self._exact()
 
+    @abc.abstractmethod
+    def _look(self) -> tuple[int, float]:
+        """Returns (wrong, cross-entropy sum) up to where the goal is out of reach.
+
+        Looks at batches of `_batch_size`, what was wrong the last time first, and
+        notes in `_last_wrong` what is wrong now.
+        """
+
+
+class ResidentGoalEvaluator(GoalEvaluator):
+    """Looks at examples that lie on the device, in one graph.
+
+    Each replica does the same work, so that no count has to be exchanged.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        data: DeviceData,
+        goal: Goal,
+        jit_compile: bool = False,
+    ):
+        super().__init__(model, data, goal, jit_compile)
+        self._strategy = data.strategy
+        self._held = data.validation
+        self._run = compiled(
+            data.strategy, self._count_up_to_goal, self._build, jit_compile
+        )
+
+    def _look(self) -> tuple[int, float]:
+        wrong, loss = self._run()
+        return int(wrong), float(loss)
+
     def _build(self, count_up_to_goal: Any) -> Any:
-        strategy = self._data.strategy
+        strategy = self._strategy
 
         def run() -> tuple[tf.Tensor, tf.Tensor]:
-            wrong, loss = strategy.run(count_up_to_goal, args=self._data.flat)
+            wrong, loss = strategy.run(count_up_to_goal, args=self._held)
             first = strategy.experimental_local_results
             return first(wrong)[0], first(loss)[0]
 
@@ -171,7 +223,7 @@ class GoalEvaluator:
 
     def _count_up_to_goal(self, inputs: tf.Tensor, labels: tf.Tensor) -> Any:
         """Returns (wrong, cross-entropy sum) of what was looked at."""
-        total = self._data.validation_count
+        total = self._total
         size = self._batch_size
         batches = -(-total // size)
         order = tf.argsort(self._last_wrong, direction="DESCENDING", stable=True)

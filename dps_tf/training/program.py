@@ -23,7 +23,13 @@ from dps_tf.training import strategy as strategies
 from dps_tf.training.compiled_slice import CompiledSlice, Trained
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.evaluation import Evaluation
-from dps_tf.training.evaluator import ExactEvaluator, GoalEvaluator
+from dps_tf.training.evaluator import (
+    ExactEvaluator,
+    GoalEvaluator,
+    ResidentGoalEvaluator,
+)
+from dps_tf.training.streamed_data import StreamedData
+from dps_tf.training.streamed_evaluator import StreamedGoalEvaluator
 from dps_tf.training.task import Task, split_point
 
 
@@ -59,7 +65,7 @@ class Program:
     def __init__(
         self,
         task: Task,
-        data: DeviceData,
+        data: DeviceData | StreamedData,
         batch_size: int,
         *,
         goal: Goal | None = None,
@@ -105,7 +111,9 @@ class Program:
     ) -> ExactEvaluator | GoalEvaluator:
         if goal is None:
             return ExactEvaluator(self.model, self.data, jit_compile)
-        return GoalEvaluator(self.model, self.data, goal, jit_compile)
+        if isinstance(self.data, StreamedData):
+            return StreamedGoalEvaluator(self.model, self.data, goal, jit_compile)
+        return ResidentGoalEvaluator(self.model, self.data, goal, jit_compile)
 
     @property
     def traces(self) -> int:

@@ -1,0 +1,328 @@
+"""Data that are streamed give the results of data on the device."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf.core.goal import Goal
+from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.training import evaluation, example_stream
+from dps_tf.training import strategy as strategies
+from dps_tf.training.example_stream import ExampleStream, local_replicas, shares
+from dps_tf.training.program import Program
+from dps_tf.training.streamed_data import StreamedData
+from tests.training import problems
+from tests.training.problems import SMALL, Problem, same_bits
+
+ERROR = "validation/classification_error"
+GOAL = Goal(ERROR, 0.12)
+MLP = Problem(optimizer="nesterov", schedule="linear", smoothing=True)
+PROBLEMS = {
+    "mlp": MLP,
+    "simple_cnn": Problem(problems.images(side=16), "simple_cnn", "momentum"),
+    "batch_norm": Problem(
+        network="mlp_batch_norm", optimizer="adam", arguments={"ghost_batch_size": 4}
+    ),
+    "transformer": Problem(
+        problems.sequences(), "tiny_transformer", "adam", arguments=SMALL
+    ),
+}
+
+
+def streamed(
+    problem: Problem,
+    strategy: tf.distribute.Strategy | None = None,
+    piece_bytes: int = 2_000,
+    **arguments,
+) -> Program:
+    """A program whose slices and evaluations take several pieces."""
+    strategy = strategy or problems.one_device()
+    with (
+        mock.patch.object(example_stream, "PIECE_BYTES", piece_bytes),
+        mock.patch.object(evaluation, "BATCH_SIZE", 8),
+        mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 10),
+    ):
+        data = StreamedData(problem.dataset, strategy)
+        return Program(problem.task, data, problem.batch_size, **arguments)
+
+
+def held(
+    problem: Problem, strategy: tf.distribute.Strategy | None = None, **arguments
+) -> Program:
+    """The same on the device."""
+    with (
+        mock.patch.object(evaluation, "BATCH_SIZE", 8),
+        mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 10),
+    ):
+        return problem.program(strategy, **arguments)
+
+
+def mirrored(replicas: int) -> tf.distribute.Strategy:
+    devices = tuple(f"/device:CPU:{i}" for i in range(replicas))
+    return strategies.build("mirrored", devices=devices)
+
+
+class BitsTestCase(tf.test.TestCase, parameterized.TestCase):
+    def assert_same(self, problem: Problem, one: Program, other: Program) -> None:
+        """Trains both for 26 steps, in slices of 13; evaluates before and between."""
+        for program in (one, other):
+            problem.begin(program)
+        self.assertEqual(one.evaluate(), other.evaluate())
+        curves = [problem.curve(program, 26, 13) for program in (one, other)]
+        self.assertEqual(*curves)
+        self.assertTrue(same_bits(one.read(), other.read()))
+        self.assertEqual(other.traces, 1)
+
+
+class OneDeviceTest(BitsTestCase):
+    @parameterized.parameters(
+        *((name, 2_000) for name in PROBLEMS), ("mlp", 1), ("mlp", 1 << 24)
+    )
+    def test_bits_are_those_of_data_on_the_device(self, name, piece_bytes):
+        problem = PROBLEMS[name]
+        other = streamed(problem, piece_bytes=piece_bytes)
+        self.assert_same(problem, held(problem), other)
+
+    @parameterized.parameters(0.6, 0.12, 0.0)
+    def test_bits_of_evaluations_that_stop_at_the_goal(self, threshold):
+        """Its state says what was wrong the last time, and decides what comes first."""
+        goal = Goal(ERROR, threshold, inclusive=False)
+        self.assert_same(MLP, held(MLP, goal=goal), streamed(MLP, goal=goal))
+
+    def test_goal_on_the_tokens_of_sequences(self):
+        problem = PROBLEMS["transformer"]
+        goal = Goal("validation/accuracy", 0.9, "maximize")
+        self.assert_same(
+            problem, held(problem, goal=goal), streamed(problem, goal=goal)
+        )
+
+    def test_whole_slice_under_xla_in_few_shapes(self):
+        program = streamed(MLP, jit_compile=True, goal=GOAL)
+        run, shapes = program._slice._run, set()
+
+        def noted(inputs, labels, steps):
+            shapes.add(inputs.shape)
+            return run(inputs, labels, steps)
+
+        program._slice._run = noted
+        self.assert_same(MLP, held(MLP, jit_compile=True, goal=GOAL), program)
+        # Pieces of two steps of 16 examples; 13 steps end with one of a single step.
+        self.assertEqual(shapes, {(2, 16, 8), (1, 16, 8)})
+
+    def test_stopped_in_the_middle_and_resumed_by_another_program(self):
+        whole, first, second = (streamed(MLP) for _ in range(3))
+        MLP.begin(whole)
+        whole.advance(MLP.order(0, 33))
+        MLP.begin(first)
+        first.advance(MLP.order(0, 10))
+        second.load(first.read(), MLP.point)
+        for begin, steps in ((10, 1), (11, 5), (16, 17)):
+            second.advance(MLP.order(begin, steps))
+        self.assertTrue(same_bits(whole.read(), second.read()))
+
+    def test_no_steps_at_all_change_nothing(self):
+        program = streamed(MLP)
+        MLP.begin(program)
+        before = program.read()
+        self.assertEqual(program.advance(MLP.order(0, 0)).steps, 0)
+        self.assertTrue(same_bits(before, program.read()))
+
+    @parameterized.parameters(1, 500, 1 << 24)
+    def test_loss_that_is_not_finite_ends_the_slice(self, piece_bytes):
+        problem = Problem(optimizer="momentum")
+        found = []
+        for program in (held(problem), streamed(problem, piece_bytes=piece_bytes)):
+            problem.begin(program, learning_rate=1e12)
+            advance = program.advance(problem.order(0, 200))
+            self.assertTrue(advance.diverged)
+            found.append((advance.steps, program.read()))
+        self.assertEqual(found[0][0], found[1][0])
+        self.assertTrue(same_bits(found[0][1], found[1][1]))
+
+    def test_trials_side_by_side_have_the_bits_of_trials_by_themselves(self):
+        data = StreamedData(MLP.dataset, problems.one_device())
+        programs = [Program(MLP.task, data, MLP.batch_size) for _ in range(2)]
+
+        def train(slot: int, trial: int):
+            MLP.begin(programs[slot], seed=trial)
+            curve = MLP.curve(programs[slot], 12, 4, seed=trial)
+            return curve, programs[slot].read()
+
+        alone = [train(0, trial) for trial in range(2)]
+        with ThreadPoolExecutor(2) as pool:
+            together = list(pool.map(train, range(2), range(2)))
+        for (curve, state), (other_curve, other) in zip(alone, together, strict=True):
+            self.assertEqual(curve, other_curve)
+            self.assertTrue(same_bits(state, other))
+
+
+def mapped(dataset: Dataset, folder: str) -> Dataset:
+    """The same data set in files that are mapped into memory."""
+
+    def through_file(array: np.ndarray, name: str) -> np.ndarray:
+        np.save(f"{folder}/{name}.npy", array)
+        return np.load(f"{folder}/{name}.npy", mmap_mode="r")
+
+    def split(examples: Examples, name: str) -> Examples:
+        return Examples(
+            through_file(examples.inputs, f"{name}_inputs"),
+            through_file(examples.labels, f"{name}_labels"),
+        )
+
+    return dataclasses.replace(
+        dataset,
+        train=split(dataset.train, "train"),
+        validation=split(dataset.validation, "validation"),
+    )
+
+
+class StreamTest(tf.test.TestCase, parameterized.TestCase):
+    def test_arrays_may_be_mapped_from_files(self):
+        dataset = mapped(problems.BLOBS, self.get_temp_dir())
+        problem = dataclasses.replace(MLP, dataset=dataset)
+        one, other = held(MLP), streamed(problem)
+        for program in (one, other):
+            MLP.begin(program)
+        self.assertEqual(MLP.curve(one, 10, 5), MLP.curve(other, 10, 5))
+
+    def test_pieces_follow_the_indices_and_padding_is_marked(self):
+        examples = problems.BLOBS.train
+        stream = ExampleStream(
+            examples, problems.one_device(), 4, most_steps=3, with_valid=True
+        )
+        rows = np.random.default_rng(0).integers(-1, len(examples), (8, 4))
+        found = list(stream(rows))
+        self.assertEqual([steps for steps, _ in found], [3, 3, 2])
+        inputs, labels, valid = (
+            np.concatenate(parts)
+            for parts in zip(*(values for _, values in found), strict=True)
+        )
+        self.assertAllEqual(valid, rows >= 0)
+        self.assertAllEqual(inputs[valid], examples.inputs[rows[valid]])
+        self.assertAllEqual(labels[valid], examples.labels[rows[valid]])
+
+    @parameterized.parameters((1, 1), (575, 1), (576, 1), (1_152, 2), (9_999, 16))
+    def test_piece_is_a_power_of_two_of_steps_within_its_bytes(self, limit, steps):
+        # 16 examples of eight float32 and an int32 label are 576 bytes.
+        with mock.patch.object(example_stream, "PIECE_BYTES", limit):
+            stream = ExampleStream(problems.BLOBS.train, problems.one_device(), 16)
+        self.assertEqual(stream.most_steps, steps)
+
+    def test_only_a_few_pieces_are_gathered_ahead(self):
+        gathered = Noted(problems.BLOBS.train.inputs)
+        examples = Examples(gathered, problems.BLOBS.train.labels)
+        stream = ExampleStream(examples, problems.one_device(), 2, most_steps=1)
+        pieces = stream(np.arange(200, dtype=np.int32).reshape(100, 2))
+        for _ in range(10):
+            next(pieces)
+        pieces.close()
+        self.assertBetween(len(gathered.asked), 10, 10 + 2 + 2 + 1)
+
+
+class Noted:
+    """An array that remembers which rows it was asked for."""
+
+    def __init__(self, array: np.ndarray):
+        self._array = array
+        self._lock = threading.Lock()
+        self.asked: list[np.ndarray] = []
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        with self._lock:
+            self.asked.append(rows.copy())
+        return self._array[rows]
+
+
+class SharesTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters((4, 1), (4, 2), (8, 4), (6, 3))
+    def test_shares_are_disjoint_and_together_the_batch(self, replicas, pipelines):
+        indices = np.arange(5 * 24, dtype=np.int32).reshape(5, 24)
+        each = replicas // pipelines
+        found = [
+            shares(indices, replicas, range(k * each, (k + 1) * each))
+            for k in range(pipelines)
+        ]
+        for share in found:
+            self.assertEqual(share.shape, (5, each, 24 // replicas))
+        self.assertAllEqual(np.concatenate(found, axis=1).reshape(5, 24), indices)
+
+    @pytest.mark.multi_device
+    def test_replicas_read_what_they_read_of_data_on_the_device(self):
+        strategy = mirrored(2)
+        self.assertEqual(local_replicas(strategy), (0, 1))
+        self.assertEqual(local_replicas(problems.one_device()), (0,))
+        stream = ExampleStream(problems.BLOBS.train, strategy, 3)
+        rows = np.arange(12, dtype=np.int32).reshape(2, 6)
+        ((steps, (inputs, labels)),) = stream(rows)
+        self.assertEqual(steps, 2)
+        for k, (found, found_labels) in enumerate(
+            zip(inputs.values, labels.values, strict=True)
+        ):
+            mine = rows[:, 3 * k : 3 * k + 3]
+            self.assertIn(f"CPU:{k}", found.device)
+            self.assertAllEqual(found, problems.BLOBS.train.inputs[mine])
+            self.assertAllEqual(found_labels, problems.BLOBS.train.labels[mine])
+
+
+@functools.cache
+def on_one_device(name: str):
+    problem = PROBLEMS[name]
+    program = held(problem)
+    problem.begin(program)
+    return *problem.curve(program, 26, 13), program.read()
+
+
+@pytest.mark.multi_device
+class MirroredTest(BitsTestCase):
+    @parameterized.parameters(*((name, False) for name in PROBLEMS), ("mlp", True))
+    def test_curve_is_that_of_one_device(self, name, jit_compile):
+        problem = PROBLEMS[name]
+        program = streamed(problem, mirrored(2), jit_compile=jit_compile)
+        problem.begin(program)
+        losses, evaluations, state = on_one_device(name)
+        other_losses, others = problem.curve(program, 26, 13)
+        self.assertAllClose(losses, other_losses, rtol=0, atol=1e-5)
+        for found, other in zip(evaluations, others, strict=True):
+            self.assertEqual((found.wrong, found.count), (other.wrong, other.count))
+            self.assertAllClose(
+                found.cross_entropy_sum, other.cross_entropy_sum, rtol=1e-5
+            )
+        for array, other in zip(state.arrays, program.read().arrays, strict=True):
+            self.assertAllClose(array, other, rtol=1e-3, atol=1e-4)
+
+    def test_bits_are_those_of_data_on_the_same_devices(self):
+        problem = PROBLEMS["batch_norm"]
+        self.assert_same(
+            problem, held(problem, mirrored(2)), streamed(problem, mirrored(2))
+        )
+
+    def test_goal_whose_batches_replicas_share_unevenly(self):
+        one, other = held(MLP, goal=GOAL), streamed(MLP, mirrored(4), goal=GOAL)
+        for program in (one, other):
+            MLP.begin(program)
+        for found, shared in zip(
+            MLP.curve(one, 40, 10)[1], MLP.curve(other, 40, 10)[1], strict=True
+        ):
+            self.assertEqual(found.wrong, shared.wrong)
+            self.assertEqual(found.is_bound, shared.is_bound)
+        self.assertAllEqual(one.read().arrays[-1], other.read().arrays[-1])
+
+    def test_one_replica_is_one_device_to_the_bit(self):
+        self.assert_same(MLP, held(MLP), streamed(MLP, mirrored(1)))
+
+
+if __name__ == "__main__":
+    tf.test.main()
