@@ -39,7 +39,7 @@ _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "Only show what would be run, and what it may cost at most."
 )
 _SLOTS = flags.DEFINE_integer(
-    "slots", 0, "Trials side by side; 0 is one per processor or GPU."
+    "slots", 0, "Trials side by side; 0 is two per processor, or one per GPU."
 )
 _STRATEGY = flags.DEFINE_string(
     "strategy",
@@ -89,10 +89,10 @@ def read_shard(text: str) -> tuple[int, int]:
 def _run_workers() -> int:
     """Runs this command in several processes that share; returns their exit code."""
     from dps_tf.tuning.interruption import StopRequest
-    from dps_tf.tuning.resources import processors
+    from dps_tf.tuning.resources import cpu_slots
     from dps_tf.tuning.workers import run_workers
 
-    slots = _SLOTS.value or max(1, processors() // _WORKERS.value)
+    slots = _SLOTS.value or cpu_slots(_WORKERS.value)
     given = [a for a in sys.argv[1:] if not a.lstrip("-").startswith("workers")]
     command = [sys.executable, "-m", "dps_tf.train", *given]
     command += ["--workers=1", "--share", f"--slots={slots}"]
