@@ -92,6 +92,7 @@ class GradientProgram:
         labels: np.ndarray,
         vector: Sequence[np.ndarray],
         temperature: float = 1.0,
+        progress: Progress | None = None,
     ) -> list[np.ndarray]:
         """Returns the sum over batches of (Hessian of their mean loss) x vector.
 
@@ -101,7 +102,8 @@ class GradientProgram:
             np.asarray(part, v.dtype.as_numpy_dtype)
             for part, v in zip(vector, self._variables, strict=True)
         ]
-        return self._sum(self._products, (inputs, labels, temperature, cast), None)
+        arguments = (inputs, labels, temperature, cast)
+        return self._sum(self._products, arguments, progress)
 
     def output_gradient(self) -> list[np.ndarray]:
         """Returns d R / d theta, R = sum of the outputs on one input of ones.

@@ -55,7 +55,8 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
             `initial_seed`; part of the key of the cache, beside the initial point and
             the content of the data themselves.
         cache: where scores are kept; None computes them anew.
-        progress: called with (done, total) of batches or rounds.
+        progress: called with (done, total) of rounds of an iterative method, else of
+            batches; not at all for what is in the cache or takes no gradient.
 
     Raises:
         UserError: what is asked for does not exist or keeps nothing.
@@ -108,7 +109,7 @@ def _scores(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]
         if name == "snip":
             return scores.snip(program, theta, inputs, labels, progress)
         temperature = request.arguments["temperature"]
-        return scores.grasp(program, theta, inputs, labels, temperature)
+        return scores.grasp(program, theta, inputs, labels, temperature, progress)
 
 
 def _rounds(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:

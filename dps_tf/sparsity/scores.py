@@ -63,12 +63,13 @@ def snip(
     return [np.abs(part).astype(np.float32) for part in sums]
 
 
-def grasp(
+def grasp(  # noqa: PLR0913 - the arguments of every score, and its own
     program: GradientProgram,
     theta: Arrays,
     inputs: np.ndarray,
     labels: np.ndarray,
     temperature: float = 200.0,
+    progress: Progress | None = None,
 ) -> list[np.ndarray]:
     """Returns theta (H g) with logits divided by `temperature`.
 
@@ -83,8 +84,14 @@ def grasp(
     score (so that float32 holds them) and not by their sum, which changes no order; the
     examples are the first of each class, not random ones.
     """
-    gradient = program.loss_gradient(inputs, labels, temperature)
-    product = program.hessian_product(inputs, labels, gradient, temperature)
+
+    def half(first: int) -> Progress | None:
+        if progress is None:
+            return None
+        return lambda done, batches: progress(first * batches + done, 2 * batches)
+
+    gradient = program.loss_gradient(inputs, labels, temperature, half(0))
+    product = program.hessian_product(inputs, labels, gradient, temperature, half(1))
     parts = [t * p for t, p in zip(theta, product, strict=True)]
     largest = max((np.abs(part).max(initial=0.0) for part in parts), default=0.0)
     return [(part / (largest or 1.0)).astype(np.float32) for part in parts]

@@ -17,6 +17,9 @@ from dps_tf.core.trial import Trajectory
 _LINE_SECONDS = 15.0
 """How often a line is written where the output is no terminal."""
 
+_PRUNING_SECONDS = 0.2
+"""How often the batches of a score are shown: drawing must not cost what it shows."""
+
 
 def duration(seconds: float) -> str:
     """Returns a time to the eye, such as 1 h 02 min."""
@@ -48,6 +51,7 @@ class StudyProgress:
         self._begun = time.monotonic()
         self._written = self._begun
         self._first_steps: int | None = None
+        self._pruning_shown = -_PRUNING_SECONDS
         self._live: Live | None = None
 
     def __enter__(self) -> StudyProgress:
@@ -68,6 +72,13 @@ class StudyProgress:
         self._show(f"{self._name}: {done} of {total} initial points ready")
         if done == total:
             self._begun = time.monotonic()
+
+    def pruning(self, text: str) -> None:
+        """Shows how far the scores of an initial point are, a few times a second."""
+        now = time.monotonic()
+        if now - self._pruning_shown >= _PRUNING_SECONDS:
+            self._pruning_shown = now
+            self._show(f"{self._name}: {text}")
 
     def update(
         self, todo: Plan, trajectories: Sequence[Trajectory], running: int

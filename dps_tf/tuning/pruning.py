@@ -107,6 +107,7 @@ class Pruner:
         dataset: Dataset,
         scores: str,
         files: FileSystem,
+        progress: Callable[[str], None] | None = None,
     ):
         """Computes nothing yet.
 
@@ -115,8 +116,10 @@ class Pruner:
             dataset: whose training examples scores are computed on.
             scores: folder of the cache.
             files: where it is.
+            progress: is told how far the scores of a trial are.
         """
         self._specification = specification
+        self._progress = progress
         self._dataset = dataset
         self._network = scratch_network(specification.workload, dataset)
         self._cache = ScoreCache(scores, files)
@@ -139,10 +142,22 @@ class Pruner:
                 "initial_seed": derive_seed(cell.seed, trial, "initial point"),
             },
             cache=self._cache,
+            progress=self._told(trial),
         )
         return PrunedPoint(
             masks=tuple(found.masks),
             realised_sparsity=found.realised_sparsity,
             layers=tuple(found.layers),
             examples=found.examples,
+        )
+
+    def _told(self, trial: int) -> Callable[[int, int], None] | None:
+        """Returns what tells how far the scores of a trial are, if anybody listens."""
+        tell, name = self._progress, self._specification.cell.sparsity_method
+        if tell is None or self._specification.cell.sparsity == 0:
+            return None
+        rounds = sparsity.method(name).kind == methods.ITERATIVE
+        unit = "rounds" if rounds else "batches"
+        return lambda done, total: tell(
+            f"trial {trial} is pruned by {name}, {done} of {total} {unit}"
         )

@@ -52,6 +52,31 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
             cache,
         )
 
+    @parameterized.parameters(
+        ("snip", 0, 2),  # All 120 examples, in batches of 100.
+        ("grasp", 0, 2),  # 100 examples, gradient and Hessian.
+        ("grasp", 120, 4),
+        ("iterative_snip", 0, None),
+        ("synflow", 0, 100),
+        ("random", 0, 0),
+    )
+    def test_progress_counts_up_to_its_total(self, method, examples, total):
+        seen = []
+        masks_for(
+            self.network,
+            self.initial,
+            self.dataset,
+            method,
+            0.9,
+            Pruning(examples=examples),
+            KEY,
+            progress=lambda *counts: seen.append(counts),
+        )
+        if total is None:
+            total = len(seen)
+            self.assertGreater(total, 1)
+        self.assertEqual(seen, [(done + 1, total) for done in range(total)])
+
     @parameterized.product(
         method=AT_START, prunable_set=("kernels", "kernels_and_biases")
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
@@ -76,3 +77,14 @@ def test_terminals_get_a_live_line(clock):
     text = shown(Terminal(), clock, [1.0] * 3)
     assert "\x1b" in text
     assert "best 30" in text
+
+
+def test_scores_are_shown_now_and_then(clock):
+    stream = Terminal()
+    with StudyProgress("tiny", RULE, stream) as bar:
+        for done in range(1, 11):
+            clock[0] += 0.05
+            bar.pruning(f"trial 3 is pruned by snip, {done} of 10 batches")
+    text = stream.getvalue()
+    assert "tiny: trial 3 is pruned by snip, 1 of 10 batches" in text
+    assert 2 <= len(set(re.findall(r"(\d+) of 10", text))) <= 4
