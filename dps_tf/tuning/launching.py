@@ -175,7 +175,7 @@ class Launcher:
                 self._files,
                 self._layout.cell(name),
                 specification,
-                lambda: self._prepare(specification),
+                lambda: self._prepare(specification, progress),
                 Conditions(
                     stop=self._stop,
                     progress=progress,
@@ -191,7 +191,9 @@ class Launcher:
             print(curve_of(self._files, self._layout.cell(name).root))
         return result
 
-    def _prepare(self, specification: StudySpecification) -> Prepared:
+    def _prepare(
+        self, specification: StudySpecification, progress: StudyProgress
+    ) -> Prepared:
         """Returns the runner of a cell, and what its record says of the data."""
         workload, cell = specification.workload, specification.cell
         if simulation.is_simulated(workload):
@@ -199,7 +201,13 @@ class Launcher:
         dataset = tasks.load_dataset(workload, self._options.data_dir)
         prune = None
         if cell.sparsity > 0:
-            prune = Pruner(specification, dataset, self._layout.scores, self._files)
+            prune = Pruner(
+                specification,
+                dataset,
+                self._layout.scores,
+                self._files,
+                progress.pruning,
+            )
         return Prepared(
             runner=TrainingRunner(
                 self._machine().programs(specification, dataset),
