@@ -47,6 +47,12 @@ _STRATEGY = flags.DEFINE_string(
     "auto: each device carries its own trials; one_device; mirrored: all devices share "
     "each batch; tpu.",
 )
+_DATA_PLACEMENT = flags.DEFINE_string(
+    "data_placement",
+    "auto",
+    "device: data lie on the devices; stream: they are sent from the host; auto: on "
+    "the devices where they fit. No part of the result.",
+)
 _TPU = flags.DEFINE_string("tpu", None, "local, or the name of a Cloud TPU.")
 _WORKERS = flags.DEFINE_integer(
     "workers", 1, "Processes on this machine that run the sweep together."
@@ -116,6 +122,7 @@ def main(argv: Sequence[str]) -> int:
         slots=_SLOTS.value,
         strategy=_STRATEGY.value,
         tpu=_TPU.value,
+        data_placement=_DATA_PLACEMENT.value,
         allow_other_machine=_ALLOW_OTHER_MACHINE.value,
         discard_states=_DISCARD_STATES.value,
         share=_SHARE.value,
@@ -127,6 +134,7 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"--workers={_WORKERS.value}: give at least 1.")
     if _DRY_RUN.value:
         print(describe(sweep, gin_text))
+        print(launching.explain_placement(options))
         return FINISHED
     if not options.sweep_dir:
         raise UserError("--sweep_dir is missing: name a directory for the results.")

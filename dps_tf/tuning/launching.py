@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
+from dps_tf.data.dataset import Dataset
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.study_opening import check_continues, read_specification
 from dps_tf.store.study_record import StudyRecord
-from dps_tf.training import threads
+from dps_tf.training import placement, threads
 from dps_tf.training.environment import describe
+from dps_tf.training.program import Program
 from dps_tf.training.runner import TrainingRunner
 from dps_tf.tuning import simulation, tasks
 from dps_tf.tuning.interruption import Interrupted, StopRequest, stop_with_parent
@@ -44,6 +46,7 @@ class Options:
         strategy: `auto` gives each device trials of its own; `one_device`; `mirrored`
             and `tpu` share each batch out over the replicas.
         tpu: `local`, or the name of a Cloud TPU.
+        data_placement: `device`, `stream`, or `auto`; see `training.placement`.
         allow_other_machine: continue studies that were begun elsewhere.
         discard_states: remove the states of finished studies.
         share: work on cells together with other workers that share.
@@ -55,10 +58,14 @@ class Options:
     slots: int = 0
     strategy: str = "auto"
     tpu: str | None = None
+    data_placement: str = "auto"
     allow_other_machine: bool = False
     discard_states: bool = False
     share: bool = False
     shard: tuple[int, int] = (0, 1)
+
+    def __post_init__(self) -> None:
+        placement.check(self.data_placement)
 
 
 def configure_threads() -> None:
@@ -74,6 +81,11 @@ def check_names(sweep: SweepSpecification) -> None:
             continue
         tasks.check_names(study.workload)
         tasks.check_pruning(study)
+
+
+def explain_placement(options: Options) -> str:
+    """Returns where data will lie, for a dry run."""
+    return placement.explain(options.data_placement)
 
 
 def launch(
@@ -108,6 +120,7 @@ class Launcher:
         self._stop = stop
         self._files = LocalFiles()
         self._layout = SweepLayout(options.sweep_dir)
+        self._told: set[str] = set()
         self._resources: Resources | None = None
 
     def run(self, sweep: SweepSpecification, gin_text: str) -> SweepOutcome:
@@ -161,6 +174,7 @@ class Launcher:
             self._resources = Resources.of_this_machine(
                 options.slots, options.strategy, options.tpu
             )
+        self._resources.data_placement = self._options.data_placement
         return self._resources
 
     def _run_cell(
@@ -208,9 +222,11 @@ class Launcher:
                 self._files,
                 progress.pruning,
             )
+        programs = self._machine().programs(specification, dataset)
+        self._tell_of_stream(dataset, programs[0])
         return Prepared(
             runner=TrainingRunner(
-                self._machine().programs(specification, dataset),
+                programs,
                 cell.seed,
                 workload.order,
                 prune,
@@ -222,6 +238,14 @@ class Launcher:
                 "content_hash": dataset.content_hash,
             },
         )
+
+    def _tell_of_stream(self, dataset: Dataset, program: Program) -> None:
+        """Says, once for each data set, that it is streamed."""
+        streamed = program.data.placement == "stream"
+        if streamed and dataset.content_hash not in self._told:
+            self._told.add(dataset.content_hash)
+            megabytes = placement.example_bytes(dataset) / 1e6
+            print(f"{dataset.name}: {megabytes:.1f} MB, streamed from the host")
 
 
 def curve_of(files: FileSystem, directory: str) -> str:

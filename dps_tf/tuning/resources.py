@@ -14,9 +14,11 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import StudySpecification
 from dps_tf.data.dataset import Dataset
+from dps_tf.training import placement
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.program import Program
+from dps_tf.training.streamed_data import StreamedData
 from dps_tf.tuning.pruning import carrier_of
 from dps_tf.tuning.tasks import build_task
 
@@ -60,6 +62,7 @@ class Resources:
     Attributes:
         strategies: one per slot; a slot carries its own trials.
         memory_limit: bytes that the activations of all slots may take together.
+        data_placement: where data sets lie; see `training.placement`.
     """
 
     def __init__(
@@ -68,7 +71,8 @@ class Resources:
         """Holds no data yet."""
         self.strategies = tuple(strategies)
         self.memory_limit = memory_limit
-        self._held: dict[tuple[str, str], DeviceData] = {}
+        self.data_placement = "auto"
+        self._held: dict[tuple[str, str], DeviceData | StreamedData] = {}
 
     @classmethod
     def of_this_machine(
@@ -148,14 +152,18 @@ class Resources:
             programs.append(program)
         return programs
 
-    def _data(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> DeviceData:
-        """Returns the data on a device; those of another data set make way."""
+    def _data(
+        self, dataset: Dataset, strategy: tf.distribute.Strategy
+    ) -> DeviceData | StreamedData:
+        """Returns the data for a device; those of another data set make way."""
         device = str(strategy.extended.worker_devices)
         key = (dataset.content_hash, device)
         if key not in self._held:
             for old in [k for k in self._held if k[0] != dataset.content_hash]:
                 del self._held[old]
-            self._held[key] = DeviceData(dataset, strategy)
+            self._held[key] = placement.place(
+                dataset, strategy, self.data_placement, free_memory()
+            )
         return self._held[key]
 
 
