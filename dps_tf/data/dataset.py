@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
+
+from dps_tf.data.mapped import MappedRows, Preprocess
+
+_HASHED_BYTES = 1 << 24  # at a time, so that no array has to be in memory
 
 
 @dataclass(frozen=True)
@@ -14,7 +18,8 @@ class Examples:
     """Inputs and labels that belong together, in one order.
 
     `inputs`: float32 [n, ...], or int32 [n, length] for tokens; `labels`: int32 [n],
-    or [n, length] for tokens.
+    or [n, length] for tokens. Either may be `MappedRows`, of which only what is
+    indexed comes into memory.
     """
 
     inputs: np.ndarray
@@ -37,21 +42,41 @@ class Source:
     `labels`: integers; `validation_examples`: how many the seeded split takes unless
     asked for another number; `preprocess`: turns a subset of `inputs` into what the
     network reads (None: `inputs` are that already), so that bytes stay bytes until
-    they are split.
+    they are split. `inputs`, and labels of sequences, that are mapped from a file
+    (`numpy.load(path, mmap_mode="r")`) stay there until they are used, so that a set
+    may be larger than memory; `preprocess` then sees a few at a time.
     """
 
     inputs: np.ndarray
     labels: np.ndarray
     classes: int
     validation_examples: int
-    preprocess: Callable[[np.ndarray], np.ndarray] | None = None
+    preprocess: Preprocess | None = None
 
     def examples(self, indices: np.ndarray) -> Examples:
         """Returns the preprocessed examples at `indices`, in that order."""
-        inputs = self.inputs[indices]
-        if self.preprocess is not None:
-            inputs = self.preprocess(inputs)
-        return Examples(inputs, self.labels[indices].astype(np.int32))
+        return Examples(
+            _taken(self.inputs, indices, self.preprocess),
+            _taken(self.labels, indices, _as_int32),
+        )
+
+
+def _as_int32(labels: np.ndarray) -> np.ndarray:
+    return labels.astype(np.int32)
+
+
+def _taken(
+    array: np.ndarray, indices: np.ndarray, preprocess: Preprocess | None
+) -> np.ndarray:
+    """Returns rows of an array, in memory unless the array is not.
+
+    A label per example is little, and methods of pruning look through all of them.
+    """
+    if isinstance(array, np.memmap) and array.ndim > 1:
+        # Whoever reads examples indexes them by slices or whole numbers.
+        return cast(np.ndarray, MappedRows(array, indices, preprocess))
+    taken = np.asarray(array[indices])
+    return taken if preprocess is None else preprocess(taken)
 
 
 @dataclass(frozen=True)
@@ -81,5 +106,8 @@ def content_hash(*arrays: np.ndarray) -> str:
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
+        rows = max(1, _HASHED_BYTES * len(array) // max(1, array.nbytes))
+        for start in range(0, len(array), rows):
+            part = np.ascontiguousarray(array[start : start + rows])
+            digest.update(part.data)
     return digest.hexdigest()

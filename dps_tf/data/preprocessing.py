@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+_COUNTED_IMAGES = 1_000  # at a time: counting takes eight bytes for each
+
 
 @dataclass(frozen=True)
 class Whitening:
@@ -30,7 +32,10 @@ class Whitening:
         # move the maximum of a pool, and with it the gradient of a whole filter.
         table = np.arange(maximum + 1, dtype=np.float32) / np.float32(maximum)
         for channel in range(pixels.shape[-1]):
-            counts = np.bincount(pixels[..., channel].ravel(), minlength=maximum + 1)
+            counts = np.zeros(maximum + 1, np.int64)
+            for start in range(0, len(pixels), _COUNTED_IMAGES):
+                part = pixels[start : start + _COUNTED_IMAGES, ..., channel]
+                counts += np.bincount(part.ravel(), minlength=maximum + 1)
             weights = counts / counts.sum()
             mean = weights @ values
             deviation = np.sqrt(weights @ (values - mean) ** 2)

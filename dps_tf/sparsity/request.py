@@ -154,9 +154,8 @@ class MaskRequest:
         elif self.method.kind == ITERATIVE:
             chosen = examples_of.window(available, self.examples, turn)
         else:
-            chosen = examples_of.first(available, self.examples)
-            if len(chosen) == available:  # spare a copy of the whole data set
-                return train.inputs, train.labels
+            count = len(examples_of.first(available, self.examples))
+            return train.inputs[:count], train.labels[:count]  # views, no copies
         return train.inputs[chosen], train.labels[chosen]
 
     def key(self) -> dict[str, Any]:

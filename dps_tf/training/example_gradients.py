@@ -88,9 +88,8 @@ class ExampleGradients:
         self.examples = len(examples)
         self.batch_size = max(1, min(batch_size, self.examples // 2))
         self.traces = 0
-        order = examples_at(0, 1, 0, self.examples, self.examples)[0]
-        self._inputs = examples.inputs[order]
-        self._labels = examples.labels[order]
+        self._order = examples_at(0, 1, 0, self.examples, self.examples)[0]
+        self._inputs, self._labels = examples.inputs, examples.labels
         self._threads = threads or _available()
         self._model = network()
         self._variables = self._model.trainable_variables
@@ -141,7 +140,7 @@ class ExampleGradients:
             idle.put(one)
 
         def of_part(start: int) -> tuple[float, list[np.ndarray]]:
-            part = slice(start, start + stride)
+            part = self._order[start : start + stride]
             one = idle.get()
             try:
                 square, *sums = one(

@@ -15,7 +15,7 @@ import tensorflow as tf
 from dps_tf.data.dataset import Examples
 from dps_tf.training.placed_data import Values
 
-PIECE_BYTES = 1 << 24
+PIECE_BYTES = 1 << 23
 """Examples of a piece take at most this, unless one step alone takes more."""
 _GATHERS = 2  # pieces at a time, in threads of their own
 _AHEAD = 2  # pieces that wait for their use

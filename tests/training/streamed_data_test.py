@@ -13,10 +13,15 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
+from dps_tf import models
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import Pruning
 from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.data.mapped import MappedRows
+from dps_tf.sparsity import masks_for
 from dps_tf.training import evaluation, example_stream
 from dps_tf.training import strategy as strategies
+from dps_tf.training.example_gradients import ExampleGradients
 from dps_tf.training.example_stream import ExampleStream, local_replicas, shares
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
@@ -166,17 +171,16 @@ class OneDeviceTest(BitsTestCase):
 
 
 def mapped(dataset: Dataset, folder: str) -> Dataset:
-    """The same data set in files that are mapped into memory."""
+    """The same data set in files of another order, read by way of an index."""
 
     def through_file(array: np.ndarray, name: str) -> np.ndarray:
-        np.save(f"{folder}/{name}.npy", array)
-        return np.load(f"{folder}/{name}.npy", mmap_mode="r")
+        order = np.random.default_rng(0).permutation(len(array))
+        np.save(f"{folder}/{name}.npy", array[order] / 2)
+        file = np.load(f"{folder}/{name}.npy", mmap_mode="r")
+        return MappedRows(file, np.argsort(order), lambda rows: rows * 2)
 
     def split(examples: Examples, name: str) -> Examples:
-        return Examples(
-            through_file(examples.inputs, f"{name}_inputs"),
-            through_file(examples.labels, f"{name}_labels"),
-        )
+        return Examples(through_file(examples.inputs, name), examples.labels)
 
     return dataclasses.replace(
         dataset,
@@ -185,15 +189,49 @@ def mapped(dataset: Dataset, folder: str) -> Dataset:
     )
 
 
-class StreamTest(tf.test.TestCase, parameterized.TestCase):
-    def test_arrays_may_be_mapped_from_files(self):
-        dataset = mapped(problems.BLOBS, self.get_temp_dir())
-        problem = dataclasses.replace(MLP, dataset=dataset)
-        one, other = held(MLP), streamed(problem)
-        for program in (one, other):
-            MLP.begin(program)
-        self.assertEqual(MLP.curve(one, 10, 5), MLP.curve(other, 10, 5))
+class MappedTest(tf.test.TestCase, parameterized.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.dataset = mapped(problems.BLOBS, self.get_temp_dir())
 
+    def test_training_and_evaluation(self):
+        problem = dataclasses.replace(MLP, dataset=self.dataset)
+        programs = (held(MLP), held(problem), streamed(problem))
+        found = []
+        for program in programs:
+            MLP.begin(program)
+            found.append(MLP.curve(program, 10, 5))
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
+
+    def test_gradients_that_are_measured(self):
+        weights = models.initial_point(MLP.task.network(), 3)
+        one, other = (
+            ExampleGradients(MLP.task.network, dataset.train, batch_size=40).at(weights)
+            for dataset in (problems.BLOBS, self.dataset)
+        )
+        self.assertEqual(one.batch_square, other.batch_square)
+        for ours, theirs in zip(one.values, other.values, strict=True):
+            self.assertAllEqual(ours, theirs)
+
+    @parameterized.parameters(
+        ("snip", 0), ("snip", 130), ("grasp", 80), ("iterative_snip", 70)
+    )
+    def test_scores_of_pruning(self, method, examples):
+        network = MLP.task.network()
+        initial = models.initial_point(network, 3)
+        one, other = (
+            masks_for(
+                network, initial, data, method, 0.6, Pruning(examples=examples), {}
+            )
+            for data in (problems.BLOBS, self.dataset)
+        )
+        self.assertEqual(one.examples, other.examples)
+        for ours, theirs in zip(one.masks, other.masks, strict=True):
+            self.assertAllEqual(ours, theirs)
+
+
+class StreamTest(tf.test.TestCase, parameterized.TestCase):
     def test_pieces_follow_the_indices_and_padding_is_marked(self):
         examples = problems.BLOBS.train
         stream = ExampleStream(
