@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
@@ -26,6 +25,7 @@ from dps_tf.training.example_stream import ExampleStream, local_replicas, shares
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
 from tests.training import problems
+from tests.training.noted_rows import NotedRows
 from tests.training.problems import SMALL, Problem, same_bits
 
 ERROR = "validation/classification_error"
@@ -256,7 +256,7 @@ class StreamTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(stream.most_steps, steps)
 
     def test_only_a_few_pieces_are_gathered_ahead(self):
-        gathered = Noted(problems.BLOBS.train.inputs)
+        gathered = NotedRows(problems.BLOBS.train.inputs)
         examples = Examples(gathered, problems.BLOBS.train.labels)
         stream = ExampleStream(examples, problems.one_device(), 2, most_steps=1)
         pieces = stream(np.arange(200, dtype=np.int32).reshape(100, 2))
@@ -264,24 +264,6 @@ class StreamTest(tf.test.TestCase, parameterized.TestCase):
             next(pieces)
         pieces.close()
         self.assertBetween(len(gathered.asked), 10, 10 + 2 + 2 + 1)
-
-
-class Noted:
-    """An array that remembers which rows it was asked for."""
-
-    def __init__(self, array: np.ndarray):
-        self._array = array
-        self._lock = threading.Lock()
-        self.asked: list[np.ndarray] = []
-        self.shape, self.dtype = array.shape, array.dtype
-
-    def __len__(self) -> int:
-        return len(self._array)
-
-    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        with self._lock:
-            self.asked.append(rows.copy())
-        return self._array[rows]
 
 
 class SharesTest(tf.test.TestCase, parameterized.TestCase):

@@ -1,0 +1,64 @@
+"""Two processes stream the batches of one trial, each its own half, over loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.training.group_member import INTERVAL, PROBLEM
+from tests.training.multi_worker_test import ROOT, free_ports, lines_of
+
+STEPS = 30
+
+
+def start_group() -> list[subprocess.Popen]:
+    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.training.streaming_member", str(STEPS)],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+                "TF_CONFIG": json.dumps(
+                    {
+                        "cluster": {"worker": workers},
+                        "task": {"type": "worker", "index": index},
+                    }
+                ),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(2)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.multi_device
+class StreamingGroupTest(tf.test.TestCase):
+    def test_curve_is_that_of_one_device_and_each_process_reads_its_half(self):
+        (*one, last), (*other, other_last) = lines_of(start_group())
+        self.assertEqual(one, other)
+        program = PROBLEM.program()
+        PROBLEM.begin(program)
+        losses, evaluations = PROBLEM.curve(program, STEPS, INTERVAL)
+        self.assertAllClose([line["loss"] for line in one], losses, rtol=0, atol=1e-5)
+        self.assertEqual(
+            [line["wrong"] for line in one], [found.wrong for found in evaluations]
+        )
+        self.assertEqual((last["placement"], other_last["placement"]), ("stream",) * 2)
+        halves = [np.concatenate(found["rows"]) for found in (last, other_last)]
+        self.assertAllEqual(np.concatenate(halves, axis=1), PROBLEM.order(0, STEPS))
+        self.assertEqual(halves[0].shape[1], PROBLEM.batch_size // 2)
+
+
+if __name__ == "__main__":
+    tf.test.main()
