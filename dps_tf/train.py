@@ -22,6 +22,9 @@ from dps_tf.command_line import (
 from dps_tf.core.errors import UserError
 
 if TYPE_CHECKING:
+    from dps_tf.core.sweep import SweepSpecification
+    from dps_tf.tuning.launching import Options
+    from dps_tf.tuning.resources import Resources
     from dps_tf.tuning.sweep import SweepOutcome
 
 _GIN_FILES = flags.DEFINE_multi_string(
@@ -45,7 +48,8 @@ _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
     "auto: each device carries its own trials; one_device; mirrored: all devices share "
-    "each batch; tpu.",
+    "each batch; multi_worker_mirrored: those of all processes that TF_CONFIG names, "
+    "each of which is given this same command; tpu.",
 )
 _DATA_PLACEMENT = flags.DEFINE_string(
     "data_placement",
@@ -54,6 +58,11 @@ _DATA_PLACEMENT = flags.DEFINE_string(
     "the devices where they fit. No part of the result.",
 )
 _TPU = flags.DEFINE_string("tpu", None, "local, or the name of a Cloud TPU.")
+_SPLIT = flags.DEFINE_string(
+    "split",
+    "trials",
+    "Of a TPU: trials gives each core its own; data: all cores share each batch.",
+)
 _WORKERS = flags.DEFINE_integer(
     "workers", 1, "Processes on this machine that run the sweep together."
 )
@@ -111,7 +120,7 @@ def main(argv: Sequence[str]) -> int:
     del argv
     import_tensorflow()
     from dps_tf.tuning import launching
-    from dps_tf.workloads.reading import describe, read_configuration
+    from dps_tf.workloads.reading import read_configuration
 
     sweep, gin_text = read_configuration(
         _GIN_FILES.value, _GIN_BINDINGS.value, flags.FLAGS["import"].value
@@ -122,6 +131,7 @@ def main(argv: Sequence[str]) -> int:
         slots=_SLOTS.value,
         strategy=_STRATEGY.value,
         tpu=_TPU.value,
+        split=_SPLIT.value,
         data_placement=_DATA_PLACEMENT.value,
         allow_other_machine=_ALLOW_OTHER_MACHINE.value,
         discard_states=_DISCARD_STATES.value,
@@ -129,6 +139,26 @@ def main(argv: Sequence[str]) -> int:
         shard=read_shard(_SHARD.value),
     )
     launching.configure_threads()
+    if options.strategy == "multi_worker_mirrored" and not _DRY_RUN.value:
+        from dps_tf.tuning import grouped
+
+        grouped.check(options, _WORKERS.value)
+        return grouped.run(
+            options, lambda resources: _train(sweep, gin_text, options, resources)
+        )
+    return _train(sweep, gin_text, options)
+
+
+def _train(
+    sweep: SweepSpecification,
+    gin_text: str,
+    options: Options,
+    resources: Resources | None = None,
+) -> int:
+    """Runs a sweep with this machine's devices, or with a group's; the exit code."""
+    from dps_tf.tuning import launching
+    from dps_tf.workloads.reading import describe
+
     launching.check_names(sweep)
     if _WORKERS.value < 1:
         raise UserError(f"--workers={_WORKERS.value}: give at least 1.")
@@ -140,7 +170,7 @@ def main(argv: Sequence[str]) -> int:
         raise UserError("--sweep_dir is missing: name a directory for the results.")
     if _WORKERS.value > 1:
         return _run_workers()
-    return _code(launching.launch(sweep, gin_text, options))
+    return _code(launching.launch(sweep, gin_text, options, resources))
 
 
 def _code(outcome: SweepOutcome | None) -> int:

@@ -14,6 +14,13 @@ class UserError(ValueError):
     """
 
 
+class GroupLost(UserError):
+    """Another process that trains the same batches is gone; all have to start again.
+
+    Commands exit with 75: run again.
+    """
+
+
 def near_matches(name: str, known: Iterable[str]) -> str:
     """Returns the tail of an error about an unknown name: near matches, then all."""
     names = sorted(known)

@@ -15,7 +15,7 @@ from dps_tf._keras import keras
 _INSTRUCTION_SETS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16")
 
 
-def describe(replicas: int = 1) -> dict[str, str]:
+def describe(replicas: int = 1, processes: int = 1) -> dict[str, str]:
     """Returns builds and instruction set, as text; equal ones give equal bits.
 
     At one intra-op thread, on a CPU. Another version of a library, or a processor with
@@ -23,7 +23,9 @@ def describe(replicas: int = 1) -> dict[str, str]:
 
     Args:
         replicas: devices that share each batch; sums over them round otherwise.
+        processes: whose devices they are; they add up in another order.
     """
+    together = f" in {processes} processes" if processes > 1 else ""
     return {
         "tensorflow": tf.version.VERSION,
         "tf_keras": keras.__version__,
@@ -32,7 +34,7 @@ def describe(replicas: int = 1) -> dict[str, str]:
         "instruction_sets": " ".join(_cpu_flags()),
         "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
         "onednn_isa": os.environ.get("ONEDNN_MAX_CPU_ISA", "default"),
-        "replicas": str(replicas),
+        "replicas": f"{replicas}{together}",
         "devices": " ".join(
             sorted({d.device_type for d in tf.config.list_physical_devices()})
         ),

@@ -6,12 +6,23 @@ import contextlib
 import socket
 import urllib.parse
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.errors import GroupLost, UserError, near_matches
+from dps_tf.training.channel import GONE
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
+
+_GROUP_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+)
+"""What TensorFlow raises in one process once another one is gone, or is a new one."""
 
 _TPU_PORT = 8470  # of a Cloud TPU's gRPC server, where its name is all that is given
 _CONNECT_SECONDS = 10.0
@@ -99,21 +110,57 @@ def _grow_memory(gpu: object) -> None:
             raise
 
 
+def build_cores(tpu: str | None) -> list[tf.distribute.Strategy]:
+    """Returns a new strategy for each core of a TPU, of that core alone.
+
+    Not run on a TPU: what TensorFlow documents of subsets of cores, and its own
+    topology of a made-up TPU, are all that this was written from.
+
+    Args:
+        tpu: `local`, or the name of a Cloud TPU.
+
+    Raises:
+        UserError: no TPU.
+    """
+    resolver, topology = _started_tpu(tpu)
+    return [
+        tf.distribute.TPUStrategy(resolver, experimental_device_assignment=core)
+        for core in single_cores(topology)
+    ]
+
+
+def single_cores(
+    topology: tf.tpu.experimental.Topology,
+) -> list[tf.tpu.experimental.DeviceAssignment]:
+    """Returns one assignment per core: one replica, on that core."""
+    coordinates = topology.device_coordinates  # [tasks, cores of a task, mesh rank]
+    return [
+        tf.tpu.experimental.DeviceAssignment(topology, core[None, None, :])
+        for core in coordinates.reshape(-1, coordinates.shape[-1])
+    ]
+
+
 def _tpu_strategy(tpu: str | None) -> tf.distribute.Strategy:
+    resolver, _ = _started_tpu(tpu)
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def _started_tpu(tpu: str | None) -> tuple[Any, Any]:
+    """Returns (resolver, topology) of a TPU, after starting it."""
     target = tpu or "local"
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
         if target != "local":
             _check_reachable(resolver.master())
             tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
+        topology = tf.tpu.experimental.initialize_tpu_system(resolver)
     except (OSError, ValueError, tf.errors.OpError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
         raise UserError(
             f"no TPU was found at --tpu={target} ({reason}): give 'local' on a TPU "
             "host with the tensorflow-tpu wheel, or the name of a Cloud TPU."
         ) from error
-    return tf.distribute.TPUStrategy(resolver)
+    return resolver, topology
 
 
 def _check_reachable(address: str) -> None:
@@ -138,20 +185,17 @@ def loops_in_replica(strategy: tf.distribute.Strategy) -> bool:
 
 @contextlib.contextmanager
 def whole_group(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Raises UserError where another process of the strategy's group has gone.
+    """Raises GroupLost where another process of the strategy's group has gone.
 
     TensorFlow then gives up within seconds, and what is left of the group cannot go on:
     all of its processes have to start again.
     """
     try:
         yield
-    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+    except _GROUP_ERRORS as error:
         if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise
-        raise UserError(
-            "another process of the group that TF_CONFIG names is gone: start all of "
-            "them again, each from the state that was read last."
-        ) from error
+        raise GroupLost(GONE) from error
 
 
 def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy) -> None:

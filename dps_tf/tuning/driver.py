@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
+from dps_tf.core.errors import GroupLost
 from dps_tf.core.execution import Job, Report, Runner
 from dps_tf.core.race import Plan, plan
 from dps_tf.core.trial import Trajectory
@@ -246,7 +247,8 @@ class StudyDriver:
 
 def _is_own(error: BaseException) -> bool:
     """Returns whether an error may be a trial's own, and not the end of the run."""
-    is_fatal = isinstance(error, StoreError | LockLost | Irreproducible)
+    fatal = StoreError | LockLost | Irreproducible | GroupLost
+    is_fatal = isinstance(error, fatal)
     return isinstance(error, Exception) and not is_fatal
 
 

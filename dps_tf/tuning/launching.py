@@ -44,8 +44,9 @@ class Options:
         data_dir: folder of prepared data sets.
         slots: trials side by side; 0 leaves that to the machine.
         strategy: `auto` gives each device trials of its own; `one_device`; `mirrored`
-            and `tpu` share each batch out over the replicas.
+            shares each batch out over the replicas; `tpu`.
         tpu: `local`, or the name of a Cloud TPU.
+        split: of a TPU, see `Resources.of_this_machine`.
         data_placement: `device`, `stream`, or `auto`; see `training.placement`.
         allow_other_machine: continue studies that were begun elsewhere.
         discard_states: remove the states of finished studies.
@@ -58,6 +59,7 @@ class Options:
     slots: int = 0
     strategy: str = "auto"
     tpu: str | None = None
+    split: str = "trials"
     data_placement: str = "auto"
     allow_other_machine: bool = False
     discard_states: bool = False
@@ -89,13 +91,26 @@ def explain_placement(options: Options) -> str:
 
 
 def launch(
-    sweep: SweepSpecification, gin_text: str, options: Options
+    sweep: SweepSpecification,
+    gin_text: str,
+    options: Options,
+    resources: Resources | None = None,
 ) -> SweepOutcome | None:
-    """Runs a sweep on this machine; returns None if it was asked to stop."""
+    """Runs a sweep on this machine; returns None if it was asked to stop.
+
+    Args:
+        sweep: what is run.
+        gin_text: its resolved configuration.
+        options: of the run.
+        resources: of the group that this process leads; None stands for the devices
+            of this machine that the options name.
+    """
     configure_threads()
     stop = StopRequest()
     stop_with_parent(stop)
-    launcher = Launcher(options, stop)
+    if resources is not None and resources.leader is not None:
+        resources.leader.on_stop = stop.set
+    launcher = Launcher(options, stop, resources)
     with stop.listening():
         try:
             outcome = launcher.run(sweep, gin_text)
@@ -114,14 +129,16 @@ def launch(
 class Launcher:
     """Runs the cells of one sweep with this machine's devices and data."""
 
-    def __init__(self, options: Options, stop: StopRequest):
+    def __init__(
+        self, options: Options, stop: StopRequest, resources: Resources | None = None
+    ):
         """Touches no device yet: a finished sweep needs none."""
         self._options = options
         self._stop = stop
         self._files = LocalFiles()
         self._layout = SweepLayout(options.sweep_dir)
         self._told: set[str] = set()
-        self._resources: Resources | None = None
+        self._resources = resources
 
     def run(self, sweep: SweepSpecification, gin_text: str) -> SweepOutcome:
         """Runs what is not finished; see `run_sweep`."""
@@ -172,7 +189,7 @@ class Launcher:
         if self._resources is None:
             options = self._options
             self._resources = Resources.of_this_machine(
-                options.slots, options.strategy, options.tpu
+                options.slots, options.strategy, options.tpu, options.split
             )
         self._resources.data_placement = self._options.data_placement
         return self._resources
@@ -231,7 +248,7 @@ class Launcher:
                 workload.order,
                 prune,
             ),
-            environment=describe(self._machine().replicas),
+            environment=describe(self._machine().replicas, self._machine().processes),
             facts={
                 "training_examples": len(dataset.train),
                 "validation_examples": len(dataset.validation),

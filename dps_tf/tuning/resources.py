@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.study import StudySpecification
 from dps_tf.data.dataset import Dataset
 from dps_tf.training import placement
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
+from dps_tf.training.group import Leader
+from dps_tf.training.led_program import LedProgram
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.tuning.pruning import carrier_of
@@ -28,6 +32,10 @@ _SLOTS_PER_PROCESSOR = 2
 Worth an eighth of the throughput on two processors; more than two gain nothing.
 """
 _MOST_SLOTS = 64
+
+
+SPLITS = ("trials", "data")
+"""What the cores of a TPU are given: trials of their own, or a share of each batch."""
 
 
 def processors() -> int:
@@ -63,20 +71,30 @@ class Resources:
         strategies: one per slot; a slot carries its own trials.
         memory_limit: bytes that the activations of all slots may take together.
         data_placement: where data sets lie; see `training.placement`.
+        leader: of the processes that share each batch; None in a process that trains
+            alone, or follows.
     """
 
     def __init__(
-        self, strategies: Sequence[tf.distribute.Strategy], memory_limit: float
+        self,
+        strategies: Sequence[tf.distribute.Strategy],
+        memory_limit: float,
+        leader: Leader | None = None,
     ):
         """Holds no data yet."""
         self.strategies = tuple(strategies)
         self.memory_limit = memory_limit
+        self.leader = leader
         self.data_placement = "auto"
         self._held: dict[tuple[str, str], DeviceData | StreamedData] = {}
 
     @classmethod
     def of_this_machine(
-        cls, slots: int = 0, strategy: str = "auto", tpu: str | None = None
+        cls,
+        slots: int = 0,
+        strategy: str = "auto",
+        tpu: str | None = None,
+        split: str = "trials",
     ) -> Resources:
         """Returns slots on the local devices.
 
@@ -86,10 +104,12 @@ class Resources:
 
         Args:
             slots: trials side by side; 0 is two per processor on a CPU, and one per
-                GPU where there are GPUs.
-            strategy: `auto`; `one_device` uses the first one only; `mirrored` and
-                `tpu` are one slot whose devices share each batch.
+                GPU or core of a TPU where there are some.
+            strategy: `auto`; `one_device` uses the first one only; `mirrored` is one
+                slot whose devices share each batch; `tpu`.
             tpu: `local`, or the name of a Cloud TPU; implies `tpu` under `auto`.
+            split: of a TPU: `trials` gives each core its own, `data` makes it one slot
+                whose cores share each batch, for trials that one core cannot hold.
 
         Raises:
             UserError: for values that cannot be, or devices that are not there.
@@ -100,10 +120,16 @@ class Resources:
             strategy = "tpu"
         if strategy == "multi_worker_mirrored":
             raise UserError(
-                "--strategy=multi_worker_mirrored is for programs of your own that use "
-                "dps_tf.training: a sweep uses many machines by --share, which needs "
-                "no communication."
+                "--strategy=multi_worker_mirrored is a group of processes and not a "
+                "choice of this machine's devices: only `dps_tf.train` starts it."
             )
+        if split not in SPLITS:
+            raise UserError(f"--split={split}: {near_matches(split, SPLITS)}.")
+        if strategy == "tpu" and split == "trials":
+            cores = strategies.build_cores(tpu)
+            slots = slots or len(cores)
+            # What activations take is the core's memory, of which nothing is known.
+            return cls([cores[i % len(cores)] for i in range(slots)], math.inf)
         if strategy not in ("auto", "one_device"):
             return cls([strategies.build(strategy, tpu=tpu)], free_memory() / 2)
         devices = strategies.local_devices()
@@ -123,6 +149,11 @@ class Resources:
         """Devices that share each batch."""
         return int(self.strategies[0].num_replicas_in_sync)
 
+    @property
+    def processes(self) -> int:
+        """Processes whose devices they are."""
+        return 1 if self.leader is None else self.leader.processes
+
     def programs(
         self, specification: StudySpecification, dataset: Dataset
     ) -> list[Program]:
@@ -135,6 +166,12 @@ class Resources:
             UserError: the batch does not fit the training set.
         """
         check_batch_size(specification, dataset)
+        kind: Callable[..., Program] = Program
+        if self.leader is not None:
+            batch_size = specification.cell.batch_size
+            strategies.check_batch_size(batch_size, self.strategies[0])
+            _prepare_others(self.leader, specification, dataset)
+            kind = functools.partial(LedProgram, self.leader)
         task = build_task(
             specification.workload,
             dataset,
@@ -145,7 +182,7 @@ class Resources:
         programs: list[Program] = []
         for strategy in self.strategies:
             data = self._data(dataset, strategy)
-            program = Program(task, data, specification.cell.batch_size, goal=goal)
+            program = kind(task, data, specification.cell.batch_size, goal=goal)
             needed = activation_bytes(program.model, program.batch_size)
             if programs and (len(programs) + 1) * needed > self.memory_limit:
                 break
@@ -165,6 +202,27 @@ class Resources:
                 dataset, strategy, self.data_placement, free_memory()
             )
         return self._held[key]
+
+
+def _prepare_others(
+    leader: Leader, specification: StudySpecification, dataset: Dataset
+) -> None:
+    """Lets all other processes build the programs that are built here next.
+
+    Raises:
+        UserError: one of them lacks something; none has begun then.
+    """
+    leader.tell(
+        "prepare",
+        specification=specification.to_json(),
+        content_hash=dataset.content_hash,
+    )
+    for answer in leader.answers():
+        if answer.values["lacks"]:
+            raise UserError(
+                f"another process of the group cannot train: {answer.values['lacks']}"
+            )
+    leader.tell("build")
 
 
 def activation_bytes(model: keras.Model, batch_size: int) -> int:

@@ -98,6 +98,7 @@ def of_render(words: list[str], folder: Path) -> list[str]:
 
 # What README.md shows, by what the line starts with.
 LAUNCHERS: dict[str, Callable[[list[str], Path], list[str]]] = {
+    "python -m dps_tf.train": lambda words, folder: words,
     "launch/local": of_local,
     "sbatch": lambda words, folder: of_slurm(
         after(words, "launch/slurm/sweep.sbatch"), folder

@@ -1,0 +1,154 @@
+"""One sweep on the processes of a group that train the same batches.
+
+The first process runs the command as ever, and alone reads and writes its directory;
+the others load the data and make each call that its programs make.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dps_tf.core.errors import GroupLost, UserError
+from dps_tf.core.study import StudySpecification
+from dps_tf.data.dataset import Dataset
+from dps_tf.store.errors import StoreError
+from dps_tf.training import group as groups
+from dps_tf.training import joining
+from dps_tf.training.environment import describe
+from dps_tf.training.led_program import follow
+from dps_tf.training.program import Program
+from dps_tf.tuning import tasks
+from dps_tf.tuning.interruption import StopRequest
+from dps_tf.tuning.launching import Options
+from dps_tf.tuning.resources import Resources, free_memory
+
+_DEFECT, _MENDABLE, _RUN_AGAIN = 1, 2, groups.RUN_AGAIN  # as in `command_line`
+_LOOK_SECONDS = 0.2
+
+
+def check(options: Options, workers: int) -> None:
+    """Raises UserError for options that give trials to other processes as well."""
+    if options.share or workers != 1 or not options.sweep_dir:
+        raise UserError(
+            "the processes of --strategy=multi_worker_mirrored train the same batches "
+            f"of one --sweep_dir, here {options.sweep_dir!r}: name one, and leave "
+            "--share and --workers out."
+        )
+
+
+def run(options: Options, lead: Callable[[Resources], int]) -> int:
+    """Runs a command in one process of the group of TF_CONFIG; returns its exit code.
+
+    All processes end with the code of the first one, or with 75 where one is gone.
+
+    Args:
+        options: of this process; each has its own folder of prepared data sets.
+        lead: what the first process does, with the devices of all of them.
+    """
+    try:
+        group = joining.join(describe())
+    except GroupLost as error:
+        return _lost(error, None)
+    try:
+        if isinstance(group, groups.Follower):
+            return _follow(group, options)
+        return _lead(group, lead)
+    except GroupLost as error:
+        return _lost(error, group.deadline)
+
+
+def _lost(error: GroupLost, deadline: groups.Deadline | None) -> int:
+    if deadline is not None:
+        deadline.is_told = True
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    return _RUN_AGAIN
+
+
+def _lead(leader: groups.Leader, lead: Callable[[Resources], int]) -> int:
+    code = _DEFECT
+    try:
+        code = lead(Resources([leader.strategy], free_memory() / 2, leader))
+        return code
+    except GroupLost:
+        code = _RUN_AGAIN
+        raise
+    except (UserError, StoreError):
+        code = _MENDABLE
+        raise
+    finally:
+        leader.end(code)
+
+
+def _follow(follower: groups.Follower, options: Options) -> int:
+    """Does what it is told until it is told to end; returns the leader's exit code."""
+    resources = Resources([follower.strategy], free_memory() / 2)
+    resources.data_placement = options.data_placement
+    stage = _Stage(resources, options.data_dir)
+    is_told = False
+    with StopRequest().listening() as stop:
+        while True:
+            if stop() and not is_told:
+                is_told = True
+                follower.send("stop", signal=stop.signal_name)
+            call = follower.receive(_LOOK_SECONDS)
+            if call is None:
+                continue
+            if call.name == "end":
+                return _ended(follower, int(call.values["code"]))
+            if call.name == "prepare":
+                follower.send("prepared", lacks=stage.prepare(call.values))
+            elif call.name == "build":
+                stage.build()
+            else:
+                follow(stage.program, call)
+
+
+def _ended(follower: groups.Follower, code: int) -> int:
+    follower.deadline.is_told = True
+    follower.deadline.code = code
+    if code in (_DEFECT, _MENDABLE):
+        print(
+            f"error: the first process of the group ended with exit code {code} and "
+            "says why.",
+            file=sys.stderr,
+        )
+    return code
+
+
+class _Stage:
+    """What a follower trains on: data and program of the latest study."""
+
+    def __init__(self, resources: Resources, data_dir: str | None):
+        self._resources = resources
+        self._data_dir = data_dir
+        self._study: tuple[StudySpecification, Dataset] | None = None
+        self._program: Program | None = None
+
+    @property
+    def program(self) -> Program:
+        """That of the latest study; the leader calls nothing before it is built."""
+        assert self._program is not None
+        return self._program
+
+    def prepare(self, values: Mapping[str, Any]) -> str:
+        """Loads the data of a study; returns what is lacking, as a sentence, or ''."""
+        self._program = None
+        specification = StudySpecification.from_json(values["specification"])
+        try:
+            dataset = tasks.load_dataset(specification.workload, self._data_dir)
+        except UserError as error:
+            return str(error)
+        if dataset.content_hash != values["content_hash"]:
+            return (
+                f"its {dataset.name} holds other examples than that of the first "
+                "process: prepare it once, and copy it."
+            )
+        self._study = specification, dataset
+        return ""
+
+    def build(self) -> None:
+        """Builds the program, while all others do."""
+        assert self._study is not None
+        self._program = self._resources.programs(*self._study)[0]
