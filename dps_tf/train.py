@@ -42,7 +42,7 @@ _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "Only show what would be run, and what it may cost at most."
 )
 _SLOTS = flags.DEFINE_integer(
-    "slots", 0, "Trials side by side; 0 is two per processor, or one per GPU."
+    "slots", 0, "Trials side by side; 0 is one per processor, or one per GPU."
 )
 _STRATEGY = flags.DEFINE_string(
     "strategy",

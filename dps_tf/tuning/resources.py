@@ -26,12 +26,8 @@ from dps_tf.training.streamed_data import StreamedData
 from dps_tf.tuning.pruning import carrier_of
 from dps_tf.tuning.tasks import build_task
 
-_SLOTS_PER_PROCESSOR = 2
-"""Trials side by side: a second one fills the gaps between the operations of a first.
-
-Worth an eighth of the throughput on two processors; more than two gain nothing.
-"""
 _MOST_SLOTS = 64
+"""Most trials side by side on a CPU; one per processor fills it."""
 
 
 SPLITS = ("trials", "data")
@@ -51,7 +47,7 @@ def cpu_slots(workers: int = 1) -> int:
     Args:
         workers: processes that this machine's processors are shared by.
     """
-    return max(1, min(_SLOTS_PER_PROCESSOR * processors() // workers, _MOST_SLOTS))
+    return max(1, min(processors() // workers, _MOST_SLOTS))
 
 
 def check_batch_size(specification: StudySpecification, dataset: Dataset) -> None:
@@ -103,7 +99,7 @@ class Resources:
         now may go to activations.
 
         Args:
-            slots: trials side by side; 0 is two per processor on a CPU, and one per
+            slots: trials side by side; 0 is one per processor on a CPU, and one per
                 GPU or core of a TPU where there are some.
             strategy: `auto`; `one_device` uses the first one only; `mirrored` is one
                 slot whose devices share each batch; `tpu`.

@@ -37,6 +37,6 @@ def run(batch_size: int, repeats: int, seconds: float) -> dict[str, Any]:
         "of_keras_fit_target": _OF_KERAS.get(batch_size),
         "outside_slices": processes.median(rounds, "engine", "outside_slices"),
         "pruned_to_dense": processes.ratio(rounds, "engine_masked", "engine"),
-        "masked_to_plain_loop": processes.ratio(rounds, _MASKED_LOOP, "loop_4_threads"),
+        "masked_to_plain_loop": processes.ratio(rounds, _MASKED_LOOP, "loop_2_threads"),
         "rounds": rounds,
     }
