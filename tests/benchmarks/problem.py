@@ -15,8 +15,8 @@ BATCH_SIZES = (8, 64, 512)
 # 22.5 MFLOP an example, forward and backward.
 FLOP_PER_EXAMPLE = 22.5e6
 
-# Steps of a turn: about half a second to a second of one core, like the stretches between
-# the evaluations of a study.
+# Steps of a turn: half a second to a second of one core, like the stretches between the
+# evaluations of a study.
 _EXAMPLES_PER_TURN = 3_200
 _MOST_STEPS_PER_TURN = 400
 
