@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from absl import flags
 
 from dps_tf.command_line import FINISHED, RUN_AGAIN, import_tensorflow, run
 from dps_tf.core.errors import UserError
+from dps_tf.places import files_of
 from dps_tf.store.closing import is_closed
-from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
+
+if TYPE_CHECKING:
+    from dps_tf.tuning.resources import Resources
 
 _SWEEP_DIR = flags.DEFINE_string("sweep_dir", None, "Where the sweep is kept.")
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of prepared data sets.")
@@ -31,6 +36,12 @@ _EXAMPLES = flags.DEFINE_integer(
     "examples", 5_000, "First training examples that gradients are over; 0 is all."
 )
 _TIMES = flags.DEFINE_integer("times", 10, "Updates that are looked at, log-spaced.")
+_STRATEGY = flags.DEFINE_string(
+    "strategy",
+    "auto",
+    "That of training, where batches were shared: mirrored, or multi_worker_mirrored "
+    "in every process that TF_CONFIG names.",
+)
 _IMPORT = flags.DEFINE_multi_string(
     "import", [], "A module that registers workloads of your own; may be repeated."
 )
@@ -41,19 +52,47 @@ def main(argv: Sequence[str]) -> int:
     del argv
     if not _SWEEP_DIR.value:
         raise UserError("--sweep_dir is missing: name the directory of a sweep.")
-    files, layout = LocalFiles(), SweepLayout(_SWEEP_DIR.value)
-    cells = _CELL.value or finished_cells(files, layout)
+    layout = SweepLayout(_SWEEP_DIR.value)
+    is_grouped = _STRATEGY.value == "multi_worker_mirrored"
+    cells = [] if is_grouped else _cells(layout)
     import_tensorflow()
     for module in flags.FLAGS["import"].value:
         importlib.import_module(module)
-    from dps_tf.tuning import launching
+    from dps_tf.tuning import grouped, launching
+    from dps_tf.tuning.resources import Resources
+
+    launching.configure_threads()
+    if is_grouped:
+        options = launching.Options(layout.root, _DATA_DIR.value)
+        # Only the first process has to see the sweep.
+        return grouped.run(
+            options, lambda group: _measure(_cells(layout), layout, group)
+        )
+    alone = Resources.of_this_machine(slots=1, strategy=_STRATEGY.value)
+    return _measure(cells, layout, alone)
+
+
+def _cells(layout: SweepLayout) -> Sequence[str]:
+    return _CELL.value or finished_cells(files_of(layout.root), layout)
+
+
+def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) -> int:
+    """Measures cells with this machine's devices, or a group's; the exit code."""
+    from dps_tf.tuning.instruments import Instruments
     from dps_tf.tuning.interruption import Interrupted, StopRequest
     from dps_tf.tuning.measurement import Measurer, Wanted
 
-    launching.configure_threads()
     stop = StopRequest()
-    wanted = Wanted(_EXAMPLES.value, _TIMES.value)
-    measurer = Measurer(files, layout, wanted, data_dir=_DATA_DIR.value, stop=stop)
+    if resources.leader is not None:
+        resources.leader.on_stop = stop.set
+    measurer = Measurer(
+        files_of(layout.root),
+        layout,
+        Wanted(_EXAMPLES.value, _TIMES.value),
+        data_dir=_DATA_DIR.value,
+        instruments=Instruments(resources),
+        stop=stop,
+    )
     with stop.listening():
         try:
             for cell in cells:

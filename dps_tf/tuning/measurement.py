@@ -22,7 +22,6 @@ from dps_tf.store.reading import read_measurements
 from dps_tf.store.records import set_aside
 from dps_tf.store.schemas import MEASUREMENTS
 from dps_tf.store.tables import write_table
-from dps_tf.training.environment import describe
 from dps_tf.training.measurement import QUANTITIES, measure_update
 from dps_tf.training.program import Program
 from dps_tf.training.task import split_point
@@ -233,11 +232,12 @@ class Measurer:
         if not all("CPU" in device.upper() for device in devices):
             self._say(f"note: {told}; sums have no fixed order on {devices[0]}.")
             return
-        places = "; ".join(study.differences(describe()))
+        places = "; ".join(study.differences(self._instruments.environment()))
         raise UserError(
             f"{told}: "
             + (
-                f"it was trained elsewhere ({places}); measure it there."
+                f"it was trained elsewhere ({places}); measure it there, by the same "
+                "--strategy."
                 if places
                 else "the record is not of this code and these data."
             )
