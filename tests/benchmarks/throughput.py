@@ -1,8 +1,8 @@
 """Steps per second of all trials: ours, a plain loop's, Keras `fit`'s; and of masks.
 
 Targets (two processors): at least 0.9 of the best plain loop at batch sizes 64 and 512
-and 0.8 at 8; at least 2.8, 1.28 and 1.12 times Keras `fit` with its defaults at 8, 64 and 512; less
-than 2 % of a turn outside of slices; masks for less than 3 % of a step.
+and 0.8 at 8; at least 2.8, 1.28 and 1.12 times Keras `fit` with its defaults at 8, 64
+and 512; less than 2 % of a turn outside of slices; masks for less than 3 % of a step.
 """
 
 from __future__ import annotations
