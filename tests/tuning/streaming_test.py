@@ -1,0 +1,43 @@
+"""What a sweep and its measurements are where data do not fit the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import pandas as pd
+import pytest
+
+from dps_tf.store.closing import read_closed
+from dps_tf.store.files import LocalFiles
+from dps_tf.training import placement
+from dps_tf.tuning.measurement import Measurer, Wanted
+from tests.tuning import small_sweeps
+
+FILES = LocalFiles()
+CELLS = ("blobs-nesterov-none-seed0-b8-s0.0", "blobs-nesterov-snip-seed0-b8-s0.5")
+BINDINGS = ("sweep.sparsities = (0.0, 0.5)", "sweep.sparsity_methods = ('snip',)")
+
+
+def run(directory: Path) -> list[pd.DataFrame]:
+    """Trains a dense and a pruned cell; returns their curves and measurements."""
+    layout = small_sweeps.trained(directory, BINDINGS)
+    measurer = Measurer(FILES, layout, Wanted(40, 3))
+    frames = []
+    for cell in CELLS:
+        closed, problems = read_closed(FILES, layout.cell(cell).root, ("curves",))
+        assert not problems
+        frames += [closed.frame("curves"), measurer.measure(cell)]
+    return frames
+
+
+@pytest.mark.slow
+def test_set_that_does_not_fit_is_streamed_without_being_asked_to(tmp_path, capsys):
+    held = run(tmp_path / "held")
+    assert "streamed" not in capsys.readouterr().out
+    with mock.patch.object(placement, "DATA_SHARE", 0.0):
+        streamed = run(tmp_path / "streamed")
+    assert capsys.readouterr().out.count("synthetic: 0.0 MB, streamed") == 1
+    for one, other in zip(held, streamed, strict=True):
+        assert len(one) > 0
+        pd.testing.assert_frame_equal(one, other)
