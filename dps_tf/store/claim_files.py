@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dps_tf.store.errors import DamagedError, StoreError
@@ -112,11 +113,16 @@ class ClaimFiles:
             return None
 
     def _generations(self) -> list[tuple[str, int]]:
-        matches = map(_FILE.fullmatch, self.files.list_names(self.directory))
-        return [(match[1], int(match[2])) for match in matches if match]
+        return generations(self.files.list_names(self.directory))
 
     def _path(self, name: str, generation: int) -> str:
         return f"{self.directory}/{name}.{generation:08d}.claim"
 
     def _owner_path(self, token: str) -> str:
         return f"{self.directory}/{token}.owner"
+
+
+def generations(names: Iterable[str]) -> list[tuple[str, int]]:
+    """Returns (name of the thing, generation) of each claim among names of files."""
+    matches = map(_FILE.fullmatch, names)
+    return [(match[1], int(match[2])) for match in matches if match]

@@ -56,6 +56,7 @@ class Claims:
         self._beats = 0
         self._is_visible = False
         self._seen: dict[str, tuple[int | None, float]] = {}
+        self._first_beats: dict[str, int | None] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -110,6 +111,27 @@ class Claims:
         heard = self.files.last_heartbeat(newest.token)
         silent = self._silent_for(newest.token, beat)
         return Holder(owner, beat, heard, max(0.0, self._timing.expire_after - silent))
+
+    def may_live(self, token: str) -> bool:
+        """Returns whether an owner has neither ended here nor been silent too long."""
+        owner, beat = self.files.read_owner(token)
+        if _process_has_ended(owner):
+            return False
+        return self._silent_for(token, beat) < self._timing.expire_after
+
+    def shows_life(self, name: str) -> bool:
+        """Returns whether the owner of a thing surely lives.
+
+        That is a process of this machine, or an owner that has beaten since this object
+        first looked; an owner elsewhere shows it within one interval of its heartbeat.
+        """
+        newest = self.files.newest(check_name(name))
+        if newest.generation == 0 or newest.is_released:
+            return False
+        owner, beat = self.files.read_owner(newest.token)
+        if owner is not None and owner.is_here():
+            return not owner.is_surely_dead()
+        return beat != self._first_beats.setdefault(newest.token, beat)
 
     def names(self) -> list[str]:
         """Returns the sorted names that have ever been claimed here."""

@@ -61,7 +61,7 @@ class Locks:
         flock = _Flock(CellLayout(directory).lock) if self._files.is_local else None
         if flock is not None and not flock.acquire():
             return None
-        claims = self._claims_of(directory)
+        claims = self.claims_of(directory)
         claim = claims.claim(_NAME, None if flock is None else flock.proves_death)
         if claim is None:
             if flock is not None:
@@ -73,9 +73,14 @@ class Locks:
 
     def holder(self, directory: str) -> Holder | None:
         """Returns who has a cell, or None if it is free."""
-        return self._claims_of(directory).holder(_NAME)
+        return self.claims_of(directory).holder(_NAME)
 
-    def _claims_of(self, directory: str) -> Claims:
+    def shows_life(self, directory: str) -> bool:
+        """Returns whether the owner of a cell surely lives; see `Claims.shows_life`."""
+        return self.claims_of(directory).shows_life(_NAME)
+
+    def claims_of(self, directory: str) -> Claims:
+        """Returns what is claimed in a cell, as this process sees and remembers it."""
         if directory not in self._claims:
             folder = CellLayout(directory).claims
             self._claims[directory] = Claims(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dps_tf.store.events import Event, scan
 from dps_tf.store.files import FileSystem
-from dps_tf.store.log import read_log
+from dps_tf.store.layout import segments
 
 
 class LogFollower:
     """Gives the events that others have added since it last looked.
 
     An unfinished last line is left for the next look. On file systems without append,
-    where a log is a folder of segments, whole logs are read again.
+    where a log is a folder of segments that never change, each segment is read once.
     """
 
     def __init__(self, files: FileSystem, directory: str, own: str):
@@ -20,38 +20,47 @@ class LogFollower:
         Args:
             files: where the logs are.
             directory: of the logs.
-            own: name of the writer whose log is not followed.
+            own: name of the writer whose log is read at the first look only: what it
+                has written before; later it knows by itself.
         """
         self._files = files
         self._directory = directory
         self._own = f"{own}.log"
+        self._is_first = True
         self._reached: dict[str, int] = {}
+        self._segments: set[str] = set()
 
     def new_events(self) -> list[Event]:
-        """Returns events of other writers, each once, in the order of each log."""
-        names = {
-            name.removesuffix(".segments")
-            for name in self._files.list_names(self._directory)
-        }
+        """Returns what was not returned yet, in the order of each log."""
         events: list[Event] = []
-        for name in sorted(names):
-            if name.endswith(".log") and name != self._own:
-                events += self._new_events_of(name)
+        for name in self._files.list_names(self._directory):
+            path = f"{self._directory}/{name}"
+            if name in (self._own, segments(self._own)) and not self._is_first:
+                continue
+            if name.endswith(".log"):
+                events += self._news_at_the_end(path)
+            elif name.endswith(segments(".log")):
+                events += self._new_segments(path)
+        self._is_first = False
         return events
 
-    def _new_events_of(self, name: str) -> list[Event]:
-        path = f"{self._directory}/{name}"
-        reached = self._reached.get(name, 0)
-        if not self._files.can_append:
-            events, _ = read_log(self._files, path)
-            self._reached[name] = len(events)
-            return events[reached:]
+    def _news_at_the_end(self, path: str) -> list[Event]:
+        reached = self._reached.get(path, 0)
+        if reached and not self._files.can_append:
+            return []
         try:
             data = self._files.read_bytes(path)
         except FileNotFoundError:
             return []
-        if len(data) <= reached:
-            return []
         found = scan(data[reached:])
-        self._reached[name] = reached + found.intact_end
+        self._reached[path] = reached + found.intact_end
         return found.events
+
+    def _new_segments(self, folder: str) -> list[Event]:
+        events: list[Event] = []
+        for name in self._files.list_names(folder):
+            path = f"{folder}/{name}"
+            if name.isdecimal() and path not in self._segments:
+                events += scan(self._files.read_bytes(path)).events
+                self._segments.add(path)
+        return events

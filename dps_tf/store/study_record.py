@@ -8,7 +8,7 @@ never knows of an evaluation that the log has lost; the tables are on the disk b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from dps_tf.core.execution import Report, TrialFacts, TrialState
 from dps_tf.core.race import plan
@@ -77,7 +77,8 @@ class StudyRecord:
         self.problems: list[str] = []
         self.has_other_bits = False
         self.knowledge = Knowledge()
-        self._read_logs(follower)
+        self._follower = follower
+        self._read_logs()
         self._forget_failures()
         self._log = open_log(files, layout.log(writer))
         self._store = StateStore(files, layout.states)
@@ -86,9 +87,9 @@ class StudyRecord:
         self._load_states()
         self._saved_at = clock()
 
-    def _read_logs(self, follower: LogFollower | None) -> None:
-        if follower is not None:
-            self.knowledge.add_all(follower.new_events())
+    def _read_logs(self) -> None:
+        if self._follower is not None:
+            self.follow()
             return
         logs, problems = read_logs(self._files, self._layout.logs)
         self.problems += problems
@@ -188,6 +189,12 @@ class StudyRecord:
             self.knowledge.add(event)
             self._log.append(event)
 
+    def follow(self) -> list[Event]:
+        """Takes in what other writers have added since the last time; returns it."""
+        events = [] if self._follower is None else self._follower.new_events()
+        self.knowledge.add_all(events)
+        return events
+
     def publish(self) -> None:
         """Lets those who follow the log see everything; durable at a snapshot."""
         self._log.flush(sync=False)
@@ -208,18 +215,21 @@ class StudyRecord:
         """Puts everything on the disk, if the last time was long enough ago."""
         if not force and self._clock() - self._saved_at < SNAPSHOT_SECONDS:
             return
+        self.save(self._dirty)
+        self._saved_at = self._clock()
+
+    def save(self, trials: Collection[int]) -> None:
+        """Puts the log, and what has changed of some trials' states, on the disk."""
         self._guard()
         self._log.flush(sync=True)
-        if self._dirty:
-            self._store.save_many(
-                {
-                    trial: State(state.step, list(state.arrays), {})
-                    for trial in sorted(self._dirty)
-                    if (state := self._states.get(trial)) is not None
-                }
-            )
-            self._dirty.clear()
-        self._saved_at = self._clock()
+        states = {
+            trial: State(state.step, list(state.arrays), {})
+            for trial in sorted(self._dirty.intersection(trials))
+            if (state := self._states.get(trial)) is not None
+        }
+        if states:
+            self._store.save_many(states)
+        self._dirty.difference_update(states)
 
     def discard_states(self) -> None:
         """Removes the states: the study can then be read but not extended."""

@@ -8,12 +8,13 @@ beyond the floor is at most what was under way in the other slots when the race 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from dps_tf.core.errors import GroupLost
 from dps_tf.core.execution import Job, Report, Runner
+from dps_tf.core.lockstep import abreast
 from dps_tf.core.race import Plan, plan
 from dps_tf.core.trial import Trajectory
 from dps_tf.store.errors import LockLost, StoreError
@@ -87,8 +88,8 @@ class StudyDriver:
             try:
                 while True:
                     todo = self._plan()
-                    if not self._stop():
-                        self._submit(pool, todo, free)
+                    if not self._stop() and self._submit(pool, todo, free):
+                        continue
                     if self._running:
                         self._collect(todo, free)
                     elif todo.decided or self._stop():
@@ -169,27 +170,46 @@ class StudyDriver:
         return Job(trial, self._point_of(trial), state, until)
 
     def _plan(self) -> Plan:
-        for trial in self._company.news():
-            self._learn(trial)
+        self._hear()
         todo = plan(self._trajectories, self._rule, self._prefix)
         self._prefix = todo.prefix
         return todo
 
-    def _submit(self, pool: ThreadPoolExecutor, todo: Plan, free: list[int]) -> None:
-        """Gives each free slot a turn, or a suspect the machine for itself."""
+    def _submit(self, pool: ThreadPoolExecutor, todo: Plan, free: list[int]) -> bool:
+        """Gives each free slot a turn, or a suspect the machine for itself.
+
+        Returns whether others told something meanwhile: the plan is to be made again.
+        """
         if self._suspects:
             if not self._running:
                 self._start(pool, free, self._suspects[0])
-            return
-        busy = {trial for _, trial in self._running.values()}
-        waiting = [t for t in (*todo.pending, *todo.speculative) if t not in busy]
+            return False
+        waiting = self._waiting(todo)
         for trial in waiting:
             if not free:
                 break
             if self._company.take(trial):
+                if self._hear():
+                    return True
                 self._start(pool, free, trial)
         busy = {trial for _, trial in self._running.values()}
         self._company.rest(trial for trial in waiting if trial not in busy)
+        return False
+
+    def _waiting(self, todo: Plan) -> list[int]:
+        """Returns the trials that could be run now, those furthest behind first."""
+        ready: Iterable[int] = (*todo.pending, *todo.speculative)
+        if self._company.is_shared:
+            ready = abreast(todo, self._trajectories, self._rule)
+        busy = {trial for _, trial in self._running.values()}
+        return [trial for trial in ready if trial not in busy]
+
+    def _hear(self) -> bool:
+        """Learns what others have told; returns whether there was anything."""
+        told = self._company.news()
+        for trial in told:
+            self._learn(trial)
+        return bool(told)
 
     def _start(self, pool: ThreadPoolExecutor, free: list[int], trial: int) -> None:
         slot = free.pop()
@@ -217,6 +237,8 @@ class StudyDriver:
         if error is None:
             self._record.add_report(future.result())
             self._learn(trial)
+            if self._trajectories[trial].finish_step is not None:
+                self._company.tell()
             if trial in self._suspects:
                 self._suspects.remove(trial)
             return

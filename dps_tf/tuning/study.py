@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from dps_tf.core.execution import Runner
@@ -104,7 +106,7 @@ def run_study(
     try:
         _search(files, layout, record, prepared, conditions, project)
     finally:
-        if conditions.share is not None:
+        if conditions.share is not None and files.is_local:
             files.remove_tree(f"{layout.root}/{project}")
     if conditions.stop() and not study_result(specification, record.knowledge).decided:
         raise Interrupted
@@ -151,18 +153,27 @@ def _search(
     conditions: Conditions,
     project: str,
 ) -> None:
-    """Lets keras-tuner run the study in a project folder that is made anew."""
-    files.remove_tree(f"{layout.root}/{project}")
-    tuner = StudyTuner(
-        record,
-        prepared.runner,
-        layout.root,
-        project,
-        conditions.stop,
-        conditions.progress,
-        conditions.share,
-    )
-    tuner.search()
+    """Lets keras-tuner run the study in a project folder that is made anew.
+
+    On an object store that is a temporary folder of this machine, removed in the end:
+    nothing depends on it, and keras-tuner would write hundreds of objects.
+    """
+    with ExitStack() as stack:
+        directory = layout.root
+        if files.is_local:
+            files.remove_tree(f"{directory}/{project}")
+        else:
+            directory = stack.enter_context(TemporaryDirectory(prefix="dps_tf-"))
+        tuner = StudyTuner(
+            record,
+            prepared.runner,
+            directory,
+            project,
+            conditions.stop,
+            conditions.progress,
+            conditions.share,
+        )
+        tuner.search()
 
 
 def _finish(
@@ -179,8 +190,12 @@ def _finish(
     specification = record.specification
     result = study_result(specification, record.knowledge)
     share = conditions.share
-    if not result.decided or (share is not None and not share.claim_closing()):
+    if not result.decided:
         return result
+    if share is not None:
+        if not share.claim_closing() or is_finished(files, layout, specification):
+            return result
+        share.await_others(conditions.stop)
     for trial in range(len(result.trials)):
         # A race may end before a trial has begun; its record is that of every other.
         if record.knowledge[trial].facts is None:
@@ -188,6 +203,7 @@ def _finish(
     record.snapshot(force=True)
     if share is not None:
         _search(files, layout, record, prepared, conditions, "keras_tuner")
+        share.check_closing()
     conditions.guard()
     row, tables = study_tables(
         specification, record.knowledge, prepared.facts, closed=True

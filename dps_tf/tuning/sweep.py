@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dps_tf.core.errors import UserError
@@ -12,17 +12,20 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.claims import Claims
 from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import SweepLayout
+from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Locks
 from dps_tf.store.owners import Owner
 from dps_tf.store.records import write_json
+from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.sharing import SharedCell, living_workers
 from dps_tf.tuning.study import is_finished
 
 RunCell = Callable[[StudySpecification, Callable[[], None]], StudyResult]
 RunShared = Callable[[StudySpecification, SharedCell], StudyResult]
 _WAIT_SECONDS = 0.5
-"""How long a worker waits before it looks again at cells that others are closing."""
+"""How long a worker waits before it looks again at cells that others have."""
+_MOST_WAITS = 300
+"""Looks at an owner who does not show life; by then one who is dead has expired."""
 
 
 @dataclass
@@ -75,24 +78,27 @@ def start_sweep(
     write_json(files, layout.sweep, {"cells": cells})
 
 
-def run_sweep(
+def run_sweep(  # noqa: PLR0913 - each is independent of the others
     files: FileSystem,
     layout: SweepLayout,
     sweep: SweepSpecification,
     run_cell: RunCell,
     *,
+    stop: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = print,
 ) -> SweepOutcome:
     """Runs every cell that is not finished and free; returns what became of them.
 
-    A cell that another process is running is passed over, and looked at once more in
-    the end: by then it may be finished, or free because its owner has died.
+    A cell that another process is running is passed over, and looked at again in the
+    end: by then it may be finished. If its owner, elsewhere, does not show life, it is
+    waited for until it does or the cell is free.
 
     Args:
         files: where the sweep is.
         layout: its paths.
         sweep: its cells, in the order of running.
         run_cell: runs one study, given what raises if the cell is taken over.
+        stop: whether to leave.
         say: prints a sentence for the user.
 
     Raises:
@@ -100,19 +106,44 @@ def run_sweep(
         UserError: a cell holds another study.
     """
     outcome, locks = SweepOutcome(), Locks(files)
-    passed_over = []
-    for specification in sweep.studies:
-        if not _run_if_free(files, layout, specification, locks, run_cell, outcome):
-            passed_over.append(specification)
-        _say_result(specification, outcome, say)
-    for specification in passed_over:
-        cell = layout.cell(specification.cell.name)
-        if not _run_if_free(files, layout, specification, locks, run_cell, outcome):
-            outcome.busy[specification.cell.name] = str(
-                locks.holder(cell.root) or "an owner who is just leaving"
-            )
-        _say_result(specification, outcome, say)
+    passed_over = list(sweep.studies)
+    looks = 0
+    while passed_over:
+        for specification in list(passed_over):
+            cell = layout.cell(specification.cell.name)
+            if _run_if_free(files, layout, specification, locks, run_cell, outcome):
+                passed_over.remove(specification)
+                _say_result(specification, outcome, say)
+            elif looks > _MOST_WAITS or (looks and _is_busy(locks, cell.root)):
+                passed_over.remove(specification)
+                outcome.busy[specification.cell.name] = _owner(locks, cell.root)
+        if passed_over and looks:
+            _wait(stop)
+        looks += 1
     return outcome
+
+
+def _is_busy(locks: Locks, directory: str) -> bool:
+    """Returns whether somebody who surely lives has a cell."""
+    if locks.shows_life(directory):
+        return True
+    claims = locks.claims_of(directory)
+    return any(claims.shows_life(name) for name in living_workers(claims))
+
+
+def _owner(locks: Locks, directory: str) -> str:
+    return str(locks.holder(directory) or "workers that share it")
+
+
+def _wait(stop: Callable[[], bool]) -> None:
+    """Waits a moment.
+
+    Raises:
+        Interrupted: a stop was asked for.
+    """
+    if stop():
+        raise Interrupted
+    time.sleep(_WAIT_SECONDS)
 
 
 def _run_if_free(
@@ -143,19 +174,21 @@ def _run_if_free(
     return True
 
 
-def run_shared_sweep(
+def run_shared_sweep(  # noqa: PLR0913 - each is independent of the others
     files: FileSystem,
     layout: SweepLayout,
     sweep: SweepSpecification,
     run_cell: RunShared,
     slots: int,
     *,
+    stop: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = print,
 ) -> SweepOutcome:
     """Runs a sweep as one of several workers, and returns what this one ran.
 
     A worker takes the first cell to which no other has come; once there is none it
-    joins the cell with the fewest workers.
+    joins the cell with the fewest workers. It leaves when no cell is left, or when
+    each that is left has an owner who lives and does not share.
 
     Args:
         files: where the sweep is.
@@ -163,10 +196,13 @@ def run_shared_sweep(
         sweep: its cells, in the order of running.
         run_cell: runs a study as one of the workers in its cell.
         slots: trials that this worker runs side by side.
+        stop: whether to leave.
         say: prints a sentence for the user.
     """
     outcome, owner = SweepOutcome(), Owner.here()
     todo = {study.cell.name: study for study in sweep.studies}
+    shares = {name: _share(files, layout.cell(name), owner, slots) for name in todo}
+    looks = 0
     while True:
         for name, specification in list(todo.items()):
             if is_finished(files, layout.cell(name), specification):
@@ -175,52 +211,49 @@ def run_shared_sweep(
                     outcome.finished_before.append(name)
         if not todo:
             return outcome
-        shared = _choose(files, layout, list(todo), owner, slots)
-        if shared is None:
-            return _all_busy(files, layout, list(todo), outcome)
-        name, share = shared
-        try:
-            outcome.ran[name] = run_cell(todo[name], share)
-        finally:
-            share.leave()
-        _say_result(todo[name], outcome, say)
-        if outcome.failed and name in outcome.failed:
-            # Tried again at the next start, not for ever in this one.
-            del todo[name]
-        elif not is_finished(files, layout.cell(name), todo[name]):
-            time.sleep(_WAIT_SECONDS)
+        free = {n: shares[n] for n in todo if not shares[n].is_being_closed()}
+        joined = _join(free, todo)
+        if joined is not None:
+            try:
+                outcome.ran[joined] = run_cell(todo[joined], shares[joined])
+            finally:
+                shares[joined].leave()
+            _say_result(todo[joined], outcome, say)
+            if joined in outcome.failed:
+                # Tried again at the next start, not for ever in this one.
+                del todo[joined]
+        elif free and (looks > _MOST_WAITS or _all_live(free.values())):
+            locks = Locks(files)
+            outcome.busy = {n: _owner(locks, layout.cell(n).root) for n in free}
+            return outcome
+        else:
+            looks += bool(free)
+            _wait(stop)
 
 
-def _choose(
-    files: FileSystem, layout: SweepLayout, names: list[str], owner: Owner, slots: int
-) -> tuple[str, SharedCell] | None:
-    """Returns a cell that this worker has joined; None if none can be shared."""
-    cells = {
-        name: SharedCell(
-            files,
-            layout.cell(name),
-            Claims(files, layout.cell(name).claims, owner),
-            slots,
-        )
-        for name in names
-    }
-    for name, share in cells.items():
+def _all_live(shares: Iterable[SharedCell]) -> bool:
+    return all([share.owner_shows_life() for share in shares])
+
+
+def _share(
+    files: FileSystem, layout: CellLayout, owner: Owner, slots: int
+) -> SharedCell:
+    return SharedCell(files, layout, Claims(files, layout.claims, owner), slots)
+
+
+def _join(
+    shares: Mapping[str, SharedCell], studies: Mapping[str, StudySpecification]
+) -> str | None:
+    """Returns the name of the cell that this worker has joined; None if it cannot."""
+    for name, share in shares.items():
         if share.come_first() and share.join():
-            return name, share
-    for name in sorted(names, key=lambda name: cells[name].workers()):
-        if cells[name].join():
-            return name, cells[name]
+            return name
+    # An oracle that learns gives one trial after another: one worker is enough.
+    races = [name for name in shares if not studies[name].workload.is_adaptive]
+    for name in sorted(races, key=lambda name: shares[name].workers()):
+        if shares[name].join():
+            return name
     return None
-
-
-def _all_busy(
-    files: FileSystem, layout: SweepLayout, names: list[str], outcome: SweepOutcome
-) -> SweepOutcome:
-    locks = Locks(files)
-    for name in names:
-        holder = locks.holder(layout.cell(name).root)
-        outcome.busy[name] = str(holder or "an owner who is just leaving")
-    return outcome
 
 
 def _say_result(

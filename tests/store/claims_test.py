@@ -213,6 +213,39 @@ def test_a_live_process_of_this_machine_blocks(world):
     assert "last heartbeat" in str(second.holder("x"))
 
 
+def test_an_owner_elsewhere_shows_life_by_its_next_heartbeat(world):
+    a, b = world.owner("a"), world.owner("b")
+    assert not b.shows_life("x"), "nobody has it"
+    a.claim("x")
+    assert not b.shows_life("x") and not b.shows_life("x")
+    a.beat()
+    assert b.shows_life("x")
+    assert not world.owner("c").shows_life("x"), "it has not seen two heartbeats"
+    a.claim("x").release()
+    assert not b.shows_life("x")
+
+
+def test_an_owner_here_shows_life_by_its_process(world):
+    claims = Claims(world.files, world.directory, Owner.here())
+    claims.claim("x")
+    dead = replace(Owner.here(), process_start="0", token="dead")
+    Claims(world.files, world.directory, dead).claim("y")
+    assert claims.shows_life("x") and not claims.shows_life("y")
+    assert claims.may_live(claims.owner.token) and not claims.may_live("dead")
+
+
+def test_an_owner_may_live_until_it_has_been_silent_for_long(world):
+    a, b = world.owner("a"), world.owner("b")
+    a.beat()
+    assert b.may_live("a")
+    world.expire("b", 119.9)
+    assert b.may_live("a")
+    world.expire("b", 0.2)
+    assert not b.may_live("a")
+    a.beat()
+    assert b.may_live("a")
+
+
 @pytest.mark.parametrize("damage", [b"", b"junk"])
 @pytest.mark.parametrize("suffix", [".claim", ".owner"])
 def test_damaged_files_expire_like_a_silent_owner(world, damage, suffix):

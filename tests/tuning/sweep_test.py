@@ -1,24 +1,33 @@
 from __future__ import annotations
 
+import tempfile
+from functools import partial
+
 import pytest
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.steps_to_result import StudyResult, TrialResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
+from dps_tf.store.claims import Claims
+from dps_tf.store.errors import LockLost
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
+from dps_tf.store.owners import Owner
 from dps_tf.store.records import read_json
+from dps_tf.tuning import sweep
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.study import Conditions, Prepared, run_study
+from dps_tf.tuning.study import Conditions, Prepared, is_finished, run_study
 from dps_tf.tuning.sweep import (
     SweepOutcome,
     check_directory,
     describe_result,
+    run_shared_sweep,
     run_sweep,
     start_sweep,
 )
 from tests.core.naive_race import Study
+from tests.store.object_store import ObjectFiles
 from tests.tuning.studies import (
     ENVIRONMENT,
     FACTS,
@@ -138,3 +147,126 @@ def test_only_empty_directories_and_sweeps_are_taken(tmp_path):
     check_directory(files, SweepLayout(str(tmp_path / "sweep")))
     with pytest.raises(UserError, match="choose a new or empty"):
         check_directory(files, SweepLayout(str(tmp_path)))
+
+
+class Elsewhere:
+    """An owner of the first cell on another machine, and a clock that can be put on.
+
+    Attributes:
+        waited: seconds that were waited for it.
+        beats: whether it still shows life, every fifteen seconds.
+    """
+
+    def __init__(self, monkeypatch, beats: bool) -> None:
+        self.waited, self.beats = 0.0, beats
+        self.files = ObjectFiles()
+        self.cell = SweepLayout(ROOT).cell(CELLS[0].cell.name)
+        owner = Owner(1, "", "far", "another machine", 0.0, "far")
+        self.claims = Claims(self.files, self.cell.claims, owner)
+        monkeypatch.setattr(sweep.time, "sleep", self.sleep)
+        for name in ("Locks", "Claims"):
+            known = partial(getattr(sweep, name), clock=lambda: self.waited)
+            monkeypatch.setattr(sweep, name, known)
+
+    def sleep(self, seconds: float) -> None:
+        before = self.waited // 15
+        self.waited += seconds
+        if self.beats and self.waited // 15 > before:
+            self.claims.beat()
+
+    def run(self, stop=lambda: False) -> SweepOutcome:
+        return run_sweep(
+            self.files,
+            SweepLayout(ROOT),
+            SweepSpecification(CELLS[:1]),
+            lambda study, guard: run_anywhere(self.files, study, guard=guard),
+            stop=stop,
+            say=lambda text: None,
+        )
+
+    def run_shared(self) -> SweepOutcome:
+        return run_shared_sweep(
+            self.files,
+            SweepLayout(ROOT),
+            SweepSpecification(CELLS[:1]),
+            lambda study, share: run_anywhere(self.files, study, share=share),
+            1,
+            say=lambda text: None,
+        )
+
+
+ROOT = "gs://bucket/sweep"
+
+
+def run_anywhere(files, study: StudySpecification, **conditions) -> StudyResult:
+    return run_study(
+        files,
+        SweepLayout(ROOT).cell(study.cell.name),
+        study,
+        lambda: Prepared(SyntheticRunner(TRIALS), ENVIRONMENT, FACTS),
+        Conditions(StopRequest(), say=lambda text: None, **conditions),
+    )
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
+def test_cell_of_an_owner_elsewhere_that_died_is_run_after_two_minutes(
+    monkeypatch, shared
+):
+    far = Elsewhere(monkeypatch, beats=False)
+    lost = far.claims.claim("cell")
+    outcome = far.run_shared() if shared else far.run()
+    assert list(outcome.ran) == [CELLS[0].cell.name] and not outcome.busy
+    assert 120 <= far.waited < 125
+    with pytest.raises(LockLost):
+        lost.check()
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
+def test_cell_of_an_owner_elsewhere_that_lives_is_left_to_it(monkeypatch, shared):
+    far = Elsewhere(monkeypatch, beats=True)
+    claim = far.claims.claim("cell")
+    outcome = far.run_shared() if shared else far.run()
+    assert not outcome.ran
+    assert "process 1 on far" in outcome.busy[CELLS[0].cell.name]
+    assert far.waited <= 16
+    assert claim.still_owned()
+
+
+@pytest.mark.parametrize("beats", [True, False])
+def test_workers_that_share_a_cell_elsewhere_are_seen(monkeypatch, beats):
+    far = Elsewhere(monkeypatch, beats)
+    far.claims.claim("worker-far")
+    outcome = far.run()
+    if beats:
+        assert "workers that share it" in outcome.busy[CELLS[0].cell.name]
+    else:
+        assert list(outcome.ran) == [CELLS[0].cell.name]
+        assert 120 <= far.waited < 125
+
+
+def test_study_that_a_worker_died_closing_is_closed_by_another(monkeypatch):
+    far = Elsewhere(monkeypatch, beats=False)
+    far.claims.claim("closing")
+    outcome = far.run_shared()
+    assert list(outcome.ran) == [CELLS[0].cell.name]
+    assert 120 <= far.waited < 125
+    assert is_finished(far.files, far.cell, CELLS[0])
+
+
+def test_waiting_for_an_owner_elsewhere_ends_with_a_signal(monkeypatch):
+    far = Elsewhere(monkeypatch, beats=False)
+    far.claims.claim("cell")
+    with pytest.raises(Interrupted):
+        far.run(stop=lambda: far.waited > 3)
+    assert far.waited < 5
+
+
+def test_study_on_an_object_store_leaves_nothing_of_keras_tuner(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files = ObjectFiles()
+    run_anywhere(files, CELLS[0])
+    assert files.list_names(SweepLayout(ROOT).cell(CELLS[0].cell.name).root) == [
+        *("closed.json", "curves.parquet", "log", "states", "study.json"),
+        *("trials.parquet", "work.parquet"),
+    ]
+    assert list(tmp_path.iterdir()) == []
