@@ -69,6 +69,8 @@ def import_tensorflow() -> None:
     """
     if "tensorflow" in sys.modules:
         return
+    # Read once, at the import: what others have changed on gs:// is to be seen at once.
+    os.environ.setdefault("GCS_STAT_CACHE_MAX_AGE", "0")
     with tempfile.TemporaryFile() as heard:
         sys.stderr.flush()
         before = os.dup(2)

@@ -17,7 +17,8 @@ from dps_tf.command_line import FINISHED, run
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import StudySpecification
-from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.places import files_of
+from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.states import State, StateStore
 from dps_tf.store.study_opening import read_specification
@@ -42,6 +43,10 @@ def main(argv: Sequence[str]) -> int:
     for flag in (_SWEEP_DIR, _CELL, _TRIAL, _OUT):
         if flag.value in (None, ""):
             raise UserError(f"--{flag.name} is missing: see --help")
+    if "://" in _OUT.value:
+        raise UserError(
+            f"--out={_OUT.value} is on no disk of this machine: name a folder here."
+        )
     for module in flags.FLAGS["import"].value:
         importlib.import_module(module)
     print(
@@ -65,7 +70,7 @@ def export_trial(
         data_dir: folder of prepared data sets; gives the shape of the network, and
             the examples of scores that are not in the sweep's cache.
     """
-    files, layout = LocalFiles(), SweepLayout(sweep_dir)
+    files, layout = files_of(sweep_dir), SweepLayout(sweep_dir)
     specification, facts = _study(files, layout, cell)
     state = _state(files, layout.cell(cell), cell, trial)
 
@@ -84,7 +89,7 @@ def export_trial(
     if specification.cell.sparsity_method.startswith("tfmot_"):
         masks = _carried(specification, state, model)
     else:
-        masks = _masks(specification, dataset, trial, model, layout.scores)
+        masks = _masks(specification, dataset, trial, model, layout.scores, files)
     about = {"cell": specification.cell.to_json(), "trial": trial, "step": state.step}
     found = export.save_sparse(model, masks, out, specification.pruning.prunable, about)
     return (
@@ -127,6 +132,7 @@ def _masks(
     trial: int,
     model: keras.Model,
     scores: str,
+    files: FileSystem,
 ) -> Sequence[np.ndarray]:
     """Returns the masks that the trial was trained with; ones for a dense cell."""
     from dps_tf.models import initial_point
@@ -135,7 +141,7 @@ def _masks(
     cell = specification.cell
     if cell.sparsity == 0:
         return [np.ones(v.shape, np.float32) for v in model.trainable_variables]
-    prune = Pruner(specification, dataset, scores, LocalFiles())
+    prune = Pruner(specification, dataset, scores, files)
     seed = derive_seed(cell.seed, trial, "initial point")
     return prune(trial, initial_point(model, seed)).masks or ()
 

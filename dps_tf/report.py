@@ -1,7 +1,8 @@
 """Reports on sweeps: `python -m dps_tf.report --sweep_dir=D [--sweep_dir=E]...`.
 
-Reads records only, so it may be asked while a sweep runs, and does not load TensorFlow.
-Writes a page, its figures and tables, and prints the results.
+Reads records only, so it may be asked while a sweep runs, and does not load TensorFlow,
+except for a sweep on an object store. Writes a page, its figures and tables, and prints
+the results.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from absl import flags
 
 from dps_tf.command_line import FINISHED, run
 from dps_tf.core.errors import UserError
+from dps_tf.places import load
 
 _SWEEP_DIRS = flags.DEFINE_multi_string(
     "sweep_dir", [], "A sweep directory; may be repeated."
@@ -59,12 +61,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _report_sweeps(out: Path) -> None:
-    from dps_tf.analysis import loading, report
+    from dps_tf.analysis import report
     from dps_tf.analysis.cost import read_step_times
 
     times = read_step_times(_STEP_TIMES.value) if _STEP_TIMES.value else None
     wishes = report.Wishes(published=_PUBLISHED.value, step_times=times)
-    tables = loading.load(*_SWEEP_DIRS.value, goal=_GOAL.value)
+    tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value)
     found = report.write_report(tables, out, wishes)
     if _TENSORBOARD.value:
         from dps_tf.analysis.tensorboard import write_events
@@ -83,6 +85,11 @@ def report_folder(sweep_dirs: Sequence[str], out: str | None) -> Path:
         return Path(out)
     if not sweep_dirs:
         raise UserError("--out is missing: without a sweep, name a folder to write to.")
+    if "://" in sweep_dirs[0]:
+        raise UserError(
+            f"--out is missing: {sweep_dirs[0]} is on no disk of this machine; name a "
+            "folder to write the report to."
+        )
     return Path(sweep_dirs[0]) / "report"
 
 

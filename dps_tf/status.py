@@ -1,7 +1,7 @@
 """Shows how a sweep stands: `python -m dps_tf.status --sweep_dir=D`.
 
 Reads records only, so it may be asked while the sweep runs, and does not load
-TensorFlow.
+TensorFlow, except for a sweep on an object store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from absl import flags
 from dps_tf.analysis.standing import CellStanding, standing
 from dps_tf.command_line import FINISHED, run
 from dps_tf.core.errors import UserError
-from dps_tf.store.files import LocalFiles
+from dps_tf.places import files_of
 
 _SWEEP_DIR = flags.DEFINE_string("sweep_dir", None, "Where the sweep is kept.")
 _JSON = flags.DEFINE_bool("json", False, "Print JSON, one object per cell.")
@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     del argv
     if not _SWEEP_DIR.value:
         raise UserError("--sweep_dir is missing: name the directory of a sweep.")
-    cells = standing(LocalFiles(), _SWEEP_DIR.value)
+    cells = standing(files_of(_SWEEP_DIR.value), _SWEEP_DIR.value)
     if _JSON.value:
         print(json.dumps([cell.to_json() for cell in cells], indent=1))
     else:

@@ -7,7 +7,7 @@ of the race that will close them.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class Tables(Record):
 def load(
     *sweep_dirs: str | os.PathLike[str],
     goal: Goal | float | None = None,
-    files: FileSystem | None = None,
+    files: Callable[[str], FileSystem] = lambda directory: LocalFiles(),
 ) -> Tables:
     """Returns the tables of one or several sweeps.
 
@@ -84,7 +84,7 @@ def load(
         goal: another goal than the studies' own, or another threshold for the metric
             of each study's own goal. No training is needed; where a trial was stopped
             before it could answer, K* is bounded (`steps_bound`).
-        files: the file system; that of this machine by default.
+        files: the file system of a directory; that of this machine by default.
 
     Raises:
         UserError: no directory, one that holds no sweep, two that hold the same cell,
@@ -92,9 +92,8 @@ def load(
     """
     if not sweep_dirs:
         raise UserError("no sweep is named: give at least one sweep directory.")
-    files = files or LocalFiles()
     names = [os.fspath(directory) for directory in sweep_dirs]
-    read = [_read(files, name) for name in names]
+    read = [_read(files(name), name) for name in names]
     _check_disjoint(names, read)
     studies, trials, curves, measurements = (
         pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
@@ -103,7 +102,7 @@ def load(
     return tables_of(
         Record(studies, with_open_ends(trials, studies), curves, measurements),
         goal,
-        sweeps=tuple(_sweep_record(files, name) for name in names),
+        sweeps=tuple(_sweep_record(files(name), name) for name in names),
         problems=tuple(text for tables in read for text in tables.problems),
     )
 

@@ -11,12 +11,13 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.data.dataset import Dataset
 from dps_tf.store.closing import read_closed
-from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.study_opening import check_continues, read_specification
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.training import placement, threads
 from dps_tf.training.environment import describe
+from dps_tf.training.gfile_files import files_for
 from dps_tf.training.program import Program
 from dps_tf.training.runner import TrainingRunner
 from dps_tf.tuning import simulation, tasks
@@ -135,7 +136,7 @@ class Launcher:
         """Touches no device yet: a finished sweep needs none."""
         self._options = options
         self._stop = stop
-        self._files = LocalFiles()
+        self._files = files_for(options.sweep_dir)
         self._layout = SweepLayout(options.sweep_dir)
         self._told: set[str] = set()
         self._resources = resources
@@ -150,13 +151,16 @@ class Launcher:
             return SweepOutcome()
         part = SweepSpecification(mine)
         if not self._options.share:
-            return run_sweep(self._files, self._layout, part, self._run_cell)
+            return run_sweep(
+                self._files, self._layout, part, self._run_cell, stop=self._stop
+            )
         return run_shared_sweep(
             self._files,
             self._layout,
             part,
             lambda specification, share: self._run_cell(specification, share=share),
             len(self._machine().strategies),
+            stop=self._stop,
         )
 
     def _check(self, sweep: SweepSpecification) -> None:
