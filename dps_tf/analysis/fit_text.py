@@ -151,6 +151,8 @@ def _joint(joint: JointFit) -> list[str]:
                 for name, e in parts
             )
         )
+        moves = " and ".join(ratio.moves) or "neither for sure"
+        lines.append(f"    moves: {moves}")
     for _, row in joint.models.iterrows():
         lowest = row["model"] == joint.best_model and not np.isnan(row["aicc"])
         chosen = "  <- lowest" if lowest else ""

@@ -8,7 +8,7 @@ the one in which both are free.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,12 +34,19 @@ SHARING = {
 
 @dataclass(frozen=True)
 class CurveRatio:
-    """One curve against the reference curve, each Estimate a ratio."""
+    """One curve against a reference curve, each Estimate a ratio."""
 
     curve: str
+    reference: str
     c1: Estimate
     c2: Estimate
     critical_batch_size: Estimate
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """Which of c1 and c2 differ: their interval does not hold a ratio of 1."""
+        both = {"c1": self.c1, "c2": self.c2}
+        return tuple(name for name, e in both.items() if not e.low <= 1 <= e.high)
 
 
 @dataclass(frozen=True)
@@ -47,8 +54,8 @@ class JointFit:
     """Several curves with one residual scale.
 
     Attributes:
-        reference: the curve that ratios are taken to.
-        ratios: one per other curve, in the order given.
+        reference: the curve that ratios are taken to where no pairs were given.
+        ratios: one per pair, or one per other curve, in the order given.
         models: one row per model of SHARING, columns model, parameters (scale
             included), log_likelihood, aicc (NaN where undefined) and p_value: of the
             model against both_free, NaN for that one itself.
@@ -65,25 +72,32 @@ class JointFit:
     level: float
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns one row per curve but the reference.
+        """Returns one row per ratio.
 
-        Columns: curve, reference, and for c1, c2 and critical_batch_size the ratio,
-        `_low` and `_high`.
+        Columns: curve, reference, for c1, c2 and critical_batch_size the ratio,
+        `_low` and `_high`, and `moves`: which of c1 and c2 differ.
         """
         rows = []
         for ratio in self.ratios:
-            row: dict[str, object] = {"curve": ratio.curve, "reference": self.reference}
+            row: dict[str, object] = {
+                "curve": ratio.curve,
+                "reference": ratio.reference,
+            }
             for name in ("c1", "c2", "critical_batch_size"):
                 estimate: Estimate = getattr(ratio, name)
                 row[name] = estimate.value
                 row[f"{name}_low"] = estimate.low
                 row[f"{name}_high"] = estimate.high
+            row["moves"] = " and ".join(ratio.moves)
             rows.append(row)
         return pd.DataFrame(rows)
 
 
 def fit_joint(
-    curves: Mapping[str, Observations], reference: str, level: float = LEVEL
+    curves: Mapping[str, Observations],
+    reference: str,
+    level: float = LEVEL,
+    pairs: Sequence[tuple[str, str]] | None = None,
 ) -> JointFit:
     """Returns the joint fit of several curves.
 
@@ -94,6 +108,8 @@ def fit_joint(
         curves: by name, each with three or more batch sizes.
         reference: one of the names.
         level: nominal coverage of the intervals.
+        pairs: (curve, reference) of the ratios; by default each other curve with the
+            reference.
 
     Raises:
         UserError: fewer than two curves, a curve that is too short, or an unknown
@@ -120,12 +136,13 @@ def fit_joint(
     best = list(SHARING)[int(np.argmin(criterion))] if every else "both_free"
     free = maxima["both_free"]
     samples = joint_draws(curves, starts, free.scale)
+    if pairs is None:
+        pairs = [(name, reference) for name in curves if name != reference]
     return JointFit(
         reference=reference,
         ratios=tuple(
-            _ratio(name, samples[name] - samples[reference], level)
-            for name in curves
-            if name != reference
+            _ratio(name, other, samples[name] - samples[other], level)
+            for name, other in pairs
         ),
         models=models,
         best_model=best,
@@ -195,11 +212,11 @@ def _compare(maxima: Mapping[str, Maximum], observations: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _ratio(name: str, log2_ratio: Floats, level: float) -> CurveRatio:
+def _ratio(name: str, reference: str, log2_ratio: Floats, level: float) -> CurveRatio:
     levels = [0.5, *tails(level)]
     columns = (log2_ratio[:, 0], log2_ratio[:, 1], log2_ratio[:, 0] - log2_ratio[:, 1])
     estimates = [
         Estimate(*(float(x) for x in np.exp2(np.quantile(column, levels))))
         for column in columns
     ]
-    return CurveRatio(name, *estimates)
+    return CurveRatio(name, reference, *estimates)

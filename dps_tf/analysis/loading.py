@@ -17,6 +17,7 @@ import pandas as pd
 from dps_tf.analysis import reduce
 from dps_tf.analysis.tables import IDENTITY, study_goal
 from dps_tf.analysis.trial_bounds import with_bounds
+from dps_tf.core.cell import Cell
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.store import reading
@@ -35,11 +36,13 @@ class SweepRecord:
         directory: as the user named it.
         gin: the resolved gin configuration; empty where there is none.
         environments: builds and instruction sets that its studies have seen.
+        not_begun: names of the cells that were asked for and have no study yet.
     """
 
     directory: str
     gin: str = ""
     environments: tuple[dict[str, Any], ...] = ()
+    not_begun: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,10 @@ def load(
     return tables_of(
         Record(studies, with_open_ends(trials, studies), curves, measurements),
         goal,
-        sweeps=tuple(_sweep_record(files(name), name) for name in names),
+        sweeps=tuple(
+            _sweep_record(files(name), name, tables.studies)
+            for name, tables in zip(names, read, strict=True)
+        ),
         problems=tuple(text for tables in read for text in tables.problems),
     )
 
@@ -212,7 +218,9 @@ def _check_disjoint(names: Sequence[str], read: Sequence[reading.Tables]) -> Non
             seen[cell] = sweep
 
 
-def _sweep_record(files: FileSystem, directory: str) -> SweepRecord:
+def _sweep_record(
+    files: FileSystem, directory: str, studies: pd.DataFrame
+) -> SweepRecord:
     layout = SweepLayout(directory)
     try:
         gin = files.read_bytes(layout.config).decode("utf-8", "replace")
@@ -229,4 +237,17 @@ def _sweep_record(files: FileSystem, directory: str) -> SweepRecord:
             for entry in record.get("environments", [])
             if dict(entry) not in environments
         ]
-    return SweepRecord(directory, gin, tuple(environments))
+    begun = {
+        Cell(**{str(key): value for key, value in row.items()}).name
+        for row in studies[IDENTITY].astype(object).to_dict("records")
+    }
+    waiting = tuple(name for name in _planned(files, layout) if name not in begun)
+    return SweepRecord(directory, gin, tuple(environments), waiting)
+
+
+def _planned(files: FileSystem, layout: SweepLayout) -> list[str]:
+    """Returns the cells that the latest command on a sweep asked for."""
+    try:
+        return [str(name) for name in read_json(files, layout.sweep)["cells"]]
+    except (FileNotFoundError, DamagedError, KeyError):
+        return []

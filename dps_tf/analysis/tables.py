@@ -90,11 +90,26 @@ def cell_codes(frame: pd.DataFrame, cells: pd.DataFrame) -> Codes:
 
 
 def has_rows(cells: pd.DataFrame, frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """Returns for each cell whether any row of the frame belongs to it."""
+    """Returns for each cell whether any row of the frame belongs to it.
+
+    Args:
+        cells: table with one row per cell.
+        frame: any table with the columns IDENTITY.
+    """
     present = np.zeros(len(cells), bool)
     codes = _codes(frame, cells, IDENTITY)
     present[codes[codes >= 0]] = True
     return present
+
+
+def belongs(frame: pd.DataFrame, cells: pd.DataFrame) -> NDArray[np.bool_]:
+    """Returns for each row of a table whether its cell is one of some cells.
+
+    Args:
+        frame: any table with the columns IDENTITY.
+        cells: table with one row per cell.
+    """
+    return np.asarray(_codes(frame, cells, IDENTITY) >= 0, np.bool_)
 
 
 def trial_codes(curves: pd.DataFrame, trials: pd.DataFrame) -> Codes:

@@ -6,6 +6,7 @@ import pytest
 
 from dps_tf.analysis.tables import (
     IDENTITY,
+    belongs,
     cell_codes,
     curve_label,
     has_rows,
@@ -67,3 +68,10 @@ def test_a_curve_is_told_by_what_varies():
     row = pd.Series({"sparsity": 0.9, "optimizer": "sgd"})
     assert curve_label(row, ["optimizer", "sparsity"]) == "optimizer sgd, sparsity 0.9"
     assert curve_label(row, []) == "all"
+
+
+def test_rows_belong_to_their_cells_however_many_they_are():
+    studies, trials, _ = some()
+    half = studies[studies["batch_size"] == 8]
+    assert belongs(trials, half).tolist() == (trials["batch_size"] == 8).tolist()
+    assert not belongs(trials, half.iloc[:0]).any()

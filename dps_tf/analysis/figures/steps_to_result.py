@@ -195,17 +195,18 @@ def _critical(axis: Axes, place: int, row: dict[Hashable, Any]) -> None:
     smallest, largest = float(row["smallest"]), float(row["largest"])
     ends = np.clip([row["critical_low"], row["critical_high"]], smallest, largest)
     axis.plot(ends, [place, place], color=INK, linewidth=1.2, zorder=4)
-    if not smallest <= value <= largest:
-        return
+    # Beyond what was measured an arrow shows the way.
+    marker = "d" if smallest <= value <= largest else ">" if value > largest else "<"
     axis.plot(
-        [value],
+        [min(max(value, smallest), largest)],
         [place],
-        marker="d",
+        marker=marker,
         color=INK,
         markeredgecolor="white",
         markersize=8,
         linestyle="none",
         zorder=5,
+        clip_on=False,
     )
 
 

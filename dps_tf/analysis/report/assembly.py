@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from dps_tf.analysis.loading import SweepRecord, Tables
-from dps_tf.analysis.report import sections
-from dps_tf.analysis.report.cautions import cautions
+from dps_tf.analysis.report import law_tables, sections
+from dps_tf.analysis.report.cautions import cautions, not_begun
 from dps_tf.analysis.report.content import Configuration, Report
 from dps_tf.analysis.report.curves import curves_of
 from dps_tf.analysis.report.naming import naming
@@ -27,23 +27,27 @@ class Wishes:
     Attributes:
         published: names of published curves to lay beside.
         step_times: table of step times, for time and cost.
+        anchor: batch size from which rules for the learning rate and linear scaling
+            count; the smallest of each curve with a K* if it is None.
     """
 
     published: Sequence[str] = ()
     step_times: pd.DataFrame | None = None
+    anchor: int | None = None
 
 
 def assemble(tables: Tables, wishes: Wishes = Wishes()) -> Report:  # noqa: B008 (frozen)
     """Returns the report of some sweeps."""
-    curves = curves_of(tables.results, naming(tables.results))
+    curves = curves_of(tables.results, naming(tables.results), tables.studies)
     regimes = regimes_of(curves)
+    joint = law_tables.joint_fits(curves)
     found = (
         sections.headline_section(tables, curves, regimes),
         sections.results_section(curves),
-        sections.law_section(curves),
+        sections.law_section(curves, joint, wishes.anchor),
         published_section(curves, wishes.published),
         time_and_cost_section(curves, wishes.step_times),
-        sections.training_section(tables, curves),
+        sections.training_section(tables, curves, wishes.anchor),
         sections.causes_section(tables, curves),
         sections.health_section(tables, curves),
     )
@@ -51,9 +55,12 @@ def assemble(tables: Tables, wishes: Wishes = Wishes()) -> Report:  # noqa: B008
         title=_title(tables.results),
         lead=_lead(tables),
         state=_state(tables),
-        summary=summary(curves, regimes),
+        summary=(*summary(curves, regimes), *law_tables.effect_sentences(joint)),
         sections=tuple(section for section in found if not section.is_empty),
-        cautions=cautions(curves, tables.studies, tables.trials, tables.problems),
+        cautions=(
+            *not_begun(tables.sweeps),
+            *cautions(curves, tables.studies, tables.trials, tables.problems),
+        ),
         configurations=tuple(_configuration(sweep) for sweep in tables.sweeps),
         results=tables.results,
     )
@@ -98,12 +105,21 @@ def _lead(tables: Tables) -> str:
 def _state(tables: Tables) -> str:
     """Returns what is missing of a sweep that is not finished, or nothing."""
     still_open = int((~tables.results["closed"]).sum())
-    if not still_open:
+    waiting = sum(len(sweep.not_begun) for sweep in tables.sweeps)
+    if not still_open + waiting:
         return ""
+    parts = []
+    if still_open:
+        parts.append(
+            f"{count(still_open, 'study', 'studies')} of {len(tables.results)} still "
+            "open: their K* may fall."
+        )
+    if waiting:
+        have = "has" if waiting == 1 else "have"
+        parts.append(f"{count(waiting, 'cell')} {have} not begun.")
     return (
-        f"{count(still_open, 'study', 'studies')} of {len(tables.results)} still open: "
-        "their K* may fall, and cells that have not begun are not listed. Run the same "
-        "command again to continue the sweep, and this one again afterwards."
+        f"{' '.join(parts)} Run the same command again to continue the sweep, and this "
+        "one again afterwards."
     )
 
 

@@ -6,34 +6,63 @@ silent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.budgets import Budget, best_under_budget
+from dps_tf.analysis.budgets import GOOD, Budget, best_under_budget
 from dps_tf.analysis.figures import budgets as drawing
 from dps_tf.analysis.figures.steps_to_result import curve_handles
 from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.report.content import Illustration, Words, illustration
+from dps_tf.analysis.report.content import (
+    Column,
+    Illustration,
+    PageTable,
+    Shown,
+    Words,
+    illustration,
+)
 from dps_tf.analysis.report.curves import Curves, groups, place_of
 from dps_tf.analysis.report.measured import SIZE
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.wording import number
-from dps_tf.analysis.tables import IDENTITY, has_rows
+from dps_tf.analysis.report.wording import number, percent
+from dps_tf.analysis.tables import belongs, has_rows
 from dps_tf.core.goal import Goal
 
 _FRACTIONS = (1 / 16, 1 / 4, 1)
 
 
-def budget_figures(tables: Tables, curves: Curves) -> list[Illustration]:
-    """Returns two figures per curve of exhaustive studies: step and epoch budgets.
+@dataclass(frozen=True)
+class BestValues:
+    """What budgets buy on one curve.
+
+    Attributes:
+        file: name of the figure without suffix.
+        kind: `step budget` or `epoch budget`.
+        where: name of the curve.
+        goal: whose metric it is about.
+        rows: of `budgets.best_under_budget` where there is a value, `value` the best.
+    """
+
+    file: str
+    kind: str
+    where: str
+    goal: Goal
+    rows: pd.DataFrame
+
+
+def best_values(tables: Tables, curves: Curves) -> list[BestValues]:
+    """Returns what budgets buy on each curve of exhaustive studies, steps and epochs.
 
     Args:
         tables: of the sweeps.
         curves: of the report.
     """
-    figures: list[Illustration] = []
+    found: list[BestValues] = []
     exhaustive = tables.studies["schedule"] == "exhaustive"
     for panel, curve, cells in groups(curves):
         chosen = exhaustive.to_numpy(bool) & has_rows(tables.studies, cells)
@@ -42,16 +71,86 @@ def budget_figures(tables: Tables, curves: Curves) -> list[Illustration]:
         studies = tables.studies[chosen].reset_index(drop=True)
         goal = tables.goals[int(chosen.argmax())]
         trials, records = (
-            table[has_rows(table, studies)].reset_index(drop=True)
+            table[belongs(table, studies)].reset_index(drop=True)
             for table in (tables.trials, tables.curves)
         )
         for kind, budgets in budgets_of(studies).items():
-            best = _best(studies, trials, records, budgets, goal)
-            if len(best):
+            rows = _best(studies, trials, records, budgets, goal)
+            if len(rows):
                 where = place_of(curves, panel, curve)
-                name = file_name("best", kind, panel if panel in where else "", curve)
-                figures.append(_figure(best, goal, (name, kind, where)))
-    return figures
+                file = file_name("best", kind, panel if panel in where else "", curve)
+                found.append(BestValues(file, kind, where, goal, rows))
+    return found
+
+
+def budget_figures(found: Sequence[BestValues]) -> list[Illustration]:
+    """Returns a figure for each curve and kind of budget."""
+    return [_figure(one) for one in found]
+
+
+def budget_table(found: Sequence[BestValues]) -> PageTable | None:
+    """Returns the best values, and the region of good metaparameters, of each budget.
+
+    None where no study is exhaustive.
+    """
+    names = list(
+        dict.fromkeys(
+            name.removesuffix("_low")
+            for one in found
+            for name in map(str, one.rows.columns)
+            if name.endswith("_low") and one.rows[name].notna().any()
+        )
+    )
+    rows = [
+        _row(one, row, names) for one in found for row in one.rows.to_dict("records")
+    ]
+    if not rows:
+        return None
+    columns = (
+        Column("curve", "Curve"),
+        Column("budget", "Budget"),
+        Column("batch_size", "Batch size"),
+        Column(
+            "best",
+            "Best value",
+            "'So far': a trial was stopped before the budget's end.",
+        ),
+        Column(
+            "good",
+            "Good trials",
+            f"Trials whose best value lies within {percent(GOOD)} of the best.",
+        ),
+        *(
+            Column(
+                f"of_{name}",
+                name.replace("_", " ").capitalize(),
+                "Of the good trials, least to greatest.",
+            )
+            for name in names
+        ),
+    )
+    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
+    caption = "What a budget buys, and the region of good metaparameters"
+    return PageTable("budgets", caption, columns, frame)
+
+
+def _row(
+    one: BestValues, row: Mapping[Hashable, Any], names: Sequence[str]
+) -> dict[str, Any]:
+    value = float(row["value"])
+    text = number(value) if row["is_exact"] else f"{number(value)} so far"
+    found: dict[str, Any] = {
+        "curve": one.where,
+        "budget": row["budget"],
+        "batch_size": row["batch_size"],
+        "best": Shown(text, value),
+        "good": int(row["good_trials"]),
+    }
+    for name in names:
+        low, high = float(row[f"{name}_low"]), float(row[f"{name}_high"])
+        text = number(low) if low == high else f"{number(low)} to {number(high)}"
+        found[f"of_{name}"] = Shown("" if math.isnan(low) else text, low)
+    return found
 
 
 def budgets_of(studies: pd.DataFrame) -> dict[str, list[Budget]]:
@@ -76,19 +175,16 @@ def _best(
     budgets: Sequence[Budget],
     goal: Goal,
 ) -> pd.DataFrame:
-    """Returns budget, batch_size, value, is_exact."""
+    """Returns the rows of `best_under_budget` that have a value, all budgets."""
     found = pd.concat(
         best_under_budget(studies, trials, records, b, goal.metric, goal.direction)
         for b in budgets
     )
-    found = found.rename(columns={"best_value": "value"}).dropna(subset="value")
-    return found[["budget", *IDENTITY, "value", "is_exact"]]
+    return found.rename(columns={"best_value": "value"}).dropna(subset="value")
 
 
-def _figure(
-    best: pd.DataFrame, goal: Goal, names: tuple[str, str, str]
-) -> Illustration:
-    name, kind, where = names
+def _figure(one: BestValues) -> Illustration:
+    best, goal, kind = one.rows, one.goal, one.kind
     with styled():
         figure = new_figure(*SIZE)
         axis = figure.subplots()
@@ -105,8 +201,8 @@ def _figure(
         for budget, rows in best.groupby("budget", sort=False)
     )
     words = Words(
-        name=name,
-        title=f"Best value under a {kind}: {where}",
+        name=one.file,
+        title=f"Best value under a {kind}: {one.where}",
         caption=(
             f"The best {goal.metric} that any trial had at an evaluation within the "
             "budget. Open marks: trials were stopped before the budget, so the best "

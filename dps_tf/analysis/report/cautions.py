@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from dps_tf.analysis.loading import SweepRecord
 from dps_tf.analysis.report.content import Caution
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import cell_names
@@ -43,6 +44,17 @@ def cautions(
     found += [*_results(cells), *_search(cells), *_comparisons(cells)]
     found += _pruning(cells, trials)
     return tuple(sorted(found, key=lambda caution: caution.is_note))
+
+
+def not_begun(sweeps: Sequence[SweepRecord]) -> Iterator[Caution]:
+    """Yields the cells that a sweep was asked for and that nobody has begun."""
+    names = tuple(name for sweep in sweeps for name in sweep.not_begun)
+    if names:
+        yield Caution(
+            "Cells that have not begun",
+            "Nothing is known of them, and no figure or table shows them.",
+            names,
+        )
 
 
 def _about(title: str, text: str, cells: pd.DataFrame) -> Iterator[Caution]:

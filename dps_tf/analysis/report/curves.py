@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from dps_tf.analysis.law_fit import LawFit
 from dps_tf.analysis.observations import from_results
 from dps_tf.analysis.order_statistics import repeats
 from dps_tf.analysis.report.naming import Naming
+from dps_tf.analysis.report.searches import searches_of, searches_sentence
 from dps_tf.analysis.tables import IDENTITY, cell_codes
 
 _GRID = 60
@@ -29,20 +30,38 @@ class Curves:
         cells: the results table with panel and curve, in the order of the report.
         points: one row per curve and batch size, seeds taken together; see `points_of`.
         fits: fit of each (panel, curve) that has enough batch sizes.
+        searches: number of points and dimension of each (panel, curve), in words.
     """
 
     naming: Naming
     cells: pd.DataFrame
     points: pd.DataFrame
     fits: dict[tuple[str, str], LawFit]
+    searches: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def best_of(self, pairs: Sequence[tuple[str, str]] | None = None) -> str:
+        """Returns what curves, all by default, are the best of, as one sentence."""
+        return searches_sentence(
+            (place_of(self, *pair), search)
+            for pair, search in self.searches.items()
+            if pairs is None or pair in pairs
+        )
 
     def panel(self, name: str) -> pd.DataFrame:
         """Returns the points of a panel."""
         return self.points[self.points["panel"] == name]
 
 
-def curves_of(results: pd.DataFrame, naming: Naming) -> Curves:
-    """Returns points and fits of all curves of a results table."""
+def curves_of(
+    results: pd.DataFrame, naming: Naming, studies: pd.DataFrame | None = None
+) -> Curves:
+    """Returns points and fits of all curves of a results table.
+
+    Args:
+        results: one row per cell.
+        naming: names of curves and panels.
+        studies: one row per cell; without, nothing is said of the searches.
+    """
     cells = naming.name(results)
     fits = {}
     for (panel, curve), rows in cells.groupby(["panel", "curve"], sort=False):
@@ -50,7 +69,8 @@ def curves_of(results: pd.DataFrame, naming: Naming) -> Curves:
         observations = from_results(rows[rows["closed"]])
         if observations.batch_sizes >= MINIMUM_POINTS:
             fits[str(panel), str(curve)] = fit_law(observations)
-    return Curves(naming, cells, points_of(cells), fits)
+    searches = {} if studies is None else searches_of(cells, studies)
+    return Curves(naming, cells, points_of(cells), fits, searches)
 
 
 def points_of(cells: pd.DataFrame) -> pd.DataFrame:

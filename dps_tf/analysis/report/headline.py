@@ -165,6 +165,7 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
         f"K*, the steps that the best of a study's trials needs to reach the goal "
         f"({and_list(goals)}), on log2 axes; {bar}.",
     ]
+    parts.append(curves.best_of())
     if is_scaled(curves):
         parts.append(
             "Dotted lines: perfect scaling from each curve's smallest batch size "
@@ -182,7 +183,7 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
         )
     if not regimes.empty:
         parts.append(str(regimes["definition"].iloc[0]))
-    return " ".join(parts)
+    return " ".join(part for part in parts if part)
 
 
 def _alt(curves: Curves) -> str:

@@ -11,10 +11,11 @@ from dps_tf.analysis.alternatives import (
     Alternative,
     compare,
 )
-from dps_tf.analysis.joint_law import JointFit, fit_joint
+from dps_tf.analysis.joint_law import CurveRatio, JointFit, fit_joint
 from dps_tf.analysis.law_fit import Estimate, LawFit
 from dps_tf.analysis.report.content import Column, PageTable, Shown
 from dps_tf.analysis.report.curves import Curves, comparable, place_of
+from dps_tf.analysis.report.effects import effects
 from dps_tf.analysis.report.wording import interval, number
 
 _MODELS = {
@@ -39,6 +40,7 @@ def fit_table(curves: Curves) -> PageTable:
     rows = [
         {
             "curve": place_of(curves, panel, curve),
+            "search": curves.searches.get((panel, curve), ""),
             "points": len(fit.observations),
             "c1": _shown(fit.c1),
             "c2": _shown(fit.c2),
@@ -49,7 +51,13 @@ def fit_table(curves: Curves) -> PageTable:
     ]
     columns = (
         Column("curve", "Curve"),
-        Column("points", "Points", "K* that were fitted."),
+        Column(
+            "search",
+            "Search",
+            "Each K* is the best of so many points, drawn from a space of so many "
+            "metaparameters.",
+        ),
+        Column("points", "K*", "Number of K* that were fitted."),
         Column("c1", "c1, examples", "Rules where batches are small."),
         Column("c2", "c2, steps", "The plateau of large batches."),
         Column(
@@ -111,29 +119,32 @@ def _criterion(item: Alternative) -> Shown:
 def joint_fits(curves: Curves) -> dict[str, JointFit]:
     """Returns the joint fit of the curves with the same workload and goal, by name.
 
-    The first curve is the reference; there is none where only one curve has a fit.
+    Ratios are those of `effects`; there is none where only one curve has a fit.
     """
     found = {}
     for name, pairs in comparable(curves).items():
+        fitted = [pair for pair in pairs if pair in curves.fits]
+        if len(fitted) < 2:
+            continue
         mine = {
-            place_of(curves, *pair): curves.fits[pair].observations
-            for pair in pairs
-            if pair in curves.fits
+            place_of(curves, *pair): curves.fits[pair].observations for pair in fitted
         }
-        if len(mine) > 1:
-            found[name] = fit_joint(mine, next(iter(mine)))
+        ratios = effects(curves, fitted)
+        found[name] = fit_joint(mine, next(iter(mine)), pairs=ratios)
     return found
 
 
-def joint_table(joint: Mapping[str, JointFit]) -> PageTable:
-    """Returns the ratios of c1, c2 and c1/c2 to the reference curve of each fit."""
+def joint_table(curves: Curves, joint: Mapping[str, JointFit]) -> PageTable:
+    """Returns the ratios of c1, c2 and c1/c2 of two curves each, and what moves."""
     rows = [
         {
             "curve": ratio.curve,
-            "reference": fit.reference,
+            "reference": ratio.reference,
             "c1": _shown(ratio.c1),
             "c2": _shown(ratio.c2),
             "critical": _shown(ratio.critical_batch_size),
+            "moves": moves_text(ratio),
+            "searches": _searches(curves, ratio),
         }
         for fit in joint.values()
         for ratio in fit.ratios
@@ -144,10 +155,51 @@ def joint_table(joint: Mapping[str, JointFit]) -> PageTable:
         Column("c1", "Ratio of c1"),
         Column("c2", "Ratio of c2"),
         Column("critical", "Ratio of c1/c2"),
+        Column(
+            "moves",
+            "What moves",
+            "The constants whose interval does not hold a ratio of 1. Neither: the "
+            "curves are too short or too much alike to say.",
+        ),
+        Column("searches", "Searches", "What their K* are the best of."),
     )
     frame = pd.DataFrame(rows, columns=[column.name for column in columns])
     caption = "What moves from curve to curve, fitted jointly with one residual scale"
     return PageTable("joint", caption, columns, frame)
+
+
+def moves_text(ratio: CurveRatio) -> str:
+    """Returns which of c1 and c2 differ, and which way."""
+    told = [
+        f"{name} {'up' if getattr(ratio, name).value > 1 else 'down'}"
+        for name in ratio.moves
+    ]
+    return ", ".join(told) or "neither"
+
+
+def _searches(curves: Curves, ratio: CurveRatio) -> str:
+    of = {place_of(curves, *pair): text for pair, text in curves.searches.items()}
+    mine, theirs = of.get(ratio.curve, ""), of.get(ratio.reference, "")
+    return mine if mine == theirs else f"{mine} against {theirs}"
+
+
+def effect_sentences(joint: Mapping[str, JointFit]) -> tuple[str, ...]:
+    """Returns for each pair of curves by how much c1 and c2 differ."""
+    return tuple(
+        f"{ratio.curve} against {ratio.reference}: c1 times {estimate_text(ratio.c1)}, "
+        f"c2 times {estimate_text(ratio.c2)}; {_verdict(ratio)}."
+        for fit in joint.values()
+        for ratio in fit.ratios
+    )
+
+
+def _verdict(ratio: CurveRatio) -> str:
+    if not ratio.moves:
+        return "neither moves for sure"
+    if len(ratio.moves) == 2:
+        return "both move"
+    [moves] = ratio.moves
+    return f"{moves} moves, {'c2' if moves == 'c1' else 'c1'} not for sure"
 
 
 def joint_sentences(joint: Mapping[str, JointFit]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, place_of
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.wording import number, percent, steps
+from dps_tf.analysis.report.wording import and_list, number, percent, steps
 from dps_tf.core.errors import UserError
 
 _COLUMNS = 2
@@ -28,11 +28,23 @@ _LEAST_SIZES = 2
 
 
 def rates_of(
-    curves: Curves, studies: pd.DataFrame, bounded: pd.DataFrame
+    curves: Curves,
+    studies: pd.DataFrame,
+    bounded: pd.DataFrame,
+    anchor: int | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Returns best rates and rules of the curves, of the first seed of each, named.
 
     Both are empty where no learning rate was tuned or no curve has a K*.
+
+    Args:
+        curves: of the report.
+        studies: one row per cell.
+        bounded: trials with bounds.
+        anchor: batch size that rules start from; the smallest with a K* by default.
+
+    Raises:
+        UserError: an anchor at which no curve has a K*.
     """
     none = pd.DataFrame(), pd.DataFrame()
     if bounded.empty or "learning_rate" not in bounded:
@@ -40,8 +52,10 @@ def rates_of(
     first = studies[studies["seed"] == studies["seed"].min()].reset_index(drop=True)
     mine = bounded[bounded["seed"] == studies["seed"].min()]
     try:
-        by_rule = rules(first, mine)
+        by_rule = rules(first, mine, anchor)
     except UserError:
+        if anchor is not None:
+            raise
         # Nobody reached the goal: there is no best rate to start a rule from.
         return none
     best = best_rates(first, mine).dropna(subset="effective_learning_rate")
@@ -85,7 +99,7 @@ def learning_rate_figures(
             for axis in list(axes)[len(parts) :]:
                 axis.set_visible(False)
             legend_below(figure, drawing.legend_handles())
-        figures.append(illustration(figure, _words(curves, str(panel), rows)))
+        figures.append(illustration(figure, _words(curves, str(panel), rows, lines)))
     return figures
 
 
@@ -99,8 +113,11 @@ def _drawn(best: pd.DataFrame) -> pd.DataFrame:
     return best.rename(columns=names)
 
 
-def _words(curves: Curves, panel: str, best: pd.DataFrame) -> Words:
+def _words(
+    curves: Curves, panel: str, best: pd.DataFrame, by_rule: pd.DataFrame
+) -> Words:
     several = len(curves.naming.panels) > 1
+    anchors = and_list([str(size) for size in sorted(by_rule["anchor"].unique())])
     told = "; ".join(
         f"{curve}: "
         + ", ".join(
@@ -116,7 +133,7 @@ def _words(curves: Curves, panel: str, best: pd.DataFrame) -> Words:
             "lr / (1 - momentum) of the best trial; the bar spans the trials that met "
             f"the goal within {percent(WITHIN)} of K*, and ends in arrows where trials "
             "that were stopped might belong to them. Grey: what the linear and the "
-            "square-root rule say, from the best rate at the smallest batch size. An "
+            f"square-root rule say, from the best rate at batch size {anchors}. An "
             "argmin over few trials is noisy."
         ),
         alt=f"Line charts of the best effective learning rate. {told}.",
@@ -132,7 +149,7 @@ def rule_table(curves: Curves, by_rule: pd.DataFrame) -> PageTable | None:
     """
     if by_rule.empty:
         return None
-    beyond = by_rule[by_rule["batch_size"] > by_rule["anchor"]]
+    beyond = by_rule[by_rule["batch_size"] != by_rule["anchor"]]
     keys = ["panel", "curve", "batch_size"]
     rows = []
     for (panel, curve, size), cell in beyond.groupby(keys, sort=False):

@@ -21,6 +21,9 @@ from dps_tf.core.cell import DENSE
 CROWD = 6
 """Curves that one panel may hold before optimizers get panels of their own."""
 
+_PLAIN_FIRST = ("sgd", "momentum", "nesterov")
+"""Optimizers in the order in which the papers add to them."""
+
 
 @dataclass(frozen=True)
 class Naming:
@@ -62,16 +65,22 @@ def naming(results: pd.DataFrame) -> Naming:
     panel_columns = ["workload", "goal", *(["optimizer"] if by_optimizer else [])]
     frame["panel"] = _panel_names(frame, panel_columns)
     frame["curve"] = _curve_names(frame, [] if by_optimizer else ["optimizer"])
-    # By first appearance, which is the order of the gin file; dense before pruned.
-    for name in ("panel", "optimizer"):
-        order = {value: place for place, value in enumerate(frame[name].unique())}
-        frame[f"{name}_order"] = frame[name].map(order)
+    # The plain optimizer first: others are compared with it. Dense before pruned.
+    optimizers = sorted(frame["optimizer"].unique(), key=_optimizer_order)
+    frame["optimizer_order"] = frame["optimizer"].map(optimizers.index)
+    panels = list(frame.sort_values("optimizer_order", kind="stable")["panel"].unique())
+    frame["panel_order"] = frame["panel"].map(panels.index)
     frame["is_pruned"] = frame["sparsity_method"] != DENSE
     keys = ["panel_order", "optimizer_order", "is_pruned", "sparsity_method"]
     keys += ["sparsity", "batch_size", "seed"]
     frame = frame.sort_values(keys, kind="stable")
     cells = frame[[*IDENTITY, "panel", "curve"]].reset_index(drop=True)
     return Naming(cells, looks([str(name) for name in cells["curve"]]))
+
+
+def _optimizer_order(name: str) -> tuple[int, str]:
+    known = name in _PLAIN_FIRST
+    return (_PLAIN_FIRST.index(name) if known else len(_PLAIN_FIRST), name)
 
 
 def _is_crowded(frame: pd.DataFrame) -> bool:

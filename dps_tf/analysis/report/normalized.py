@@ -62,7 +62,7 @@ def normalized_figures(curves: Curves) -> list[Illustration]:
             f"K* at each batch size over K* at {base}, the smallest batch size at "
             "which all curves have a K*. Dotted: perfect scaling. Curves that lie on "
             "one another have one shape; the lower one profits longer from larger "
-            "batches."
+            f"batches. {curves.best_of()}".rstrip()
         ),
         alt=f"Line chart of K* relative to batch size {base}. {told}.",
     )

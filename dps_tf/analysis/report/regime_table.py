@@ -42,14 +42,16 @@ _NAMES = {
     "maximum_useful": "maximum useful",
     "fit_perfect_scaling": "perfect scaling, fit",
     "fit_maximum_useful": "maximum useful, fit",
-    "fit_linear_scaling_from": "linear scaling from B0, fit",
+    "linear_scaling_from": "linear scaling from B1, last success",
+    "fit_linear_scaling_from": "linear scaling from B1, fit",
 }
 _DEFINITIONS = (
     "Perfect scaling, first failure: last B before the first with K* B > (1 + t) K0 "
     "B0, B0 the smallest batch size and K0 its K*. Last success: largest B with K* B "
     "<= (1 + t) K0 B0. Maximum useful: smallest B with K* <= (1 + t) min K*; 'at "
     "least' where that is the largest one measured. On the fit: B = t c1/c2, B = c1/c2 "
-    "/ t, and B = (1 + t) B0 + t c1/c2 (Zhang et al. 2024 use t = 20 %)."
+    "/ t, and B = (1 + t) B1 + t c1/c2 (Zhang et al. 2024 use t = 20 %); B1 is the "
+    "batch size given as --anchor, else the smallest."
 )
 
 
@@ -100,18 +102,26 @@ def _definition() -> str:
         f"one with K* B > {t} K*0 B0 (B0 the smallest); open, maximal data "
         f"parallelism, from the smallest batch size with K* <= {t} min K*; hatched, "
         "diminishing returns between them. Diamond: c1/c2 with its interval, on the "
-        "measured range."
+        "measured range; an arrow at its end where c1/c2 lies beyond."
     )
 
 
-def regime_page_table(curves: Curves) -> PageTable:
-    """Returns every definition at every tolerance, one row per curve and definition."""
+def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
+    """Returns every definition at every tolerance, one row per curve and definition.
+
+    Args:
+        curves: of the report.
+        anchor: batch size that linear scaling is counted from; by default the smallest
+            of each curve.
+    """
     rows: list[dict[str, Any]] = []
     tolerances: list[float] = []
     for panel, curve, observations in _observed(curves):
-        found = measured_regimes(observations)
+        # The fit answers for a batch size that this curve has not measured.
+        start = anchor if anchor in observations.batch_size else None
+        found = measured_regimes(observations, linear_from=start)
         fit = curves.fits.get((panel, curve))
-        found += fitted_regimes(fit) if fit else []
+        found += fitted_regimes(fit, linear_from=anchor) if fit else []
         tolerances = sorted({regime.tolerance for regime in found})
         for name in dict.fromkeys(regime.name for regime in found):
             row: dict[str, Any] = {

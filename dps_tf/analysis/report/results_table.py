@@ -64,6 +64,10 @@ def results_page_table(curves: Curves) -> PageTable:
             [Shown(steps_text(row), _key(row["steps_to_result"])) for row in records],
         )
     )
+    if curves.searches:
+        search = Column("search", "Best of", "Points, and dimension of their space.")
+        keys = [(str(row["panel"]), str(row["curve"])) for row in records]
+        found.append((search, [curves.searches[key] for key in keys]))
     best = Column("best_trial", "Best trial", "Its number in the study.")
     found.append((best, [_whole(row["best_trial"]) for row in records]))
     for name in metaparameters_of(cells.drop(columns=["panel", "curve"])):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
+from dps_tf.analysis.joint_law import JointFit
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import law_tables, learning_rates
 from dps_tf.analysis.report.best_of_n import best_of_n_figures
-from dps_tf.analysis.report.budgets import budget_figures
+from dps_tf.analysis.report.budgets import best_values, budget_figures, budget_table
 from dps_tf.analysis.report.content import Illustration, PageTable, Section
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.headline import headline
@@ -18,7 +21,7 @@ from dps_tf.analysis.report.noise import noise_figures
 from dps_tf.analysis.report.normalized import normalized_figures
 from dps_tf.analysis.report.regime_table import regime_page_table
 from dps_tf.analysis.report.results_table import results_page_table
-from dps_tf.analysis.report.smoothness import smoothness_figures
+from dps_tf.analysis.report.smoothness import smoothness_figures, smoothness_table
 from dps_tf.analysis.report.training_curves import training_curve_figures
 from dps_tf.analysis.report.wording import percent
 from dps_tf.analysis.tables import IDENTITY
@@ -49,13 +52,14 @@ def results_section(curves: Curves) -> Section:
     return Section("table", "Results", (text,), (), (results_page_table(curves),))
 
 
-def law_section(curves: Curves) -> Section:
+def law_section(
+    curves: Curves, joint: Mapping[str, JointFit], anchor: int | None = None
+) -> Section:
     """Returns fits, regimes and shapes; without a fit only what needs none."""
     figures = tuple(normalized_figures(curves))
     title = "The law K* = c1/B + c2"
     if not curves.fits:
         return Section("law", title, (), figures)
-    joint = law_tables.joint_fits(curves)
     level = next(iter(curves.fits.values())).level
     paragraphs = (
         f"Intervals are {percent(level)} intervals of the posterior, unweighted in log "
@@ -67,22 +71,27 @@ def law_section(curves: Curves) -> Section:
     )
     tables: list[PageTable] = [law_tables.fit_table(curves)]
     if joint:
-        tables.append(law_tables.joint_table(joint))
-    tables += [regime_page_table(curves), law_tables.alternatives_table(curves)]
+        tables.append(law_tables.joint_table(curves, joint))
+    tables += [regime_page_table(curves, anchor), law_tables.alternatives_table(curves)]
     return Section("law", title, paragraphs, figures, tuple(tables))
 
 
-def training_section(tables: Tables, curves: Curves) -> Section:
+def training_section(
+    tables: Tables, curves: Curves, anchor: int | None = None
+) -> Section:
     """Returns where in the space trials did well, and how the best ones trained."""
-    rates, rules = learning_rates.rates_of(curves, tables.studies, tables.bounded)
+    rates, rules = learning_rates.rates_of(
+        curves, tables.studies, tables.bounded, anchor
+    )
+    budgets = best_values(tables, curves)
     figures = (
         *metaparameter_figures(curves, tables.bounded),
         *learning_rates.learning_rate_figures(curves, rates, rules),
         *(_training_curves(tables, curves) if len(curves.cells) > 1 else ()),
-        *budget_figures(tables, curves),
+        *budget_figures(budgets),
     )
-    table = learning_rates.rule_table(curves, rules)
-    found = () if table is None else (table,)
+    wanted = (learning_rates.rule_table(curves, rules), budget_table(budgets))
+    found = tuple(table for table in wanted if table is not None)
     return Section("training", "Metaparameters and training", (), figures, found)
 
 
@@ -93,7 +102,9 @@ def causes_section(tables: Tables, curves: Curves) -> Section:
         *noise_figures(curves, tables.measurements),
         *layer_figures(curves, tables.trials),
     )
-    return Section("causes", "Causes", (), figures)
+    table = smoothness_table(curves, tables.measurements)
+    found = () if table is None else (table,)
+    return Section("causes", "Causes", (), figures, found)
 
 
 def health_section(tables: Tables, curves: Curves) -> Section:

@@ -111,7 +111,7 @@ def _comparisons(curves: Curves) -> list[str]:
             start = f"{name}: " if len(together) > 1 else ""
             found.append(
                 f"{start}Steps at equal batch size, relative to {reference}: "
-                f"{'; '.join(told)}."
+                f"{'; '.join(told)}. {curves.best_of(pairs)}".rstrip()
             )
     return found
 

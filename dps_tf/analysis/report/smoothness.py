@@ -12,10 +12,17 @@ from dps_tf.analysis.figures.steps_to_result import curve_handles
 from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
 from dps_tf.analysis.joint_law import fit_joint
 from dps_tf.analysis.law_fit import Estimate
-from dps_tf.analysis.report.content import Illustration, Words, illustration
+from dps_tf.analysis.report.content import (
+    Column,
+    Illustration,
+    PageTable,
+    Shown,
+    Words,
+    illustration,
+)
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.measured import SIZE, along_training, measured_on_best
-from dps_tf.analysis.report.wording import number
+from dps_tf.analysis.report.wording import interval, number
 from dps_tf.core.cell import DENSE
 
 
@@ -40,6 +47,43 @@ def smoothness_figures(
     if len(ratios):
         figures.append(_ratio_figure(ratios))
     return figures
+
+
+def smoothness_table(curves: Curves, measurements: pd.DataFrame) -> PageTable | None:
+    """Returns L(s) / L(0) beside c1(s) / c1(0), or None where neither is known."""
+    measured = measured_on_best(curves, measurements, "smoothness")
+    if measured.empty:
+        return None
+    ratios = ratios_to_dense(curves, _means_of_cells(measured))
+    rows = []
+    pruned = ratios[ratios["sparsity"] > 0]
+    for key, mine in pruned.groupby(["group", "sparsity"], sort=False):
+        group, sparsity = str(key[0]), float(mine["sparsity"].iloc[0])
+        row: dict[str, Any] = {
+            "group": group,
+            "sparsity": Shown(f"{sparsity:g}", sparsity),
+        }
+        for name in ("L", "c1"):
+            found = mine[mine["of"] == name]
+            row[name] = Shown("", float("nan"))
+            if len(found):
+                ends = found.iloc[0]
+                text = (
+                    f"{number(ends['ratio'])} ({interval(ends['low'], ends['high'])})"
+                )
+                row[name] = Shown(text, float(ends["ratio"]))
+        rows.append(row)
+    if not rows:
+        return None
+    columns = (
+        Column("group", "Curves"),
+        Column("sparsity", "Sparsity"),
+        Column("L", "L(s) / L(0)", "Measured: least to greatest over batch sizes."),
+        Column("c1", "c1(s) / c1(0)", "Of the joint fit, with its interval."),
+    )
+    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
+    caption = "Smoothness and c1, relative to the dense network"
+    return PageTable("smoothness", caption, columns, frame)
 
 
 def _means_of_cells(measured: pd.DataFrame) -> pd.DataFrame:
@@ -85,7 +129,8 @@ def _groups(cells: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 def ratios_to_dense(curves: Curves, cells: pd.DataFrame) -> pd.DataFrame:
     """Returns L(s) / L(0) and the fitted c1(s) / c1(0) of each group.
 
-    Columns: quantity, sparsity, ratio, low, high. Of L: geometric mean, least and
+    Columns: group, of (`L` or `c1`), quantity (both in words), sparsity, ratio, low,
+    high. Of L: geometric mean, least and
     greatest over the batch sizes that were measured both dense and pruned. Of c1: of
     the joint fit of the group's curves, with its interval.
 
@@ -105,11 +150,14 @@ def ratios_to_dense(curves: Curves, cells: pd.DataFrame) -> pd.DataFrame:
                 continue
             found = _ratio_of_l(both["mean"] / both["mean_dense"])
             label = f"measured L(s)/L(0){name}"
-            rows.append({"quantity": label, "sparsity": sparsity, **found})
+            about = {"group": group, "of": "L", "quantity": label}
+            rows.append({**about, "sparsity": sparsity, **found})
         if len(dense):
             label = f"fitted c1(s)/c1(0){name}"
-            rows += _ratios_of_c1(curves, mine, label)
-    table = pd.DataFrame(rows, columns=["quantity", "sparsity", "ratio", "low", "high"])
+            about = {"group": group, "of": "c1", "quantity": label}
+            rows += [{**about, **row} for row in _ratios_of_c1(curves, mine)]
+    columns = ["group", "of", "quantity", "sparsity", "ratio", "low", "high"]
+    table = pd.DataFrame(rows, columns=columns)
     known = table.groupby("quantity")["sparsity"].nunique()
     return table[table["quantity"].isin(known[known > 1].index)]
 
@@ -119,9 +167,7 @@ def _ratio_of_l(ratios: pd.Series) -> dict[str, float]:
     return {"ratio": mean, "low": float(ratios.min()), "high": float(ratios.max())}
 
 
-def _ratios_of_c1(
-    curves: Curves, cells: pd.DataFrame, label: str
-) -> list[dict[str, Any]]:
+def _ratios_of_c1(curves: Curves, cells: pd.DataFrame) -> list[dict[str, Any]]:
     """Returns the ratios of a joint fit of the curves of a group, dense first."""
     ordered = cells.sort_values("sparsity").drop_duplicates("curve")
     keys = [(str(row.panel), str(row.curve)) for row in ordered.itertuples()]
@@ -134,7 +180,6 @@ def _ratios_of_c1(
     ratios[dense] = Estimate(1.0, 1.0, 1.0)
     return [
         {
-            "quantity": label,
             "sparsity": float(row["sparsity"]),
             "ratio": ratios[row["curve"]].value,
             "low": ratios[row["curve"]].low,

@@ -1,0 +1,160 @@
+"""What a report says where curves are compared: one cause each, and the searches."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from dps_tf.analysis import loading
+from dps_tf.analysis.joint_law import fit_joint
+from dps_tf.analysis.observations import Observations
+from dps_tf.analysis.report import assembly, curves, law_tables, naming, regime_table
+from dps_tf.analysis.report.effects import effects
+from dps_tf.analysis.report.learning_rates import rates_of, rule_table
+from dps_tf.analysis.report.searches import searches_sentence
+from dps_tf.analysis.report.sentences import summary
+from dps_tf.analysis.report.smoothness import smoothness_table
+from dps_tf.core.errors import UserError
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.records import write_json
+from tests.analysis.synthetic_sweeps import write_sweep
+from tests.analysis.synthetic_tables import Sweep, make
+
+GRID = Sweep(batch_sizes=(8, 16, 32, 64, 128, 256), points=24)
+
+
+def tables_of(*sweeps: Sweep) -> loading.Tables:
+    """Returns the tables of several made-up sweeps as if they were one."""
+    made = [make(sweep) for sweep in sweeps]
+    joined = [
+        loading.pd.concat([getattr(one, name) for one in made], ignore_index=True)
+        for name in ("studies", "trials", "curves", "measurements")
+    ]
+    return loading.tables_of(loading.Record(*joined))
+
+
+@pytest.fixture(scope="module")
+def grid() -> tuple[loading.Tables, curves.Curves]:
+    """Returns SGD with 24 points and Nesterov with 64, each dense and at 0.9."""
+    tables = tables_of(
+        GRID, dataclasses.replace(GRID, optimizers=("nesterov",), points=64)
+    )
+    named = naming.naming(tables.results)
+    return tables, curves.curves_of(tables.results, named, tables.studies)
+
+
+def test_the_plain_optimizer_comes_first(grid):
+    names = list(dict.fromkeys(grid[1].cells["curve"]))
+    assert names == [
+        "sgd, sparsity 0",
+        "sgd, sparsity 0.9",
+        "nesterov, sparsity 0",
+        "nesterov, sparsity 0.9",
+    ]
+
+
+def test_ratios_are_of_curves_that_differ_in_one_thing(grid):
+    keys = list(grid[1].fits)
+    assert effects(grid[1], keys) == [
+        ("sgd, sparsity 0.9", "sgd, sparsity 0"),
+        ("nesterov, sparsity 0.9", "nesterov, sparsity 0"),
+        ("nesterov, sparsity 0", "sgd, sparsity 0"),
+        ("nesterov, sparsity 0.9", "sgd, sparsity 0.9"),
+    ]
+    # Without a partner for the second, there is one comparison left, of two things.
+    unlike = [keys[0], keys[3]]
+    assert effects(grid[1], unlike) == [("nesterov, sparsity 0.9", "sgd, sparsity 0")]
+
+
+def test_what_moves_is_what_was_moved(grid):
+    [joint] = law_tables.joint_fits(grid[1]).values()
+    moved = {(r.curve, r.reference): r.moves for r in joint.ratios}
+    for optimizer in ("sgd", "nesterov"):
+        dense = f"{optimizer}, sparsity 0"
+        assert "c1" in moved[f"{optimizer}, sparsity 0.9", dense]
+    assert moved["nesterov, sparsity 0", "sgd, sparsity 0"] == ("c2",)
+    table = law_tables.joint_table(grid[1], {"": joint}).frame
+    told = table.set_index(["curve", "reference"])
+    row = told.loc[("nesterov, sparsity 0", "sgd, sparsity 0")]
+    assert row["moves"] == "c2 down"
+    searches = "64 points in 2 dimensions against 24 points in 1 dimension"
+    assert row["searches"] == searches
+    sentences = law_tables.effect_sentences({"": joint})
+    assert "c2 moves, c1 not for sure." in sentences[2]
+
+
+def test_a_ratio_that_may_be_one_moves_nothing():
+    sizes = [4.0, 16.0, 64.0, 256.0]
+    noisy = [[1.1, 0.9, 1.05, 0.95], [0.95, 1.1, 0.9, 1.05]]
+    both = {
+        name: Observations.of(
+            sizes, [f * (16_000 / b + 200) for f, b in zip(n, sizes, strict=True)]
+        )
+        for name, n in zip("ab", noisy, strict=True)
+    }
+    [ratio] = fit_joint(both, "a").ratios
+    assert ratio.moves == () and law_tables.moves_text(ratio) == "neither"
+
+
+def test_every_comparison_names_points_and_dimension(grid):
+    tables, found = grid
+    told = summary(found, regime_table.regimes_of(found))[-1]
+    assert "relative to sgd, sparsity 0:" in told
+    assert "best of 24 points in 1 dimension for sgd, sparsity 0" in told
+    assert "of 64 points in 2 dimensions for nesterov, sparsity 0" in told
+    fits = law_tables.fit_table(found).frame
+    assert fits["search"].tolist() == [
+        *["24 points in 1 dimension"] * 2,
+        *["64 points in 2 dimensions"] * 2,
+    ]
+
+
+def test_equal_searches_are_told_once():
+    assert searches_sentence([("a", "8 points"), ("b", "8 points")]) == (
+        "Each K* is the best of 8 points."
+    )
+    assert searches_sentence([]) == ""
+
+
+def test_smoothness_stands_beside_c1_in_numbers(grid):
+    tables, found = grid
+    table = smoothness_table(found, tables.measurements)
+    assert table is not None
+    assert table.frame["group"].tolist() == ["sgd", "nesterov"]
+    # The made-up L is 1 + 1.6 s^2 times as large, and c1 was made to follow it.
+    for row in table.frame.to_dict("records"):
+        assert row["L"].key == pytest.approx(1 + 1.6 * 0.81, rel=0.1)
+        assert row["c1"].key == pytest.approx(1 + 1.6 * 0.81, rel=0.2)
+
+
+def test_a_chosen_batch_size_anchors_rules_and_linear_scaling(grid):
+    tables, found = grid
+    table = regime_table.regime_page_table(found, 32).frame
+    linear = table[table["definition"] == "linear scaling from B1, last success"]
+    assert len(linear) == 4
+    observed = found.fits["mnist_simple_cnn", "sgd, sparsity 0"].observations
+    scaled = observed.high * observed.batch_size
+    start = scaled[observed.batch_size == 32][0]
+    within = (observed.batch_size >= 32) & (scaled <= 1.2 * start)
+    assert linear["t0.2"].iloc[0].key == observed.batch_size[within].max()
+    _, rules = rates_of(found, tables.studies, tables.bounded, 32)
+    assert set(rules["anchor"]) == {32}
+    frame = rule_table(found, rules).frame
+    assert 32 not in set(frame["batch_size"]) and 8 in set(frame["batch_size"])
+    with pytest.raises(UserError, match="anchor batch size 5"):
+        rates_of(found, tables.studies, tables.bounded, 5)
+
+
+def test_cells_that_have_not_begun_are_named(tmp_path):
+    small = Sweep(sparsities=(0.0,), batch_sizes=(16, 64), points=4, measured=False)
+    write_sweep(tmp_path, make(small))
+    name = "mnist_simple_cnn-sgd-none-seed0-b{}-s0.0"
+    planned = [name.format(size) for size in (16, 64, 256)]
+    write_json(LocalFiles(), str(tmp_path / "sweep.json"), {"cells": planned})
+    tables = loading.load(tmp_path)
+    assert tables.sweeps[0].not_begun == (name.format(256),)
+    found = assembly.assemble(tables)
+    assert "1 cell has not begun" in found.state
+    [caution] = [c for c in found.cautions if "not begun" in c.title]
+    assert caution.cells == (name.format(256),)
