@@ -37,6 +37,12 @@ _STEP_TIMES = flags.DEFINE_string(
     "CSV with batch_size, devices, seconds (of a step), price (per hour of all "
     "devices): adds time-to-result and cost.",
 )
+_ANCHOR = flags.DEFINE_integer(
+    "anchor",
+    None,
+    "Batch size from which rules for the learning rate and linear scaling count; the "
+    "smallest of each curve by default.",
+)
 _TENSORBOARD = flags.DEFINE_bool(
     "tensorboard", False, "Also write curves and metaparameters for TensorBoard."
 )
@@ -65,7 +71,7 @@ def _report_sweeps(out: Path) -> None:
     from dps_tf.analysis.cost import read_step_times
 
     times = read_step_times(_STEP_TIMES.value) if _STEP_TIMES.value else None
-    wishes = report.Wishes(published=_PUBLISHED.value, step_times=times)
+    wishes = report.Wishes(_PUBLISHED.value, times, _ANCHOR.value)
     tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value)
     found = report.write_report(tables, out, wishes)
     if _TENSORBOARD.value:

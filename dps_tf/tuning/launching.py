@@ -227,7 +227,7 @@ class Launcher:
         return result
 
     def _prepare(
-        self, specification: StudySpecification, progress: StudyProgress
+        self, specification: StudySpecification, progress: StudyProgress | None = None
     ) -> Prepared:
         """Returns the runner of a cell, and what its record says of the data."""
         workload, cell = specification.workload, specification.cell
@@ -241,7 +241,7 @@ class Launcher:
                 dataset,
                 self._layout.scores,
                 self._files,
-                progress.pruning,
+                None if progress is None else progress.pruning,
             )
         programs = self._machine().programs(specification, dataset)
         self._tell_of_stream(dataset, programs[0])
