@@ -97,6 +97,7 @@ def test_reports_on_a_sweep_that_still_runs(place):
         (["--published=all"], "--out is missing"),
         (["--published=nonsense", "--out=x"], "'nonsense'"),
         (["--sweep_dir=sgd", "--step_times=none.csv"], "none.csv"),
+        (["--sweep_dir=sgd", "--anchor=5"], "anchor batch size 5"),
         (["--sweep_dir=sgd", "--out=blocked/tensorflow.py/x"], "cannot be written"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -111,5 +112,6 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_two(place, arguments, te
 
 def test_help_names_every_flag(place):
     done = run(place, "--help")
-    for flag in ("sweep_dir", "out", "goal", "published", "step_times", "tensorboard"):
+    flags = "sweep_dir out goal published step_times anchor tensorboard"
+    for flag in flags.split():
         assert f"--{flag}" in done.stdout or f"--[no]{flag}" in done.stdout
