@@ -133,7 +133,8 @@ class GoalEvaluator(abc.ABC):
     """Counts wrong answers until there are too many for the goal.
 
     A metric has to be decided by a wrong count, so goals on cross-entropy are refused.
-    How examples are looked at depends on where they lie; which ones does not.
+    How examples are looked at depends on where they lie; which ones does not. To be
+    made outside of the strategy's scope.
     """
 
     def __init__(
@@ -156,14 +157,11 @@ class GoalEvaluator(abc.ABC):
             ) from error
         self._allowed = -1 if allowed is None else allowed
         self._batch_size = min(evaluation.GOAL_BATCH_SIZE, data.validation_count)
-        with data.strategy.scope():
-            # Replicas hold the same, so each keeps its own and the first speaks for
-            # all.
+        # One for all replicas. In the scope of a strategy of several processes there
+        # could be none of this type, because TensorFlow cannot broadcast it.
+        with tf.device("CPU:0"):
             self._last_wrong = tf.Variable(
-                tf.zeros([data.validation_count], tf.int8),
-                trainable=False,
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                tf.zeros([self._total], tf.int8), trainable=False
             )
 
     @property
@@ -204,34 +202,40 @@ class ResidentGoalEvaluator(GoalEvaluator):
         self._strategy = data.strategy
         self._held = data.validation
         self._run = compiled(
-            data.strategy, self._count_up_to_goal, self._build, jit_compile
+            data.strategy,
+            self._count_up_to_goal,
+            self._build,
+            jit_compile,
+            [tf.TensorSpec([self._total], tf.int8)],
         )
 
     def _look(self) -> tuple[int, float]:
-        wrong, loss = self._run()
+        wrong, loss, seen = self._run(self._last_wrong.numpy())
+        self._last_wrong.assign(seen)
         return int(wrong), float(loss)
 
     def _build(self, count_up_to_goal: Any) -> Any:
         strategy = self._strategy
 
-        def run() -> tuple[tf.Tensor, tf.Tensor]:
-            wrong, loss = strategy.run(count_up_to_goal, args=self._held)
-            first = strategy.experimental_local_results
-            return first(wrong)[0], first(loss)[0]
+        def run(last_wrong: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            found = strategy.run(count_up_to_goal, args=(last_wrong, *self._held))
+            return tuple(strategy.experimental_local_results(v)[0] for v in found)
 
         return run
 
-    def _count_up_to_goal(self, inputs: tf.Tensor, labels: tf.Tensor) -> Any:
-        """Returns (wrong, cross-entropy sum) of what was looked at."""
+    def _count_up_to_goal(
+        self, last_wrong: tf.Tensor, inputs: tf.Tensor, labels: tf.Tensor
+    ) -> Any:
+        """Returns (wrong, cross-entropy sum) of what was looked at, and the news."""
         total = self._total
         size = self._batch_size
         batches = -(-total // size)
-        order = tf.argsort(self._last_wrong, direction="DESCENDING", stable=True)
+        order = tf.argsort(last_wrong, direction="DESCENDING", stable=True)
         # Padding stands for an example behind the last, of which nothing is kept.
         missing = [[0, batches * size - total]]
         order = tf.pad(order, missing, constant_values=total)
         order = tf.reshape(order, [batches, size])
-        seen = tf.pad(tf.convert_to_tensor(self._last_wrong), [[0, 1]])
+        seen = tf.pad(last_wrong, [[0, 1]])
 
         def body(i: tf.Tensor, wrong: tf.Tensor, sum_: tf.Tensor, seen: tf.Tensor):
             rows = order[i]
@@ -253,5 +257,4 @@ class ResidentGoalEvaluator(GoalEvaluator):
             (tf.constant(0), *zero, seen),
             parallel_iterations=1,
         )
-        self._last_wrong.assign(seen[:total])
-        return wrong, loss
+        return wrong, loss, seen[:total]

@@ -90,7 +90,7 @@ class Program:
             self.carrier = task.carrier(self.network) if task.carrier else None
             self.model = self.carrier.model if self.carrier else self.network
             trained = self._build_trained(task)
-            self._evaluator = self._build_evaluator(goal, jit_compile)
+        self._evaluator = self._build_evaluator(goal, jit_compile)
         self.optimizer, self.masks = trained.optimizer, trained.masks
         self._loss_metaparameters = trained.loss_metaparameters
         self._slice = CompiledSlice(trained, data, batch_size, jit_compile)

@@ -40,7 +40,7 @@ class StreamedGoalEvaluator(GoalEvaluator):
         )
 
     def _look(self) -> tuple[int, float]:
-        seen = self._known()
+        seen = np.array(self._last_wrong.numpy())
         rows = self._rows(seen)
         wrong, loss = 0, 0.0
         for asked, (_, values) in zip(rows, self._stream(rows), strict=True):
@@ -52,14 +52,6 @@ class StreamedGoalEvaluator(GoalEvaluator):
             wrong, loss = wrong + int(tf.reduce_sum(each)), loss + float(more)
         self._last_wrong.assign(seen)
         return wrong, loss
-
-    def _known(self) -> np.ndarray:
-        """Returns a copy of what was wrong the last time, as the first replica has it.
-
-        All replicas have the same.
-        """
-        first = self._strategy.experimental_local_results(self._last_wrong)[0]
-        return np.array(first.numpy())
 
     def _rows(self, seen: np.ndarray) -> np.ndarray:
         """Returns the order to look in, int32 [batches, batch]; -1 is padding."""

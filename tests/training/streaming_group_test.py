@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tests.training.group_member import INTERVAL, PROBLEM
 from tests.training.multi_worker_test import ROOT, free_ports, lines_of
+from tests.training.streaming_member import GOAL
 
 STEPS = 30
 
@@ -47,13 +48,17 @@ class StreamingGroupTest(tf.test.TestCase):
     def test_curve_is_that_of_one_device_and_each_process_reads_its_half(self):
         (*one, last), (*other, other_last) = lines_of(start_group())
         self.assertEqual(one, other)
-        program = PROBLEM.program()
+        program = PROBLEM.program(goal=GOAL)
         PROBLEM.begin(program)
+        untrained = program.evaluate()
         losses, evaluations = PROBLEM.curve(program, STEPS, INTERVAL)
-        self.assertAllClose([line["loss"] for line in one], losses, rtol=0, atol=1e-5)
-        self.assertEqual(
-            [line["wrong"] for line in one], [found.wrong for found in evaluations]
-        )
+        found = [line["loss"] for line in one[1:]]
+        self.assertAllClose(found, losses, rtol=0, atol=1e-5)
+        found = [(line["wrong"], line["is_bound"]) for line in one]
+        expected = [(e.wrong, e.is_bound) for e in (untrained, *evaluations)]
+        self.assertEqual(found, expected)
+        # Some stopped once the goal was out of reach, some did not.
+        self.assertLen({is_bound for _, is_bound in found}, 2)
         self.assertEqual((last["placement"], other_last["placement"]), ("stream",) * 2)
         halves = [np.concatenate(found["rows"]) for found in (last, other_last)]
         self.assertAllEqual(np.concatenate(halves, axis=1), PROBLEM.order(0, STEPS))

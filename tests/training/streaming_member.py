@@ -1,7 +1,8 @@
 """One process of a group that trains a trial on streamed data, with TF_CONFIG.
 
-`python -m tests.training.streaming_member STEPS`. After every tenth step it writes a
-line of JSON to its output, at the end one with the training rows that it gathered.
+`python -m tests.training.streaming_member STEPS`. Before the first and after every
+tenth step it writes a line of JSON, at the end one with the training rows that it
+gathered.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import dataclasses
 import json
 import sys
 
+from dps_tf.core.goal import Goal
 from dps_tf.data.dataset import Examples
 from dps_tf.training import strategy as strategies
 from dps_tf.training import threads
@@ -17,6 +19,8 @@ from dps_tf.training.placement import place
 from dps_tf.training.program import Program
 from tests.training.group_member import INTERVAL, PROBLEM
 from tests.training.noted_rows import NotedRows
+
+GOAL = Goal("validation/classification_error", 0.2)
 
 
 def main(steps: int) -> None:
@@ -29,12 +33,14 @@ def main(steps: int) -> None:
     # Data fit into the memory of the first process only, so that both have to stream.
     memory = 0.0 if strategy.cluster_resolver.task_id else 1e15
     data = place(dataset, strategy, "auto", memory)
-    program = Program(PROBLEM.task, data, PROBLEM.batch_size)
+    program = Program(PROBLEM.task, data, PROBLEM.batch_size, goal=GOAL)
     PROBLEM.begin(program)
-    for step in range(0, steps, INTERVAL):
-        loss = program.advance(PROBLEM.order(step, INTERVAL)).loss
+    for step in range(-INTERVAL, steps, INTERVAL):
+        loss = 0.0
+        if step >= 0:
+            loss = program.advance(PROBLEM.order(step, INTERVAL)).loss
         found = program.evaluate()
-        line = {"step": step + INTERVAL, "loss": loss, "wrong": found.wrong}
+        line = {"loss": loss, "wrong": found.wrong, "is_bound": found.is_bound}
         print(json.dumps(line), flush=True)
     rows = [asked.tolist() for asked in noted.asked]
     print(json.dumps({"placement": data.placement, "rows": rows}), flush=True)
