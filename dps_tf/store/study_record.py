@@ -84,7 +84,9 @@ class StudyRecord:
         self._store = StateStore(files, layout.states)
         self._states: dict[int, TrialState] = {}
         self._dirty: set[int] = set()
-        self._load_states()
+        if follower is None:
+            # Others go on saving states: of theirs one is read when it is needed.
+            self._load_states()
         self._saved_at = clock()
 
     def _read_logs(self) -> None:

@@ -293,7 +293,7 @@ class SharedCell:
         if claim.generation > 1:
             # Its last owner may have got further than was known here.
             self._look()
-            self._record.reload_state(trial)
+        self._record.reload_state(trial)
         return True
 
     def _look(self) -> None:

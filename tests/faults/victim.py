@@ -7,13 +7,21 @@ child has ended, `ended <exit code>`, -9 after kill -9. Kinds:
     {"kind": "synthetic", "directory": D, "slots": n, "seconds": s}
         a study of trials that are known beforehand
     {"kind": "train", "arguments": [...]}
-        the command dps_tf.train
+        the command dps_tf.train; its workers (`--workers=N`) are forked, too; with
+        `seconds`, a list, turns of simulated trials take so long, for each process
+        one of them; with `closings`, each study that is closed adds a line there
+    {"kind": "command", "command": "status", "arguments": [...], "output": F,
+     "objects": O}
+        a command, what it prints, and the folder in which `gs://` is kept
 
-Both take `kill_after`, seconds, and `file_limit`, the largest file in bytes.
+All take `kill_after`, seconds, `file_limit`, the largest file in bytes, `environment`,
+further variables, and `output`, a file for what is printed. One with `background` is
+waited for by an order of its own, {"wait": its number}.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import resource
@@ -26,6 +34,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from absl import flags
 
 from dps_tf.command_line import FINISHED, MENDABLE, RUN_AGAIN
 from dps_tf.core.errors import UserError
@@ -61,6 +71,12 @@ class Victim:
         """Waits for the child and returns its exit code."""
         return self._answer("ended")
 
+    def wait(self, child: int) -> int:
+        """Waits for a child in the background and returns its exit code."""
+        assert self._process.stdin is not None
+        print(json.dumps({"wait": child}), file=self._process.stdin, flush=True)
+        return self.end()
+
     def _answer(self, word: str) -> int:
         assert self._process.stdout is not None
         line = self._process.stdout.readline().split()
@@ -85,17 +101,21 @@ def victim() -> Iterator[Victim]:
 
 
 def main() -> None:
-    from dps_tf import train  # noqa: F401 - what children would import
+    # What children would import; not the commands, whose flags have the same names.
     from dps_tf.store import study_record
     from dps_tf.tuning import launching  # noqa: F401
+    from dps_tf.workloads import reading  # noqa: F401
 
     study_record.SNAPSHOT_SECONDS = SNAPSHOT_SECONDS
     for line in sys.stdin:
         order = json.loads(line)
-        child = os.fork()
+        child = order.get("wait") or os.fork()
         if child == 0:
             _live(order)
-        print(f"started {child}", flush=True)
+        if "wait" not in order:
+            print(f"started {child}", flush=True)
+        if order.get("background"):
+            continue
         # Killed from here, where its number surely is its own until it is waited for.
         time.sleep(order.get("kill_after", 0.0))
         if "kill_after" in order:
@@ -109,28 +129,123 @@ def _live(order: dict[str, Any]) -> None:
     os.dup2(2, 1)  # standard output is for the answers of the parent
     code = 1
     try:
+        os.environ.update(order.get("environment", {}))
+        if "output" in order:
+            with Path(order["output"]).open("w") as output:
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
         if "file_limit" in order:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             # What is printed may go to a file, too.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             limit = order["file_limit"]
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        code = _train(order) if order["kind"] == "train" else _synthetic(order)
+        does = {"train": _train, "command": _command, "synthetic": _synthetic}
+        code = does[order["kind"]](order)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
         traceback.print_exc()
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
 def _train(order: dict[str, Any]) -> int:
     from dps_tf import train
+    from dps_tf.tuning import workers
 
+    given = [a for a in order["arguments"] if a.startswith("--workers=")]
+    if given and given != ["--workers=1"]:
+        workers.subprocess.Popen = lambda command, env: Forked(order, command, env)
+    elif "seconds" in order:
+        _slow_down(order["seconds"][os.getpid() % len(order["seconds"])])
+    if "--share" in order["arguments"] and "closings" in order:
+        _tell_of_closings(Path(order["closings"]))
     sys.argv = ["train", *order["arguments"]]
     train.entry_point()
     return 0
+
+
+def _command(order: dict[str, Any]) -> int:
+    from dps_tf.training import gfile_files
+    from tests.training.object_gfile import DiskObjects, ObjectGfile
+
+    store = ObjectGfile(objects=DiskObjects(Path(order["objects"])))
+    objects = gfile_files.GFileFiles(store, put_seconds=0.05)
+    files_for = gfile_files.files_for
+    for module in (gfile_files, sys.modules["dps_tf.tuning.launching"]):
+        module.files_for = lambda place: objects if "://" in place else files_for(place)
+    sys.argv = [order["command"], *order["arguments"]]
+    importlib.import_module(f"dps_tf.{order['command']}").entry_point()
+    return 0
+
+
+def _tell_of_closings(path: Path) -> None:
+    from dps_tf.tuning import study
+
+    close_study = study.close_study
+
+    def closing(files: Any, directory: str, **tables: Any) -> None:
+        close_study(files, directory, **tables)
+        with path.open("a") as told:
+            told.write(f"{Path(directory).name}\n")
+
+    study.close_study = closing
+
+
+def _slow_down(seconds: float) -> None:
+    """Makes every turn of a simulated trial take a while."""
+    from dps_tf.tuning.simulation import SimulatedRunner
+
+    run = SimulatedRunner.run
+
+    def slowly(*arguments: Any) -> Any:
+        time.sleep(seconds)
+        return run(*arguments)
+
+    SimulatedRunner.run = slowly  # type: ignore[method-assign]
+
+
+class Forked:
+    """What subprocess.Popen is to a command of ours, without importing anew."""
+
+    def __init__(
+        self, order: dict[str, Any], command: list[str], env: dict[str, str]
+    ) -> None:
+        self.code: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.environ.update(env)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+                signal.signal(number, signal.SIG_DFL)
+            flags.FLAGS.unparse_flags()
+            _live({**order, "arguments": command[3:]})
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = time.monotonic() + (timeout or 600)
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("worker", timeout or 600)
+            time.sleep(0.01)
+        return code
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
 
 def _synthetic(order: dict[str, Any]) -> int:

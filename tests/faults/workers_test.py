@@ -1,0 +1,146 @@
+"""Eight real processes on one sweep: killed at random, and each at its own speed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.records import read_json
+from tests.faults.victim import Victim, victim
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+WORKERS, KILLS = 8, 10
+CELLS = ("(1048576,)", "(16384, 65536, 1048576)")
+MOST_WORK = 1.15
+"""Steps that eight workers execute over those that the result needs, at most."""
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[Victim]:
+    with victim() as found:
+        yield found
+
+
+def arguments(directory: Path, cells: str, workers: int, **bindings: int) -> list[str]:
+    wanted = {
+        "sweep.batch_sizes": cells,
+        "workload.points": 16,
+        # Some twenty evaluations to the goal instead of a hundred or more.
+        "evaluation.examples": 16384 * 512,
+        "evaluation.minimum": 256,
+        **{name.replace("_", ".", 1): value for name, value in bindings.items()},
+    }
+    return [
+        "--gin_file=nqm/sgd",
+        *(f"--gin_bindings={name} = {value}" for name, value in wanted.items()),
+        f"--sweep_dir={directory}",
+        f"--workers={workers}",
+    ]
+
+
+def result_tables(directory: Path) -> dict[str, bytes]:
+    return {
+        f"{path.parent.name}/{path.name}": path.read_bytes()
+        for name in ("trials", "curves")
+        for path in sorted(directory.glob(f"cells/*/{name}.parquet"))
+    }
+
+
+def workers_of(supervisor: int) -> list[int]:
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children")
+    return [int(pid) for pid in children.read_text().split()]
+
+
+def owners(directory: Path) -> set[int]:
+    """Returns the processes that have claimed something in an open cell."""
+    found = set()
+    for path in directory.glob("cells/*/claims/*.owner"):
+        try:
+            found.add(read_json(LocalFiles(), str(path))["owner"]["pid"])
+        except (FileNotFoundError, DamagedError):
+            continue
+    return found
+
+
+def kill_one(
+    supervisor: int, directory: Path, chance: random.Random, killed: set[int]
+) -> None:
+    """Kills a worker that has something, if there is one."""
+    busy = owners(directory).intersection(workers_of(supervisor)) - killed
+    if busy:
+        one = chance.choice(sorted(busy))
+        killed.add(one)
+        os.kill(one, signal.SIGKILL)
+
+
+def is_finished(directory: Path, cells: int) -> bool:
+    return len(list(directory.glob("cells/*/closed.json"))) == cells
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_ten_of_eight_workers_killed_lose_nothing(children, tmp_path, seed):
+    cells = CELLS[1]
+    one = tmp_path / "one"
+    children.start(kind="train", arguments=arguments(one, cells, 1))
+    assert children.end() == 0
+    expected = result_tables(one)
+    assert len(expected) == 2 * 3
+
+    eight, closings = tmp_path / "eight", tmp_path / "closings"
+    supervisor = children.start(
+        kind="train",
+        arguments=arguments(eight, cells, WORKERS),
+        seconds=[0.1],
+        closings=str(closings),
+    )
+    chance = random.Random(seed)
+    killed: set[int] = set()
+    while len(killed) < KILLS and not is_finished(eight, 3):
+        time.sleep(chance.uniform(0.1, 0.8))
+        kill_one(supervisor, eight, chance, killed)
+    print(f"seed {seed}: {len(killed)} workers killed")
+    assert children.end() == 0
+    assert len(killed) == KILLS, "the sweep was finished before"
+
+    assert result_tables(eight) == expected
+    closed = Counter(closings.read_text().split())
+    assert set(closed) <= {path.name for path in eight.glob("cells/*")}
+    assert set(closed.values()) == {1}, "a cell was closed twice"
+    assert is_finished(eight, 3)
+
+
+@pytest.mark.parametrize("finishers", [1, 5])
+@pytest.mark.parametrize("speeds", [1, 10], ids=["alike", "unlike"])
+def test_eight_workers_in_one_cell_do_hardly_more_than_one(
+    children, tmp_path, finishers, speeds
+):
+    how = {"workload_points": 100, "sweep_finishers": finishers}
+    one, eight = tmp_path / "one", tmp_path / "eight"
+    children.start(kind="train", arguments=arguments(one, CELLS[0], 1, **how))
+    assert children.end() == 0
+    children.start(
+        kind="train",
+        arguments=arguments(eight, CELLS[0], WORKERS, **how),
+        seconds=[0.02 * speeds ** (n / 7) for n in range(8)],
+    )
+    assert children.end() == 0
+    assert result_tables(eight) == result_tables(one)
+    # Where the machine is busy the last may come when all is done.
+    assert len(list(eight.glob("cells/*/log/*.log"))) > WORKERS // 2
+    (path,) = eight.glob("cells/*/work.parquet")
+    work = pd.read_parquet(path)
+    total = work[work["trial"].isna()].set_index("quantity")["value"]
+    assert total["steps"] >= total["floor_steps"] > 0
+    assert total["steps"] <= MOST_WORK * total["floor_steps"]
+    assert total["work_ratio"] <= MOST_WORK
