@@ -12,10 +12,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import dps_tf
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.records import write_json
+from tests.analysis.archive_files import write_study
+from tests.analysis.synthetic_sweeps import write_sweep
+from tests.analysis.synthetic_tables import Sweep, make
 from tests.data import raw_files
 from tests.packaging.source_tree import SOURCE_TREE
 
@@ -68,6 +74,9 @@ def test_every_command_of_the_readme_is_known_here() -> None:
         "dps_tf.train",
         "dps_tf.status",
         "dps_tf.report",
+        "dps_tf.measure",
+        "dps_tf.fit",
+        "dps_tf.archive",
     }
 
 
@@ -93,21 +102,53 @@ def test_the_recipe_for_a_workload_works(tmp_path: Path) -> None:
     assert "K* = " in run(words, tmp_path)
 
 
+def reads_records(words: list[str]) -> bool:
+    """Returns whether a command of the README trains nothing and needs no data."""
+    module = words[2] if words[0] == "python" else ""
+    known = ("dps_tf.report", "dps_tf.fit", "dps_tf.archive", "dps_tf.status")
+    return module in known
+
+
+def write_batch_science(folder: Path) -> None:
+    """Writes a small archive where the README says that the public one is unpacked."""
+    errors = np.geomspace(0.9, 0.005, 30)
+    for batch_size in (2, 16, 128):
+        trials = [("COMPLETE", np.arange(30) * 100, errors)] * 2
+        place = (folder / "batch_science", "mnist", "simple_cnn_base", "sgd")
+        write_study(*place, batch_size, trials)
+
+
+def test_the_commands_that_read_records_work(tmp_path: Path) -> None:
+    made = make(Sweep(sparsities=(0.0,), batch_sizes=(8, 64, 256), points=6))
+    for name in ("mnist", "nqm"):
+        write_sweep(tmp_path / "sweeps" / name, made)
+        cells = {"cells": []}
+        write_json(LocalFiles(), str(tmp_path / "sweeps" / name / "sweep.json"), cells)
+    write_batch_science(tmp_path)
+    printed = [run(words[1:], tmp_path) for words in commands() if reads_records(words)]
+    assert any("c1" in text and "critical batch size" in text for text in printed)
+    for name in ("looser", "published", "shallue2019/report", "nqm/report"):
+        assert (tmp_path / "sweeps" / name / "report.html").exists()
+    assert list((tmp_path / "my_archive").rglob("study.json"))
+
+
 @pytest.mark.slow
 def test_the_commands_for_mnist_work(tmp_path: Path) -> None:
     raw = raw_files.raw_dir()
+    write_batch_science(tmp_path)
     for words in commands():
         if words[0] != "python":
             continue
         arguments = words[1:]
         if "dps_tf.prepare" in words:
             arguments.append(f"--raw_dir={raw}")
-        if "dps_tf.train" in words:
+        if "dps_tf.train" in words and "--data_dir=data" in words:
             # The same command at less cost: its numbers are not looked at.
             arguments += ["--gin_bindings=workload.step_budget = 100"]
             arguments += ["--gin_bindings=workload.points = 2"]
         printed = run(arguments, tmp_path)
-    assert "mnist_simple_cnn" in printed
+        if "dps_tf.status" in words:
+            assert "mnist_simple_cnn" in printed
     assert (tmp_path / "sweeps/mnist/report/report.html").exists()
 
 
