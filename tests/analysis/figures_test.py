@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.container import ErrorbarContainer
 
 from dps_tf.analysis import figures
 from dps_tf.analysis.figures import (
@@ -49,6 +50,7 @@ POINTS = two_curves(
     low=[800.0, 200.0, 0.0],
     high=[900.0, 300.0, 100.0],
     bound=["", "", "", "", ">=", "<="],
+    repeats=[1, 1, 1, 3, 3, 1],
 )
 LINE = pd.DataFrame(
     {"curve": "a", "batch_size": [4.0, 64.0], "steps": [900.0, 90.0]}
@@ -255,6 +257,27 @@ def test_bounds_are_hollow_and_exact_points_are_filled():
     ]
     assert faces.count("white") == 2
     assert LOOKS["a"].color in faces
+
+
+def test_repeats_have_whiskers_from_the_least_to_the_greatest():
+    with style.styled():
+        axis = style.new_figure(5, 4).subplots()
+        points = POINTS.assign(
+            low=[700.0, 250.0, 90.0] * 2, high=[1100.0, 310.0, 130.0] * 2
+        )
+        steps_to_result.draw(axis, points, LINE, LOOKS)
+    [whiskers] = [c for c in axis.containers if isinstance(c, ErrorbarContainer)]
+    [segment] = whiskers.lines[2][0].get_segments()
+    # Of curve b's first point, the only exact one that was repeated.
+    np.testing.assert_allclose(segment, [[4, 700], [4, 1100]])
+
+
+def test_an_open_bound_does_not_stretch_the_axis():
+    with style.styled():
+        axis = style.new_figure(5, 4).subplots()
+        points = POINTS.assign(low=[800.0, 200.0, 90.0, 800.0, 1.0, 1.0])
+        steps_to_result.draw(axis, points, LINE, LOOKS)
+    assert axis.get_ylim()[0] > 50
 
 
 def test_bracket_from_step_zero_stays_on_the_axis():

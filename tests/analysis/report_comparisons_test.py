@@ -80,8 +80,9 @@ def test_what_moves_is_what_was_moved(grid):
     assert row["moves"] == "c2 down"
     searches = "64 points in 2 dimensions against 24 points in 1 dimension"
     assert row["searches"] == searches
-    sentences = law_tables.effect_sentences({"": joint})
-    assert "c2 moves, c1 not for sure." in sentences[2]
+    sentences = law_tables.effect_sentences(grid[1], {"": joint})
+    assert sentences[2].endswith(f"c2 moves, c1 not for sure ({searches}).")
+    assert sentences[0].endswith("c1 moves, c2 not for sure.")
 
 
 def test_a_ratio_that_may_be_one_moves_nothing():

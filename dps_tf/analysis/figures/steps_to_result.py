@@ -39,7 +39,8 @@ def draw(
     Args:
         axis: an empty axis.
         points: one row per curve and batch size: curve, batch_size, steps_to_result,
-            low and high (ends of the bar), bound (`""`, `<=` or `>=`).
+            low and high (ends of the bar), bound (`""`, `<=` or `>=`), repeats (study
+            seeds).
         fits: the fitted c1/B + c2 on a grid: curve, batch_size, steps, low and high
             (ends of its interval, NaN without).
         looks: look of each curve.
@@ -69,7 +70,8 @@ def draw(
 def _limits(points: pd.DataFrame) -> tuple[float, float]:
     values = points["steps_to_result"].to_numpy(float)
     tops = np.maximum(values, points["high"].to_numpy(float))
-    lows = points["low"].to_numpy(float)
+    # The other end of a bound is not drawn.
+    lows = points.loc[points["bound"] == "", "low"].to_numpy(float)
     # A bracket that starts at step 0 has no place on the axis: it runs off its end.
     bottom = min(values.min(), lows[lows > 0].min(initial=np.inf))
     return float(bottom) / _ROOM, float(np.nanmax(tops)) * _ROOM
@@ -109,15 +111,29 @@ def _line(axis: Axes, rows: pd.DataFrame, fit: pd.DataFrame, look: Look) -> None
 
 def _marks(axis: Axes, rows: pd.DataFrame, look: Look, bottom: float) -> None:
     exact = rows[rows["bound"] == ""]
+    single = exact[exact["repeats"] <= 1]
     axis.vlines(
-        exact["batch_size"],
-        np.maximum(exact["low"].to_numpy(float), bottom),
-        exact["high"],
+        single["batch_size"],
+        np.maximum(single["low"].to_numpy(float), bottom),
+        single["high"],
         color=look.color,
         linewidth=5,
         alpha=0.35,
         zorder=3,
     )
+    repeated = exact[exact["repeats"] > 1]
+    if len(repeated):
+        middle = repeated["steps_to_result"]
+        axis.errorbar(
+            repeated["batch_size"],
+            middle,
+            yerr=[middle - repeated["low"], repeated["high"] - middle],
+            fmt="none",
+            ecolor=look.color,
+            elinewidth=1.4,
+            capsize=5,
+            zorder=3,
+        )
     axis.plot(
         exact["batch_size"], exact["steps_to_result"], zorder=4, **mark_style(look)
     )

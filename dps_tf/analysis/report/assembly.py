@@ -55,7 +55,10 @@ def assemble(tables: Tables, wishes: Wishes = Wishes()) -> Report:  # noqa: B008
         title=_title(tables.results),
         lead=_lead(tables),
         state=_state(tables),
-        summary=(*summary(curves, regimes), *law_tables.effect_sentences(joint)),
+        summary=(
+            *summary(curves, regimes),
+            *law_tables.effect_sentences(curves, joint),
+        ),
         sections=tuple(section for section in found if not section.is_empty),
         cautions=(
             *not_begun(tables.sweeps),

@@ -183,14 +183,20 @@ def _searches(curves: Curves, ratio: CurveRatio) -> str:
     return mine if mine == theirs else f"{mine} against {theirs}"
 
 
-def effect_sentences(joint: Mapping[str, JointFit]) -> tuple[str, ...]:
+def effect_sentences(curves: Curves, joint: Mapping[str, JointFit]) -> tuple[str, ...]:
     """Returns for each pair of curves by how much c1 and c2 differ."""
     return tuple(
         f"{ratio.curve} against {ratio.reference}: c1 times {estimate_text(ratio.c1)}, "
-        f"c2 times {estimate_text(ratio.c2)}; {_verdict(ratio)}."
+        f"c2 times {estimate_text(ratio.c2)}; {_verdict(ratio)}{_told(curves, ratio)}."
         for fit in joint.values()
         for ratio in fit.ratios
     )
+
+
+def _told(curves: Curves, ratio: CurveRatio) -> str:
+    """Returns what the two are the best of, where that differs."""
+    searches = _searches(curves, ratio)
+    return f" ({searches})" if " against " in searches else ""
 
 
 def _verdict(ratio: CurveRatio) -> str:
