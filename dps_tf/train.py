@@ -156,6 +156,7 @@ def _train(
     resources: Resources | None = None,
 ) -> int:
     """Runs a sweep with this machine's devices, or with a group's; the exit code."""
+    from dps_tf.training.placement import explain
     from dps_tf.tuning import launching
     from dps_tf.workloads.reading import describe
 
@@ -164,7 +165,7 @@ def _train(
         raise UserError(f"--workers={_WORKERS.value}: give at least 1.")
     if _DRY_RUN.value:
         print(describe(sweep, gin_text))
-        print(launching.explain_placement(options))
+        print(explain(options.data_placement))
         return FINISHED
     if not options.sweep_dir:
         raise UserError("--sweep_dir is missing: name a directory for the results.")

@@ -7,6 +7,7 @@ import tensorflow as tf
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training.device_data import DeviceData
+from dps_tf.training.placed_data import PlacedData
 from dps_tf.training.streamed_data import StreamedData
 
 PLACEMENTS = ("auto", "device", "stream")
@@ -65,6 +66,14 @@ def explain(placement: str) -> str:
         )
     where = {"device": "on the device", "stream": "streamed from the host"}
     return f"data: {where[placement]}"
+
+
+def note(dataset: Dataset, data: PlacedData) -> str:
+    """Returns what a user is told of where data lie; nothing where that is usual."""
+    if data.placement == "device":
+        return ""
+    megabytes = example_bytes(dataset) / 1e6
+    return f"{dataset.name}: {megabytes:.1f} MB, streamed from the host"
 
 
 def example_bytes(dataset: Dataset) -> int:

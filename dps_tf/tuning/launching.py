@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
-from dps_tf.data.dataset import Dataset
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
@@ -18,7 +17,6 @@ from dps_tf.store.study_record import StudyRecord
 from dps_tf.training import placement, threads
 from dps_tf.training.environment import describe
 from dps_tf.training.gfile_files import files_for
-from dps_tf.training.program import Program
 from dps_tf.training.runner import TrainingRunner
 from dps_tf.tuning import simulation, tasks
 from dps_tf.tuning.interruption import Interrupted, StopRequest, stop_with_parent
@@ -86,11 +84,6 @@ def check_names(sweep: SweepSpecification) -> None:
         tasks.check_pruning(study)
 
 
-def explain_placement(options: Options) -> str:
-    """Returns where data will lie, for a dry run."""
-    return placement.explain(options.data_placement)
-
-
 def launch(
     sweep: SweepSpecification,
     gin_text: str,
@@ -138,7 +131,7 @@ class Launcher:
         self._stop = stop
         self._files = files_for(options.sweep_dir)
         self._layout = SweepLayout(options.sweep_dir)
-        self._told: set[str] = set()
+        self._said = {""}
         self._resources = resources
 
     def run(self, sweep: SweepSpecification, gin_text: str) -> SweepOutcome:
@@ -244,7 +237,10 @@ class Launcher:
                 None if progress is None else progress.pruning,
             )
         programs = self._machine().programs(specification, dataset)
-        self._tell_of_stream(dataset, programs[0])
+        note = placement.note(dataset, programs[0].data)
+        if note not in self._said:
+            print(note)
+            self._said.add(note)
         return Prepared(
             runner=TrainingRunner(
                 programs,
@@ -259,14 +255,6 @@ class Launcher:
                 "content_hash": dataset.content_hash,
             },
         )
-
-    def _tell_of_stream(self, dataset: Dataset, program: Program) -> None:
-        """Says, once for each data set, that it is streamed."""
-        streamed = program.data.placement == "stream"
-        if streamed and dataset.content_hash not in self._told:
-            self._told.add(dataset.content_hash)
-            megabytes = placement.example_bytes(dataset) / 1e6
-            print(f"{dataset.name}: {megabytes:.1f} MB, streamed from the host")
 
 
 def curve_of(files: FileSystem, directory: str) -> str:

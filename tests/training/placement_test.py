@@ -78,6 +78,15 @@ class PlacementTest(tf.test.TestCase, parameterized.TestCase):
     def test_each_placement_is_explained(self, name):
         self.assertStartsWith(placement.explain(name), "data: ")
 
+    def test_only_a_stream_is_worth_a_note(self):
+        held, streamed = (
+            place(BLOBS, problems.one_device(), name) for name in ("device", "stream")
+        )
+        self.assertEqual(placement.note(BLOBS, held), "")
+        self.assertEqual(
+            placement.note(BLOBS, streamed), "synthetic: 0.0 MB, streamed from the host"
+        )
+
     def test_share_is_told(self):
         self.assertIn("at most 25% of its free memory", placement.explain("auto"))
 
