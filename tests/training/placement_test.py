@@ -10,6 +10,7 @@ from absl.testing import parameterized
 
 from dps_tf.core.errors import UserError
 from dps_tf.training import placement
+from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.placement import place
 from dps_tf.training.streamed_data import StreamedData
@@ -40,7 +41,8 @@ class PlacementTest(tf.test.TestCase, parameterized.TestCase):
 
     @pytest.mark.multi_device
     def test_virtual_cpus_share_the_memory_of_the_host(self):
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        devices = ("/device:CPU:0", "/device:CPU:1")
+        strategy = strategies.build("mirrored", devices=devices)
         self.assertFalse(placement.fits_devices(BLOBS, strategy, 8 * NEEDED - 1))
         self.assertTrue(placement.fits_devices(BLOBS, strategy, 8 * NEEDED))
 
