@@ -1,0 +1,128 @@
+"""Do all commands work on `gs://`, and give what they give on a disk?
+
+The store is a stand-in without atomic renaming: it has never been a bucket.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dps_tf.analysis import loading
+from dps_tf.training.gfile_files import GFileFiles
+from tests.faults.victim import victim
+from tests.training.object_gfile import DiskObjects, ObjectGfile
+
+pytestmark = pytest.mark.slow
+
+PLACE = "gs://bucket/sweep"
+TINY = (
+    "--gin_file=smoke/one_run",
+    "--gin_bindings=sweep.sparsities = (0.0, 0.8)",
+    "--gin_bindings=sweep.sparsity_methods = ('snip',)",
+    "--gin_bindings=workload.step_budget = 20",
+)
+PRUNED = "digits_mlp-nesterov-snip-seed0-b32-s0.8"
+
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory) -> Iterator[Command]:
+    """Runs a command of the package; returns its exit code and what it printed."""
+    folder = tmp_path_factory.mktemp("objects")
+    output = folder / "output"
+
+    def run(name: str, *arguments: str) -> tuple[int, str]:
+        children.start(
+            kind="command",
+            command=name,
+            arguments=arguments,
+            output=str(output),
+            objects=str(folder / "bucket"),
+        )
+        code = children.end()
+        # TensorFlow's libraries tell of the graphics cards that they do not find.
+        lines = output.read_text().splitlines()
+        return code, "\n".join(x for x in lines if not re.match(r"[EIW]\d{4} ", x))
+
+    run.bucket = folder / "bucket"
+    with victim() as children:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def disk(command, tmp_path_factory) -> Path:
+    """The same sweep on a disk."""
+    sweep = tmp_path_factory.mktemp("disk") / "sweep"
+    code, said = command("train", *TINY, f"--sweep_dir={sweep}")
+    assert code == 0, said
+    return sweep
+
+
+@pytest.fixture(scope="module")
+def trained(command) -> str:
+    """What training on the store has printed."""
+    code, said = command("train", *TINY, f"--sweep_dir={PLACE}")
+    assert code == 0, said
+    return said
+
+
+def test_training_on_a_store_equals_training_on_a_disk(command, disk, trained):
+    files = GFileFiles(ObjectGfile(objects=DiskObjects(command.bucket)))
+    found = loading.load(PLACE, files=lambda place: files)
+    expected = loading.load(disk)
+    for name in ("results", "trials", "curves"):
+        pd.testing.assert_frame_equal(
+            getattr(found, name), getattr(expected, name), check_exact=True
+        )
+    assert found.problems == ()
+    scores = files.list_names(f"{PLACE}/scores")
+    assert scores == sorted(path.name for path in (disk / "scores").iterdir())
+    assert scores
+    for cell in files.list_names(f"{PLACE}/cells"):
+        names = files.list_names(f"{PLACE}/cells/{cell}")
+        assert "lock" not in names and "keras_tuner" not in names
+        assert files.list_names(f"{PLACE}/cells/{cell}/log") == ["main.log.segments"]
+
+
+def test_a_finished_sweep_on_a_store_is_not_run_again(command, trained):
+    code, said = command("train", *TINY, f"--sweep_dir={PLACE}")
+    assert code == 0
+    assert "nothing to do: all 2 cells are finished" in said
+
+
+def test_status_and_report_of_a_store_are_those_of_a_disk(
+    command, disk, trained, tmp_path
+):
+    for name, *arguments in (("status",), ("report", f"--out={tmp_path / 'report'}")):
+        local = command(name, f"--sweep_dir={disk}", *arguments)
+        assert local[0] == 0, local[1]
+        assert command(name, f"--sweep_dir={PLACE}", *arguments) == local
+    code, said = command("report", f"--sweep_dir={PLACE}")
+    assert code == 2 and "--out is missing" in said
+
+
+def test_a_trial_of_a_store_is_exported_and_measured(command, disk, trained, tmp_path):
+    trial = (f"--cell={PRUNED}", "--trial=0")
+    told = {}
+    for place in (PLACE, str(disk)):
+        out = tmp_path / str(len(told))
+        code, said = command("export", f"--sweep_dir={place}", *trial, f"--out={out}")
+        assert code == 0, said
+        told[place] = (
+            said.partition("saved in")[0],
+            sorted(path.name for path in out.iterdir()),
+        )
+        code, said = command("measure", f"--sweep_dir={place}", *trial, "--times=2")
+        assert code == 0, said
+        told[place] += (said,)
+    assert told[PLACE] == told[str(disk)]
+    code, said = command(
+        "export", f"--sweep_dir={PLACE}", *trial, "--out=gs://bucket/out"
+    )
+    assert code == 2 and "on no disk of this machine" in said
