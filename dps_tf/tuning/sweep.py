@@ -70,9 +70,10 @@ def start_sweep(
     A sweep may be run again with other cells; `config.gin` holds the latest, and each
     study keeps its own specification, which is what is compared.
     """
-    files.make_directory(layout.cells)
     if not files.exists(layout.marker):
+        # First of all: another process may look what the directory is.
         write_json(files, layout.marker, {"made_by": "dps_tf"})
+    files.make_directory(layout.cells)
     files.write_atomic(layout.config, gin_text.encode())
     cells = [study.cell.name for study in sweep.studies]
     write_json(files, layout.sweep, {"cells": cells})
@@ -227,7 +228,8 @@ def run_shared_sweep(  # noqa: PLR0913 - each is independent of the others
             outcome.busy = {n: _owner(locks, layout.cell(n).root) for n in free}
             return outcome
         else:
-            looks += bool(free)
+            if not any(share.workers() for share in free.values()):
+                looks += bool(free)
             _wait(stop)
 
 

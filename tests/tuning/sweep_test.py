@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from functools import partial
 
 import pytest
 
 from dps_tf.core.errors import UserError
+from dps_tf.core.space import Space
 from dps_tf.core.steps_to_result import StudyResult, TrialResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
@@ -114,6 +116,23 @@ def test_failed_trial_in_one_cell_does_not_stop_the_next(tmp_path):
     assert list(mended.ran) == [CELLS[0].cell.name] and mended.failed == []
 
 
+def test_a_directory_is_a_sweeps_from_the_first_moment(tmp_path):
+    layout = SweepLayout(str(tmp_path))
+
+    class Watched(LocalFiles):
+        """Looks at the directory after each change, as another process might."""
+
+        def make_directory(self, directory: str) -> None:
+            super().make_directory(directory)
+            check_directory(self, layout)
+
+        def write_atomic(self, path: str, data: bytes) -> None:
+            super().write_atomic(path, data)
+            check_directory(self, layout)
+
+    start_sweep(Watched(), layout, SWEEP, "")
+
+
 def test_interruption_leaves_the_sweep_to_be_continued(tmp_path):
     stop = StopRequest()
 
@@ -184,11 +203,11 @@ class Elsewhere:
             say=lambda text: None,
         )
 
-    def run_shared(self) -> SweepOutcome:
+    def run_shared(self, study: StudySpecification = CELLS[0]) -> SweepOutcome:
         return run_shared_sweep(
             self.files,
             SweepLayout(ROOT),
-            SweepSpecification(CELLS[:1]),
+            SweepSpecification((study,)),
             lambda study, share: run_anywhere(self.files, study, share=share),
             1,
             say=lambda text: None,
@@ -251,6 +270,21 @@ def test_study_that_a_worker_died_closing_is_closed_by_another(monkeypatch):
     assert list(outcome.ran) == [CELLS[0].cell.name]
     assert 120 <= far.waited < 125
     assert is_finished(far.files, far.cell, CELLS[0])
+
+
+def test_an_oracle_that_learns_has_one_worker_until_that_one_dies(monkeypatch):
+    far = Elsewhere(monkeypatch, beats=False)
+    random = study_of(
+        dataclasses.replace(SMALL, exhaustive=True),
+        oracle="keras_tuner.oracles.RandomSearchOracle",
+        space=Space.from_dict({"learning_rate": ("log", 1e-4, 1.0)}),
+    )
+    cell = SweepLayout(ROOT).cell(random.cell.name)
+    others = Claims(far.files, cell.claims, far.claims.owner)
+    assert others.claim("first") and others.claim("worker-far")
+    outcome = far.run_shared(random)
+    assert list(outcome.ran) == [random.cell.name]
+    assert 120 <= far.waited < 125
 
 
 def test_waiting_for_an_owner_elsewhere_ends_with_a_signal(monkeypatch):
