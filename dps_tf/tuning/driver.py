@@ -20,8 +20,8 @@ from dps_tf.core.trial import Trajectory
 from dps_tf.store.errors import LockLost, StoreError
 from dps_tf.store.knowledge import Irreproducible
 from dps_tf.store.study_record import StudyRecord
+from dps_tf.tuning.company import Alone, Company
 from dps_tf.tuning.interruption import Interrupted
-from dps_tf.tuning.sharing import Alone, Company
 
 _POLL_SECONDS = 1.0
 """How often progress is shown and a signal is looked for while all slots train."""

@@ -205,11 +205,7 @@ def run_shared_sweep(  # noqa: PLR0913 - each is independent of the others
     shares = {name: _share(files, layout.cell(name), owner, slots) for name in todo}
     looks = 0
     while True:
-        for name, specification in list(todo.items()):
-            if is_finished(files, layout.cell(name), specification):
-                del todo[name]
-                if name not in outcome.ran:
-                    outcome.finished_before.append(name)
+        _drop_finished(files, layout, todo, outcome)
         if not todo:
             return outcome
         free = {n: shares[n] for n in todo if not shares[n].is_being_closed()}
@@ -231,6 +227,19 @@ def run_shared_sweep(  # noqa: PLR0913 - each is independent of the others
             if not any(share.workers() for share in free.values()):
                 looks += bool(free)
             _wait(stop)
+
+
+def _drop_finished(
+    files: FileSystem,
+    layout: SweepLayout,
+    todo: dict[str, StudySpecification],
+    outcome: SweepOutcome,
+) -> None:
+    for name, specification in list(todo.items()):
+        if is_finished(files, layout.cell(name), specification):
+            del todo[name]
+            if name not in outcome.ran:
+                outcome.finished_before.append(name)
 
 
 def _all_live(shares: Iterable[SharedCell]) -> bool:

@@ -22,10 +22,10 @@ from dps_tf.core.steps_to_result import TrialResult
 from dps_tf.store.errors import explained, store_error
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.store.study_tables import study_result
+from dps_tf.tuning.company import Company
 from dps_tf.tuning.driver import Progress, StudyDriver
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.oracle import QuasiRandomOracle, adaptive_oracle, point_of
-from dps_tf.tuning.sharing import Company
 
 Point = Mapping[str, float]
 
