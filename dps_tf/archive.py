@@ -120,7 +120,7 @@ def _goal() -> Goal | None:
 
 def _write() -> None:
     from dps_tf.analysis.archive_writer import write_archive
-    from dps_tf.analysis.loading import load
+    from dps_tf.places import load
 
     tables = load(*_SWEEP_DIRS.value)
     folders = write_archive(
