@@ -10,13 +10,9 @@ import hmac
 import json
 import os
 import secrets
-import signal
 import socket
-import threading
 from collections.abc import Mapping
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from types import FrameType
 
 import numpy as np
 import tensorflow as tf
@@ -24,11 +20,10 @@ import tensorflow as tf
 from dps_tf.core.errors import GroupLost, UserError
 from dps_tf.training import strategy as strategies
 from dps_tf.training.channel import GONE, read
-from dps_tf.training.group import RUN_AGAIN, Deadline, Follower, Leader
+from dps_tf.training.group import Deadline, Follower, Leader
 
 _TOKEN_BYTES = 16
 _TOKEN_SECONDS = 5.0
-_LOOK_SECONDS = 0.2
 _JOIN_SECONDS = 60.0
 """Longest wait for a process that has been heard of already."""
 
@@ -74,7 +69,8 @@ class Place:
 def join(about: Mapping[str, str]) -> Leader | Follower:
     """Returns this process's part in the group of TF_CONFIG, once all are there.
 
-    To be called before anything else of the process uses TensorFlow's devices.
+    To be called before anything else of the process uses TensorFlow's devices. While
+    it waits for the others TensorFlow hears no signal but SIGKILL; nothing has begun.
 
     Args:
         about: builds and instruction set, which have to be the same everywhere.
@@ -83,7 +79,7 @@ def join(about: Mapping[str, str]) -> Leader | Follower:
         UserError: TF_CONFIG does not describe a group, or one of it is of another kind.
     """
     place = Place.of_tf_config(os.environ.get("TF_CONFIG", ""))
-    strategy, deadline = _strategy_of_all(), Deadline()
+    strategy, deadline = strategies.build("multi_worker_mirrored"), Deadline()
     server = _server(place) if place.number == 0 else None
     with strategies.whole_group(strategy):
         port, token = _agreed(strategy, server)
@@ -99,39 +95,6 @@ def join(about: Mapping[str, str]) -> Leader | Follower:
         _accept(leader, server, token, place.processes - 1)
     _check_alike(leader, about)
     return leader
-
-
-def _strategy_of_all() -> tf.distribute.Strategy:
-    """Returns the strategy once all processes are there; a signal ends the wait.
-
-    TensorFlow waits without hearing Python's signals, and takes SIGTERM for itself. So
-    it waits in a thread, and whoever asks this process to stop ends it as it is:
-    nothing has begun.
-    """
-    built: Future[tf.distribute.Strategy] = Future()
-
-    def build() -> None:
-        try:
-            built.set_result(strategies.build("multi_worker_mirrored"))
-        except BaseException as error:
-            built.set_exception(error)
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        del frame
-        name = signal.Signals(number).name
-        print(f"stopped by {name} before all processes were there.", flush=True)
-        os._exit(RUN_AGAIN)
-
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    threading.Thread(target=build, name="group", daemon=True).start()
-    while not built.done():
-        for number in numbers:
-            signal.signal(number, leave)
-        wait([built], _LOOK_SECONDS)
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    return built.result()
 
 
 def _server(place: Place) -> socket.socket:
