@@ -20,6 +20,7 @@ from dps_tf.training.gfile_files import files_for
 from dps_tf.training.runner import TrainingRunner
 from dps_tf.tuning import simulation, tasks
 from dps_tf.tuning.interruption import Interrupted, StopRequest, stop_with_parent
+from dps_tf.tuning.post import Post, post
 from dps_tf.tuning.progress import StudyProgress
 from dps_tf.tuning.pruning import Pruner
 from dps_tf.tuning.resources import Resources, check_batch_size, processors
@@ -108,8 +109,9 @@ def launch(
     with stop.listening():
         try:
             outcome = launcher.run(sweep, gin_text)
-        except Interrupted:
-            print(f"stopped by {stop.signal_name}; run the same command to continue.")
+        except Interrupted as end:
+            told = f"stopped by {stop.signal_name}; run the same command to continue."
+            print(str(end) or told)
             return None
     if options.discard_states:
         launcher.discard_states(sweep, outcome)
@@ -131,12 +133,16 @@ class Launcher:
         self._stop = stop
         self._files = files_for(options.sweep_dir)
         self._layout = SweepLayout(options.sweep_dir)
+        self._post: Post | None = None
         self._said = {""}
         self._resources = resources
 
     def run(self, sweep: SweepSpecification, gin_text: str) -> SweepOutcome:
         """Runs what is not finished; see `run_sweep`."""
         self._check(sweep)
+        self._post = post(sweep, self._options.share)
+        if self._post is not None and not self._post.is_chief:
+            return self._work_for_chief(self._post, sweep)
         start_sweep(self._files, self._layout, sweep, gin_text)
         first, step = self._options.shard
         mine = sweep.studies[first::step]
@@ -155,6 +161,17 @@ class Launcher:
             len(self._machine().strategies),
             stop=self._stop,
         )
+
+    def _work_for_chief(self, here: Post, sweep: SweepSpecification) -> SweepOutcome:
+        # Loads gRPC.
+        from dps_tf.tuning.chief_worker import work_for_chief
+
+        def prepare(study: StudySpecification) -> Prepared:
+            return self._prepare(study, StudyProgress(study.cell.name, study.rule))
+
+        allowed = self._options.allow_other_machine
+        place = self._files, self._layout
+        return work_for_chief(here, *place, sweep, prepare, self._stop, allowed)
 
     def _check(self, sweep: SweepSpecification) -> None:
         """Raises UserError for what can be known to fail before anything is trained.
@@ -210,6 +227,7 @@ class Launcher:
                     allow_other_machine=self._options.allow_other_machine,
                     guard=guard,
                     share=share,
+                    chief=self._post,
                 ),
             )
         # Programs refer to themselves through their functions: without this a sweep of

@@ -59,6 +59,27 @@ def point_of(values: Mapping[str, Any]) -> dict[str, float]:
     return point
 
 
+def values_of(
+    point: Mapping[str, float], searched: keras_tuner.HyperParameters
+) -> dict[str, Any]:
+    """Returns a point of ours as keras-tuner's values: the inverse of `point_of`.
+
+    Args:
+        point: fixed names in it are left out.
+        searched: the space in keras-tuner's words, as an oracle that learns has it.
+    """
+    values: dict[str, Any] = {}
+    for parameter in searched.space:
+        name = parameter.name
+        if name.startswith(_REVERSED):
+            values[name] = 1 - point[name.removeprefix(_REVERSED)]
+        elif isinstance(parameter, keras_tuner.engine.hyperparameters.Float):
+            values[name] = point[name]
+        else:
+            values[name] = min(parameter.values, key=lambda v: abs(v - point[name]))
+    return values
+
+
 class QuasiRandomOracle(keras_tuner.Oracle):
     """Gives trial i the i-th point of the study.
 

@@ -14,12 +14,14 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.store.closing import close_study, is_closed, read_closed, reopen_study
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
+from dps_tf.store.log_follower import LogFollower
 from dps_tf.store.open_study import study_tables
 from dps_tf.store.study_opening import open_study, read_specification
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.store.study_tables import study_result
 from dps_tf.tuning.driver import Progress
 from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.post import Post
 from dps_tf.tuning.sharing import SharedCell
 from dps_tf.tuning.tuner import StudyTuner
 
@@ -66,6 +68,7 @@ class Conditions:
         allow_other_machine: see `open_study`.
         guard: raises if another owner has taken the cell over.
         share: this worker's part in a cell that several run; None has it alone.
+        chief: the post of a process that gives the trials to workers; or None.
         say: prints a sentence for the user.
     """
 
@@ -74,6 +77,7 @@ class Conditions:
     allow_other_machine: bool = False
     guard: Callable[[], None] = lambda: None
     share: SharedCell | None = None
+    chief: Post | None = None
     say: Callable[[str], None] = print
 
 
@@ -122,6 +126,9 @@ def _open(
 ) -> StudyRecord:
     """Returns the record of a study, to be run in this session."""
     share = conditions.share
+    follower = None if share is None else share.follower
+    if conditions.chief is not None:
+        follower = LogFollower(files, layout.logs, "main")
     record = open_study(
         files,
         layout,
@@ -131,7 +138,7 @@ def _open(
         allow_other_machine=conditions.allow_other_machine,
         writer="main" if share is None else share.writer,
         guard=conditions.guard,
-        follower=None if share is None else share.follower,
+        follower=follower,
     )
     record.begin_session(prepared.runner.slots)
     if share is None:
@@ -164,7 +171,7 @@ def _search(
             files.remove_tree(f"{directory}/{project}")
         else:
             directory = stack.enter_context(TemporaryDirectory(prefix="dps_tf-"))
-        tuner = StudyTuner(
+        arguments = (
             record,
             prepared.runner,
             directory,
@@ -173,7 +180,13 @@ def _search(
             conditions.progress,
             conditions.share,
         )
-        tuner.search()
+        if conditions.chief is None:
+            StudyTuner(*arguments).search()
+        else:
+            # Loads gRPC.
+            from dps_tf.tuning.chief import ChiefTuner
+
+            ChiefTuner(conditions.chief, *arguments).search()
 
 
 def _finish(
