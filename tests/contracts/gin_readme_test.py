@@ -1,0 +1,33 @@
+"""Are the commands beside the shipped gin files understood by the real command?"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from dps_tf import configurations
+from tests.launch.dry_runs import dry_run
+
+README = configurations.resolve("lee2021/mnist_sgd").parent / "README.md"
+TRAIN = "python -m dps_tf.train "
+
+
+def shown_commands() -> list[str]:
+    """Returns the command lines of README.md, each as one line."""
+    blocks = re.findall(r"```bash\n(.*?)```", README.read_text(), re.DOTALL)
+    return "".join(blocks).replace("\\\n", " ").splitlines()
+
+
+def test_commands_are_understood(tmp_path):
+    trains = [line for line in shown_commands() if line.startswith(TRAIN)]
+    assert trains
+    commands = [shlex.split(line.removeprefix(TRAIN)) for line in trains]
+    for line, (code, said) in zip(trains, dry_run(commands, tmp_path), strict=True):
+        assert code == 0, f"{line}\n{said}"
+
+
+def test_every_sweep_shown_is_reported_from_where_it_was_written():
+    directories = [re.search(r"--sweep_dir=(\S+)", c) for c in shown_commands()]
+    found = [match[1] for match in directories if match is not None]
+    assert len(found) == len(shown_commands())
+    assert {found.count(name) for name in found} == {2}
