@@ -13,28 +13,19 @@ from hypothesis import strategies as st
 from dps_tf.core.errors import UserError
 from dps_tf.core.space import Space
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from tests.core.naive_race import Study
 from tests.tuning.studies import (
+    SIX,
+    SIX_TRIALS,
     interrupting,
     layout_of,
     run_in_sweep,
     study_of,
     tables,
-    trials_of,
 )
 from tests.tuning.synthetic_runner import SyntheticRunner
 
 pytestmark = pytest.mark.fault
 
-SIX = Study(0.25, 10, 50, points=6, finishers=2, feasible=False, max_draws=0)
-TRIALS = trials_of(
-    [1, 1, 1, 1, 1],
-    [1, 1, 0, 0, 0],
-    [1, 1, 1, 1, 1],
-    ([1, 1, 1, 1, 1], 15),
-    [1, 1, 1, 0, 0],
-    [1, 1, 1, 1, 1],
-)
 STUDY = study_of(SIX)
 
 
@@ -42,7 +33,7 @@ STUDY = study_of(SIX)
 def closed(tmp_path_factory) -> Path:
     """A sweep directory whose study is closed."""
     directory = tmp_path_factory.mktemp("closed")
-    run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS))
+    run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS))
     return directory
 
 
@@ -53,7 +44,7 @@ def begun(tmp_path_factory) -> Path:
     for slices in (8, 8):
         stop = StopRequest()
         runner = SyntheticRunner(
-            TRIALS, slice_steps=5, before_slice=interrupting(stop, slices)
+            SIX_TRIALS, slice_steps=5, before_slice=interrupting(stop, slices)
         )
         with pytest.raises(Interrupted):
             run_in_sweep(directory, STUDY, runner, stop=stop)
@@ -110,7 +101,7 @@ def test_damage_to_any_file_is_told_and_leaves_the_result(
         directory = copy_of(original, place)
         damage(directory / name, kind)
         said: list[str] = []
-        outcome = run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS), said=said)
+        outcome = run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS), said=said)
         assert tables(directory, STUDY) == expected, name
         trial, newer = name.partition(".step-")[0], files_of(original)
         is_spare = any(f.startswith(f"{trial}.step-") and f > name for f in newer)
@@ -119,7 +110,7 @@ def test_damage_to_any_file_is_told_and_leaves_the_result(
         else:
             assert not outcome.ran, name  # nothing is asked of them any more
         # Mended for good.
-        again = run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS))
+        again = run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS))
         assert not again.ran, name
         shutil.rmtree(place)
 
@@ -151,7 +142,7 @@ def test_damage_anywhere_in_a_log_leaves_the_result(
 ):
     directory = copy_of(begun, tmp_path_factory.mktemp("log"))
     damage(cell_of(directory) / "log/main.log", kind, position)
-    run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS, slots=2))
+    run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS, slots=2))
     assert tables(directory, STUDY) == tables(closed, STUDY)
     shutil.rmtree(directory)
 
@@ -162,7 +153,7 @@ def test_loss_of_whole_folders_leaves_the_result(begun, closed, tmp_path, lost):
     place = cell_of(directory) / lost
     shutil.rmtree(place) if place.is_dir() else place.unlink()
     said: list[str] = []
-    run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS), said=said)
+    run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS), said=said)
     assert tables(directory, STUDY) == tables(closed, STUDY)
     assert bool(said) == (lost != "keras_tuner")
 
@@ -173,7 +164,7 @@ def test_everything_damaged_at_once_leaves_the_result(begun, closed, tmp_path):
         if (directory / name).stat().st_size:
             damage(directory / name, "torn")
     said: list[str] = []
-    run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS), said=said)
+    run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS), said=said)
     assert tables(directory, STUDY) == tables(closed, STUDY)
     assert said
 
@@ -183,7 +174,7 @@ def test_intact_trials_are_not_trained_again_for_a_damaged_one(begun, tmp_path):
     newest = sorted((cell_of(directory) / "states").iterdir())[-1]
     number = int(newest.name.split("-")[1].split(".")[0])
     damage(newest, "flipped")
-    runner = SyntheticRunner(TRIALS)
+    runner = SyntheticRunner(SIX_TRIALS)
     run_in_sweep(directory, STUDY, runner)
     first = {}
     for turn in runner.turns:
@@ -198,13 +189,13 @@ def test_logs_of_another_configuration_are_never_taken_for_this_ones(
     directory = copy_of(begun, tmp_path)
     damage(cell_of(directory) / "study.json", lost)
     other = study_of(SIX, space=Space.from_dict({"learning_rate": ("log", 1e-3, 1.0)}))
-    runner = SyntheticRunner(TRIALS)
+    runner = SyntheticRunner(SIX_TRIALS)
     with pytest.raises(UserError, match="logs of another study"):
         run_in_sweep(directory, other, runner)
     assert runner.turns == []
     # It can still be continued as what it was, or extended.
     more = study_of(dataclasses.replace(SIX, finishers=3))
-    assert run_in_sweep(directory, more, SyntheticRunner(TRIALS)).ran
+    assert run_in_sweep(directory, more, SyntheticRunner(SIX_TRIALS)).ran
 
 
 def test_foreign_files_are_left_alone(begun, closed, tmp_path):
@@ -217,6 +208,6 @@ def test_foreign_files_are_left_alone(begun, closed, tmp_path):
     ]
     for note in notes:
         note.write_text("mine")
-    run_in_sweep(directory, STUDY, SyntheticRunner(TRIALS))
+    run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS))
     assert tables(directory, STUDY) == tables(closed, STUDY)
     assert [note.read_text() for note in notes] == ["mine"] * 4

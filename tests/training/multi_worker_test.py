@@ -27,11 +27,12 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def start_group(steps: int, folder: str) -> list[subprocess.Popen]:
+def start_group(member: str, *arguments: object) -> list[subprocess.Popen]:
+    """Starts the processes of a group: a module of tests.training, with arguments."""
     workers = [f"127.0.0.1:{port}" for port in free_ports(PROCESSES)]
     return [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.training.group_member", str(steps), folder],
+            [sys.executable, "-m", f"tests.training.{member}", *map(str, arguments)],
             cwd=ROOT,
             env={
                 **os.environ,
@@ -83,13 +84,13 @@ class MultiWorkerTest(tf.test.TestCase):
         )
 
     def test_curve_is_that_of_one_device(self):
-        one, other = lines_of(start_group(50, self.get_temp_dir()))
+        one, other = lines_of(start_group("group_member", 50, self.get_temp_dir()))
         self.assertEqual(one, other)
         self.assert_curve(one, 0, 50)
 
     def test_killed_process_ends_the_group_and_starting_again_resumes(self):
         folder = self.get_temp_dir()
-        group = start_group(1_000_000, folder)
+        group = start_group("group_member", 1_000_000, folder)
         for _ in range(3):
             group[0].stdout.readline()
         group[1].kill()
@@ -103,7 +104,7 @@ class MultiWorkerTest(tf.test.TestCase):
         self.assertGreaterEqual(reached, 3 * INTERVAL)
         if reached > 500:
             self.skipTest("the group was too quick to compare its whole curve")
-        one, other = lines_of(start_group(reached + 20, folder))
+        one, other = lines_of(start_group("group_member", reached + 20, folder))
         self.assertEqual(one, other)
         self.assert_curve(one, reached, reached + 20)
 

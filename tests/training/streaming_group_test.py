@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.training.group_member import INTERVAL, PROBLEM
-from tests.training.multi_worker_test import ROOT, free_ports, lines_of
+from tests.training.multi_worker_test import lines_of, start_group
 from tests.training.streaming_member import GOAL
 
 STEPS = 30
-
-
-def start_group() -> list[subprocess.Popen]:
-    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.training.streaming_member", str(STEPS)],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-                "TF_CONFIG": json.dumps(
-                    {
-                        "cluster": {"worker": workers},
-                        "task": {"type": "worker", "index": index},
-                    }
-                ),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index in range(2)
-    ]
 
 
 @pytest.mark.slow
 @pytest.mark.multi_device
 class StreamingGroupTest(tf.test.TestCase):
     def test_curve_is_that_of_one_device_and_each_process_reads_its_half(self):
-        (*one, last), (*other, other_last) = lines_of(start_group())
+        (*one, last), (*other, other_last) = lines_of(
+            start_group("streaming_member", STEPS)
+        )
         self.assertEqual(one, other)
         program = PROBLEM.program(goal=GOAL)
         PROBLEM.begin(program)

@@ -14,18 +14,15 @@ from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
 from tests.tuning.memory_studies import KeptFiles, MemoryStudy
-from tests.tuning.studies import interrupting, rows_of, study_of, trials_of
-from tests.tuning.synthetic_runner import SyntheticRunner
-
-SIX = Study(0.25, 10, 50, points=6, finishers=2, feasible=False, max_draws=0)
-SIX_TRIALS = trials_of(
-    [1, 1, 1, 1, 1],
-    [1, 1, 0, 0, 0],
-    [1, 1, 1, 1, 1],
-    ([1, 1, 1, 1, 1], 15),
-    [1, 1, 1, 0, 0],
-    [1, 1, 1, 1, 1],
+from tests.tuning.studies import (
+    SIX,
+    SIX_TRIALS,
+    interrupting,
+    rows_of,
+    study_of,
+    trials_of,
 )
+from tests.tuning.synthetic_runner import SyntheticRunner
 
 
 def undisturbed(study, trials) -> dict[str, bytes]:

@@ -116,6 +116,18 @@ def trials_of(*curves: Sequence[float] | tuple[Sequence[float], int]) -> list:
     ]
 
 
+SIX = naive_race.Study(0.25, 10, 50, points=6, finishers=2, feasible=False, max_draws=0)
+SIX_TRIALS = trials_of(
+    [1, 1, 1, 1, 1],
+    [1, 1, 0, 0, 0],
+    [1, 1, 1, 1, 1],
+    ([1, 1, 1, 1, 1], 15),
+    [1, 1, 1, 0, 0],
+    [1, 1, 1, 1, 1],
+)
+"""Two reach the goal, one diverges, three are out-run."""
+
+
 def interrupting(stop: StopRequest, after_slices: int) -> Callable[[int, int], None]:
     """Returns a `before_slice` that asks to stop at the n-th slice of a session."""
     left = [after_slices]

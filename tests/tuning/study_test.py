@@ -15,11 +15,13 @@ from dps_tf.store.files import LocalFiles
 from dps_tf.store.records import read_json
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.study import is_finished
-from tests.core.naive_race import Study, answer
+from tests.core.naive_race import answer
 from tests.core.specifications import ERROR
 from tests.tuning.studies import (
     ENVIRONMENT,
     FACTS,
+    SIX,
+    SIX_TRIALS,
     frame,
     interrupting,
     layout_of,
@@ -32,15 +34,6 @@ from tests.tuning.studies import (
 )
 from tests.tuning.synthetic_runner import SyntheticRunner
 
-SIX = Study(0.25, 10, 50, points=6, finishers=2, feasible=False, max_draws=0)
-TRIALS = trials_of(
-    [1, 1, 1, 1, 1],
-    [1, 1, 0, 0, 0],
-    [1, 1, 1, 1, 1],
-    ([1, 1, 1, 1, 1], 15),
-    [1, 1, 1, 0, 0],
-    [1, 1, 1, 1, 1],
-)
 STUDY = study_of(SIX)
 
 
@@ -48,13 +41,13 @@ STUDY = study_of(SIX)
 def undisturbed(tmp_path_factory) -> Path:
     """A sweep directory in which STUDY was run by one slot without interruption."""
     directory = tmp_path_factory.mktemp("undisturbed")
-    run(directory, STUDY, SyntheticRunner(TRIALS))
+    run(directory, STUDY, SyntheticRunner(SIX_TRIALS))
     return directory
 
 
 def test_closed_study_holds_what_the_rule_says(undisturbed):
     assert rows_of(frame(undisturbed, STUDY, "trials")) == list(
-        answer(TRIALS, SIX).rows
+        answer(SIX_TRIALS, SIX).rows
     )
     curves = frame(undisturbed, STUDY, "curves")
     assert list(curves[curves["trial"] == 1]["step"]) == [10, 20, 30]
@@ -75,7 +68,7 @@ def test_record_names_the_machine_the_data_and_what_was_asked(undisturbed):
 def test_tables_depend_on_neither_slots_nor_slices(
     undisturbed, tmp_path, slots, slice_steps
 ):
-    runner = SyntheticRunner(TRIALS, slots=slots, slice_steps=slice_steps)
+    runner = SyntheticRunner(SIX_TRIALS, slots=slots, slice_steps=slice_steps)
     run(tmp_path, STUDY, runner)
     assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
 
@@ -84,7 +77,7 @@ def test_interrupted_study_is_not_closed_and_goes_on(undisturbed, tmp_path):
     for session in range(100):
         stop = StopRequest()
         runner = SyntheticRunner(
-            TRIALS,
+            SIX_TRIALS,
             slots=1 + session % 2,
             slice_steps=4,
             before_slice=interrupting(stop, 6),
@@ -107,9 +100,9 @@ def test_finished_study_is_finished_for_itself_and_not_for_more(undisturbed):
 
 def test_extension_on_disk_is_that_of_asking_at_once(undisturbed, tmp_path):
     small = dataclasses.replace(SIX, points=3, finishers=1, budget=30, goal=0.5)
-    run(tmp_path, study_of(small), SyntheticRunner(TRIALS, slots=2))
+    run(tmp_path, study_of(small), SyntheticRunner(SIX_TRIALS, slots=2))
     said: list[str] = []
-    run(tmp_path, STUDY, SyntheticRunner(TRIALS, slots=2), said=said)
+    run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS, slots=2), said=said)
     assert said == []
     assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
     assert layout_of(tmp_path, STUDY).root == layout_of(tmp_path, study_of(small)).root
@@ -131,7 +124,7 @@ CHANGES = {
 def test_changed_configuration_is_refused_with_the_difference(undisturbed, name):
     changes, shown = CHANGES[name]
     before = tables(undisturbed, STUDY)
-    runner = SyntheticRunner(TRIALS)
+    runner = SyntheticRunner(SIX_TRIALS)
     with pytest.raises(UserError) as caught:
         run(undisturbed, study_of(SIX, **changes), runner)
     assert shown in str(caught.value)
@@ -146,25 +139,25 @@ def test_other_data_are_refused(undisturbed):
         run(
             undisturbed,
             STUDY,
-            SyntheticRunner(TRIALS),
+            SyntheticRunner(SIX_TRIALS),
             facts={**FACTS, "content_hash": "decaf"},
         )
 
 
 def test_another_machine_is_refused_allowed_by_flag_and_recorded(undisturbed, tmp_path):
     stop = StopRequest()
-    interrupted = SyntheticRunner(TRIALS, before_slice=interrupting(stop, 5))
+    interrupted = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 5))
     with pytest.raises(Interrupted):
         run(tmp_path, STUDY, interrupted, stop=stop)
     other = {**ENVIRONMENT, "instruction_sets": "avx512f"}
     with pytest.raises(
         UserError, match=r"stored 'avx2', here 'avx512f'.*--allow_other"
     ):
-        run(tmp_path, STUDY, SyntheticRunner(TRIALS), environment=other)
+        run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS), environment=other)
     run(
         tmp_path,
         STUDY,
-        SyntheticRunner(TRIALS),
+        SyntheticRunner(SIX_TRIALS),
         environment=other,
         allow_other_machine=True,
     )
@@ -175,7 +168,7 @@ def test_another_machine_is_refused_allowed_by_flag_and_recorded(undisturbed, tm
 
 def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
     stop = StopRequest()
-    interrupted = SyntheticRunner(TRIALS, before_slice=interrupting(stop, 9))
+    interrupted = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 9))
     with pytest.raises(Interrupted):
         run(tmp_path, STUDY, interrupted, stop=stop)
     for state in Path(layout_of(tmp_path, STUDY).states).iterdir():
@@ -183,7 +176,7 @@ def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
     # Errors of 1 there are 0.9 here, and all that is known is trained again.
     here = [
         dataclasses.replace(t, errors=tuple(0.9 if e else 0 for e in t.errors))
-        for t in TRIALS
+        for t in SIX_TRIALS
     ]
     other = {**ENVIRONMENT, "instruction_sets": "avx512f"}
     run(
@@ -196,7 +189,9 @@ def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
     curves = frame(tmp_path, STUDY, "curves")
     first = curves[curves["trial"] == 0].sort_values("step")
     assert list(first[ERROR]) == [1, 1, 0.9, 0.9]
-    assert rows_of(frame(tmp_path, STUDY, "trials")) == list(answer(TRIALS, SIX).rows)
+    assert rows_of(frame(tmp_path, STUDY, "trials")) == list(
+        answer(SIX_TRIALS, SIX).rows
+    )
 
 
 def test_study_with_a_failed_trial_stays_open_until_it_recovers(undisturbed, tmp_path):
@@ -205,13 +200,13 @@ def test_study_with_a_failed_trial_stays_open_until_it_recovers(undisturbed, tmp
             raise RuntimeError("no memory\nat all")
 
     for _ in range(2):
-        runner = SyntheticRunner(TRIALS, slots=2, before_slice=before_slice)
+        runner = SyntheticRunner(SIX_TRIALS, slots=2, before_slice=before_slice)
         result = run(tmp_path, STUDY, runner)
         assert result.trials[4].outcome == "failed"
         assert result.finishers == ((30, 1),)
         assert not result.decided
         assert not is_finished(LocalFiles(), layout_of(tmp_path, STUDY), STUDY)
-    assert run(tmp_path, STUDY, SyntheticRunner(TRIALS)).decided
+    assert run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS)).decided
     assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
 
 
@@ -278,7 +273,7 @@ def test_stock_keras_tuner_reloads_the_project(undisturbed, capsys, build):
 
 
 def test_keras_tuner_says_nothing_while_a_study_runs(tmp_path, capfd):
-    run(tmp_path, STUDY, SyntheticRunner(TRIALS))
+    run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS))
     shown = capfd.readouterr()
     assert "Trial" not in shown.out + shown.err
     assert "Search" not in shown.out + shown.err
@@ -287,7 +282,7 @@ def test_keras_tuner_says_nothing_while_a_study_runs(tmp_path, capfd):
 @pytest.mark.parametrize("damage", ["torn", "deleted", "foreign"])
 def test_folder_of_keras_tuner_is_disposable(undisturbed, tmp_path, damage):
     stop = StopRequest()
-    interrupted = SyntheticRunner(TRIALS, before_slice=interrupting(stop, 5))
+    interrupted = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 5))
     with pytest.raises(Interrupted):
         run(tmp_path, STUDY, interrupted, stop=stop)
     files = keras_tuner_files(tmp_path)
@@ -297,5 +292,5 @@ def test_folder_of_keras_tuner_is_disposable(undisturbed, tmp_path, damage):
             file.unlink()
         else:
             file.write_text("{" if damage == "torn" else "[1, 2]")
-    run(tmp_path, STUDY, SyntheticRunner(TRIALS))
+    run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS))
     assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
