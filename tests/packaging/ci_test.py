@@ -22,9 +22,11 @@ REPORT = """<testsuites><testsuite>
 
 @pytest.fixture
 def check(tmp_path):
-    """Runs the check on the report with files of the given content."""
+    """Runs the check on the report, as often as told, with files of these contents."""
 
-    def run(minimum: str, allowed_skips: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        minimum: str, allowed_skips: str, reports: int = 1
+    ) -> subprocess.CompletedProcess[str]:
         (tmp_path / "report.xml").write_text(REPORT)
         (tmp_path / "minimum").write_text(f"# Why.\n{minimum}\n")
         (tmp_path / "allowed").write_text(f"# Why.\n\n{allowed_skips}\n")
@@ -34,7 +36,7 @@ def check(tmp_path):
                 SOURCE_TREE / ".ci" / "check_tests.py",
                 f"--minimum={tmp_path / 'minimum'}",
                 f"--allowed_skips={tmp_path / 'allowed'}",
-                tmp_path / "report.xml",
+                *[tmp_path / "report.xml"] * reports,
             ],
             capture_output=True,
             text=True,
@@ -53,6 +55,12 @@ def test_skipped_tests_do_not_count_as_run(check):
     result = check("3", "no GPU")
     assert result.returncode == 1
     assert "only 2 tests ran, at least 3 exist" in result.stderr
+
+
+def test_runs_that_shared_the_tests_count_together(check):
+    assert check("4", "no GPU", reports=2).returncode == 0
+    assert "only 4 tests ran" in check("5", "no GPU", reports=2).stderr
+    assert "skipped 2 times" in check("4", "no TPU", reports=2).stderr
 
 
 def test_skip_for_another_reason_is_refused(check):
