@@ -7,9 +7,16 @@ import random
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+
+# Machines that run the tests are shared: time says nothing about a single example.
+settings.register_profile(
+    "shared", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("shared")
 
 
 @pytest.fixture(autouse=True)

@@ -1,24 +1,3 @@
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
-import pytest
-from hypothesis import HealthCheck, settings
-
-# Machines that run the tests are shared: time says nothing about a single example.
-settings.register_profile(
-    "tuning", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("tuning")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def nobody_pulls_the_plug() -> Iterator[None]:
-    """Does not wait for the disk: what a process has written outlives its kill.
-
-    That the store waits where it must is tested there.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+from tests.store.unsynced import nobody_pulls_the_plug  # noqa: F401 - every test here
