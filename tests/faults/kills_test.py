@@ -6,26 +6,19 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.log import read_logs
-from tests.faults.victim import STUDY, TRIALS, Victim, victim
+from tests.faults.victim import STUDY, TRIALS, Victim
 from tests.tuning.studies import layout_of, run, study_of, tables, work
 from tests.tuning.synthetic_runner import SyntheticRunner
 
 pytestmark = pytest.mark.fault
 
 REAL_KILLS = 20 if os.environ.get("CI") == "true" else 100
-
-
-@pytest.fixture(scope="module")
-def children() -> Iterator[Victim]:
-    with victim() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

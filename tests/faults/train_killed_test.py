@@ -1,24 +1,24 @@
-"""The command itself, on real training, killed and asked to stop."""
+"""The command on real training, killed and asked to stop.
+
+Its processes are forked from one that has imported TensorFlow, so that they are hit
+while they have something to lose.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from tests.faults.victim import Victim
+
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-# The command with snapshots so frequent that a short run has many of them.
-COMMAND = (
-    "from dps_tf.store import study_record; study_record.SNAPSHOT_SECONDS = 0.2; "
-    "from dps_tf import train; from dps_tf.command_line import run; run(train.main)"
-)
 BINDINGS = (
     "workload.points = 12",
     "workload.step_budget = 3000",
@@ -30,23 +30,17 @@ BINDINGS = (
 KILLS = 8
 
 
-def start(directory: Path) -> subprocess.Popen[str]:
-    """Starts the command on a sweep of two cells."""
+def start(children: Victim, directory: Path, **order: object) -> int:
+    """Starts the command on a sweep of two cells, with snapshots that are frequent."""
     bindings = [f"--gin_bindings={binding}" for binding in BINDINGS]
-    words = [sys.executable, "-c", COMMAND, "--gin_file=quickstart", *bindings]
-    return subprocess.Popen(
-        [*words, f"--sweep_dir={directory}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    arguments = ["--gin_file=quickstart", *bindings, f"--sweep_dir={directory}"]
+    return children.start(kind="train", arguments=arguments, **order)
 
 
-def finish(process: subprocess.Popen[str]) -> str:
-    """Waits for a command to finish and returns what it printed."""
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 0, out + err
-    return out
+def finish(children: Victim, directory: Path) -> None:
+    """Runs the command to its end."""
+    start(children, directory)
+    assert children.end() == 0
 
 
 def results(directory: Path) -> dict[str, bytes]:
@@ -63,35 +57,37 @@ def begun(directory: Path) -> bool:
     return any(directory.glob("cells/*/log/*"))
 
 
-def wait_until_begun(process: subprocess.Popen[str], directory: Path) -> None:
-    """Waits until training is under way, or the process has ended."""
+def wait_until_begun(directory: Path) -> None:
+    """Waits until training is under way."""
     deadline = time.monotonic() + 120
-    while not begun(directory) and process.poll() is None:
+    while not begun(directory):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Result tables of a run that nothing disturbed."""
+def undisturbed(
+    children: Victim, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, bytes], float]:
+    """Result tables of a run that nothing disturbed, and how long it took."""
     directory = tmp_path_factory.mktemp("undisturbed")
-    finish(start(directory))
-    return results(directory)
+    started = time.monotonic()
+    finish(children, directory)
+    return results(directory), time.monotonic() - started
 
 
 def test_killed_at_random_moments_it_leaves_the_same_tables(
-    tmp_path: Path, undisturbed: dict[str, bytes]
+    children: Victim, tmp_path: Path, undisturbed: tuple[dict[str, bytes], float]
 ) -> None:
+    expected, whole = undisturbed
     moments = random.Random(7)
     for _ in range(KILLS):
-        process = start(tmp_path)
-        wait_until_begun(process, tmp_path)
-        # From importing TensorFlow to well inside a cell.
-        time.sleep(moments.uniform(0.0, 9.0))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    finish(start(tmp_path))
-    assert results(tmp_path) == undisturbed
+        # From reading the configuration to well inside a cell.
+        start(children, tmp_path, kill_after=moments.uniform(0.0, 0.3) * whole)
+        assert children.end() in (0, -signal.SIGKILL)
+    assert begun(tmp_path)
+    finish(children, tmp_path)
+    assert results(tmp_path) == expected
     for table in tmp_path.glob("cells/*/work.parquet"):
         work = pd.read_parquet(table)
         steps = work[work["quantity"] == "steps"].set_index("trial")["value"]
@@ -103,15 +99,18 @@ def test_killed_at_random_moments_it_leaves_the_same_tables(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_saves_and_leaves_to_be_run_again(
-    number: signal.Signals, tmp_path: Path, undisturbed: dict[str, bytes]
+    children: Victim,
+    number: signal.Signals,
+    tmp_path: Path,
+    undisturbed: tuple[dict[str, bytes], float],
 ) -> None:
-    process = start(tmp_path)
-    wait_until_begun(process, tmp_path)
-    process.send_signal(number)
+    sweep, output = tmp_path / "sweep", tmp_path / "output"
+    child = start(children, sweep, background=True, output=str(output))
+    wait_until_begun(sweep)
+    os.kill(child, number)
     asked = time.monotonic()
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 75, out + err
+    assert children.wait(child) == 75, output.read_text()
     assert time.monotonic() - asked < 10
-    assert f"stopped by {number.name}" in out
-    finish(start(tmp_path))
-    assert results(tmp_path) == undisturbed
+    assert f"stopped by {number.name}" in output.read_text()
+    finish(children, sweep)
+    assert results(sweep) == undisturbed[0]
