@@ -3,8 +3,8 @@
 `dataset/model/optimizer/<batch_size>/study.json`, and per trial of a study
 `<trial_id>/metadata.json` and `<trial_id>/measurements.csv`. A dataset may be several
 folders deep (`mnist_subsets/mnist_6875`); folders of studies and trials are numbers.
-Fields that this package adds to study.json (workload, sparsity_method, sparsity, seed)
-are read where they are present; sparsity is also one of Lee et al. 2021.
+Fields that this package adds to study.json (workload, sparsity_method, sparsity, seed,
+precision) are read where they are present; sparsity is also one of Lee et al. 2021.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from dps_tf.analysis.spellings import to_optimizer
 from dps_tf.core.cell import DENSE
 from dps_tf.core.errors import UserError
+from dps_tf.core.study import FLOAT32
 
 SCALES = {
     "LINEAR_SCALE": "linear",
@@ -99,6 +100,7 @@ def _study_folder(root: Path, path: Path) -> StudyFolder:
         "seed": int(configuration.get("seed", 0)),
         "batch_size": int(configuration["batch_size"]),
         "sparsity": sparsity,
+        "precision": str(configuration.get("precision", FLOAT32)),
     }
     return StudyFolder(path, configuration, identity, str(dataset))
 

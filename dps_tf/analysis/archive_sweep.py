@@ -17,7 +17,7 @@ import pandas as pd
 from dps_tf.analysis.archive import Goals, own_or_published_goal, selected
 from dps_tf.analysis.archive_layout import StudyFolder
 from dps_tf.analysis.archive_reader import ArchiveRules, StudyTables, read_study
-from dps_tf.core.cell import Cell
+from dps_tf.analysis.tables import cell_name
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.store.closing import close_study, is_closed
@@ -101,7 +101,7 @@ def _wanted(
         if own is None:
             without.append(folder.path.relative_to(root).as_posix())
             continue
-        name = Cell(**folder.identity).name
+        name = cell_name(folder.identity)
         if name in wanted:
             raise UserError(
                 f"{str(folder.path)!r} and {str(wanted[name][0].path)!r} are the same "
@@ -159,8 +159,9 @@ def _write(
         files,
         cell.root,
         study={str(name): value for name, value in row.items()},
-        trials=tables.trials,
-        curves=_without_empty_metrics(tables.curves),
+        # In a sweep, the row of the study alone tells the precision.
+        trials=tables.trials.drop(columns="precision"),
+        curves=_without_empty_metrics(tables.curves.drop(columns="precision")),
         work=empty_frame(WORK),
     )
     write_json(files, cell.study, {"archive": source, "environments": []})

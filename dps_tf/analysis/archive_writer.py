@@ -6,8 +6,8 @@ What the layout cannot hold, and what becomes of it:
                 then true. Out-run and failed trials are INCOMPLETE.
     bounds      evaluations that stopped early: their validation cells are empty.
     metrics     those that the archive has; the mini-batch loss is not among them.
-    cells       sparse cells and further seeds get a folder of their own in front of the
-                dataset, and fields in study.json.
+    cells       sparse cells, other precisions than float32 and further seeds get a
+                folder of their own in front of the dataset, and fields in study.json.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from dps_tf.analysis.tables import (
 )
 from dps_tf.core.cell import checked_name
 from dps_tf.core.errors import UserError
+from dps_tf.core.study import FLOAT32
 
 _OUR_SCALES = {ours: theirs for theirs, ours in SCALES.items()}
 
@@ -118,6 +119,8 @@ def _folder(root: Path, study: pd.Series, dataset: str, model: str) -> Path:
     extra = []
     if study["sparsity"] > 0:
         extra.append(f"{study['sparsity_method']}_{float(study['sparsity'])!r}")
+    if study["precision"] != FLOAT32:
+        extra.append(str(study["precision"]))
     if study["seed"] != 0:
         extra.append(f"seed_{study['seed']}")
     optimizer = from_optimizer(str(study["optimizer"]))
@@ -145,6 +148,7 @@ def _study(
         "sparsity_method": str(study["sparsity_method"]),
         "sparsity": float(study["sparsity"]),
         "seed": int(study["seed"]),
+        "precision": str(study["precision"]),
         "prunable": str(study["prunable"]),
         "goal": study_goal(study).to_json(),
     }

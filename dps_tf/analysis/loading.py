@@ -15,9 +15,13 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis import reduce
-from dps_tf.analysis.tables import IDENTITY, study_goal
+from dps_tf.analysis.tables import (
+    IDENTITY,
+    cell_name,
+    study_goal,
+    with_precision,
+)
 from dps_tf.analysis.trial_bounds import with_bounds
-from dps_tf.core.cell import Cell
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.store import reading
@@ -83,7 +87,8 @@ def load(
     """Returns the tables of one or several sweeps.
 
     Args:
-        sweep_dirs: sweep directories; a cell may be in one of them only.
+        sweep_dirs: sweep directories; a cell may be in one of them only, or in several
+            that were trained in different precisions.
         goal: another goal than the studies' own, or another threshold for the metric
             of each study's own goal. No training is needed; where a trial was stopped
             before it could answer, K* is bounded (`steps_bound`).
@@ -200,7 +205,9 @@ def _read(files: FileSystem, directory: str) -> reading.Tables:
         raise UserError(
             f"{directory} is a sweep in which no study has begun: train first, or wait."
         )
-    return tables
+    names = ("trials", "curves", "measurements")
+    wider = {n: with_precision(getattr(tables, n), tables.studies) for n in names}
+    return replace(tables, **wider)
 
 
 def _check_disjoint(names: Sequence[str], read: Sequence[reading.Tables]) -> None:
@@ -238,7 +245,7 @@ def _sweep_record(
             if dict(entry) not in environments
         ]
     begun = {
-        Cell(**{str(key): value for key, value in row.items()}).name
+        cell_name({str(key): value for key, value in row.items()})
         for row in studies[IDENTITY].astype(object).to_dict("records")
     }
     waiting = tuple(name for name in _planned(files, layout) if name not in begun)

@@ -2,20 +2,25 @@
 
 The tables `studies` (one row per cell), `trials` (one per trial) and `curves` (one per
 evaluation) share the columns IDENTITY; everything in this package joins them by these.
+A sweep holds each CELL once, in one precision, which its table `studies` alone tells;
+several sweeps may hold the same cell in several precisions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dps_tf.core.cell import Cell
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import FLOAT32
 
-IDENTITY = [
+CELL = [
     "workload",
     "optimizer",
     "sparsity_method",
@@ -23,8 +28,11 @@ IDENTITY = [
     "batch_size",
     "sparsity",
 ]
+"""The columns that name a cell inside one sweep."""
+IDENTITY = [*CELL, "precision"]
+"""The columns that name a study, in whichever sweep it is."""
 CURVE = [name for name in IDENTITY if name != "batch_size"]
-"""A curve is K* against the batch size with all else of the cell fixed."""
+"""A curve is K* against the batch size with all else of the study fixed."""
 
 TRIAL_COLUMNS = [
     "trial",
@@ -67,6 +75,30 @@ def metric_names(curves: pd.DataFrame) -> list[str]:
     """Returns the metric columns of `curves`, in their order."""
     known = {*IDENTITY, *CURVE_COLUMNS}
     return [str(name) for name in curves.columns if name not in known]
+
+
+def cell_name(row: Mapping[str, Any]) -> str:
+    """Returns the name of the cell of a row, unique inside one sweep."""
+    return Cell(**{name: row[name] for name in CELL}).name
+
+
+def with_precision(frame: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table of one sweep with the column precision behind those of CELL.
+
+    Args:
+        frame: any table with the columns CELL first.
+        studies: of the same sweep, one row per cell; rows of a cell that is not there
+            count as float32: they are in no result.
+    """
+    known = studies["precision"].to_numpy(object)
+    if len(set(known)) == 1:
+        values: Any = known[0]
+    else:
+        codes = _codes(frame, studies, CELL)
+        values = np.append(known, FLOAT32)[codes]
+    wider = frame.copy(deep=False)
+    wider.insert(len(CELL), "precision", values)
+    return wider
 
 
 def cell_codes(frame: pd.DataFrame, cells: pd.DataFrame) -> Codes:

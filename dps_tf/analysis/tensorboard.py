@@ -16,9 +16,14 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.tables import IDENTITY, metaparameter_names, metric_names
-from dps_tf.core.cell import Cell
+from dps_tf.analysis.tables import (
+    IDENTITY,
+    cell_name,
+    metaparameter_names,
+    metric_names,
+)
 from dps_tf.core.errors import UserError
+from dps_tf.core.study import FLOAT32
 
 STEPS_TO_RESULT = "steps_to_result"
 _CLOCK = 1.0
@@ -31,7 +36,8 @@ def write_events(tables: Tables, out: str | Path) -> int:
 
     Args:
         tables: of some sweeps.
-        out: the directory; runs are named `<cell>/trial_<number>`.
+        out: the directory; runs are named `<cell>/trial_<number>`, with the precision
+            before the cell where it is not float32.
 
     Raises:
         UserError: tensorboard is not installed.
@@ -44,8 +50,9 @@ def write_events(tables: Tables, out: str | Path) -> int:
     keys = [*IDENTITY, "trial"]
     curves = dict(iter(tables.curves.groupby(keys, sort=False)))
     for trial in tables.bounded.to_dict("records"):
-        identity = {name: trial[name] for name in IDENTITY}
-        run = folder / Cell(**identity).name / f"trial_{trial['trial']:04d}"
+        precision = [str(trial["precision"])] if trial["precision"] != FLOAT32 else []
+        place = [*precision, cell_name(trial), f"trial_{trial['trial']:04d}"]
+        run = folder.joinpath(*place)
         events = [board.session(trial, names)]
         record = curves.get(tuple(trial[name] for name in keys))
         if record is not None:
@@ -80,9 +87,10 @@ class _Board:
             self.api.HParamInfo(name=name, type=self.api.DATA_TYPE_FLOAT64)
             for name in [*names, "batch_size", "sparsity", "seed"]
         ]
+        texts = ("workload", "optimizer", "sparsity_method", "precision")
         infos += [
             self.api.HParamInfo(name=name, type=self.api.DATA_TYPE_STRING)
-            for name in ("workload", "optimizer", "sparsity_method", "outcome")
+            for name in (*texts, "outcome")
         ]
         goals = sorted({goal.metric for goal in tables.goals})
         shown = [

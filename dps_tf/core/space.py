@@ -13,10 +13,11 @@ SCALES = ("log", "reverse_log", "linear", "integer", "discrete")
 
 # Columns of the result tables: a metaparameter of the same name would hide one.
 RESERVED = frozenset(
-    "workload optimizer sparsity_method seed batch_size sparsity goal steps_to_result "
-    "bracket_low best_trial trials complete incomplete infeasible censored failed "
-    "at_boundary closed steps_bound trial outcome end_step diverged_step error "
-    "initial_seed order_seed realised_sparsity layers step is_bound".split()
+    "workload optimizer sparsity_method seed batch_size sparsity precision goal "
+    "steps_to_result bracket_low best_trial trials complete incomplete infeasible "
+    "censored failed at_boundary closed steps_bound trial outcome end_step "
+    "diverged_step error initial_seed order_seed realised_sparsity layers step "
+    "is_bound".split()
 )
 
 

@@ -18,7 +18,9 @@ from dps_tf.core.workload import Workload
 
 SCHEDULES = ("race", "exhaustive")
 EVALUATIONS = ("exact", "goal")
-PRECISIONS = ("float32", "mixed_bfloat16")
+FLOAT32 = "float32"
+"""The precision of records that do not tell theirs: older ones, and archives."""
+PRECISIONS = (FLOAT32, "mixed_bfloat16")
 """Types in which the network computes; variables, loss and updates are float32."""
 MAY_GROW = ("points", "finishers", "step_budget", "max_draws", "goal")
 """What a continued study may have more of: the result is that of having asked at once.
@@ -83,7 +85,7 @@ class StudySpecification:
     stop_at_goal: bool = True
     evaluation: str = "exact"
     pruning: Pruning = field(default_factory=Pruning)
-    precision: str = "float32"
+    precision: str = FLOAT32
     intra_op_threads: int = 1
     results_version: int = RESULTS_VERSION
 

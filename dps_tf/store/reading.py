@@ -10,10 +10,12 @@ import pandas as pd
 import pyarrow as pa
 
 from dps_tf.core.errors import UserError
+from dps_tf.core.study import FLOAT32
 from dps_tf.store.closing import read_closed
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout
+from dps_tf.store.records import read_json
 from dps_tf.store.schemas import IDENTITY, MEASUREMENTS, SCHEMAS, STUDIES
 from dps_tf.store.tables import decode_table, empty_frame, to_arrow, to_frame
 
@@ -98,12 +100,26 @@ class _Parts:
         closed, problems = read_closed(self._files, cell.root, self._wanted)
         self._problems += problems
         if closed is not None:
-            self._studies.append({**closed.study, "closed": True})
+            row = {**closed.study, "closed": True}
+            if "precision" not in row:
+                row["precision"] = self._precision(cell)
+            self._studies.append(row)
             for name, table in closed.tables.items():
                 self._tables[name].append(table)
         elif self._read_open is not None:
             self._add_open(self._read_open(cell.root))
         self._add_measurements(cell.measurements)
+
+    def _precision(self, cell: CellLayout) -> str:
+        """Returns the precision of a study that was closed before its row told it."""
+        try:
+            content = read_json(self._files, cell.study)
+        except FileNotFoundError:
+            content = {}
+        except DamagedError as error:
+            self._problems.append(str(error))
+            content = {}
+        return str(content.get("specification", {}).get("precision", FLOAT32))
 
     def _add_open(self, read: Tables | None) -> None:
         if read is None:

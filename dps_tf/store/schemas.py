@@ -73,6 +73,7 @@ STUDIES = TableSchema(
     "studies",
     (
         *_IDENTITY,
+        ("precision", "text"),
         ("goal", "text"),
         ("goal_metric", "text"),
         ("goal_threshold", "number"),

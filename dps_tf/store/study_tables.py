@@ -47,6 +47,7 @@ def study_row(
     cell = specification.cell
     return {
         **cell.to_json(),
+        "precision": specification.precision,
         "goal": str(goal),
         "goal_metric": goal.metric,
         "goal_threshold": goal.threshold,

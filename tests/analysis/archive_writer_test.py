@@ -11,6 +11,7 @@ from dps_tf.analysis.archive_reader import ArchiveRules
 from dps_tf.analysis.archive_writer import write_archive
 from dps_tf.analysis.reduce import results
 from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
 from tests.analysis.synthetic import Truth, random_truth, tables
 
 
@@ -81,3 +82,24 @@ def test_an_existing_study_is_never_overwritten(tmp_path):
         write_archive(*found, tmp_path)
     with pytest.raises(UserError, match="cannot be part of a path"):
         write_archive(*found, tmp_path, {"toy": ("../x", "cnn")})
+
+
+def test_another_precision_has_a_folder_of_its_own_and_is_read_back(tmp_path):
+    errors = np.array([[0.3, 0.1], [0.3, 0.2]])
+    made = tables(Truth(errors, points={"learning_rate": np.array([0.1, 0.2])}))
+    half = [frame.assign(precision="mixed_bfloat16") for frame in made]
+    both = [pd.concat(pair, ignore_index=True) for pair in zip(made, half, strict=True)]
+    plain, folder = write_archive(*both, tmp_path, {"toy": ("mnist", "cnn")})
+    assert plain == tmp_path / "mnist" / "cnn" / "sgd" / "64"
+    assert folder == tmp_path / "mixed_bfloat16" / "mnist" / "cnn" / "sgd" / "64"
+    goal = Goal("validation/classification_error", 0.1)
+    read = read_archive(tmp_path, goal)
+    for frame in (read.studies, read.trials, read.curves):
+        assert set(frame["precision"]) == {"float32", "mixed_bfloat16"}
+    # What others wrote says nothing of it.
+    fields = json.loads((folder / "study.json").read_text())
+    del fields["precision"]
+    (folder / "study.json").write_text(json.dumps(fields))
+    assert set(read_archive(folder.parents[3], goal).studies["precision"]) == {
+        "float32"
+    }

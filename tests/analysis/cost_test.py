@@ -18,6 +18,7 @@ def results():
             "seed": 0,
             "batch_size": batch,
             "sparsity": 0.0,
+            "precision": "float32",
             "steps_to_result": pd.array([8000, 1500, 600, None], dtype="Int64"),
             "bracket_low": pd.array([7900, 1400, 500, None], dtype="Int64"),
             "steps_bound": ["", "", "", "> 9000"],

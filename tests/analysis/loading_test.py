@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis import loading
+from dps_tf.analysis.order_statistics import repeats
+from dps_tf.analysis.report.naming import naming
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from tests.analysis.synthetic_sweeps import (
@@ -20,7 +22,7 @@ from tests.analysis.synthetic_sweeps import (
     write_open_study,
     write_sweep,
 )
-from tests.analysis.synthetic_tables import IDENTITY, METRIC, Sweep, make
+from tests.analysis.synthetic_tables import IDENTITY, METRIC, Made, Sweep, make
 
 ROOT = Path(__file__).parents[2]
 SMALL = Sweep(batch_sizes=(32, 64), points=8)
@@ -66,6 +68,52 @@ def test_the_same_cell_in_two_sweeps_is_refused(sweep_dir, tmp_path):
     twin = write_sweep(tmp_path / "twin", make(SMALL))
     with pytest.raises(UserError, match=r"twin hold the same cell .*batch_size=32"):
         loading.load(sweep_dir, twin)
+
+
+HALF = "mixed_bfloat16"
+
+
+def test_the_same_cells_in_another_precision_are_cells_of_their_own(
+    sweep_dir, tmp_path
+):
+    other = dataclasses.replace(SMALL, precision=HALF, points=16)
+    twin = write_sweep(tmp_path / "twin", make(other))
+    both = loading.load(sweep_dir, twin)
+    names = ["results", "trials", "curves", "measurements", "bounded"]
+    for precision, directory in (("float32", sweep_dir), (HALF, twin)):
+        alone = loading.load(directory)
+        for name in names:
+            table = getattr(both, name)
+            mine = table[table["precision"] == precision].reset_index(drop=True)
+            assert len(mine)
+            pd.testing.assert_frame_equal(mine, getattr(alone, name), check_dtype=False)
+    spread = repeats(both.results)
+    assert len(spread) == 8 and spread["repeats"].eq(1).all()
+    with pytest.raises(UserError, match=rf"the same cell .*precision={HALF}"):
+        loading.load(twin, write_sweep(tmp_path / "third", make(other)))
+
+
+def test_one_sweep_may_hold_cells_of_several_precisions(tmp_path):
+    made = make(SMALL)
+    of_half = ("studies", "trials", "curves", "measurements")
+    mixed = {
+        name: table.assign(
+            precision=table["precision"].mask(table["batch_size"] == 64, HALF)
+        )
+        for name, table in ((name, getattr(made, name)) for name in of_half)
+    }
+    tables = loading.load(write_sweep(tmp_path, Made(**mixed)))
+    for name in (*of_half, "results"):
+        table = getattr(tables, name)
+        expected = table["batch_size"].map({32: "float32", 64: HALF})
+        assert table["precision"].tolist() == expected.tolist()
+    names = naming(tables.results).cells
+    assert dict(zip(names["curve"], names["batch_size"], strict=True)) == {
+        "sparsity 0, float32": 32,
+        f"sparsity 0, {HALF}": 64,
+        "sparsity 0.9, float32": 32,
+        f"sparsity 0.9, {HALF}": 64,
+    }
 
 
 def test_another_threshold_is_answered_from_the_curves(sweep_dir):

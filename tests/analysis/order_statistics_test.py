@@ -110,6 +110,7 @@ def test_repeats_give_least_and_greatest_over_seeds():
             "seed": [0, 1, 2, 0],
             "batch_size": [8, 8, 8, 16],
             "sparsity": 0.0,
+            "precision": "float32",
             "goal": "g",
             "steps_to_result": pd.array([300, 200, None, 100], dtype="Int64"),
             "steps_bound": ["", "", "> 1000", "<= 100"],

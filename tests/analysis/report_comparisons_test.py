@@ -7,14 +7,17 @@ import dataclasses
 import pytest
 
 from dps_tf.analysis import loading
+from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.joint_law import fit_joint
 from dps_tf.analysis.observations import Observations
 from dps_tf.analysis.report import assembly, curves, law_tables, naming, regime_table
 from dps_tf.analysis.report.effects import effects
 from dps_tf.analysis.report.learning_rates import rates_of, rule_table
+from dps_tf.analysis.report.results_table import terminal_table
 from dps_tf.analysis.report.searches import searches_sentence
 from dps_tf.analysis.report.sentences import summary
 from dps_tf.analysis.report.smoothness import smoothness_table
+from dps_tf.analysis.report.specification import specification_table
 from dps_tf.core.errors import UserError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.records import write_json
@@ -159,3 +162,38 @@ def test_cells_that_have_not_begun_are_named(tmp_path):
     assert "1 cell has not begun" in found.state
     [caution] = [c for c in found.cautions if "not begun" in c.title]
     assert caution.cells == (name.format(256),)
+
+
+HALF = "mixed_bfloat16"
+
+
+def test_precisions_are_curves_of_their_own_and_the_report_says_which(tmp_path):
+    pair = dataclasses.replace(GRID, sparsities=(0.0, 0.9), batch_sizes=(8, 32, 128))
+    tables = tables_of(pair, dataclasses.replace(pair, precision=HALF))
+    named = naming.naming(tables.results)
+    found = curves.curves_of(tables.results, named, tables.studies)
+    names = ["sparsity 0, float32", f"sparsity 0, {HALF}"]
+    names += ["sparsity 0.9, float32", f"sparsity 0.9, {HALF}"]
+    assert list(dict.fromkeys(found.cells["curve"])) == names
+    assert found.points["repeats"].eq(1).all() and len(found.points) == 12
+    # Sparsities are compared in one precision, precisions at one sparsity.
+    assert effects(found, list(found.fits)) == [
+        (names[2], names[0]),
+        (names[3], names[1]),
+        (names[1], names[0]),
+        (names[3], names[2]),
+    ]
+    ratios = smoothness_table(found, tables.measurements)
+    assert ratios.frame["group"].tolist() == ["sgd, float32", f"sgd, {HALF}"]
+    asked = specification_table(tables.studies).frame
+    assert asked["precision"].tolist() == ["float32", "float32", HALF, HALF]
+    assert HALF in terminal_table(tables.results)
+
+
+def test_a_table_of_both_precisions_is_fitted_as_two_curves():
+    pair = dataclasses.replace(GRID, sparsities=(0.0,), batch_sizes=(8, 32, 128))
+    results = tables_of(pair, dataclasses.replace(pair, precision=HALF)).results
+    assert {fit.curve for fit in fit_table(results).curves} == {
+        "precision float32",
+        f"precision {HALF}",
+    }

@@ -148,9 +148,9 @@ def test_columns_of_the_results_are_in_the_documented_order():
     sweep = dataclasses.replace(SMALL, optimizers=("sgd", "nesterov"))
     header = csv_bytes(tables_of(make(sweep)).results).decode().splitlines()[0]
     assert header.startswith(
-        "workload,optimizer,sparsity_method,seed,batch_size,sparsity,goal,"
-        "steps_to_result,bracket_low,best_trial,learning_rate,momentum,trials,complete,"
-        "incomplete,infeasible,censored,failed,at_boundary,"
+        "workload,optimizer,sparsity_method,seed,batch_size,sparsity,precision,"
+        "goal,steps_to_result,bracket_low,best_trial,learning_rate,momentum,trials,"
+        "complete,incomplete,infeasible,censored,failed,at_boundary,"
     )
 
 
@@ -377,7 +377,8 @@ def test_theory_of_smoothness_is_put_beside_the_fit():
     measured = found.naming.name(
         tables.measurements[tables.measurements["quantity"] == "smoothness"]
     )
-    keys = ["panel", "curve", "optimizer", "sparsity_method", "sparsity", "batch_size"]
+    keys = ["panel", "curve", "optimizer", "sparsity_method", "sparsity"]
+    keys += ["precision", "batch_size"]
     cells = measured.groupby(keys)["value"].mean().rename("mean").reset_index()
     ratios = ratios_to_dense(found, cells)
     assert set(ratios["quantity"]) == {"measured L(s)/L(0)", "fitted c1(s)/c1(0)"}

@@ -44,6 +44,7 @@ class Truth:
             "seed": self.seed,
             "batch_size": self.batch_size,
             "sparsity": float(self.sparsity),
+            "precision": "float32",
         }
 
     @property

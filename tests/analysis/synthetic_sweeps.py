@@ -21,7 +21,7 @@ from dps_tf.store.records import write_json
 from dps_tf.store.schemas import MEASUREMENTS, WORK
 from dps_tf.store.study_opening import open_study
 from dps_tf.store.tables import empty_frame, write_table
-from tests.analysis.synthetic_tables import IDENTITY, METRIC, Made
+from tests.analysis.synthetic_tables import CELL, METRIC, Made
 
 GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
 ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
@@ -33,7 +33,7 @@ def write_sweep(directory: Path, made: Made) -> Path:
     write_json(files, sweep.marker, {})
     files.write_atomic(sweep.config, GIN.encode())
     for row in made.studies.astype(object).to_dict("records"):
-        identity = {name: row[name] for name in IDENTITY}
+        identity = {name: row[name] for name in CELL}
         layout = sweep.cell(Cell(**identity).name)
         trials, curves, measured = (
             _of_cell(table, identity)
@@ -57,7 +57,7 @@ def write_sweep(directory: Path, made: Made) -> Path:
 
 def _of_cell(table: pd.DataFrame, identity: dict) -> pd.DataFrame:
     rows = np.logical_and.reduce([table[k] == v for k, v in identity.items()])
-    return table[rows].reset_index(drop=True)
+    return table[rows].drop(columns="precision").reset_index(drop=True)
 
 
 def write_open_study(directory: Path, batch_size: int = 64) -> Path:

@@ -25,7 +25,7 @@ from dps_tf.core.trial import Trajectory
 from dps_tf.store.schemas import MEASUREMENTS
 from dps_tf.store.tables import empty_frame
 
-IDENTITY = [
+CELL = [
     "workload",
     "optimizer",
     "sparsity_method",
@@ -33,6 +33,7 @@ IDENTITY = [
     "batch_size",
     "sparsity",
 ]
+IDENTITY = [*CELL, "precision"]
 METRIC = "validation/classification_error"
 VALIDATION_EXAMPLES = 6000
 LEARNING_RATE = ("log", 1e-4, 1.0)
@@ -48,6 +49,7 @@ class Sweep:
     sparsities: tuple[float, ...] = (0.0, 0.9)
     seeds: tuple[int, ...] = (0,)
     batch_sizes: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256)
+    precision: str = "float32"
     points: int = 16
     finishers: int = 3
     goal: float = 0.03
@@ -100,6 +102,7 @@ def make(sweep: Sweep = Sweep()) -> Made:  # noqa: B008 (frozen)
             "seed": seed,
             "batch_size": batch_size,
             "sparsity": sparsity,
+            "precision": sweep.precision,
         }
         studies.append({**identity, **_study(sweep, optimizer)})
         rows, cell_curves, winner = _trials(sweep, identity)
@@ -111,7 +114,7 @@ def make(sweep: Sweep = Sweep()) -> Made:  # noqa: B008 (frozen)
         pd.DataFrame(studies),
         _typed(pd.DataFrame(trials)),
         pd.concat(curves, ignore_index=True),
-        pd.DataFrame(measurements) if measurements else empty_frame(MEASUREMENTS),
+        pd.DataFrame(measurements) if measurements else _nothing_measured(),
     )
 
 
@@ -284,6 +287,12 @@ def _measurements(identity: dict, winner: dict) -> list[dict]:
                 }
             )
     return rows
+
+
+def _nothing_measured() -> pd.DataFrame:
+    frame = empty_frame(MEASUREMENTS)
+    frame.insert(len(CELL), "precision", pd.Series(dtype=object))
+    return frame
 
 
 def _typed(trials: pd.DataFrame) -> pd.DataFrame:

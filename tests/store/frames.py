@@ -19,6 +19,7 @@ CELL = {
 def study(**changes: Any) -> dict[str, Any]:
     return {
         **CELL,
+        "precision": "float32",
         "goal": "validation/classification_error <= 0.02",
         "goal_metric": "validation/classification_error",
         "goal_threshold": 0.02,

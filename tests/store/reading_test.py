@@ -8,18 +8,20 @@ from dps_tf.store.closing import close_study
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.reading import Tables, read_measurements, read_sweep
+from dps_tf.store.records import write_json
 from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS
 from dps_tf.store.tables import empty_frame, write_table
 from tests.store import frames
 from tests.store.object_store import ObjectFiles
 
 
-def _close(files, sweep, batch_size, **metaparameters):
+def _close(files, sweep, batch_size, unsaid=(), **metaparameters):
     cell = sweep.cell(f"b{batch_size}")
+    study = frames.study(batch_size=batch_size)
     close_study(
         files,
         cell.root,
-        study=frames.study(batch_size=batch_size),
+        study={k: v for k, v in study.items() if k not in unsaid},
         trials=frames.trials(batch_size=batch_size, **metaparameters),
         curves=frames.curves(batch_size=batch_size),
         work=frames.work(batch_size=batch_size),
@@ -145,3 +147,21 @@ def test_many_cells_are_joined(tmp_path):
     tables = read_sweep(files, sweep.root)
     assert tables.studies["batch_size"].tolist() == list(range(1, 41))
     assert tables.curves["batch_size"].is_monotonic_increasing
+
+
+def test_a_study_that_was_closed_without_its_precision_has_that_of_its_specification():
+    files, sweep = ObjectFiles(), SweepLayout("gs://b/s")
+    for batch_size in (8, 64, 512):
+        _close(files, sweep, batch_size, unsaid=["precision"])
+    half = {"precision": "mixed_bfloat16"}
+    write_json(files, sweep.cell("b8").study, {"specification": half})
+    # Older still, or of an archive: nothing of a precision anywhere.
+    write_json(files, sweep.cell("b64").study, {"specification": {}})
+    write_json(files, sweep.cell("b512").study, {"archive": {}})
+    tables = read_sweep(files, sweep.root)
+    expected = ["mixed_bfloat16", "float32", "float32"]
+    assert tables.studies["precision"].tolist() == expected
+    files.write_atomic(sweep.cell("b8").study, b"{")
+    torn = read_sweep(files, sweep.root)
+    assert torn.studies["precision"].tolist() == ["float32"] * 3
+    assert len(torn.problems) == 1 and "b8" in torn.problems[0]

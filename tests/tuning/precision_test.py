@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import dps_tf
 from dps_tf.core.errors import UserError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.study_opening import read_specification
@@ -19,6 +20,7 @@ def test_precision_is_part_of_the_record_and_of_the_replay(tmp_path):
     layout = small_sweeps.trained(tmp_path / "sweep", [*PRUNED, BFLOAT16])
     stored = read_specification(LocalFiles(), layout.cell(CELL))
     assert stored["specification"]["precision"] == "mixed_bfloat16"
+    assert set(dps_tf.load(layout.root).results["precision"]) == {"mixed_bfloat16"}
     # It refuses a replay that is not that of the record, bit for bit.
     measured = Measurer(LocalFiles(), layout, Wanted(30, 2)).measure(CELL, [0])
     assert measured["value"].notna().all() and len(measured) == 8

@@ -20,13 +20,14 @@ class _About:
     optimizer: str
     method: str
     sparsity: float
+    precision: str
 
 
 def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
     """Returns pairs (curve, reference) of names that differ in one thing only.
 
     A sparser curve is compared with the least sparse one of the same optimizer (and
-    method, or dense), then an optimizer with the first, and a method with the first,
+    method, or dense), then an optimizer, a method and a precision each with the first,
     all else equal. Where no two curves are alike enough, all are compared with the
     first.
 
@@ -43,12 +44,14 @@ def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
             str(row["optimizer"]),
             str(row["sparsity_method"]),
             float(row["sparsity"]),
+            str(row["precision"]),
         )
     mine = [about[key] for key in keys]
     found = [
         *((one.name, other.name) for one in mine for other in _less_sparse(one, mine)),
         *((one.name, other.name) for one in mine for other in _optimizer(one, mine)),
         *((one.name, other.name) for one in mine for other in _method(one, mine)),
+        *((one.name, other.name) for one in mine for other in _precision(one, mine)),
     ]
     return found or [(one.name, mine[0].name) for one in mine[1:]]
 
@@ -58,7 +61,7 @@ def _less_sparse(one: _About, curves: Sequence[_About]) -> list[_About]:
     alike = [
         other
         for other in curves
-        if other.optimizer == one.optimizer
+        if (other.optimizer, other.precision) == (one.optimizer, one.precision)
         and other.sparsity < one.sparsity
         and other.method in (one.method, DENSE)
     ]
@@ -70,7 +73,8 @@ def _optimizer(one: _About, curves: Sequence[_About]) -> list[_About]:
     alike = [
         other
         for other in curves
-        if (other.method, other.sparsity) == (one.method, one.sparsity)
+        if (other.method, other.sparsity, other.precision)
+        == (one.method, one.sparsity, one.precision)
     ]
     return alike[:1] if alike[0] is not one else []
 
@@ -80,6 +84,18 @@ def _method(one: _About, curves: Sequence[_About]) -> list[_About]:
     alike = [
         other
         for other in curves
-        if (other.optimizer, other.sparsity) == (one.optimizer, one.sparsity)
+        if (other.optimizer, other.sparsity, other.precision)
+        == (one.optimizer, one.sparsity, one.precision)
+    ]
+    return alike[:1] if alike[0] is not one else []
+
+
+def _precision(one: _About, curves: Sequence[_About]) -> list[_About]:
+    """Returns the first curve if it differs in the precision."""
+    alike = [
+        other
+        for other in curves
+        if (other.optimizer, other.method, other.sparsity)
+        == (one.optimizer, one.method, one.sparsity)
     ]
     return alike[:1] if alike[0] is not one else []

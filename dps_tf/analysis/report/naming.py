@@ -1,9 +1,9 @@
 """What are the curves of a report called, and which belong into one picture?
 
-A curve is K* against the batch size with workload, goal, optimizer, sparsity method and
-sparsity fixed; repeats under other seeds belong to it. Its name holds what tells it
-from the other curves of its panel, and no more. Curves with different goals or
-workloads never share a panel: their steps are not comparable.
+A curve is K* against the batch size with workload, goal, optimizer, sparsity method,
+sparsity and precision fixed; repeats under other seeds belong to it. Its name holds
+what tells it from the other curves of its panel, and no more. Curves with different
+goals or workloads never share a panel: their steps are not comparable.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def naming(results: pd.DataFrame) -> Naming:
     frame["panel_order"] = frame["panel"].map(panels.index)
     frame["is_pruned"] = frame["sparsity_method"] != DENSE
     keys = ["panel_order", "optimizer_order", "is_pruned", "sparsity_method"]
-    keys += ["sparsity", "batch_size", "seed"]
+    keys += ["sparsity", "precision", "batch_size", "seed"]
     frame = frame.sort_values(keys, kind="stable")
     cells = frame[[*IDENTITY, "panel", "curve"]].reset_index(drop=True)
     return Naming(cells, looks([str(name) for name in cells["curve"]]))
@@ -87,7 +87,7 @@ def _is_crowded(frame: pd.DataFrame) -> bool:
     if frame["optimizer"].nunique() < 2:
         return False
     curves = frame.drop_duplicates(
-        ["workload", "goal", "optimizer", "sparsity_method", "sparsity"]
+        ["workload", "goal", "optimizer", "sparsity_method", "sparsity", "precision"]
     )
     return bool(curves.groupby(["workload", "goal"]).size().max() > CROWD)
 
@@ -106,6 +106,7 @@ def _curve_names(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     optimizer = "optimizer" in columns and frame["optimizer"].nunique() > 1
     sparsity = frame["sparsity"].nunique() > 1
     methods = set(frame["sparsity_method"]) - {DENSE}
+    precisions = frame["precision"].nunique() > 1
     names = []
     for row in frame.to_dict("records"):
         parts = [str(row["optimizer"])] if optimizer else []
@@ -113,6 +114,8 @@ def _curve_names(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
             parts.append(f"sparsity {row['sparsity']:g}")
         if len(methods) > 1 and row["sparsity_method"] != DENSE:
             parts.append(str(row["sparsity_method"]))
+        if precisions:
+            parts.append(str(row["precision"]))
         names.append(", ".join(parts) or str(row["optimizer"]))
     return names
 

@@ -99,9 +99,8 @@ def terminal_table(results: pd.DataFrame) -> str:
     """
     if results.empty:
         return "no cell has begun\n"
-    shown = results.sort_values(
-        ["workload", "optimizer", "sparsity_method", "sparsity", "batch_size", "seed"]
-    )
+    last = ["batch_size", "seed"]
+    shown = results.sort_values([*(n for n in IDENTITY if n not in last), *last])
     fixed = [name for name in [*IDENTITY, "goal"] if shown[name].nunique() == 1]
     fixed = [name for name in fixed if name != "batch_size"]
     head = "  ".join(f"{name} {_plain(shown[name].iloc[0])}" for name in fixed)
@@ -117,7 +116,7 @@ def terminal_table(results: pd.DataFrame) -> str:
     for name in ("trials", "complete", "infeasible", "failed"):
         columns[name] = [str(row[name]) for row in records]
     columns["note"] = [_note(row) for row in records]
-    left = {"workload", "optimizer", "sparsity_method", "goal", "note"}
+    left = {"workload", "optimizer", "sparsity_method", "precision", "goal", "note"}
     return f"{head}\n{aligned(columns, left)}"
 
 

@@ -88,7 +88,8 @@ def smoothness_table(curves: Curves, measurements: pd.DataFrame) -> PageTable | 
 
 def _means_of_cells(measured: pd.DataFrame) -> pd.DataFrame:
     """Returns the mean of L over the measurements of each cell, as `mean`."""
-    keys = ["panel", "curve", "optimizer", "sparsity_method", "sparsity", "batch_size"]
+    keys = ["panel", "curve", "optimizer", "sparsity_method", "sparsity", "precision"]
+    keys.append("batch_size")
     means = measured.groupby(keys, sort=False)["value"].mean()
     return means.rename("mean").reset_index()
 
@@ -100,7 +101,8 @@ def means_by_sparsity(cells: pd.DataFrame) -> pd.DataFrame:
     greatest over them).
 
     Args:
-        cells: one row per cell: panel, optimizer, sparsity_method, sparsity, mean.
+        cells: one row per cell: panel, optimizer, sparsity_method, sparsity,
+            precision, mean.
     """
     rows = []
     for group, mine in _groups(cells):
@@ -112,15 +114,21 @@ def means_by_sparsity(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _groups(cells: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Returns the cells of each panel, optimizer and method; dense ones in each."""
+    """Returns the cells of each panel, optimizer, precision and method.
+
+    Dense cells are in the group of each method.
+    """
     several_panels = cells["panel"].nunique() > 1
+    several_precisions = cells["precision"].nunique() > 1
     found = []
-    for (panel, optimizer), mine in cells.groupby(["panel", "optimizer"], sort=False):
+    keys = ["panel", "optimizer", "precision"]
+    for (panel, optimizer, precision), mine in cells.groupby(keys, sort=False):
         methods = [m for m in mine["sparsity_method"].unique() if m != DENSE]
         for method in methods or [DENSE]:
             parts = [str(panel)] if several_panels else []
             parts += [str(optimizer)] if str(optimizer) not in str(panel) else []
             parts += [method] if len(methods) > 1 else []
+            parts += [str(precision)] if several_precisions else []
             rows = mine[mine["sparsity_method"].isin([method, DENSE])]
             found.append((", ".join(parts), rows))
     return found
@@ -137,7 +145,7 @@ def ratios_to_dense(curves: Curves, cells: pd.DataFrame) -> pd.DataFrame:
     Args:
         curves: of the report.
         cells: one row per cell: panel, curve, optimizer, sparsity_method, sparsity,
-            batch_size, mean.
+            precision, batch_size, mean.
     """
     rows: list[dict[str, Any]] = []
     groups = _groups(cells)

@@ -23,12 +23,14 @@ _COLUMNS = (
     Column("interval", "Evaluated every", "Steps between evaluations."),
     Column("examples", "Examples", "For training, and for each evaluation."),
     Column("space", "Space", "Range and scale of each tuned metaparameter."),
+    Column("precision", "Precision", "In which the networks compute."),
     Column("prunable", "Prunable", "Which parameters are ranked for pruning."),
 )
 _SAME = [
     "workload",
     "optimizer",
     "sparsity_method",
+    "precision",
     "goal",
     "points",
     "count",
@@ -66,6 +68,7 @@ def specification_table(studies: pd.DataFrame) -> PageTable:
                 "examples": f"{first['training_examples']:,} and "
                 f"{first['evaluation_examples']:,}",
                 "space": space_text(str(first["space"])),
+                "precision": first["precision"],
                 "prunable": first["prunable"],
             }
         )
