@@ -205,9 +205,12 @@ def _read(files: FileSystem, directory: str) -> reading.Tables:
         raise UserError(
             f"{directory} is a sweep in which no study has begun: train first, or wait."
         )
-    names = ("trials", "curves", "measurements")
-    wider = {n: with_precision(getattr(tables, n), tables.studies) for n in names}
-    return replace(tables, **wider)
+    return replace(
+        tables,
+        trials=with_precision(tables.trials, tables.studies),
+        curves=with_precision(tables.curves, tables.studies),
+        measurements=with_precision(tables.measurements, tables.studies),
+    )
 
 
 def _check_disjoint(names: Sequence[str], read: Sequence[reading.Tables]) -> None:
@@ -245,8 +248,7 @@ def _sweep_record(
             if dict(entry) not in environments
         ]
     begun = {
-        cell_name({str(key): value for key, value in row.items()})
-        for row in studies[IDENTITY].astype(object).to_dict("records")
+        cell_name(row) for row in studies[IDENTITY].astype(object).to_dict("records")
     }
     waiting = tuple(name for name in _planned(files, layout) if name not in begun)
     return SweepRecord(directory, gin, tuple(environments), waiting)

@@ -77,7 +77,7 @@ def metric_names(curves: pd.DataFrame) -> list[str]:
     return [str(name) for name in curves.columns if name not in known]
 
 
-def cell_name(row: Mapping[str, Any]) -> str:
+def cell_name(row: Mapping[Any, Any]) -> str:
     """Returns the name of the cell of a row, unique inside one sweep."""
     return Cell(**{name: row[name] for name in CELL}).name
 

@@ -7,7 +7,7 @@ Kinds of columns: `text`, `whole` (int64), `number` (float64, NaN where unknown)
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 IDENTITY = (
     "workload",
@@ -29,6 +29,8 @@ _IDENTITY: tuple[Column, ...] = (
     ("batch_size", "whole"),
     ("sparsity", "number"),
 )
+PRECISION: Column = ("precision", "text")
+"""In a sweep a column of the studies alone: a cell is there in one precision."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,25 @@ class TableSchema:
         rest = sorted(further - set(first))
         return (*self.columns, *((name, "number") for name in (*first, *rest)))
 
+    def of_several_sweeps(self) -> TableSchema:
+        """Returns the schema of a table of trials of several sweeps.
+
+        Of these the same cell may be there in several precisions.
+        """
+        cell = len(IDENTITY)
+        before, after = self.columns[:cell], self.columns[cell:]
+        return replace(
+            self,
+            columns=(*before, PRECISION, *after),
+            sort_by=(*self.sort_by[:cell], PRECISION[0], *self.sort_by[cell:]),
+        )
+
 
 STUDIES = TableSchema(
     "studies",
     (
         *_IDENTITY,
-        ("precision", "text"),
+        PRECISION,
         ("goal", "text"),
         ("goal_metric", "text"),
         ("goal_threshold", "number"),

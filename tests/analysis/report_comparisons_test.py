@@ -18,6 +18,7 @@ from dps_tf.analysis.report.searches import searches_sentence
 from dps_tf.analysis.report.sentences import summary
 from dps_tf.analysis.report.smoothness import smoothness_table
 from dps_tf.analysis.report.specification import specification_table
+from dps_tf.analysis.report.writing import write_report
 from dps_tf.core.errors import UserError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.records import write_json
@@ -188,6 +189,12 @@ def test_precisions_are_curves_of_their_own_and_the_report_says_which(tmp_path):
     asked = specification_table(tables.studies).frame
     assert asked["precision"].tolist() == ["float32", "float32", HALF, HALF]
     assert HALF in terminal_table(tables.results)
+    write_report(tables, tmp_path)
+    assert f"sparsity 0, {HALF}" in (tmp_path / "report.html").read_text()
+    for name in ("results", "trials", "curves"):
+        written = loading.pd.read_parquet(tmp_path / f"{name}.parquet")
+        of_both = set(written["precision"])
+        assert of_both == {"float32", HALF} and list(written.columns)[6] == "precision"
 
 
 def test_a_table_of_both_precisions_is_fitted_as_two_curves():

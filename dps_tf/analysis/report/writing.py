@@ -48,8 +48,8 @@ def write_report(
         "results.csv": csv_bytes(tables.results),
         "best_of_n.csv": csv_bytes(best_of_n_table(tables.bounded)),
         "results.parquet": bytes(tables.results.to_parquet(index=False)),
-        "trials.parquet": encode_table(trials, TRIALS),
-        "curves.parquet": encode_table(tables.curves, CURVES),
+        "trials.parquet": encode_table(trials, TRIALS.of_several_sweeps()),
+        "curves.parquet": encode_table(tables.curves, CURVES.of_several_sweeps()),
     }
     _write(contents, report, folder)
     return report
