@@ -49,12 +49,22 @@ def place(
         UserError: there is no such placement.
     """
     check(placement)
-    fits = placement == "device" or (
-        placement == "auto" and fits_devices(dataset, strategy, host_memory)
-    )
+    fits = goes_on_devices(dataset, strategy, placement, host_memory)
     if _all_of_group(fits, strategy):
         return DeviceData(dataset, strategy)
     return StreamedData(dataset, strategy)
+
+
+def goes_on_devices(
+    dataset: Dataset,
+    strategy: tf.distribute.Strategy,
+    placement: str,
+    host_memory: float,
+) -> bool:
+    """Returns whether this process would put a data set on its devices; see `place`."""
+    return placement == "device" or (
+        placement == "auto" and fits_devices(dataset, strategy, host_memory)
+    )
 
 
 def explain(placement: str) -> str:
@@ -81,6 +91,12 @@ def example_bytes(dataset: Dataset) -> int:
     return _size(dataset.train) + _size(dataset.validation)
 
 
+def held_bytes(dataset: Dataset) -> int:
+    """Returns what a data set takes on a device at most."""
+    # The validation split lies there twice where evaluations stop at the goal.
+    return _size(dataset.train) + 2 * _size(dataset.validation)
+
+
 def _size(examples: Examples) -> int:
     return int(examples.inputs.nbytes + examples.labels.nbytes)
 
@@ -93,8 +109,7 @@ def fits_devices(
     It may take DATA_SHARE of what is free: of the host's memory for all CPU devices
     together, of its own memory for each other device.
     """
-    # The validation split lies there twice where evaluations stop at the goal.
-    needed = _size(dataset.train) + 2 * _size(dataset.validation)
+    needed = held_bytes(dataset)
     devices = strategy.extended.worker_devices
     others = [device for device in devices if "CPU" not in device.upper()]
     on_host = needed * (len(devices) - len(others))

@@ -255,10 +255,11 @@ class Launcher:
                 None if progress is None else progress.pruning,
             )
         programs = self._machine().programs(specification, dataset)
-        note = placement.note(dataset, programs[0].data)
-        if note not in self._said:
-            print(note)
-            self._said.add(note)
+        data_note = placement.note(dataset, programs[0].data)
+        for note in (data_note, self._machine().memory_note):
+            if note not in self._said:
+                print(note)
+                self._said.add(note)
         return Prepared(
             runner=TrainingRunner(
                 programs,

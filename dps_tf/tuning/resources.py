@@ -7,22 +7,21 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.study import StudySpecification
 from dps_tf.data.dataset import Dataset
-from dps_tf.training import placement
+from dps_tf.training import placement, trial_memory
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.group import Leader
 from dps_tf.training.led_program import LedProgram
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
+from dps_tf.training.task import Task
 from dps_tf.tuning.pruning import carrier_of
 from dps_tf.tuning.tasks import build_task
 
@@ -69,6 +68,10 @@ class Resources:
         data_placement: where data sets lie; see `training.placement`.
         leader: of the processes that share each batch; None in a process that trains
             alone, or follows.
+        sharing: of devices that were each given trials of their own: the option by
+            which they share each batch instead, empty for one device. Whether a trial
+            fits such a device is checked; None: it is not.
+        memory_note: what a user is told of that check; mostly nothing.
     """
 
     def __init__(
@@ -76,8 +79,11 @@ class Resources:
         strategies: Sequence[tf.distribute.Strategy],
         memory_limit: float,
         leader: Leader | None = None,
+        sharing: str | None = None,
     ):
         """Holds no data yet."""
+        self.sharing = sharing
+        self.memory_note = ""
         self.strategies = tuple(strategies)
         self.memory_limit = memory_limit
         self.leader = leader
@@ -121,24 +127,28 @@ class Resources:
             )
         if split not in SPLITS:
             raise UserError(f"--split={split}: {near_matches(split, SPLITS)}.")
+        sharing: str | None = None
         if strategy == "tpu" and split == "trials":
             cores = strategies.build_cores(tpu)
             slots = slots or len(cores)
-            # What activations take is the core's memory, of which nothing is known.
-            return cls([cores[i % len(cores)] for i in range(slots)], math.inf)
+            sharing = "--split=data" if len(cores) > 1 else ""
+            # The host's memory is no limit: activations are in the core's.
+            in_turn = [cores[i % len(cores)] for i in range(slots)]
+            return cls(in_turn, math.inf, sharing=sharing)
         if strategy not in ("auto", "one_device"):
             return cls([strategies.build(strategy, tpu=tpu)], free_memory() / 2)
         devices = strategies.local_devices()
         if strategy == "one_device":
             devices = devices[:1]
-        if slots == 0:
-            gpus = len(tf.config.list_logical_devices("GPU"))
-            slots = min(gpus, len(devices)) or cpu_slots()
+        gpus = len(tf.config.list_logical_devices("GPU"))
+        slots = slots or min(gpus, len(devices)) or cpu_slots()
+        if gpus and strategy == "auto":
+            sharing = "--strategy=mirrored" if gpus > 1 else ""
         found = [
             tf.distribute.OneDeviceStrategy(devices[i % len(devices)])
             for i in range(slots)
         ]
-        return cls(found, free_memory() / 2)
+        return cls(found, free_memory() / 2, sharing=sharing)
 
     @property
     def replicas(self) -> int:
@@ -159,7 +169,7 @@ class Resources:
         least one.
 
         Raises:
-            UserError: the batch does not fit the training set.
+            UserError: the batch does not fit the training set, or a trial its device.
         """
         check_batch_size(specification, dataset)
         kind: Callable[..., Program] = Program
@@ -174,6 +184,7 @@ class Resources:
             carrier_of(specification),
             specification.precision,
         )
+        self._check_memory(task, specification, dataset)
         goal = specification.goal if specification.evaluation == "goal" else None
         programs: list[Program] = []
         for strategy in self.strategies:
@@ -185,12 +196,30 @@ class Resources:
             programs.append(program)
         return programs
 
+    def _check_memory(
+        self, task: Task, specification: StudySpecification, dataset: Dataset
+    ) -> None:
+        """Raises UserError unless a trial fits the device that it has for itself."""
+        if self.sharing is None:
+            return
+        strategy, cell = self.strategies[0], specification.cell
+        held = self._held.get(_key(dataset, strategy))
+        if held is None:
+            is_there = placement.goes_on_devices(
+                dataset, strategy, self.data_placement, free_memory()
+            )
+        else:
+            is_there = held.placement == "device"
+        data = placement.held_bytes(dataset) if is_there else 0
+        needed = trial_memory.of_trial(task, cell.batch_size, data)
+        device = str(strategy.extended.worker_devices[0])
+        self.memory_note = trial_memory.check(cell.name, needed, device, self.sharing)
+
     def _data(
         self, dataset: Dataset, strategy: tf.distribute.Strategy
     ) -> DeviceData | StreamedData:
         """Returns the data for a device; those of another data set make way."""
-        device = str(strategy.extended.worker_devices)
-        key = (dataset.content_hash, device)
+        key = _key(dataset, strategy)
         if key not in self._held:
             for old in [k for k in self._held if k[0] != dataset.content_hash]:
                 del self._held[old]
@@ -198,6 +227,11 @@ class Resources:
                 dataset, strategy, self.data_placement, free_memory()
             )
         return self._held[key]
+
+
+def _key(dataset: Dataset, strategy: tf.distribute.Strategy) -> tuple[str, str]:
+    """Returns what the data on the devices of a strategy are kept under."""
+    return dataset.content_hash, str(strategy.extended.worker_devices)
 
 
 def _prepare_others(
@@ -226,17 +260,7 @@ def activation_bytes(model: keras.Model, batch_size: int) -> int:
 
     Outputs of all layers, their gradients, and as much again for workspace.
     """
-    per_example = sum(
-        int(np.prod([side or 1 for side in shape[1:]]))
-        for layer in model.layers
-        for shape in _shapes(layer.output_shape)
-    )
-    return 3 * 4 * per_example * batch_size
-
-
-def _shapes(shape: Any) -> list[tuple[int | None, ...]]:
-    """Returns the output shapes of a layer, which may have several, as a list."""
-    return shape if isinstance(shape, list) else [shape]
+    return 3 * trial_memory.output_bytes(model) * batch_size
 
 
 def free_memory() -> float:

@@ -9,8 +9,11 @@ from absl.testing import parameterized
 
 from dps_tf.core.errors import UserError
 from dps_tf.training import strategy as strategies
+from dps_tf.training import trial_memory
+from dps_tf.tuning import tasks
 from dps_tf.tuning.resources import Resources
 from tests.training.problems import Problem, one_device
+from tests.tuning import small_sweeps
 
 
 def topology(tasks: int, x: int, y: int, cores: int) -> tf.tpu.experimental.Topology:
@@ -105,6 +108,42 @@ def test_batches_of_any_size_are_whole_on_a_core_and_refused_by_all():
     whole = Resources.of_this_machine(tpu="local", split="data").strategies[0]
     with pytest.raises(UserError, match="batch size 7 cannot be split over 2"):
         problem.program(whole)
+
+
+def test_trial_that_a_core_cannot_hold_is_refused_and_not_where_all_share(monkeypatch):
+    [study] = small_sweeps.configured(small_sweeps.BINDINGS).studies
+    dataset = tasks.load_dataset(study.workload, None)
+    monkeypatch.setattr(trial_memory, "device_memory", lambda device: 1_000)
+    cores = Resources.of_this_machine(slots=2, tpu="local")
+    with pytest.raises(
+        UserError, match=r"has 0\.0 MB: share .* by --split=data.*stream"
+    ):
+        cores.programs(study, dataset)
+    cores.data_placement = "stream"
+    with pytest.raises(UserError, match=r"--split=data, or choose smaller batches\.$"):
+        cores.programs(study, dataset)
+    monkeypatch.setattr(trial_memory, "device_memory", lambda device: None)
+    assert len(cores.programs(study, dataset)) == 2
+    assert "not checked" in cores.memory_note
+    monkeypatch.setattr(trial_memory, "device_memory", lambda device: 1_000)
+    whole = Resources.of_this_machine(tpu="local", split="data")
+    # CPUs share the host's memory, of which activations have their own limit.
+    for others in (whole, Resources.of_this_machine(slots=1)):
+        assert others.programs(study, dataset) and others.memory_note == ""
+
+
+def test_gpus_are_checked_where_each_has_trials_of_its_own(monkeypatch):
+    found = {"GPU": 2, "CPU": 1}
+    monkeypatch.setattr(
+        tf.config,
+        "list_logical_devices",
+        lambda kind: [f"{kind}:{i}" for i in range(found[kind])],
+    )
+    monkeypatch.setattr(tf.distribute, "OneDeviceStrategy", lambda device: device)
+    assert Resources.of_this_machine().sharing == "--strategy=mirrored"
+    assert Resources.of_this_machine(strategy="one_device").sharing is None
+    found["GPU"] = 1
+    assert Resources.of_this_machine().sharing == ""
 
 
 @pytest.mark.tpu
