@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ import pytest
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.log import read_logs
-from tests.faults.victim import Victim, victim
+from dps_tf.tuning.chief_worker import PATIENCE_SECONDS
+from tests.faults.victim import Victim
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -31,13 +32,22 @@ BINDINGS = (
 
 
 class Company:
-    """Processes that share the trials of one sweep."""
+    """Processes that share the trials of one sweep.
 
-    def __init__(self, children: Victim, directory: Path) -> None:
+    Args:
+        children: starts them.
+        directory: of the sweep.
+        patience: how long a chief may be silent, instead of the usual time.
+    """
+
+    def __init__(
+        self, children: Victim, directory: Path, patience: float = PATIENCE_SECONDS
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self._children = children
+        self._patience = patience
         self.directory = directory
 
     def start(self, name: str) -> int:
@@ -56,6 +66,7 @@ class Company:
                 "KERASTUNER_TUNER_ID": name,
             },
             seconds=[0.05],
+            patience=self._patience,
             output=str(self.output(name)),
         )
 
@@ -76,12 +87,6 @@ class Company:
             e for name, log in logs.items() if name.startswith(writer) for e in log
         ]
         return [e for e in found if e["kind"] == "evaluation"]
-
-
-@pytest.fixture(scope="module")
-def children() -> Iterator[Victim]:
-    with victim() as found:
-        yield found
 
 
 def until(is_so: Callable[[], object], seconds: float = 300.0) -> None:
@@ -129,13 +134,18 @@ def test_killed_worker_and_killed_chief_lose_no_trial(children, tmp_path):
 
 
 def test_workers_leave_soon_when_their_chief_is_gone(children, tmp_path):
-    company = Company(children, tmp_path / "sweep")
-    chief, worker = company.start("chief"), company.start("worker-1")
+    patience = 15.0
+    assert patience < PATIENCE_SECONDS < 60
+    company = Company(children, tmp_path / "sweep", patience)
+    chief = company.start("chief")
+    # A worker is not to lose its patience while the chief starts.
+    until(lambda: list(company.directory.glob("cells/*/study.json")))
+    worker = company.start("worker-1")
     until(lambda: company.events("worker-1"))
     company.kill(chief)
     killed = time.monotonic()
     assert company.wait(worker) == 75
-    assert time.monotonic() - killed < 60
+    assert time.monotonic() - killed < patience + 20
     said = company.output("worker-1").read_text()
     assert said.count("does not answer: start it again") == 1
     assert "Traceback" not in said

@@ -6,7 +6,7 @@ The store is a stand-in without atomic renaming: it has never been a bucket.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +14,7 @@ import pytest
 
 from dps_tf.analysis import loading
 from dps_tf.training.gfile_files import GFileFiles
-from tests.faults.victim import victim
+from tests.faults.victim import Victim
 from tests.training.object_gfile import DiskObjects, ObjectGfile
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ Command = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
-def command(tmp_path_factory) -> Iterator[Command]:
+def command(children: Victim, tmp_path_factory) -> Command:
     """Runs a command of the package; returns its exit code and what it printed."""
     folder = tmp_path_factory.mktemp("objects")
     output = folder / "output"
@@ -51,8 +51,7 @@ def command(tmp_path_factory) -> Iterator[Command]:
         return code, "\n".join(x for x in lines if not re.match(r"[EIW]\d{4} ", x))
 
     run.bucket = folder / "bucket"
-    with victim() as children:
-        yield run
+    return run
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.tuning.sweep import check_directory
 from tests.core.naive_race import Study
-from tests.faults.victim import STUDY, TRIALS, Victim, victim
+from tests.faults.victim import STUDY, TRIALS
 from tests.tuning.studies import (
     frame,
     layout_of,
@@ -34,12 +33,6 @@ pytestmark = pytest.mark.fault
 
 SMALL = Study(0.25, 10, 30, points=3, finishers=1, feasible=False, max_draws=0)
 SMALL_TRIALS = trials_of([1, 0, 0], [1, 1, 1], ([1, 1, 1], 15))
-
-
-@pytest.fixture(scope="module")
-def children() -> Iterator[Victim]:
-    with victim() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ child has ended, `ended <exit code>`, -9 after kill -9. Kinds:
     {"kind": "train", "arguments": [...]}
         the command dps_tf.train; its workers (`--workers=N`) are forked, too; with
         `seconds`, a list, turns of simulated trials take so long, for each process
-        one of them; with `closings`, each study that is closed adds a line there
+        one of them; with `closings`, each study that is closed adds a line there; with
+        `patience`, seconds, a chief may be silent for so long
     {"kind": "command", "command": "status", "arguments": [...], "output": F,
      "objects": O}
         a command, what it prints, and the folder in which `gs://` is kept
@@ -80,6 +81,9 @@ class Victim:
     def _answer(self, word: str) -> int:
         assert self._process.stdout is not None
         line = self._process.stdout.readline().split()
+        while word == "started" and line[:1] == ["ended"]:
+            # The child of a test that has failed and did not wait for it.
+            line = self._process.stdout.readline().split()
         assert line[:1] == [word], line
         return int(line[1])
 
@@ -154,8 +158,9 @@ def _live(order: dict[str, Any]) -> None:
 
 def _train(order: dict[str, Any]) -> int:
     from dps_tf import train
-    from dps_tf.tuning import workers
+    from dps_tf.tuning import chief_worker, workers
 
+    chief_worker.PATIENCE_SECONDS = order.get("patience", chief_worker.PATIENCE_SECONDS)
     given = [a for a in order["arguments"] if a.startswith("--workers=")]
     if given and given != ["--workers=1"]:
         workers.subprocess.Popen = lambda command, env: Forked(order, command, env)

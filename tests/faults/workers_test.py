@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +16,7 @@ import pytest
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.records import read_json
-from tests.faults.victim import Victim, victim
+from tests.faults.victim import Victim
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -24,12 +24,6 @@ WORKERS, KILLS = 8, 10
 CELLS = ("(1048576,)", "(16384, 65536, 1048576)")
 MOST_WORK = 1.15
 """Steps that eight workers execute over those that the result needs, at most."""
-
-
-@pytest.fixture(scope="module")
-def children() -> Iterator[Victim]:
-    with victim() as found:
-        yield found
 
 
 def arguments(directory: Path, cells: str, workers: int, **bindings: int) -> list[str]:
@@ -55,6 +49,26 @@ def result_tables(directory: Path) -> dict[str, bytes]:
         for name in ("trials", "curves")
         for path in sorted(directory.glob(f"cells/*/{name}.parquet"))
     }
+
+
+@pytest.fixture(scope="module")
+def alone(
+    children: Victim, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., dict[str, bytes]]:
+    """Gives what one worker finds: the arguments are those of `arguments`."""
+    found: dict[str, dict[str, bytes]] = {}
+
+    def tables(cells: str, **bindings: int) -> dict[str, bytes]:
+        which = repr((cells, bindings))
+        if which not in found:
+            directory = tmp_path_factory.mktemp("one")
+            given = arguments(directory, cells, 1, **bindings)
+            children.start(kind="train", arguments=given)
+            assert children.end() == 0
+            found[which] = result_tables(directory)
+        return found[which]
+
+    return tables
 
 
 def workers_of(supervisor: int) -> list[int]:
@@ -89,12 +103,9 @@ def is_finished(directory: Path, cells: int) -> bool:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_ten_of_eight_workers_killed_lose_nothing(children, tmp_path, seed):
+def test_ten_of_eight_workers_killed_lose_nothing(children, alone, tmp_path, seed):
     cells = CELLS[1]
-    one = tmp_path / "one"
-    children.start(kind="train", arguments=arguments(one, cells, 1))
-    assert children.end() == 0
-    expected = result_tables(one)
+    expected = alone(cells)
     assert len(expected) == 2 * 3
 
     eight, closings = tmp_path / "eight", tmp_path / "closings"
@@ -123,19 +134,17 @@ def test_ten_of_eight_workers_killed_lose_nothing(children, tmp_path, seed):
 @pytest.mark.parametrize("finishers", [1, 5])
 @pytest.mark.parametrize("speeds", [1, 10], ids=["alike", "unlike"])
 def test_eight_workers_in_one_cell_do_hardly_more_than_one(
-    children, tmp_path, finishers, speeds
+    children, alone, tmp_path, finishers, speeds
 ):
     how = {"workload_points": 100, "sweep_finishers": finishers}
-    one, eight = tmp_path / "one", tmp_path / "eight"
-    children.start(kind="train", arguments=arguments(one, CELLS[0], 1, **how))
-    assert children.end() == 0
+    eight = tmp_path / "eight"
     children.start(
         kind="train",
         arguments=arguments(eight, CELLS[0], WORKERS, **how),
         seconds=[0.02 * speeds ** (n / 7) for n in range(8)],
     )
     assert children.end() == 0
-    assert result_tables(eight) == result_tables(one)
+    assert result_tables(eight) == alone(CELLS[0], **how)
     # Where the machine is busy the last may come when all is done.
     assert len(list(eight.glob("cells/*/log/*.log"))) > WORKERS // 2
     (path,) = eight.glob("cells/*/work.parquet")
