@@ -130,9 +130,9 @@ def test_memory_of_a_gpu_is_the_limit_that_tensorflow_tells(monkeypatch):
     devices = [
         SimpleNamespace(name=name, device_type=kind, memory_limit_bytes=limit)
         for name, kind, limit in (
-            ("/job:localhost/replica:0/task:0/device:CPU:1", "CPU", 256 << 20),
             ("/job:localhost/replica:0/task:0/device:GPU:0", "GPU", 7_000),
             (GPU, "GPU", 9_000),
+            ("/job:localhost/replica:0/task:0/device:CPU:1", "CPU", 256 << 20),
         )
     ]
     monkeypatch.setattr(tf.compat.v1.Session, "list_devices", lambda self: devices)
