@@ -100,12 +100,12 @@ def tables(files: FileSystem, sweep_dir: str) -> dict[str, pd.DataFrame]:
 def test_a_sweep_killed_again_and_again_on_an_object_store_equals_one_on_a_disk(
     tmp_path,
 ):
-    end(start(f"{tmp_path}/plain", tmp_path / "unused"))
-    expected = tables(LocalFiles(), f"{tmp_path}/plain")
-
+    plain = start(f"{tmp_path}/plain", tmp_path / "unused")
     undisturbed = tmp_path / "undisturbed"
     _, changes = end(start(SWEEP_DIR, undisturbed))
     assert changes > 20
+    end(plain)
+    expected = tables(LocalFiles(), f"{tmp_path}/plain")
 
     killed = tmp_path / "killed"
     deaths = [changes * percent // 100 for percent in (10, 35, 60)]

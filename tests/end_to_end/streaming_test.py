@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -45,12 +46,13 @@ def tables_of(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_tables_are_those_of_data_on_the_device(tmp_path):
-    told = {
-        placement: train(
-            f"--data_placement={placement}", f"--sweep_dir={tmp_path / placement}"
-        )
-        for placement in ("device", "stream")
-    }
+    def trained(placement: str) -> str:
+        where = f"--sweep_dir={tmp_path / placement}"
+        return train(f"--data_placement={placement}", where)
+
+    placements = ("device", "stream")
+    with ThreadPoolExecutor(2) as both:
+        told = dict(zip(placements, both.map(trained, placements), strict=True))
     assert "streamed" not in told["device"]
     # 1,797 examples of 64 float32 and an int32 label; said once for all cells.
     assert told["stream"].count("digits: 0.5 MB, streamed from the host") == 1

@@ -127,7 +127,8 @@ def test_two_real_workers_stopped_and_started_again_equal_one(machine):
         code.replace(f"bash {folder}/training", f'bash {folder}/training "$@"')
     )
     options = ["--gin_file=smoke/quickstart", *BINDINGS]
-    one = subprocess.run(
+    # Beside the others, as they do not depend on each other.
+    one = subprocess.Popen(
         [
             "bash",
             folder / "training",
@@ -137,9 +138,7 @@ def test_two_real_workers_stopped_and_started_again_equal_one(machine):
             "--sweep_dir=one",
         ],
         cwd=folder,
-        check=False,
     )
-    assert one.returncode == 0
     command = [str(LOCAL), "2", *options, "--sweep_dir=two"]
     variables = {**os.environ, "DPS_TF_VENV": str(machine.environment)}
     with subprocess.Popen(command, cwd=folder, env=variables) as process:
@@ -151,6 +150,7 @@ def test_two_real_workers_stopped_and_started_again_equal_one(machine):
     assert (
         subprocess.run(command, cwd=folder, env=variables, check=False).returncode == 0
     )
+    assert one.wait(300) == 0
     for cell in sorted((folder / "one" / "cells").iterdir()):
         tables = {}
         for sweep in ("one", "two"):
