@@ -131,11 +131,12 @@ def steps_executed(directory: Path) -> float:
 @pytest.mark.slow
 @pytest.mark.multi_device
 def test_sweep_is_that_of_one_device_and_is_not_run_twice(tmp_path):
-    first, second = ends(start(tmp_path / "group", GRID))
+    group = start(tmp_path / "group", GRID)
+    small_sweeps.trained(tmp_path / "one", GRID)
+    first, second = ends(group)
     assert (first[0], second[0]) == (0, 0), first[2] + second[2]
     assert first[1].count("K* = ") == 4
     assert second[1:] == ("", "")
-    small_sweeps.trained(tmp_path / "one", GRID)
     assert_same(tmp_path / "one", tmp_path / "group")
     study = next((tmp_path / "group").glob("cells/*/study.json")).read_text()
     assert "2 in 2 processes" in study
@@ -168,9 +169,10 @@ def test_stopped_and_killed_it_goes_on_from_the_kept_states(tmp_path):
         assert errors.startswith(GONE)
         assert errors.count("\n") == 1
         assert list((tmp_path / "group").glob("cells/*/states/*.npz"))
-    first, second = ends(start(tmp_path / "group", LONG))
-    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
+    group = start(tmp_path / "group", LONG)
     small_sweeps.trained(tmp_path / "one", LONG)
+    first, second = ends(group)
+    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
     assert_same(tmp_path / "one", tmp_path / "group")
     # What the first three sessions did was not all done again.
     assert steps_executed(tmp_path / "group") < 2 * steps_executed(tmp_path / "one")
