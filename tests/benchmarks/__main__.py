@@ -1,5 +1,8 @@
 """Benchmarks by hand: `python -m tests.benchmarks [throughput] [start_up] [step_time]`.
 
+`python -m tests.benchmarks grid_cost` measures both networks on all devices of this
+machine and prints what the whole grid of Lee et al. costs there.
+
 Needs a machine that nobody else uses. All ratios come from one run, candidate after
 candidate, round after round; the medians are printed as a table and everything is
 written as JSON.
@@ -32,6 +35,11 @@ _CPU_DEVICES = flags.DEFINE_integer(
 _PRICE = flags.DEFINE_float(
     "price", 0.0, "Price of one device per hour, for step_time's table."
 )
+_TPU = flags.DEFINE_string("tpu", None, "local, for grid_cost on a TPU.")
+_GRID_SECONDS = flags.DEFINE_string(
+    "grid_seconds", "seconds.csv", "CSV file of the times that grid_cost measures."
+)
+_GRID_BATCH_SIZES = (2, 8, 32, 128, 512, 2048)
 
 
 def _print_table(rows: Sequence[dict[str, Any]]) -> None:
@@ -67,10 +75,30 @@ def _step_time(batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
     )
 
 
+def _grid_cost() -> None:
+    from dps_tf.tuning.launching import configure_threads
+    from dps_tf.tuning.resources import Resources
+    from tests.benchmarks import grid_cost, machine_rate
+
+    configure_threads()
+    table = machine_rate.write_table(
+        Path(_GRID_SECONDS.value),
+        Resources.of_this_machine(strategy=_STRATEGY.value, tpu=_TPU.value),
+        _GRID_BATCH_SIZES,
+        repeats=_REPEATS.value,
+        seconds=_SECONDS.value,
+    )
+    print(table.to_string(index=False))
+    print(grid_cost.show(table))
+
+
 def main(arguments: Sequence[str]) -> None:
     """Runs the benchmarks that are named, or all."""
     from tests.benchmarks import start_up, throughput
 
+    if arguments[1:] == ["grid_cost"]:
+        _grid_cost()
+        return
     each = {"throughput": throughput.run, "start_up": start_up.run}
     names = list(arguments[1:]) or [*each, "step_time"]
     unknown = set(names) - {*each, "step_time"}
