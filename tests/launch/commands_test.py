@@ -109,7 +109,8 @@ LAUNCHERS: dict[str, Callable[[list[str], Path], list[str]]] = {
     "launch/tpu/queued_resource": of_queued_resource,
     "sky jobs launch": of_skypilot,
 }
-WITHOUT_TRAINING = ("docker build", "export")
+# The benchmark has a test of its own, beside it.
+WITHOUT_TRAINING = ("docker build", "export", "python -m tests.benchmarks")
 
 
 def shown_lines() -> list[str]:
