@@ -26,8 +26,16 @@ def test_commands_are_understood(tmp_path):
         assert code == 0, f"{line}\n{said}"
 
 
+def directories(module: str) -> list[str]:
+    """Returns the sweep directories that the commands of a module are given."""
+    mine = [c for c in shown_commands() if c.startswith(f"python -m dps_tf.{module} ")]
+    return [re.search(r"--sweep_dir=(\S+)", command)[1] for command in mine]
+
+
 def test_every_sweep_shown_is_reported_from_where_it_was_written():
-    directories = [re.search(r"--sweep_dir=(\S+)", c) for c in shown_commands()]
-    found = [match[1] for match in directories if match is not None]
-    assert len(found) == len(shown_commands())
-    assert {found.count(name) for name in found} == {2}
+    trained = directories("train")
+    assert len(set(trained)) == len(trained)
+    assert directories("report") == trained
+    measured = directories("measure")
+    assert set(measured) <= set(trained)
+    assert len(shown_commands()) == 2 * len(trained) + len(measured)
