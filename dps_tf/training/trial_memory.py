@@ -24,9 +24,9 @@ from dps_tf.training.task import Task
 TPU_TYPE = "TPU_ACCELERATOR_TYPE"
 """Environment variable in which a TPU's host names its type, such as `v3-8`."""
 _TPU_GIBIBYTES = {"v2": 8, "v3": 16, "v4": 32, "v5litepod": 16, "v5p": 95, "v6e": 32}
-"""Memory of a core by the beginning of its type, as Google documents it: half of the
-chip's for v2 and v3, all of it for the others. TensorFlow itself gives every type the
-same number."""
+"""Memory of a core by the beginning of its type: half of the chip's for v2 and v3, all
+of it for the others. Written from memory of Google's pages; v4's alone was looked up.
+TensorFlow itself gives every type the same number."""
 
 
 @dataclass(frozen=True)

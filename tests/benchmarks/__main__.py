@@ -11,7 +11,7 @@ written as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ _GRID_SECONDS = flags.DEFINE_string(
 )
 _GRID_BATCH_SIZES = (2, 8, 32, 128, 512, 2048)
 
+Rows = list[dict[str, Any]]
+
 
 def _print_table(rows: Sequence[dict[str, Any]]) -> None:
     """Prints one line per quantity and one column per row."""
@@ -53,7 +55,7 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
     print(flush=True)
 
 
-def _step_time(batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
+def _step_time(batch_sizes: Sequence[int]) -> Rows:
     import tensorflow as tf
 
     from dps_tf.tuning.launching import configure_threads
@@ -75,7 +77,7 @@ def _step_time(batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
     )
 
 
-def _grid_cost() -> None:
+def _grid_cost() -> Rows:
     from dps_tf.tuning.launching import configure_threads
     from dps_tf.tuning.resources import Resources
     from tests.benchmarks import grid_cost, machine_rate
@@ -88,32 +90,33 @@ def _grid_cost() -> None:
         repeats=_REPEATS.value,
         seconds=_SECONDS.value,
     )
-    print(table.to_string(index=False))
     print(grid_cost.show(table))
+    return table.to_dict("records")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the benchmarks that are named, or all."""
+    """Runs the benchmarks that are named, or all but grid_cost, which is for a plan."""
     from tests.benchmarks import start_up, throughput
 
-    if arguments[1:] == ["grid_cost"]:
-        _grid_cost()
-        return
-    each = {"throughput": throughput.run, "start_up": start_up.run}
-    names = list(arguments[1:]) or [*each, "step_time"]
-    unknown = set(names) - {*each, "step_time"}
+    batch_sizes = [int(b) for b in _BATCH_SIZES.value]
+
+    def of_each(run: Callable[[int, int, float], dict[str, Any]]) -> Rows:
+        return [run(b, _REPEATS.value, _SECONDS.value) for b in batch_sizes]
+
+    known: dict[str, Callable[[], Rows]] = {
+        "throughput": lambda: of_each(throughput.run),
+        "start_up": lambda: of_each(start_up.run),
+        "step_time": lambda: _step_time(batch_sizes),
+        "grid_cost": _grid_cost,
+    }
+    names = list(arguments[1:]) or [name for name in known if name != "grid_cost"]
+    unknown = set(names) - set(known)
     if unknown:
         raise app.UsageError(f"no benchmark is named {', '.join(sorted(unknown))}.")
-    batch_sizes = [int(b) for b in _BATCH_SIZES.value]
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, Rows] = {}
     for name in names:
         print(name)
-        if name == "step_time":
-            found[name] = _step_time(batch_sizes)
-        else:
-            found[name] = [
-                each[name](b, _REPEATS.value, _SECONDS.value) for b in batch_sizes
-            ]
+        found[name] = known[name]()
         _print_table(found[name])
         Path(_OUT.value).write_text(json.dumps(found, indent=1) + "\n")
 

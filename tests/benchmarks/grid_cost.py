@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -190,10 +190,10 @@ def _range(least: float, most: float) -> str:
 
 def _time(hours: float) -> str:
     """Returns hours to two digits, in the unit that suits them."""
-    for unit, length in (("years", 8766.0), ("days", 24.0), ("h", 1.0)):
-        if hours >= 2 * length or unit == "h":
+    for unit, length in (("years", 8766.0), ("days", 24.0)):
+        if hours >= 2 * length:
             return f"{_two_digits(hours / length)} {unit}"
-    raise AssertionError("unreachable")
+    return f"{_two_digits(hours)} h"
 
 
 def _two_digits(value: float) -> str:
@@ -202,9 +202,11 @@ def _two_digits(value: float) -> str:
     return f"{rounded:,.{max(0, digits)}f}"
 
 
-def read_laws(path: Path = TABLES / "laws.csv") -> pd.DataFrame:
+def read_laws() -> pd.DataFrame:
     """Returns c1, c2 and their basis by (dataset, optimizer, sparsity)."""
-    return pd.read_csv(path).set_index(["dataset", "optimizer", "sparsity"])
+    return pd.read_csv(TABLES / "laws.csv").set_index(
+        ["dataset", "optimizer", "sparsity"]
+    )
 
 
 def read_seconds(path: Path = TABLES / "seconds.csv") -> pd.DataFrame:
@@ -212,6 +214,6 @@ def read_seconds(path: Path = TABLES / "seconds.csv") -> pd.DataFrame:
     return pd.read_csv(path)
 
 
-def show(seconds: pd.DataFrame, title: Sequence[str] = ()) -> str:
+def show(seconds: pd.DataFrame) -> str:
     """Returns the plan of a measured machine as text."""
-    return "\n".join([*title, markdown(plan(read_laws(), measured(seconds)))])
+    return markdown(plan(read_laws(), measured(seconds)))

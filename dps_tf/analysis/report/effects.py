@@ -23,6 +23,9 @@ class _About:
     precision: str
 
 
+_THINGS = ("optimizer", "method", "sparsity", "precision")
+
+
 def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
     """Returns pairs (curve, reference) of names that differ in one thing only.
 
@@ -49,9 +52,12 @@ def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
     mine = [about[key] for key in keys]
     found = [
         *((one.name, other.name) for one in mine for other in _less_sparse(one, mine)),
-        *((one.name, other.name) for one in mine for other in _optimizer(one, mine)),
-        *((one.name, other.name) for one in mine for other in _method(one, mine)),
-        *((one.name, other.name) for one in mine for other in _precision(one, mine)),
+        *(
+            (one.name, other.name)
+            for what in ("optimizer", "method", "precision")
+            for one in mine
+            for other in _first_with_another(what, one, mine)
+        ),
     ]
     return found or [(one.name, mine[0].name) for one in mine[1:]]
 
@@ -68,34 +74,14 @@ def _less_sparse(one: _About, curves: Sequence[_About]) -> list[_About]:
     return sorted(alike, key=lambda other: other.sparsity)[:1]
 
 
-def _optimizer(one: _About, curves: Sequence[_About]) -> list[_About]:
-    """Returns the first curve if it differs in the optimizer."""
+def _first_with_another(
+    what: str, one: _About, curves: Sequence[_About]
+) -> list[_About]:
+    """Returns the first curve that is alike in all but one thing, if that differs."""
+    others = [thing for thing in _THINGS if thing != what]
     alike = [
         other
         for other in curves
-        if (other.method, other.sparsity, other.precision)
-        == (one.method, one.sparsity, one.precision)
-    ]
-    return alike[:1] if alike[0] is not one else []
-
-
-def _method(one: _About, curves: Sequence[_About]) -> list[_About]:
-    """Returns the first curve if it differs in the way of pruning."""
-    alike = [
-        other
-        for other in curves
-        if (other.optimizer, other.sparsity, other.precision)
-        == (one.optimizer, one.sparsity, one.precision)
-    ]
-    return alike[:1] if alike[0] is not one else []
-
-
-def _precision(one: _About, curves: Sequence[_About]) -> list[_About]:
-    """Returns the first curve if it differs in the precision."""
-    alike = [
-        other
-        for other in curves
-        if (other.optimizer, other.method, other.sparsity)
-        == (one.optimizer, one.method, one.sparsity)
+        if all(getattr(other, thing) == getattr(one, thing) for thing in others)
     ]
     return alike[:1] if alike[0] is not one else []
