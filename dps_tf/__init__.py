@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 if TYPE_CHECKING:
-    from dps_tf.places import load as load
+    from dps_tf.cli.sweep_files import load as load
     from dps_tf.training.callback import StepsToResult as StepsToResult
 
 __version__ = "0.1.0"
 __all__ = ["StepsToResult", "__version__", "load"]
 
 _LAZY = {
-    "load": ("dps_tf.places", "load"),
+    "load": ("dps_tf.cli.sweep_files", "load"),
     "StepsToResult": ("dps_tf.training.callback", "StepsToResult"),
 }
 

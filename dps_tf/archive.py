@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import flags
 
-from dps_tf.command_line import FINISHED, run
+from dps_tf.cli.command_line import FINISHED, run
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 
@@ -76,9 +76,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _read() -> None:
     # After the flags are parsed: tables take a second to load.
-    from dps_tf.analysis.archive import own_or_published_goal
-    from dps_tf.analysis.archive_reader import ArchiveRules
-    from dps_tf.analysis.archive_sweep import convert
+    from dps_tf.analysis.interchange.archive import own_or_published_goal
+    from dps_tf.analysis.interchange.reader import ArchiveRules
+    from dps_tf.analysis.interchange.sweep import convert
 
     if len(_SWEEP_DIRS.value) > 1:
         raise UserError("--sweep_dir is given twice: an archive is read into one.")
@@ -110,7 +110,7 @@ def _studies(number: int) -> str:
 
 def _goal() -> Goal | None:
     """Returns the goal that the flags give, or None."""
-    from dps_tf.analysis.spellings import direction_of, to_metric
+    from dps_tf.analysis.interchange.shallue2019_names import direction_of, to_metric
 
     if _GOAL.value is None:
         return None
@@ -119,8 +119,8 @@ def _goal() -> Goal | None:
 
 
 def _write() -> None:
-    from dps_tf.analysis.archive_writer import write_archive
-    from dps_tf.places import load
+    from dps_tf.analysis.interchange.writer import write_archive
+    from dps_tf.cli.sweep_files import load
 
     tables = load(*_SWEEP_DIRS.value)
     folders = write_archive(

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import flags
 
-from dps_tf.command_line import FINISHED, run
+from dps_tf.cli.command_line import FINISHED, run
+from dps_tf.cli.sweep_files import files_of
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import StudySpecification
-from dps_tf.places import files_of
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.states import State, StateStore

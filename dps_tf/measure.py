@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from absl import flags
 
-from dps_tf.command_line import FINISHED, RUN_AGAIN, import_tensorflow, run
+from dps_tf.cli.command_line import FINISHED, RUN_AGAIN, import_tensorflow, run
+from dps_tf.cli.sweep_files import files_of
 from dps_tf.core.errors import UserError
-from dps_tf.places import files_of
 from dps_tf.store.closing import is_closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
@@ -78,9 +78,9 @@ def _cells(layout: SweepLayout) -> Sequence[str]:
 
 def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) -> int:
     """Measures cells with this machine's devices, or a group's; the exit code."""
-    from dps_tf.tuning.instruments import Instruments
+    from dps_tf.probing.measurement import Measurer, Wanted
+    from dps_tf.probing.program_cache import ProgramCache
     from dps_tf.tuning.interruption import Interrupted, StopRequest
-    from dps_tf.tuning.measurement import Measurer, Wanted
 
     stop = StopRequest()
     if resources.leader is not None:
@@ -90,7 +90,7 @@ def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) ->
         layout,
         Wanted(_EXAMPLES.value, _TIMES.value),
         data_dir=_DATA_DIR.value,
-        instruments=Instruments(resources),
+        instruments=ProgramCache(resources),
         stop=stop,
     )
     with stop.listening():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from absl import flags
 
-from dps_tf.command_line import run
+from dps_tf.cli.command_line import run
 from dps_tf.core.errors import UserError
 
 _DATASET = flags.DEFINE_string(

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from absl import flags
 
-from dps_tf.command_line import FINISHED, run
+from dps_tf.cli.command_line import FINISHED, run
+from dps_tf.cli.sweep_files import load
 from dps_tf.core.errors import UserError
-from dps_tf.places import load
 
 _SWEEP_DIRS = flags.DEFINE_multi_string(
     "sweep_dir", [], "A sweep directory; may be repeated."
@@ -71,7 +71,7 @@ def _report_sweeps(out: Path) -> None:
     from dps_tf.analysis.cost import read_step_times
 
     times = read_step_times(_STEP_TIMES.value) if _STEP_TIMES.value else None
-    wishes = report.Wishes(_PUBLISHED.value, times, _ANCHOR.value)
+    wishes = report.ReportOptions(_PUBLISHED.value, times, _ANCHOR.value)
     tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value)
     found = report.write_report(tables, out, wishes)
     if _TENSORBOARD.value:

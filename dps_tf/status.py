@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from dps_tf.analysis.standing import CellStanding, standing
-from dps_tf.command_line import FINISHED, run
+from dps_tf.analysis.sweep_status import CellStanding, standing
+from dps_tf.cli.command_line import FINISHED, run
+from dps_tf.cli.sweep_files import files_of
 from dps_tf.core.errors import UserError
-from dps_tf.places import files_of
 
 _SWEEP_DIR = flags.DEFINE_string("sweep_dir", None, "Where the sweep is kept.")
 _JSON = flags.DEFINE_bool("json", False, "Print JSON, one object per cell.")

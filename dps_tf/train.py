@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.command_line import (
+from dps_tf.cli.command_line import (
     DEFECT,
     FINISHED,
     RUN_AGAIN,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dps_tf import configurations
 from dps_tf.core.errors import UserError
+from dps_tf.workloads import gin_files as configurations
 
 NAMES = ["lee2021/mnist_sgd", "quickstart", "smoke/digits"]
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.alternatives import Alternative, compare
-from dps_tf.analysis.joint_law import JointFit, fit_joint
-from dps_tf.analysis.law import LEVEL, MINIMUM_POINTS, fit_law
-from dps_tf.analysis.law_fit import LawFit
-from dps_tf.analysis.observations import Observations, from_results
+from dps_tf.analysis.law.alternatives import Alternative, compare
+from dps_tf.analysis.law.fit import LEVEL, MINIMUM_POINTS, fit_law
+from dps_tf.analysis.law.fitted import LawFit
+from dps_tf.analysis.law.joint import JointFit, fit_joint
+from dps_tf.analysis.law.observations import Observations, from_results
 from dps_tf.analysis.regimes import (
     TOLERANCES,
     Regime,
@@ -28,7 +28,7 @@ from dps_tf.analysis.regimes import (
     measured_regimes,
     sensitivity,
 )
-from dps_tf.analysis.tables import CURVE, Floats, curve_label, require
+from dps_tf.analysis.tables import SCALING_CURVE, Floats, curve_label, require
 from dps_tf.core.errors import UserError
 
 
@@ -226,7 +226,7 @@ def _curves(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
             raise UserError(f"curve is empty in row {row}; name it or drop the column.")
         names = frame["curve"].astype(str)
     else:
-        present = [name for name in CURVE if name in frame.columns]
+        present = [name for name in SCALING_CURVE if name in frame.columns]
         varying: Sequence[str] = [n for n in present if frame[n].nunique() > 1]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)

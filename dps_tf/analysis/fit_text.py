@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dps_tf.analysis.alternatives import Alternative
 from dps_tf.analysis.fit_table import CurveFit, TableFit
-from dps_tf.analysis.joint_law import JointFit
-from dps_tf.analysis.law_fit import Estimate, LawFit
+from dps_tf.analysis.law.alternatives import Alternative
+from dps_tf.analysis.law.fitted import Estimate, LawFit
+from dps_tf.analysis.law.joint import JointFit
 from dps_tf.analysis.regimes import Regime
 
 _DEFINITIONS = {

@@ -16,7 +16,7 @@ import pandas as pd
 
 from dps_tf.analysis import reduce
 from dps_tf.analysis.tables import (
-    IDENTITY,
+    STUDY_KEY,
     cell_name,
     study_goal,
     with_precision,
@@ -28,8 +28,8 @@ from dps_tf.store import reading
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import SweepLayout
-from dps_tf.store.open_study import open_study_reader
 from dps_tf.store.records import read_json
+from dps_tf.store.study_reader import open_study_reader
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,9 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
     A trial that may still go on is `censored`: its record ends before it could answer.
     """
     keys = ["step_budget", "evaluation_interval", "closed"]
-    study = trials[IDENTITY].merge(studies[[*IDENTITY, *keys]], on=IDENTITY, how="left")
+    study = trials[STUDY_KEY].merge(
+        studies[[*STUDY_KEY, *keys]], on=STUDY_KEY, how="left"
+    )
     interval = study["evaluation_interval"].clip(lower=1)
     last = study["step_budget"] // interval * interval
     goes_on = ~study["closed"] & (trials["end_step"].to_numpy() < last)
@@ -191,10 +193,10 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
 
 def _of_cells(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Returns the rows of a table that belong to some cells."""
-    return table.merge(cells[IDENTITY], on=IDENTITY, how="inner")
+    return table.merge(cells[STUDY_KEY], on=STUDY_KEY, how="inner")
 
 
-def _read(files: FileSystem, directory: str) -> reading.Tables:
+def _read(files: FileSystem, directory: str) -> reading.StoredTables:
     if files.is_local and "://" not in directory and not Path(directory).is_dir():
         raise UserError(
             f"there is no directory {directory}: name the one that was given to train "
@@ -213,13 +215,13 @@ def _read(files: FileSystem, directory: str) -> reading.Tables:
     )
 
 
-def _check_disjoint(names: Sequence[str], read: Sequence[reading.Tables]) -> None:
+def _check_disjoint(names: Sequence[str], read: Sequence[reading.StoredTables]) -> None:
     seen: dict[tuple[Any, ...], str] = {}
     for sweep, tables in zip(names, read, strict=True):
-        for cell in tables.studies[IDENTITY].itertuples(index=False, name=None):
+        for cell in tables.studies[STUDY_KEY].itertuples(index=False, name=None):
             if cell in seen:
                 told = ", ".join(
-                    f"{k}={v}" for k, v in zip(IDENTITY, cell, strict=True)
+                    f"{k}={v}" for k, v in zip(STUDY_KEY, cell, strict=True)
                 )
                 raise UserError(
                     f"{seen[cell]} and {sweep} hold the same cell ({told}): name only "
@@ -248,7 +250,7 @@ def _sweep_record(
             if dict(entry) not in environments
         ]
     begun = {
-        cell_name(row) for row in studies[IDENTITY].astype(object).to_dict("records")
+        cell_name(row) for row in studies[STUDY_KEY].astype(object).to_dict("records")
     }
     waiting = tuple(name for name in _planned(files, layout) if name not in begun)
     return SweepRecord(directory, gin, tuple(environments), waiting)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from dps_tf.analysis import search_health
 from dps_tf.analysis.tables import (
-    IDENTITY,
+    STUDY_KEY,
     Codes,
     Floats,
     cell_codes,
@@ -36,7 +36,7 @@ def results(
 ) -> pd.DataFrame:
     """Returns one row per cell, in the order of `studies`.
 
-    Columns: IDENTITY, goal, steps_to_result, bracket_low, best_trial (NA where nobody
+    Columns: STUDY_KEY, goal, steps_to_result, bracket_low, best_trial (NA where nobody
     is known to have reached the goal), the best trial's metaparameters, trials and the
     five outcomes that add up to it, at_boundary, closed, steps_bound, then:
         steps_low, steps_high: K* lies between them; NA for infinity. They are equal
@@ -57,7 +57,7 @@ def results(
     bounded = with_bounds(studies, trials, curves, goal)
     codes = cell_codes(bounded, studies)
     best = _best_trial(bounded, codes, len(studies))
-    frame = studies[IDENTITY].reset_index(drop=True)
+    frame = studies[STUDY_KEY].reset_index(drop=True)
     frame["goal"] = [str(goal or study_goal(study)) for _, study in studies.iterrows()]
     row = bounded.iloc[np.maximum(best, 0)].reset_index(drop=True)
     reached = best >= 0

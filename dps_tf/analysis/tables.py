@@ -1,7 +1,7 @@
 """Which columns the tables of a sweep have, and which rows belong to which cell.
 
 The tables `studies` (one row per cell), `trials` (one per trial) and `curves` (one per
-evaluation) share the columns IDENTITY; everything in this package joins them by these.
+evaluation) share the columns STUDY_KEY; everything in this package joins them by these.
 A sweep holds each CELL once, in one precision, which its table `studies` alone tells;
 several sweeps may hold the same cell in several precisions.
 """
@@ -29,9 +29,9 @@ CELL = [
     "sparsity",
 ]
 """The columns that name a cell inside one sweep."""
-IDENTITY = [*CELL, "precision"]
+STUDY_KEY = [*CELL, "precision"]
 """The columns that name a study, in whichever sweep it is."""
-CURVE = [name for name in IDENTITY if name != "batch_size"]
+SCALING_CURVE = [name for name in STUDY_KEY if name != "batch_size"]
 """A curve is K* against the batch size with all else of the study fixed."""
 
 TRIAL_COLUMNS = [
@@ -49,7 +49,7 @@ TRIAL_COLUMNS = [
 ]
 BOUNDS = ["earliest", "latest"]
 """Columns that `trial_bounds.with_bounds` adds to `trials`."""
-CURVE_COLUMNS = ["trial", "step", "is_bound"]
+EVALUATION_COLUMNS = ["trial", "step", "is_bound"]
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -67,13 +67,13 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
 
 def metaparameter_names(trials: pd.DataFrame) -> list[str]:
     """Returns the columns of `trials` that hold metaparameters, in their order."""
-    known = {*IDENTITY, *TRIAL_COLUMNS, *BOUNDS}
+    known = {*STUDY_KEY, *TRIAL_COLUMNS, *BOUNDS}
     return [str(name) for name in trials.columns if name not in known]
 
 
 def metric_names(curves: pd.DataFrame) -> list[str]:
     """Returns the metric columns of `curves`, in their order."""
-    known = {*IDENTITY, *CURVE_COLUMNS}
+    known = {*STUDY_KEY, *EVALUATION_COLUMNS}
     return [str(name) for name in curves.columns if name not in known]
 
 
@@ -105,16 +105,16 @@ def cell_codes(frame: pd.DataFrame, cells: pd.DataFrame) -> Codes:
     """Returns for each row of a table the position of its cell in `cells`.
 
     Args:
-        frame: any table with the columns IDENTITY.
+        frame: any table with the columns STUDY_KEY.
         cells: table with one row per cell.
 
     Raises:
         UserError: a row of the frame belongs to none of the cells.
     """
-    codes = _codes(frame, cells, IDENTITY)
+    codes = _codes(frame, cells, STUDY_KEY)
     if (codes < 0).any():
         row = frame.iloc[int(np.argmax(codes < 0))]
-        name = ", ".join(f"{column}={row[column]}" for column in IDENTITY)
+        name = ", ".join(f"{column}={row[column]}" for column in STUDY_KEY)
         raise UserError(
             f"the tables do not belong together: no study has the cell {name}."
         )
@@ -126,10 +126,10 @@ def has_rows(cells: pd.DataFrame, frame: pd.DataFrame) -> NDArray[np.bool_]:
 
     Args:
         cells: table with one row per cell.
-        frame: any table with the columns IDENTITY.
+        frame: any table with the columns STUDY_KEY.
     """
     present = np.zeros(len(cells), bool)
-    codes = _codes(frame, cells, IDENTITY)
+    codes = _codes(frame, cells, STUDY_KEY)
     present[codes[codes >= 0]] = True
     return present
 
@@ -138,15 +138,15 @@ def belongs(frame: pd.DataFrame, cells: pd.DataFrame) -> NDArray[np.bool_]:
     """Returns for each row of a table whether its cell is one of some cells.
 
     Args:
-        frame: any table with the columns IDENTITY.
+        frame: any table with the columns STUDY_KEY.
         cells: table with one row per cell.
     """
-    return np.asarray(_codes(frame, cells, IDENTITY) >= 0, np.bool_)
+    return np.asarray(_codes(frame, cells, STUDY_KEY) >= 0, np.bool_)
 
 
 def trial_codes(curves: pd.DataFrame, trials: pd.DataFrame) -> Codes:
     """Returns for each row of `curves` the position of its trial in `trials`, or -1."""
-    return _codes(curves, trials, [*IDENTITY, "trial"])
+    return _codes(curves, trials, [*STUDY_KEY, "trial"])
 
 
 def _codes(frame: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> Codes:

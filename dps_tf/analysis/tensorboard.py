@@ -17,7 +17,7 @@ import pandas as pd
 
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.tables import (
-    IDENTITY,
+    STUDY_KEY,
     cell_name,
     metaparameter_names,
     metric_names,
@@ -47,7 +47,7 @@ def write_events(tables: Tables, out: str | Path) -> int:
     metrics = metric_names(tables.curves)
     folder = Path(out)
     board.write(folder, [board.experiment(tables, names)])
-    keys = [*IDENTITY, "trial"]
+    keys = [*STUDY_KEY, "trial"]
     curves = dict(iter(tables.curves.groupby(keys, sort=False)))
     for trial in tables.bounded.to_dict("records"):
         precision = [str(trial["precision"])] if trial["precision"] != FLOAT32 else []
@@ -105,7 +105,7 @@ class _Board:
 
     def session(self, trial: dict[Any, Any], names: list[str]) -> Any:
         """Returns the start of a trial's session, with its metaparameters."""
-        values = {name: trial[name] for name in [*IDENTITY, "outcome"]}
+        values = {name: trial[name] for name in [*STUDY_KEY, "outcome"]}
         values |= {name: trial[name] for name in names if pd.notna(trial[name])}
         start = self.plugin.SessionStartInfo(start_time_secs=_CLOCK)
         for name, value in values.items():

@@ -46,7 +46,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Report:
+class TurnReport:
     """What a turn did.
 
     Attributes:
@@ -73,7 +73,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class TrialFacts:
+class TrialProvenance:
     """What the records tell of a trial beside its curve.
 
     Attributes:
@@ -98,8 +98,8 @@ class Runner(Protocol):
     def slots(self) -> int:
         """How many turns can run side by side."""
 
-    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> Report:
+    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Returns the report of a turn; a stop ends it between two slices."""
 
-    def facts(self, trial: int) -> TrialFacts:
+    def facts(self, trial: int) -> TrialProvenance:
         """Returns what the records tell of a trial beside its curve."""

@@ -16,12 +16,12 @@ from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout
 from dps_tf.store.records import read_json
-from dps_tf.store.schemas import IDENTITY, MEASUREMENTS, SCHEMAS, STUDIES
+from dps_tf.store.schemas import CELL_KEY, MEASUREMENTS, SCHEMAS, STUDIES
 from dps_tf.store.tables import decode_table, empty_frame, to_arrow, to_frame
 
 
 @dataclass(frozen=True)
-class Tables:
+class StoredTables:
     """The tables of one or several studies; see `schemas` for their columns.
 
     Attributes:
@@ -41,14 +41,14 @@ class Tables:
     problems: tuple[str, ...] = ()
 
 
-ReadOpen = Callable[[str], Tables | None]
+ReadOpen = Callable[[str], StoredTables | None]
 """Gives the tables of an open study from the folder of its cell; None if it has none.
 
 Also asked for closed studies whose tables are damaged. The hook's `measurements` are
 not used: they are read from the cell's own file in either case.
 """
 
-_FRAMES = tuple(item.name for item in fields(Tables) if item.name != "problems")
+_FRAMES = tuple(item.name for item in fields(StoredTables) if item.name != "problems")
 
 
 def read_sweep(
@@ -56,7 +56,7 @@ def read_sweep(
     directory: str,
     read_open: ReadOpen | None = None,
     tables: Sequence[str] = CLOSING_TABLES,
-) -> Tables:
+) -> StoredTables:
     """Returns the tables of all cells of a sweep, rows in the order of their identity.
 
     Changes nothing, so it may run while the sweep does.
@@ -121,7 +121,7 @@ class _Parts:
             content = {}
         return str(content.get("specification", {}).get("precision", FLOAT32))
 
-    def _add_open(self, read: Tables | None) -> None:
+    def _add_open(self, read: StoredTables | None) -> None:
         if read is None:
             return
         self._problems += read.problems
@@ -137,7 +137,7 @@ class _Parts:
         except DamagedError as error:
             self._problems.append(str(error))
 
-    def joined(self) -> Tables:
+    def joined(self) -> StoredTables:
         if self._studies:
             rows = pd.DataFrame(self._studies)
             self._tables["studies"].append(to_arrow(rows, STUDIES))
@@ -148,7 +148,7 @@ class _Parts:
         }
         if "studies" in frames:
             frames["studies"] = to_frame(to_arrow(frames["studies"], STUDIES))
-        return Tables(**frames, problems=tuple(self._problems))
+        return StoredTables(**frames, problems=tuple(self._problems))
 
 
 def _concatenated(name: str, parts: list[pa.Table]) -> pa.Table:
@@ -163,7 +163,7 @@ def _identity(table: pa.Table) -> tuple[Any, ...]:
     """Returns the cell of a table of one cell, by which tables are put in order."""
     if table.num_rows == 0:
         return ()
-    return tuple(table[name][0].as_py() for name in IDENTITY)
+    return tuple(table[name][0].as_py() for name in CELL_KEY)
 
 
 def _empty(name: str) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-IDENTITY = (
+CELL_KEY = (
     "workload",
     "optimizer",
     "sparsity_method",
@@ -75,7 +75,7 @@ class TableSchema:
 
         Of these the same cell may be there in several precisions.
         """
-        cell = len(IDENTITY)
+        cell = len(CELL_KEY)
         before, after = self.columns[:cell], self.columns[cell:]
         return replace(
             self,
@@ -107,7 +107,7 @@ STUDIES = TableSchema(
         ("prunable", "text"),
         ("draws_exhausted", "flag"),
     ),
-    IDENTITY,
+    CELL_KEY,
 )
 """One row per cell: what was asked. `space` is JSON."""
 
@@ -127,7 +127,7 @@ TRIALS = TableSchema(
         ("realised_sparsity", "number"),
         ("layers", "text"),
     ),
-    (*IDENTITY, "trial"),
+    (*CELL_KEY, "trial"),
     more_numbers=True,
 )
 """One row per trial, with one further column per metaparameter. `layers` is JSON."""
@@ -135,7 +135,7 @@ TRIALS = TableSchema(
 CURVES = TableSchema(
     "curves",
     (*_IDENTITY, ("trial", "whole"), ("step", "whole"), ("is_bound", "flag")),
-    (*IDENTITY, "trial", "step"),
+    (*CELL_KEY, "trial", "step"),
     more_numbers=True,
     first_numbers=(
         "validation/classification_error",
@@ -156,7 +156,7 @@ MEASUREMENTS = TableSchema(
         ("value", "number"),
         ("examples", "whole"),
     ),
-    (*IDENTITY, "trial", "step", "quantity"),
+    (*CELL_KEY, "trial", "step", "quantity"),
 )
 """One row per measurement of smoothness or noise."""
 
@@ -168,7 +168,7 @@ WORK = TableSchema(
         ("quantity", "text"),
         ("value", "number"),
     ),
-    (*IDENTITY, "trial", "quantity"),
+    (*CELL_KEY, "trial", "quantity"),
 )
 """One row per (trial, quantity), trial NA for the whole study. Never a result."""
 

@@ -9,11 +9,11 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.study import StudySpecification
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
-from dps_tf.store.knowledge import Knowledge
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import read_logs
 from dps_tf.store.log_follower import LogFollower
 from dps_tf.store.records import read_json, set_aside, write_json
+from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_record import StudyRecord
 
 
@@ -148,7 +148,7 @@ def _check_logs(
     files: FileSystem, layout: CellLayout, specification: StudySpecification
 ) -> None:
     """Raises UserError if there are logs of another study, whose study.json is lost."""
-    knowledge = Knowledge()
+    knowledge = StudyHistory()
     logs, _ = read_logs(files, layout.logs)
     for events in logs.values():
         knowledge.add_all(events)

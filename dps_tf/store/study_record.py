@@ -10,23 +10,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from dps_tf.core.execution import Report, TrialFacts, TrialState
+from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.race import plan
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.trial import Trajectory
 from dps_tf.store.events import Event
 from dps_tf.store.files import FileSystem
-from dps_tf.store.knowledge import (
-    Knowledge,
+from dps_tf.store.layout import CellLayout
+from dps_tf.store.log import open_log, read_logs
+from dps_tf.store.log_follower import LogFollower
+from dps_tf.store.states import State, StateStore
+from dps_tf.store.study_history import (
+    StudyHistory,
     failure_event,
     report_events,
     session_event,
     start_event,
 )
-from dps_tf.store.layout import CellLayout
-from dps_tf.store.log import open_log, read_logs
-from dps_tf.store.log_follower import LogFollower
-from dps_tf.store.states import State, StateStore
 
 SNAPSHOT_SECONDS = 30.0
 """Work that a kill may cost, about; at most a minute with a slice and the writing."""
@@ -76,7 +76,7 @@ class StudyRecord:
         self.specification = specification
         self.problems: list[str] = []
         self.has_other_bits = False
-        self.knowledge = Knowledge()
+        self.knowledge = StudyHistory()
         self._follower = follower
         self._read_logs()
         self._forget_failures()
@@ -153,7 +153,7 @@ class StudyRecord:
             specification.goal, specification.evaluations.interval
         )
 
-    def add_facts(self, trial: int, facts: TrialFacts) -> None:
+    def add_facts(self, trial: int, facts: TrialProvenance) -> None:
         """Records a trial's seeds and pruning, once."""
         if self.knowledge[trial].facts is None:
             self._add([start_event(trial, facts)])
@@ -166,7 +166,7 @@ class StudyRecord:
         """Records the metaparameters that an oracle chose for a trial."""
         self._add([{"kind": "point", "trial": trial, "point": dict(point)}])
 
-    def add_report(self, report: Report) -> None:
+    def add_report(self, report: TurnReport) -> None:
         """Records what a turn did."""
         events = report_events(report)
         for event in events if self.has_other_bits else ():

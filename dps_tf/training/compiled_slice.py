@@ -16,11 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
+from dps_tf.objectives.losses import softmax_cross_entropy
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
-from dps_tf.training.losses import softmax_cross_entropy
 from dps_tf.training.placed_data import PlacedData
-from dps_tf.training.task import Carrier
+from dps_tf.training.task import PruningWrapper
 
 _NUMBERS = itertools.count()
 
@@ -41,7 +41,7 @@ class Trained:
     optimizer: TensorOptimizer
     masks: Sequence[tf.Variable]
     loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
-    carrier: Carrier | None = None
+    carrier: PruningWrapper | None = None
 
 
 class CompiledSlice:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core.goal import Goal
 from dps_tf.data.dataset import Examples
-from dps_tf.training.losses import softmax_cross_entropy, wrong
+from dps_tf.objectives.losses import softmax_cross_entropy, wrong
 
 BATCH_SIZE = 500  # Examples; fits the cache of a core for small images.
 GOAL_BATCH_SIZE = 200  # Smaller, so that an evaluation can stop early.

@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf.core.errors import GroupLost
-from dps_tf.training.channel import GONE, Channel, Message
+from dps_tf.training.peer_connection import GONE, Channel, Message
 
 RUN_AGAIN = 75
 _GRACE_SECONDS = 15.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dps_tf.core.execution import Job, Report, TrialFacts, TrialState
+from dps_tf.core.execution import Job, TrialProvenance, TrialState, TurnReport
 from dps_tf.core.order import examples_at
 from dps_tf.core.seeds import derive_seed
 from dps_tf.models import initial_point
@@ -28,7 +28,7 @@ class PrunedPoint:
     Attributes:
         masks: float32 0/1 arrays, one per trainable variable; None keeps everything.
         realised_sparsity: zero fraction of the prunable parameters.
-        layers: see TrialFacts.
+        layers: see TrialProvenance.
         examples: training examples the scores were computed on.
     """
 
@@ -81,10 +81,10 @@ class TrainingRunner:
         """Returns the seed of a trial's order of examples."""
         return derive_seed(self._seed, 0 if self._shared_order else trial, "order")
 
-    def facts(self, trial: int) -> TrialFacts:
+    def facts(self, trial: int) -> TrialProvenance:
         """Returns the seeds and the pruning of a trial; computes scores if need be."""
         pruned = self._pruned_point(trial)
-        return TrialFacts(
+        return TrialProvenance(
             initial_seed=self.initial_seed(trial),
             order_seed=self.order_seed(trial),
             realised_sparsity=pruned.realised_sparsity,
@@ -115,7 +115,7 @@ class TrainingRunner:
             ]
         return program.fresh_state(values)
 
-    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> Report:
+    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Trains to the job's evaluation and evaluates.
 
         A divergence, a stop or TURN_SECONDS end the turn before that.
@@ -136,7 +136,7 @@ class TrainingRunner:
             if not diverged:
                 metrics = {**evaluation.metrics, "train/loss": loss}
                 is_bound = evaluation.is_bound or self._is_too_dense(program, step)
-        return Report(
+        return TurnReport(
             trial=job.trial,
             state=program.read(),
             step=step,

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from dps_tf.core.errors import GroupLost, UserError, near_matches
-from dps_tf.training.channel import GONE
+from dps_tf.training.peer_connection import GONE
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 

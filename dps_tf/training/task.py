@@ -17,7 +17,7 @@ LOSS_METAPARAMETERS = ("label_smoothing",)
 """Metaparameters that the loss reads; all others belong to the optimizer."""
 
 
-class Carrier(Protocol):
+class PruningWrapper(Protocol):
     """A network inside wrappers that move its masks (`sparsity.tfmot`).
 
     Attributes:
@@ -62,7 +62,7 @@ class Task:
     optimizer: Callable[[], TensorOptimizer]
     dataset: Dataset
     loss_metaparameters: tuple[str, ...] = ()
-    carrier: Callable[[keras.Model], Carrier] | None = None
+    carrier: Callable[[keras.Model], PruningWrapper] | None = None
 
 
 def split_point(

@@ -29,7 +29,7 @@ from dps_tf.tuning.chief import BEAT_SECONDS, CELL, TRIAL, WORKER
 from dps_tf.tuning.driver import StudyDriver
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.post import ChiefLost, Post
-from dps_tf.tuning.study import Prepared, is_finished
+from dps_tf.tuning.study import PreparedStudy, is_finished
 from dps_tf.tuning.sweep import SweepOutcome
 
 PATIENCE_SECONDS = 40.0
@@ -51,7 +51,7 @@ def work_for_chief(  # noqa: PLR0913 - each is independent of the others
     files: FileSystem,
     layout: SweepLayout,
     sweep: SweepSpecification,
-    prepare: Callable[[StudySpecification], Prepared],
+    prepare: Callable[[StudySpecification], PreparedStudy],
     stop: StopRequest,
     allow_other_machine: bool = False,
 ) -> SweepOutcome:
@@ -211,7 +211,9 @@ class ChiefWorker:
         self._stop = stop
         self._writer = f"{here.name}-{Owner.here().token}"
 
-    def run(self, prepare: Callable[[], Prepared], allow_other_machine: bool) -> None:
+    def run(
+        self, prepare: Callable[[], PreparedStudy], allow_other_machine: bool
+    ) -> None:
         """Runs trials until the chief sends this worker home.
 
         Raises:
@@ -250,7 +252,7 @@ class ChiefWorker:
         answer = self._line.ask("CreateTrial", request)
         return keras_tuner.engine.trial.Trial.from_proto(answer.trial)
 
-    def _open(self, prepared: Prepared, allow_other_machine: bool) -> StudyRecord:
+    def _open(self, prepared: PreparedStudy, allow_other_machine: bool) -> StudyRecord:
         follower = LogFollower(self._files, self._layout.logs, self._writer)
         record = open_study(
             self._files,
@@ -265,7 +267,7 @@ class ChiefWorker:
         record.begin_session(1)
         return record
 
-    def _run(self, name: str, record: StudyRecord, prepared: Prepared) -> None:
+    def _run(self, name: str, record: StudyRecord, prepared: PreparedStudy) -> None:
         """Runs a trial to its end, on from where another worker may have left it."""
         self._line.trial, number = name, int(name)
         points = self._points(number, record)

@@ -13,12 +13,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from dps_tf.core.errors import GroupLost
-from dps_tf.core.execution import Job, Report, Runner
+from dps_tf.core.execution import Job, Runner, TurnReport
 from dps_tf.core.lockstep import abreast
 from dps_tf.core.race import Plan, plan
 from dps_tf.core.trial import Trajectory
 from dps_tf.store.errors import LockLost, StoreError
-from dps_tf.store.knowledge import Irreproducible
+from dps_tf.store.study_history import Irreproducible
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.tuning.company import Alone, Company
 from dps_tf.tuning.interruption import Interrupted
@@ -67,7 +67,7 @@ class StudyDriver:
         self._rule = record.specification.rule
         self._trajectories = record.trajectories()
         self._prefix = 0
-        self._running: dict[Future[Report], tuple[int, int]] = {}
+        self._running: dict[Future[TurnReport], tuple[int, int]] = {}
         self._suspects: list[int] = []
         self._on_open: Callable[[int], None] = lambda trial: None
         self._opened: set[int] = set()
@@ -155,7 +155,7 @@ class StudyDriver:
         return not (ended or reached) and known.last_step < self._rule.last_evaluation
 
     def _turn_alone(self, trial: int) -> None:
-        done: Future[Report] = Future()
+        done: Future[TurnReport] = Future()
         try:
             self._open(trial)
             done.set_result(self._runner.run(0, self._job(trial), self._stop))
@@ -232,7 +232,7 @@ class StudyDriver:
         if self._progress is not None:
             self._progress.update(todo, self._trajectories, len(self._running))
 
-    def _finish(self, trial: int, future: Future[Report]) -> None:
+    def _finish(self, trial: int, future: Future[TurnReport]) -> None:
         error = future.exception()
         if error is None:
             self._record.add_report(future.result())

@@ -15,9 +15,9 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.data.dataset import Dataset
 from dps_tf.store.errors import StoreError
 from dps_tf.training import group as groups
-from dps_tf.training import joining
+from dps_tf.training import rendezvous as joining
+from dps_tf.training.coordinated_program import follow
 from dps_tf.training.environment import describe
-from dps_tf.training.led_program import follow
 from dps_tf.training.program import Program
 from dps_tf.tuning import tasks
 from dps_tf.tuning.interruption import StopRequest

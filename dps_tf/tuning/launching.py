@@ -25,7 +25,7 @@ from dps_tf.tuning.progress import StudyProgress
 from dps_tf.tuning.pruning import Pruner
 from dps_tf.tuning.resources import Resources, check_batch_size, processors
 from dps_tf.tuning.sharing import SharedCell
-from dps_tf.tuning.study import Conditions, Prepared, is_finished, run_study
+from dps_tf.tuning.study import PreparedStudy, RunContext, is_finished, run_study
 from dps_tf.tuning.sweep import (
     SweepOutcome,
     check_directory,
@@ -166,7 +166,7 @@ class Launcher:
         # Loads gRPC.
         from dps_tf.tuning.chief_worker import work_for_chief
 
-        def prepare(study: StudySpecification) -> Prepared:
+        def prepare(study: StudySpecification) -> PreparedStudy:
             return self._prepare(study, StudyProgress(study.cell.name, study.rule))
 
         allowed = self._options.allow_other_machine
@@ -221,7 +221,7 @@ class Launcher:
                 self._layout.cell(name),
                 specification,
                 lambda: self._prepare(specification, progress),
-                Conditions(
+                RunContext(
                     stop=self._stop,
                     progress=progress,
                     allow_other_machine=self._options.allow_other_machine,
@@ -239,7 +239,7 @@ class Launcher:
 
     def _prepare(
         self, specification: StudySpecification, progress: StudyProgress | None = None
-    ) -> Prepared:
+    ) -> PreparedStudy:
         """Returns the runner of a cell, and what its record says of the data."""
         workload, cell = specification.workload, specification.cell
         if simulation.is_simulated(workload):
@@ -260,7 +260,7 @@ class Launcher:
             if note not in self._said:
                 print(note)
                 self._said.add(note)
-        return Prepared(
+        return PreparedStudy(
             runner=TrainingRunner(
                 programs,
                 cell.seed,

@@ -20,7 +20,7 @@ from dps_tf.sparsity.prunable import roles
 from dps_tf.sparsity.selection import kept_count
 from dps_tf.store.files import FileSystem
 from dps_tf.training.runner import PrunedPoint
-from dps_tf.training.task import Carrier
+from dps_tf.training.task import PruningWrapper
 
 
 @functools.lru_cache(maxsize=2)
@@ -49,7 +49,7 @@ def is_scheduled(specification: StudySpecification) -> bool:
 
 def carrier_of(
     specification: StudySpecification,
-) -> Callable[[keras.Model], Carrier] | None:
+) -> Callable[[keras.Model], PruningWrapper] | None:
     """Returns what puts a cell's networks into tfmot's wrappers, if it is scheduled."""
     if not is_scheduled(specification):
         return None

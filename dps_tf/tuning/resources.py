@@ -16,9 +16,9 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.data.dataset import Dataset
 from dps_tf.training import placement, trial_memory
 from dps_tf.training import strategy as strategies
+from dps_tf.training.coordinated_program import LedProgram
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.group import Leader
-from dps_tf.training.led_program import LedProgram
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.task import Task

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.execution import Job, Report, TrialFacts, TrialState
+from dps_tf.core.execution import Job, TrialProvenance, TrialState, TurnReport
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
-from dps_tf.tuning.study import Prepared
+from dps_tf.tuning.study import PreparedStudy
 
 DATASET = "simulation"
 """The data set of simulated workloads: no examples, fresh noise at every step."""
@@ -116,12 +116,12 @@ def _known(kind: str, name: str, names: Mapping[str, object]) -> None:
         raise UserError(f"{kind} {name!r} is unknown: {near_matches(name, names)}.")
 
 
-def prepared(specification: StudySpecification) -> Prepared:
+def prepared(specification: StudySpecification) -> PreparedStudy:
     """Returns the runner of a simulated study, and what its record says of it."""
     workload = specification.workload
     about = [workload.network, dict(workload.network_arguments)]
     text = json.dumps(about, sort_keys=True)
-    return Prepared(
+    return PreparedStudy(
         runner=SimulatedRunner(specification),
         environment={"numpy": np.__version__, "machine": platform.machine()},
         facts={
@@ -149,15 +149,15 @@ class SimulatedRunner:
         """Always one."""
         return 1
 
-    def facts(self, trial: int) -> TrialFacts:
+    def facts(self, trial: int) -> TrialProvenance:
         """Returns the seeds that a trained trial would have; nothing is drawn."""
         seed = self._specification.cell.seed
-        return TrialFacts(
+        return TrialProvenance(
             initial_seed=derive_seed(seed, trial, "initial point"),
             order_seed=derive_seed(seed, trial, "order"),
         )
 
-    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> Report:
+    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Goes on to the job's evaluation at once."""
         del slot, stop
         begun = time.monotonic()
@@ -167,7 +167,7 @@ class SimulatedRunner:
         if not math.isfinite(loss):
             diverged = self._first_infinite(job.point, first, job.until)
         step = diverged or job.until
-        return Report(
+        return TurnReport(
             trial=job.trial,
             state=TrialState(step, ()),
             step=step,

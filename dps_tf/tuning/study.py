@@ -15,10 +15,10 @@ from dps_tf.store.closing import close_study, is_closed, read_closed, reopen_stu
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log_follower import LogFollower
-from dps_tf.store.open_study import study_tables
 from dps_tf.store.study_opening import open_study, read_specification
+from dps_tf.store.study_reader import study_tables
 from dps_tf.store.study_record import StudyRecord
-from dps_tf.store.study_tables import study_result
+from dps_tf.store.study_rows import study_result
 from dps_tf.tuning.driver import Progress
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.post import Post
@@ -27,7 +27,7 @@ from dps_tf.tuning.tuner import StudyTuner
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedStudy:
     """What a study needs beside its specification.
 
     Attributes:
@@ -59,7 +59,7 @@ def is_finished(
 
 
 @dataclass(frozen=True)
-class Conditions:
+class RunContext:
     """Under which a study is run; none of it changes a result.
 
     Attributes:
@@ -85,8 +85,8 @@ def run_study(
     files: FileSystem,
     layout: CellLayout,
     specification: StudySpecification,
-    prepare: Callable[[], Prepared],
-    conditions: Conditions,
+    prepare: Callable[[], PreparedStudy],
+    conditions: RunContext,
 ) -> StudyResult:
     """Returns the result of a study after running what remains of it.
 
@@ -121,8 +121,8 @@ def _open(
     files: FileSystem,
     layout: CellLayout,
     specification: StudySpecification,
-    prepared: Prepared,
-    conditions: Conditions,
+    prepared: PreparedStudy,
+    conditions: RunContext,
 ) -> StudyRecord:
     """Returns the record of a study, to be run in this session."""
     share = conditions.share
@@ -156,8 +156,8 @@ def _search(
     files: FileSystem,
     layout: CellLayout,
     record: StudyRecord,
-    prepared: Prepared,
-    conditions: Conditions,
+    prepared: PreparedStudy,
+    conditions: RunContext,
     project: str,
 ) -> None:
     """Lets keras-tuner run the study in a project folder that is made anew.
@@ -193,8 +193,8 @@ def _finish(
     files: FileSystem,
     layout: CellLayout,
     record: StudyRecord,
-    prepared: Prepared,
-    conditions: Conditions,
+    prepared: PreparedStudy,
+    conditions: RunContext,
 ) -> StudyResult:
     """Closes a decided study; one with a failed trial stays open, to be tried again.
 

@@ -13,7 +13,7 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
 from dps_tf.sparsity import methods, schedules
-from dps_tf.training.task import LOSS_METAPARAMETERS, Carrier, Task
+from dps_tf.training.task import LOSS_METAPARAMETERS, PruningWrapper, Task
 
 
 def check_names(workload: Workload) -> None:
@@ -109,7 +109,7 @@ def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
 def build_task(
     workload: Workload,
     dataset: Dataset,
-    carrier: Callable[[keras.Model], Carrier] | None = None,
+    carrier: Callable[[keras.Model], PruningWrapper] | None = None,
     precision: str = "float32",
 ) -> Task:
     """Returns what a program of this workload trains.

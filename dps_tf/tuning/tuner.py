@@ -21,7 +21,7 @@ from dps_tf.core.race import Plan, plan
 from dps_tf.core.steps_to_result import TrialResult
 from dps_tf.store.errors import explained, store_error
 from dps_tf.store.study_record import StudyRecord
-from dps_tf.store.study_tables import study_result
+from dps_tf.store.study_rows import study_result
 from dps_tf.tuning.company import Company
 from dps_tf.tuning.driver import Progress, StudyDriver
 from dps_tf.tuning.interruption import StopRequest

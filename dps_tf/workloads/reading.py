@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 import gin
 from absl import logging
 
-from dps_tf import configurations
 from dps_tf.core.errors import UserError
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.workloads import configuration
+from dps_tf.workloads import gin_files as configurations
 
 
 def read_configuration(

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dps_tf.analysis.alternatives import aicc, compare
-from dps_tf.analysis.observations import Observations
+from dps_tf.analysis.law.alternatives import aicc, compare
+from dps_tf.analysis.law.observations import Observations
 
 B = 2.0 ** np.arange(0, 20, 2)
 

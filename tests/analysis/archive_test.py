@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.archive import read_archive
-from dps_tf.analysis.archive_reader import ArchiveRules
-from dps_tf.analysis.archive_sweep import convert
 from dps_tf.analysis.budgets import Budget, best_under_budget
+from dps_tf.analysis.interchange.archive import read_archive
+from dps_tf.analysis.interchange.reader import ArchiveRules
+from dps_tf.analysis.interchange.sweep import convert
+from dps_tf.analysis.law.observations import from_results
 from dps_tf.analysis.loading import load
-from dps_tf.analysis.observations import from_results
 from dps_tf.analysis.reduce import results
 from dps_tf.analysis.tables import metaparameter_names
 from dps_tf.core.errors import UserError

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.archive import read_archive
-from dps_tf.analysis.archive_reader import ArchiveRules
-from dps_tf.analysis.archive_writer import write_archive
+from dps_tf.analysis.interchange.archive import read_archive
+from dps_tf.analysis.interchange.reader import ArchiveRules
+from dps_tf.analysis.interchange.writer import write_archive
 from dps_tf.analysis.reduce import results
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal

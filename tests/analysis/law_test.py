@@ -5,15 +5,15 @@ import pandas as pd
 import pytest
 from scipy.stats import norm, t
 
-from dps_tf.analysis.law import fit_law
-from dps_tf.analysis.likelihood import (
+from dps_tf.analysis.law.fit import fit_law
+from dps_tf.analysis.law.likelihood import (
     flat_curve,
     law_curve,
     log_likelihood,
     no_plateau_curve,
     power_curve,
 )
-from dps_tf.analysis.observations import Observations, from_results
+from dps_tf.analysis.law.observations import Observations, from_results
 from dps_tf.core.errors import UserError
 
 B = 2.0 ** np.arange(8)

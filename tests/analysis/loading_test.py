@@ -22,7 +22,7 @@ from tests.analysis.synthetic_sweeps import (
     write_open_study,
     write_sweep,
 )
-from tests.analysis.synthetic_tables import IDENTITY, METRIC, Made, Sweep, make
+from tests.analysis.synthetic_tables import METRIC, STUDY_KEY, Made, Sweep, make
 
 ROOT = Path(__file__).parents[2]
 SMALL = Sweep(batch_sizes=(32, 64), points=8)
@@ -38,7 +38,7 @@ def test_tables_are_those_that_were_written(sweep_dir):
     for name in ("studies", "trials", "curves", "measurements"):
         written = getattr(made, name)
         read = getattr(tables, name)[list(written.columns)]
-        keys = [c for c in [*IDENTITY, "trial", "step", "quantity"] if c in written]
+        keys = [c for c in [*STUDY_KEY, "trial", "step", "quantity"] if c in written]
         pd.testing.assert_frame_equal(
             read.sort_values(keys).reset_index(drop=True),
             written.sort_values(keys).reset_index(drop=True),

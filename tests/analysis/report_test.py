@@ -31,7 +31,7 @@ from dps_tf.analysis.report.specification import specification_table
 from dps_tf.analysis.report.time_and_cost import time_and_cost_section
 from dps_tf.analysis.report.wording import interval, number
 from dps_tf.analysis.report.writing import csv_bytes
-from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.tables import STUDY_KEY
 from dps_tf.core.errors import UserError
 from tests.analysis.synthetic_tables import (
     METRIC,
@@ -620,7 +620,7 @@ def test_exhaustive_study_shows_what_budgets_buy():
     table = budget_table(found)
     assert table is not None
     whole_budget = table.frame[table.frame["budget"] == "2000 steps"]
-    trials = tables.trials.merge(tables.curves, on=[*IDENTITY, "trial"])
+    trials = tables.trials.merge(tables.curves, on=[*STUDY_KEY, "trial"])
     for row in whole_budget.to_dict("records"):
         mine = trials[trials["batch_size"] == row["batch_size"]]
         least = mine.groupby("trial")[METRIC].min()

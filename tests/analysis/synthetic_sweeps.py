@@ -9,7 +9,7 @@ import pandas as pd
 
 from dps_tf.analysis.tables import metaparameter_names
 from dps_tf.core.cell import Cell
-from dps_tf.core.execution import Report, TrialFacts, TrialState
+from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
 from dps_tf.core.study import StudySpecification
@@ -81,16 +81,16 @@ def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     facts = {"training_examples": 54_000, "validation_examples": 6_000}
     record = open_study(files, layout, specification, ENVIRONMENT, facts)
     for trial, errors in enumerate(([0.2, 0.1, 0.03], [0.9], [0.5])):
-        record.add_facts(trial, TrialFacts(trial, trial))
+        record.add_facts(trial, TrialProvenance(trial, trial))
         for place, error in enumerate(errors):
             record.add_report(_report(trial, 100 * (place + 1), error))
     record.snapshot(force=True)
     return directory
 
 
-def _report(trial: int, step: int, error: float) -> Report:
+def _report(trial: int, step: int, error: float) -> TurnReport:
     diverged = trial == 1
-    return Report(
+    return TurnReport(
         trial=trial,
         state=TrialState(step, (np.zeros(1),)),
         step=step,

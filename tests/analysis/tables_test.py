@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.tables import (
-    IDENTITY,
+    STUDY_KEY,
     belongs,
     cell_codes,
     curve_label,
@@ -32,10 +32,10 @@ def some():
 def test_rows_find_their_cell_and_trial_as_a_join_would():
     studies, trials, curves = some()
     codes = cell_codes(trials, studies)
-    found = studies[IDENTITY].iloc[codes].reset_index(drop=True)
-    pd.testing.assert_frame_equal(found, trials[IDENTITY])
+    found = studies[STUDY_KEY].iloc[codes].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, trials[STUDY_KEY])
     rows = trial_codes(curves, trials)
-    keys = [*IDENTITY, "trial"]
+    keys = [*STUDY_KEY, "trial"]
     found = trials[keys].iloc[rows].reset_index(drop=True)
     pd.testing.assert_frame_equal(found, curves[keys], check_dtype=False)
 

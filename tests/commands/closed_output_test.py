@@ -82,7 +82,7 @@ def test_a_mistake_is_still_told(tmp_path):
 
 def test_another_broken_pipe_is_a_defect():
     script = (
-        "from dps_tf.command_line import run\n"
+        "from dps_tf.cli.command_line import run\n"
         "def main(argv):\n"
         "    raise BrokenPipeError('of a worker')\n"
         "run(main)\n"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dps_tf import configurations
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.reading import read_sweep
 from dps_tf.tuning import launching
 from dps_tf.tuning.interruption import StopRequest
+from dps_tf.workloads import gin_files as configurations
 from dps_tf.workloads.reading import read_configuration
 
 NAMES = configurations.shipped()

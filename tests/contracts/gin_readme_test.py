@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from dps_tf import configurations
+from dps_tf.workloads import gin_files as configurations
 from tests.launch.dry_runs import dry_run
 
 README = configurations.resolve("lee2021/mnist_sgd").parent / "README.md"

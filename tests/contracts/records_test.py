@@ -15,18 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dps_tf
-from dps_tf.core.execution import Report, TrialFacts, TrialState
+from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
 from dps_tf.store.events import encode_event, scan
-from dps_tf.store.knowledge import (
-    Knowledge,
+from dps_tf.store.owners import Owner
+from dps_tf.store.study_history import (
+    StudyHistory,
     failure_event,
     report_events,
     session_event,
     start_event,
 )
-from dps_tf.store.owners import Owner
 from tests.core.specifications import SPACE, specification, workload
 
 PURE = ("core", "store")
@@ -82,7 +82,7 @@ NUMBERS = st.floats() | st.sampled_from([0.02, 1e-300, float("nan"), float("-inf
 METRICS = st.dictionaries(st.sampled_from(["a/b", "c/d"]), NUMBERS, min_size=1)
 STATE = TrialState(0, ())
 REPORTS = st.builds(
-    Report,
+    TurnReport,
     st.integers(0, 99),
     st.just(STATE),
     st.integers(1, 10**9),
@@ -93,7 +93,7 @@ REPORTS = st.builds(
     st.floats(0, 1e6),
 )
 FACTS = st.builds(
-    TrialFacts,
+    TrialProvenance,
     st.integers(0, 2**63 - 1),
     st.integers(0, 2**63 - 1),
     st.floats(0, 1),
@@ -111,7 +111,7 @@ EVENTS = (
 )
 
 
-def text_of(knowledge: Knowledge) -> dict[int, str]:
+def text_of(knowledge: StudyHistory) -> dict[int, str]:
     """Returns what is known of each trial, NaN and all, whatever the order of keys."""
     return {
         number: json.dumps(dataclasses.asdict(trial), sort_keys=True, default=sorted)
@@ -122,7 +122,7 @@ def text_of(knowledge: Knowledge) -> dict[int, str]:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(EVENTS, max_size=5))
 def test_knowledge_from_a_log_is_that_of_who_wrote_it(events):
-    told, read = Knowledge(), Knowledge()
+    told, read = StudyHistory(), StudyHistory()
     seen = set()
     data = b""
     for event in events:
@@ -141,6 +141,6 @@ def test_knowledge_from_a_log_is_that_of_who_wrote_it(events):
 
 @given(st.sampled_from(["new kind", "", "Evaluation"]), st.integers(0, 9))
 def test_kinds_of_later_versions_are_left_alone(kind, trial):
-    knowledge = Knowledge()
+    knowledge = StudyHistory()
     knowledge.add({"kind": kind, "trial": trial})
     assert knowledge.trials == {}

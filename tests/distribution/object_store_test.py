@@ -27,7 +27,7 @@ SWEEP_DIR = "gs://bucket/sweep"
 SCRIPT = """
 import os, signal, sys, tempfile
 from pathlib import Path
-from dps_tf.command_line import import_tensorflow
+from dps_tf.cli.command_line import import_tensorflow
 import_tensorflow()
 from dps_tf.training.gfile_files import GFileFiles
 from dps_tf.tuning import launching, study

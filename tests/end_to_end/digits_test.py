@@ -13,7 +13,7 @@ import pytest
 import dps_tf
 from tests.faults.victim import Victim, victim
 
-IDENTITY = ["batch_size", "trial"]
+STUDY_KEY = ["batch_size", "trial"]
 TINY = {
     "workload.points": "6",
     "workload.step_budget": "300",
@@ -100,7 +100,7 @@ def _check_race(raced, exhaustive) -> None:
         assert len(found) == 2
         assert found[columns].to_numpy().tolist() == first[columns].to_numpy().tolist()
     # Where the race has a curve it is that of the whole run, bit for bit.
-    keys = [*IDENTITY, "step"]
+    keys = [*STUDY_KEY, "step"]
     both = raced.curves.merge(exhaustive.curves, on=keys, suffixes=("", "_whole"))
     assert len(both) == len(raced.curves) < len(exhaustive.curves)
     for metric in ("validation/classification_error", "train/loss"):
@@ -113,9 +113,9 @@ def test_evaluation_that_stops_early_gives_the_same_steps_to_result(
 ):
     assert train(children, tmp_path, sweep__evaluation_mode="'goal'") == 0
     exact, bounds = dps_tf.load(race), dps_tf.load(tmp_path)
-    columns = [*IDENTITY, "outcome", "steps_to_result", "bracket_low", "end_step"]
+    columns = [*STUDY_KEY, "outcome", "steps_to_result", "bracket_low", "end_step"]
     pd.testing.assert_frame_equal(exact.trials[columns], bounds.trials[columns])
-    keys = [*IDENTITY, "step"]
+    keys = [*STUDY_KEY, "step"]
     both = bounds.curves.merge(exact.curves, on=keys, suffixes=("", "_exact"))
     error = "validation/classification_error"
     is_bound = both["is_bound"].astype(bool)

@@ -38,7 +38,7 @@ from typing import Any
 
 from absl import flags
 
-from dps_tf.command_line import FINISHED, MENDABLE, RUN_AGAIN
+from dps_tf.cli.command_line import FINISHED, RUN_AGAIN, USER_ERROR
 from dps_tf.core.errors import UserError
 from dps_tf.store.errors import StoreError
 from tests.core.naive_race import Study, WholeTrial
@@ -268,7 +268,7 @@ def _synthetic(order: dict[str, Any]) -> int:
         outcome = run_in_sweep(order["directory"], study_of(STUDY), runner)
     except (UserError, StoreError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return MENDABLE
+        return USER_ERROR
     return RUN_AGAIN if outcome.busy else FINISHED
 
 

@@ -15,7 +15,8 @@ import dps_tf
 _SCRIPT = """
 import contextlib, io, json, sys
 from absl import flags
-from dps_tf import command_line, train
+from dps_tf import train
+from dps_tf.cli import command_line
 
 for command in json.load(sys.stdin):
     said = io.StringIO()

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf import models, optim
-from dps_tf.training import losses
+from dps_tf.objectives import losses
 from tests.parity.golden import Golden
 
 

@@ -7,7 +7,7 @@ from dps_tf.core.errors import UserError
 from dps_tf.store.closing import close_study
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
-from dps_tf.store.reading import Tables, read_measurements, read_sweep
+from dps_tf.store.reading import StoredTables, read_measurements, read_sweep
 from dps_tf.store.records import write_json
 from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS
 from dps_tf.store.tables import empty_frame, write_table
@@ -87,7 +87,7 @@ def test_open_cells_come_from_the_hook():
         if directory.endswith("b2048"):
             return None
         changes = {"batch_size": 1024}
-        return Tables(
+        return StoredTables(
             studies=pd.DataFrame([frames.study(closed=False, **changes)]),
             trials=frames.trials(**changes).head(1),
             curves=frames.curves(**changes).head(2),
@@ -110,7 +110,7 @@ def test_a_damaged_closed_cell_is_read_by_the_hook_and_told():
     tables = read_sweep(
         files,
         sweep.root,
-        lambda _: Tables(trials=frames.trials(batch_size=8).head(1)),
+        lambda _: StoredTables(trials=frames.trials(batch_size=8).head(1)),
     )
     assert tables.trials["batch_size"].tolist() == [8, 64, 64, 64, 512, 512, 512]
     assert len(tables.problems) == 1 and path in tables.problems[0]

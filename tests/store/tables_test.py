@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.schemas import (
+    CELL_KEY,
     CURVES,
-    IDENTITY,
     MEASUREMENTS,
     SCHEMAS,
     STUDIES,
@@ -50,7 +50,7 @@ def _back(frame, schema):
 def test_every_table_comes_back_with_its_columns_and_types(name):
     schema, frame = SCHEMAS[name], EXAMPLES[name]
     back = _back(frame, schema)
-    assert tuple(back.columns[: len(IDENTITY)]) == IDENTITY
+    assert tuple(back.columns[: len(CELL_KEY)]) == CELL_KEY
     assert set(back.columns) == set(frame.columns)
     kinds = {name: kind for name, kind in schema.all_columns(frame.columns)}
     types = {"whole": "int64", "whole?": "Int64", "number": "float64", "flag": "bool"}
@@ -84,7 +84,7 @@ def test_equal_rows_in_any_order_give_equal_bytes():
 
 def test_metrics_come_in_the_stated_order_and_names_sorted():
     columns = list(_back(frames.curves(**{"a/metric": 1.0}), CURVES).columns)
-    assert columns[len(IDENTITY) :] == [
+    assert columns[len(CELL_KEY) :] == [
         *("trial", "step", "is_bound"),
         *("validation/classification_error", "validation/cross_entropy"),
         *("train/loss", "a/metric"),

@@ -12,10 +12,10 @@ import pytest
 
 from dps_tf.core.errors import GroupLost, UserError
 from dps_tf.training import group as groups
-from dps_tf.training import joining
-from dps_tf.training.channel import Channel, Message
+from dps_tf.training import rendezvous as joining
 from dps_tf.training.group import Deadline, Follower, Leader
-from dps_tf.training.joining import Place
+from dps_tf.training.peer_connection import Channel, Message
+from dps_tf.training.rendezvous import ProcessRank
 
 ARRAYS = (
     np.arange(6, dtype=np.float32).reshape(2, 3) / 7,
@@ -83,14 +83,17 @@ def test_arrays_arrive_bit_for_bit():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (tf_config(worker=["a:1", "b:2"]), Place(0, 2, "a:1")),
-        (tf_config(index=1, worker=["a:1", "b:2"]), Place(1, 2, "a:1")),
-        (tf_config(worker=["a:1", "b:2"], chief=["c:3"]), Place(1, 3, "c:3")),
-        (tf_config("chief", worker=["a:1"], chief=["[::1]:3"]), Place(0, 2, "[::1]:3")),
+        (tf_config(worker=["a:1", "b:2"]), ProcessRank(0, 2, "a:1")),
+        (tf_config(index=1, worker=["a:1", "b:2"]), ProcessRank(1, 2, "a:1")),
+        (tf_config(worker=["a:1", "b:2"], chief=["c:3"]), ProcessRank(1, 3, "c:3")),
+        (
+            tf_config("chief", worker=["a:1"], chief=["[::1]:3"]),
+            ProcessRank(0, 2, "[::1]:3"),
+        ),
     ],
 )
 def test_first_process_is_the_chief_or_the_first_worker(text, expected):
-    assert Place.of_tf_config(text) == expected
+    assert ProcessRank.of_tf_config(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -107,7 +110,7 @@ def test_first_process_is_the_chief_or_the_first_worker(text, expected):
 )
 def test_tf_config_without_a_place_is_one_sentence(text):
     with pytest.raises(UserError, match="TF_CONFIG is .* needs it to name") as refusal:
-        Place.of_tf_config(text)
+        ProcessRank.of_tf_config(text)
     assert "\n" not in str(refusal.value)
 
 

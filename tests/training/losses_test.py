@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf._keras import keras
-from dps_tf.training import losses
+from dps_tf.objectives import losses
 
 LABELS = np.array([2, 0, 1, 2], np.int32)
 LOGITS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32) * 3

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models
-from dps_tf.core.execution import Job, Report, TrialState
+from dps_tf.core.execution import Job, TrialState, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.seeds import derive_seed
 from dps_tf.training import runner as runners
@@ -54,7 +54,7 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
         slot: int = 0,
         stop=never,
         **changes: float,
-    ) -> Report:
+    ) -> TurnReport:
         job = Job(trial, {**PROBLEM.point, **changes}, state, until)
         return runner.run(slot, job, stop)
 

@@ -17,10 +17,10 @@ from dps_tf.core.goal import Goal
 from dps_tf.core.study import Pruning
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.data.mapped import MappedRows
+from dps_tf.probing.example_gradients import ExampleGradients
 from dps_tf.sparsity import masks_for
 from dps_tf.training import evaluation, example_stream
 from dps_tf.training import strategy as strategies
-from dps_tf.training.example_gradients import ExampleGradients
 from dps_tf.training.example_stream import ExampleStream, local_replicas, shares
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData

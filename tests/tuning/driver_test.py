@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core.execution import Job, Report
+from dps_tf.core.execution import Job, TurnReport
 from dps_tf.store.errors import StoreError
-from dps_tf.store.knowledge import Irreproducible
+from dps_tf.store.study_history import Irreproducible
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
@@ -212,7 +212,7 @@ def test_trial_that_only_fails_in_company_is_not_failed():
     lock = threading.Lock()
 
     class Crowded(SyntheticRunner):
-        def run(self, slot: int, job: Job, stop) -> Report:
+        def run(self, slot: int, job: Job, stop) -> TurnReport:
             with lock:
                 running.add(job.trial)
                 crowded = len(running) > 1

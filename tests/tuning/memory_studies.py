@@ -11,14 +11,14 @@ import pandas as pd
 from dps_tf.core.race import Plan
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.store.knowledge import Knowledge
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import read_logs
-from dps_tf.store.open_study import study_tables
 from dps_tf.store.schemas import SCHEMAS
+from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_opening import open_study
+from dps_tf.store.study_reader import study_tables
 from dps_tf.store.study_record import StudyRecord
-from dps_tf.store.study_tables import study_result
+from dps_tf.store.study_rows import study_result
 from dps_tf.store.tables import encode_table
 from dps_tf.tuning.driver import StudyDriver
 from tests.store.object_store import ObjectFiles
@@ -79,11 +79,11 @@ class MemoryStudy:
         record.snapshot(force=True)
         return todo
 
-    def knowledge(self) -> Knowledge:
+    def knowledge(self) -> StudyHistory:
         """Returns what the logs say, failures that will be tried again included."""
         logs, problems = read_logs(self.files, LAYOUT.logs)
         assert problems == []
-        knowledge = Knowledge()
+        knowledge = StudyHistory()
         for events in logs.values():
             knowledge.add_all(events)
         return knowledge

@@ -6,9 +6,9 @@ import pytest
 
 import dps_tf
 from dps_tf.core.errors import UserError
+from dps_tf.probing.measurement import Measurer, Wanted
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.study_opening import read_specification
-from dps_tf.tuning.measurement import Measurer, Wanted
 from tests.tuning import small_sweeps
 
 CELL = "blobs-nesterov-snip-seed0-b8-s0.5"

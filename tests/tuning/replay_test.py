@@ -12,17 +12,17 @@ import pandas as pd
 from absl.testing import absltest, parameterized
 
 from dps_tf.core.errors import UserError
+from dps_tf.probing.looks import QUANTITIES
+from dps_tf.probing.measurement import Measurer, Wanted
+from dps_tf.probing.program_cache import ProgramCache
+from dps_tf.probing.recorded_study import read_recorded
+from dps_tf.probing.replay import log_spaced, replay
 from dps_tf.store.closing import close_study, read_closed
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.records import read_json, write_json
 from dps_tf.store.states import StateStore
-from dps_tf.training.measurement import QUANTITIES
-from dps_tf.tuning.instruments import Instruments
 from dps_tf.tuning.interruption import Interrupted
-from dps_tf.tuning.measurement import Measurer, Wanted
-from dps_tf.tuning.recorded import read_recorded
-from dps_tf.tuning.replay import log_spaced, replay
 from tests.tuning import small_sweeps
 
 FILES = LocalFiles()
@@ -64,9 +64,9 @@ def swept() -> Path:
 
 
 @functools.cache
-def instruments() -> Instruments:
+def instruments() -> ProgramCache:
     """Returns what all tests measure with: compiled once."""
-    return Instruments()
+    return ProgramCache()
 
 
 class Sweep(parameterized.TestCase):

@@ -8,17 +8,18 @@ from unittest import mock
 import numpy as np
 from absl.testing import absltest, parameterized
 
-from dps_tf import configurations, models
+from dps_tf import models
 from dps_tf.analysis.loading import load
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import Job
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
+from dps_tf.probing.measurement import Measurer, Wanted
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.tuning import simulation
-from dps_tf.tuning.measurement import Measurer, Wanted
+from dps_tf.workloads import gin_files as configurations
 from tests.tuning import small_sweeps
 
 SMOKE = [name for name in configurations.shipped() if name.startswith("smoke/nqm_")]

@@ -17,7 +17,7 @@ from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.study import Conditions, Prepared, run_study
+from dps_tf.tuning.study import PreparedStudy, RunContext, run_study
 from dps_tf.tuning.sweep import SweepOutcome, run_sweep, start_sweep
 from tests.core import naive_race
 from tests.core.naive_race import WholeTrial
@@ -69,8 +69,8 @@ def run(
         files,
         sweep.cell(study.cell.name),
         study,
-        lambda: Prepared(runner, environment, facts),
-        Conditions(
+        lambda: PreparedStudy(runner, environment, facts),
+        RunContext(
             stop or StopRequest(),
             say=(said if said is not None else []).append,
             **options,
@@ -163,8 +163,8 @@ def run_in_sweep(
             files,
             layout.cell(specification.cell.name),
             specification,
-            lambda: Prepared(runner, ENVIRONMENT, FACTS),
-            Conditions(stop or StopRequest(), guard=guard, say=say),
+            lambda: PreparedStudy(runner, ENVIRONMENT, FACTS),
+            RunContext(stop or StopRequest(), guard=guard, say=say),
         ),
         say=lambda text: None,
     )

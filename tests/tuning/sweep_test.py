@@ -21,7 +21,7 @@ from dps_tf.store.owners import Owner
 from dps_tf.store.records import read_json
 from dps_tf.tuning import sweep
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.study import Conditions, Prepared, is_finished, run_study
+from dps_tf.tuning.study import PreparedStudy, RunContext, is_finished, run_study
 from dps_tf.tuning.sweep import (
     SweepOutcome,
     check_directory,
@@ -59,8 +59,8 @@ def launch(directory, runner_of, stop=None, said=None) -> SweepOutcome:
             files,
             layout.cell(study.cell.name),
             study,
-            lambda: Prepared(runner_of(study.cell.batch_size), ENVIRONMENT, FACTS),
-            Conditions(stop or StopRequest(), guard=guard, say=lambda text: None),
+            lambda: PreparedStudy(runner_of(study.cell.batch_size), ENVIRONMENT, FACTS),
+            RunContext(stop or StopRequest(), guard=guard, say=lambda text: None),
         )
 
     say = (said if said is not None else []).append
@@ -230,8 +230,8 @@ def run_anywhere(files, study: StudySpecification, **conditions) -> StudyResult:
         files,
         SweepLayout(ROOT).cell(study.cell.name),
         study,
-        lambda: Prepared(SyntheticRunner(TRIALS), ENVIRONMENT, FACTS),
-        Conditions(StopRequest(), say=lambda text: None, **conditions),
+        lambda: PreparedStudy(SyntheticRunner(TRIALS), ENVIRONMENT, FACTS),
+        RunContext(StopRequest(), say=lambda text: None, **conditions),
     )
 
 

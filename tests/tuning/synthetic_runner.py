@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dps_tf.core.execution import Job, Report, TrialFacts, TrialState
+from dps_tf.core.execution import Job, TrialProvenance, TrialState, TurnReport
 from dps_tf.core.seeds import derive_seed
 from tests.core.naive_race import WholeTrial
 
@@ -51,18 +51,18 @@ class SyntheticRunner:
     before_slice: Callable[[int, int], object] = lambda trial, step: None
     seconds: float = 0.0
     turns: list[Turn] = field(default_factory=list)
-    facts_of: Callable[[int], TrialFacts] | None = None
+    facts_of: Callable[[int], TrialProvenance] | None = None
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._busy: dict[int, set[int]] = {}
 
-    def facts(self, trial: int) -> TrialFacts:
+    def facts(self, trial: int) -> TrialProvenance:
         """Returns the seeds; pruned like a network would be."""
         if self.facts_of is not None:
             return self.facts_of(trial)
         layer = {"name": "dense", "parameters": 10, "kept": 5, "emptied": False}
-        return TrialFacts(
+        return TrialProvenance(
             initial_seed=derive_seed(0, trial, "initial point"),
             order_seed=derive_seed(0, trial, "order"),
             realised_sparsity=0.5,
@@ -70,7 +70,7 @@ class SyntheticRunner:
             examples=100,
         )
 
-    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> Report:
+    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Runs a turn in slices, until its evaluation, a divergence or a stop."""
         assert 0 <= slot < self.slots
         assert job.until % self.interval == 0
@@ -80,7 +80,7 @@ class SyntheticRunner:
         finally:
             self._leave(job.trial)
 
-    def _run(self, job: Job, stop: Callable[[], bool]) -> Report:
+    def _run(self, job: Job, stop: Callable[[], bool]) -> TurnReport:
         begun = time.monotonic()
         whole = self.trials[job.trial]
         first, chain = 0, sum(ord(c) for c in repr(sorted(job.point.items())))
@@ -101,7 +101,7 @@ class SyntheticRunner:
             company = frozenset(self._busy[job.trial])
             self.turns.append(Turn(job.trial, first, step, company))
         is_evaluated = step == job.until and diverged is None
-        return Report(
+        return TurnReport(
             trial=job.trial,
             state=TrialState(step, (np.array([chain]), np.zeros(3, np.float32))),
             step=step,

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.core.execution import Job, Report, Runner, TrialFacts
+from dps_tf.core.execution import Job, Runner, TrialProvenance, TurnReport
 from dps_tf.core.study import StudySpecification
 from dps_tf.store import hosts
 from dps_tf.store.claims import Claims
-from dps_tf.store.knowledge import Knowledge
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import read_logs
-from dps_tf.store.open_study import study_tables
 from dps_tf.store.owners import Owner
+from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_opening import open_study
+from dps_tf.store.study_reader import study_tables
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.tuning import driver
 from dps_tf.tuning.driver import StudyDriver
@@ -207,7 +207,7 @@ class _Turn(Future):
     """A turn under way."""
 
     def __init__(
-        self, runner: TimedRunner, compute: Callable[[], Report], job: Job
+        self, runner: TimedRunner, compute: Callable[[], TurnReport], job: Job
     ) -> None:
         super().__init__()
         self.world = runner.world
@@ -248,7 +248,7 @@ class TimedRunner:
     def slots(self) -> int:
         return self.worker.slots
 
-    def facts(self, trial: int) -> TrialFacts:
+    def facts(self, trial: int) -> TrialProvenance:
         return self.inner.facts(trial)
 
     def seconds(self, job: Job) -> float:
@@ -256,7 +256,7 @@ class TimedRunner:
         noise = self.random.normal(0.0, self.worker.spread)
         return steps / self.worker.speed * float(np.exp(noise))
 
-    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> Report:
+    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         del slot
         self.runs.append(job.trial)
         return replace(self.inner.run(0, job, stop), seconds=0.0)
@@ -274,7 +274,7 @@ class Outcome:
 
     tables: dict[str, pd.DataFrame]
     seconds: float
-    knowledge: Knowledge
+    knowledge: StudyHistory
 
     def total(self, quantity: str) -> float:
         work = self.tables["work"]
@@ -414,7 +414,7 @@ def _outcome(study: StudySpecification, objects: dict, seconds: float) -> Outcom
     files.objects = objects
     logs, problems = read_logs(files, LAYOUT.logs)
     assert problems == []
-    knowledge = Knowledge()
+    knowledge = StudyHistory()
     for events in logs.values():
         knowledge.add_all(events)
     _, tables = study_tables(study, knowledge, FACTS, closed=True)

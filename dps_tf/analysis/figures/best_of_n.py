@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from dps_tf.analysis.figures.style import MUTED, Look, log2_axis, log10_axis
+from dps_tf.analysis.figures.style import MUTED, LineStyle, log2_axis, log10_axis
 
 
-def draw(axis: Axes, quantiles: pd.DataFrame, *, look: Look, top: float) -> None:
+def draw(axis: Axes, quantiles: pd.DataFrame, *, look: LineStyle, top: float) -> None:
     """Draws the median and the interval of the best of n trials of one cell.
 
     Where a quantile lies beyond the last trial that is known to have met the goal, it

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from dps_tf.analysis.figures.style import (
     INK,
-    Look,
+    LineStyle,
     batch_ticks,
     fallback,
     log2_axis,
@@ -28,7 +28,7 @@ _BEST: dict[str, Any] = {
 }
 
 
-def draw(axis: Axes, curves: pd.DataFrame, looks: Mapping[str, Look]) -> None:
+def draw(axis: Axes, curves: pd.DataFrame, looks: Mapping[str, LineStyle]) -> None:
     """Draws a quantity of time or money against the batch size, the least ringed.
 
     Args:

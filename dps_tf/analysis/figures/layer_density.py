@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from dps_tf.analysis.figures.style import Look, fallback, log10_axis, mark_style
+from dps_tf.analysis.figures.style import LineStyle, fallback, log10_axis, mark_style
 
 
-def draw(axis: Axes, layers: pd.DataFrame, looks: Mapping[str, Look]) -> None:
+def draw(axis: Axes, layers: pd.DataFrame, looks: Mapping[str, LineStyle]) -> None:
     """Draws the kept fraction of each layer, a line per method and sparsity.
 
     Args:

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from dps_tf.analysis.figures.style import (
     MUTED,
-    Look,
+    LineStyle,
     batch_ticks,
     log2_axis,
     log10_axis,
@@ -20,7 +20,7 @@ from dps_tf.analysis.figures.style import (
 _RULES: dict[str, Any] = {"linear": (0, (6, 2)), "square_root": (0, (1, 1.6))}
 
 
-def draw(axis: Axes, rates: pd.DataFrame, rules: pd.DataFrame, look: Look) -> None:
+def draw(axis: Axes, rates: pd.DataFrame, rules: pd.DataFrame, look: LineStyle) -> None:
     """Draws the best effective learning rate of a curve against the batch size.
 
     Args:

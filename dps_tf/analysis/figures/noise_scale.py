@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from dps_tf.analysis.figures.style import (
     INK,
-    Look,
+    LineStyle,
     fallback,
     log2_axis,
     log10_axis,
@@ -21,7 +21,7 @@ from dps_tf.analysis.figures.style import (
 
 
 def draw_along_training(
-    axis: Axes, measured: pd.DataFrame, looks: Mapping[str, Look]
+    axis: Axes, measured: pd.DataFrame, looks: Mapping[str, LineStyle]
 ) -> None:
     """Draws tr(Sigma) / |G|^2 against the step, a line per curve.
 
@@ -42,7 +42,7 @@ def draw_along_training(
 
 
 def draw_beside_critical(
-    axis: Axes, compared: pd.DataFrame, looks: Mapping[str, Look]
+    axis: Axes, compared: pd.DataFrame, looks: Mapping[str, LineStyle]
 ) -> None:
     """Draws, a row per curve, the noise scale over training beside c1/c2.
 
@@ -78,7 +78,7 @@ def draw_beside_critical(
     axis.set(xlabel="Examples")
 
 
-def legend_handles(looks: Mapping[str, Look]) -> list[Any]:
+def legend_handles(looks: Mapping[str, LineStyle]) -> list[Any]:
     """Returns the legend: the curves, and the mark of c1/c2."""
     handles: list[Any] = [
         Line2D([], [], **{**mark_style(look), "linestyle": look.line}, label=name)

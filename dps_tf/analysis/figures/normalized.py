@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from dps_tf.analysis.figures.style import (
     MUTED,
-    Look,
+    LineStyle,
     batch_ticks,
     fallback,
     log2_axis,
@@ -18,7 +18,7 @@ from dps_tf.analysis.figures.style import (
 )
 
 
-def draw(axis: Axes, points: pd.DataFrame, looks: Mapping[str, Look]) -> None:
+def draw(axis: Axes, points: pd.DataFrame, looks: Mapping[str, LineStyle]) -> None:
     """Draws K*(B) / K*(B0) against B on log2 axes, with perfect scaling from B0.
 
     Args:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from dps_tf.analysis.figures.style import (
     MUTED,
-    Look,
+    LineStyle,
     fallback,
     log2_axis,
     log10_axis,
@@ -22,7 +22,7 @@ from dps_tf.analysis.figures.style import (
 
 
 def draw_along_training(
-    axis: Axes, measured: pd.DataFrame, looks_of: Mapping[str, Look]
+    axis: Axes, measured: pd.DataFrame, looks_of: Mapping[str, LineStyle]
 ) -> None:
     """Draws L against the step, a line per curve.
 
@@ -41,7 +41,9 @@ def draw_along_training(
     axis.set(xlabel="Step", ylabel="Local smoothness L")
 
 
-def draw_means(axis: Axes, means: pd.DataFrame, looks_of: Mapping[str, Look]) -> None:
+def draw_means(
+    axis: Axes, means: pd.DataFrame, looks_of: Mapping[str, LineStyle]
+) -> None:
     """Draws the mean of L over training against the sparsity.
 
     Args:

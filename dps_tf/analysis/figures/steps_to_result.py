@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 from dps_tf.analysis.figures.style import (
     INK,
     MUTED,
-    Look,
+    LineStyle,
     batch_ticks,
     fallback,
     log2_axis,
@@ -32,7 +32,7 @@ _ROOM = 1.7
 
 
 def draw(
-    axis: Axes, points: pd.DataFrame, fits: pd.DataFrame, looks: Mapping[str, Look]
+    axis: Axes, points: pd.DataFrame, fits: pd.DataFrame, looks: Mapping[str, LineStyle]
 ) -> None:
     """Draws K* against the batch size, both on log2 axes.
 
@@ -77,7 +77,9 @@ def _limits(points: pd.DataFrame) -> tuple[float, float]:
     return float(bottom) / _ROOM, float(np.nanmax(tops)) * _ROOM
 
 
-def _perfect_scaling(axis: Axes, rows: pd.DataFrame, look: Look, bottom: float) -> None:
+def _perfect_scaling(
+    axis: Axes, rows: pd.DataFrame, look: LineStyle, bottom: float
+) -> None:
     exact = rows[rows["bound"] == ""]
     if exact.empty or len(rows) < 2:
         return
@@ -95,7 +97,7 @@ def _perfect_scaling(axis: Axes, rows: pd.DataFrame, look: Look, bottom: float) 
     )
 
 
-def _line(axis: Axes, rows: pd.DataFrame, fit: pd.DataFrame, look: Look) -> None:
+def _line(axis: Axes, rows: pd.DataFrame, fit: pd.DataFrame, look: LineStyle) -> None:
     """Draws the fitted curve, or joins the points where there is none."""
     style: dict[str, Any] = {"color": look.color, "linestyle": look.line, "zorder": 2.5}
     if fit.empty:
@@ -109,7 +111,7 @@ def _line(axis: Axes, rows: pd.DataFrame, fit: pd.DataFrame, look: Look) -> None
     axis.plot(sizes, fit["steps"], **style)
 
 
-def _marks(axis: Axes, rows: pd.DataFrame, look: Look, bottom: float) -> None:
+def _marks(axis: Axes, rows: pd.DataFrame, look: LineStyle, bottom: float) -> None:
     exact = rows[rows["bound"] == ""]
     single = exact[exact["repeats"] <= 1]
     axis.vlines(
@@ -139,14 +141,14 @@ def _marks(axis: Axes, rows: pd.DataFrame, look: Look, bottom: float) -> None:
     )
 
 
-def _bounds(axis: Axes, rows: pd.DataFrame, look: Look, shift: float) -> None:
+def _bounds(axis: Axes, rows: pd.DataFrame, look: LineStyle, shift: float) -> None:
     for row in rows[rows["bound"] != ""].to_dict("records"):
         place = (row["batch_size"] * shift, row["steps_to_result"])
         _arrow(axis, place, row["bound"] == ">=", look)
         axis.plot([place[0]], [place[1]], zorder=4, **mark_style(look, hollow=True))
 
 
-def _arrow(axis: Axes, place: tuple[Any, Any], up: bool, look: Look) -> None:
+def _arrow(axis: Axes, place: tuple[Any, Any], up: bool, look: LineStyle) -> None:
     axis.annotate(
         "",
         xy=place,
@@ -163,7 +165,9 @@ def _arrow(axis: Axes, place: tuple[Any, Any], up: bool, look: Look) -> None:
     )
 
 
-def draw_regimes(axis: Axes, regimes: pd.DataFrame, looks: Mapping[str, Look]) -> None:
+def draw_regimes(
+    axis: Axes, regimes: pd.DataFrame, looks: Mapping[str, LineStyle]
+) -> None:
     """Draws one bar per curve: where it scales perfectly, and where it is flat.
 
     Args:
@@ -187,7 +191,7 @@ def draw_regimes(axis: Axes, regimes: pd.DataFrame, looks: Mapping[str, Look]) -
     axis.set_xlabel("Batch size")
 
 
-def _bar(axis: Axes, place: int, row: dict[Hashable, Any], look: Look) -> None:
+def _bar(axis: Axes, place: int, row: dict[Hashable, Any], look: LineStyle) -> None:
     outline: dict[str, Any] = {"edgecolor": look.color, "linewidth": 1.0, "height": 0.5}
     smallest, largest = float(row["smallest"]), float(row["largest"])
     perfect, useful = float(row["perfect_end"]), float(row["useful_end"])
@@ -226,7 +230,7 @@ def _critical(axis: Axes, place: int, row: dict[Hashable, Any]) -> None:
     )
 
 
-def curve_handles(looks: Mapping[str, Look]) -> list[Any]:
+def curve_handles(looks: Mapping[str, LineStyle]) -> list[Any]:
     """Returns the legend of the curves alone."""
     return [
         Line2D([], [], **{**mark_style(look), "linestyle": look.line}, label=name)
@@ -235,7 +239,7 @@ def curve_handles(looks: Mapping[str, Look]) -> list[Any]:
 
 
 def legend_handles(
-    looks: Mapping[str, Look],
+    looks: Mapping[str, LineStyle],
     *,
     scaled: bool,
     fitted: bool,
@@ -244,7 +248,7 @@ def legend_handles(
 ) -> list[Any]:
     """Returns what the legend explains: the curves, then what else is drawn."""
     handles = curve_handles(looks)
-    neutral = Look(MUTED, "o", "-")
+    neutral = LineStyle(MUTED, "o", "-")
     if scaled:
         dotted: dict[str, Any] = {"color": MUTED, "linestyle": (0, (1, 2.5))}
         handles.append(Line2D([], [], **dotted, label="perfect scaling"))

@@ -86,7 +86,7 @@ _STYLE: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """What tells one curve from the others, three times over."""
 
     color: str
@@ -94,13 +94,13 @@ class Look:
     line: Any
 
 
-def looks(names: Sequence[str]) -> dict[str, Look]:
+def looks(names: Sequence[str]) -> dict[str, LineStyle]:
     """Returns a look per name, in the order of the names.
 
     No two of the first 385 names share colour, marker and line style.
     """
     return {
-        name: Look(
+        name: LineStyle(
             PALETTE[place % len(PALETTE)],
             MARKERS[place % len(MARKERS)],
             LINES[(place + place // (len(PALETTE) * len(MARKERS))) % len(LINES)],
@@ -193,7 +193,7 @@ def batch_ticks(axis: Axes, batch_sizes: Sequence[int]) -> None:
     axis.set_xticks(sizes, labels=labels)
 
 
-def mark_style(look: Look, *, hollow: bool = False) -> dict[str, Any]:
+def mark_style(look: LineStyle, *, hollow: bool = False) -> dict[str, Any]:
     """Returns the keywords of a marker without line; hollow means only a bound."""
     return {
         "color": look.color,
@@ -215,6 +215,6 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int = 3) -> No
         )
 
 
-def fallback(looks_by_name: Mapping[str, Look], name: str) -> Look:
+def fallback(looks_by_name: Mapping[str, LineStyle], name: str) -> LineStyle:
     """Returns the look of a name, or a neutral one for a name without."""
-    return looks_by_name.get(name, Look(MUTED, "o", "-"))
+    return looks_by_name.get(name, LineStyle(MUTED, "o", "-"))

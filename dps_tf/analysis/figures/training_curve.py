@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.axes import Axes
 
-from dps_tf.analysis.figures.style import INK, Look, fallback, log10_axis
+from dps_tf.analysis.figures.style import INK, LineStyle, fallback, log10_axis
 
 
 def draw(
-    axis: Axes, curves: pd.DataFrame, goal: float, looks: Mapping[str, Look]
+    axis: Axes, curves: pd.DataFrame, goal: float, looks: Mapping[str, LineStyle]
 ) -> None:
     """Draws a metric against the step, with the goal as a horizontal line.
 

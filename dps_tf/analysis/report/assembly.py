@@ -21,7 +21,7 @@ from dps_tf.analysis.report.wording import and_list, count
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ReportOptions:
     """What a reader may ask for beside the sweeps themselves.
 
     Attributes:
@@ -36,7 +36,7 @@ class Wishes:
     anchor: int | None = None
 
 
-def assemble(tables: Tables, wishes: Wishes = Wishes()) -> Report:  # noqa: B008 (frozen)
+def assemble(tables: Tables, wishes: ReportOptions = ReportOptions()) -> Report:  # noqa: B008 (frozen)
     """Returns the report of some sweeps."""
     curves = curves_of(tables.results, naming(tables.results), tables.studies)
     regimes = regimes_of(curves)

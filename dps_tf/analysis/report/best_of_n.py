@@ -11,11 +11,11 @@ import pandas as pd
 from dps_tf.analysis.figures import best_of_n as drawing
 from dps_tf.analysis.figures.style import fallback, new_figure, styled
 from dps_tf.analysis.order_statistics import best_of_n, mass_on_minimum
-from dps_tf.analysis.report.content import Illustration, Words, illustration
+from dps_tf.analysis.report.content import FigureText, Illustration, illustration
 from dps_tf.analysis.report.curves import Curves, RowsByCell, groups
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.wording import percent
-from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.tables import STUDY_KEY
 
 _QUANTILES = (0.1, 0.5, 0.9)
 _MOST_DRAWS = 60
@@ -29,20 +29,20 @@ Shown = list[tuple[int, pd.DataFrame]]
 def best_of_n_table(bounded: pd.DataFrame) -> pd.DataFrame:
     """Returns the distribution of the best of n for every cell.
 
-    Columns: IDENTITY and those of `BestOfN.to_frame`. n runs over 1 .. N, or for more
+    Columns: STUDY_KEY and those of `BestOfN.to_frame`. n runs over 1 .. N, or for more
     than a hundred trials over a hundred numbers that are evenly spaced in log n.
 
     Args:
         bounded: trials with `earliest` and `latest` of `trial_bounds.with_bounds`.
     """
     tables = []
-    for cell, trials in bounded.groupby(IDENTITY, sort=False):
+    for cell, trials in bounded.groupby(STUDY_KEY, sort=False):
         found = best_of_n(
             trials["earliest"], trials["latest"], _draws(len(trials), 100)
         ).to_frame()
-        identity: dict[str, Any] = dict(zip(IDENTITY, cell, strict=True))
+        identity: dict[str, Any] = dict(zip(STUDY_KEY, cell, strict=True))
         named = found.assign(**identity)
-        tables.append(named[[*IDENTITY, *found.columns]])
+        tables.append(named[[*STUDY_KEY, *found.columns]])
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
@@ -132,9 +132,9 @@ def _top(tables: Sequence[pd.DataFrame]) -> float:
     return max(1.5, 1.2 * float(values[np.isfinite(values)].max(initial=1.0)))
 
 
-def _words(panel: str, curves: int, trials: int) -> Words:
+def _words(panel: str, curves: int, trials: int) -> FigureText:
     mass = mass_on_minimum(trials)
-    return Words(
+    return FigureText(
         name=file_name("best_of_n", panel),
         title=f"Best of n trials{f': {panel}' if panel else ''}",
         caption=(

@@ -20,10 +20,10 @@ from dps_tf.analysis.figures.style import legend_below, looks, new_figure, style
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report.content import (
     Column,
+    FigureText,
     Illustration,
     PageTable,
-    Shown,
-    Words,
+    SortableText,
     illustration,
 )
 from dps_tf.analysis.report.curves import Curves, groups, place_of
@@ -143,13 +143,13 @@ def _row(
         "curve": one.where,
         "budget": row["budget"],
         "batch_size": row["batch_size"],
-        "best": Shown(text, value),
+        "best": SortableText(text, value),
         "good": int(row["good_trials"]),
     }
     for name in names:
         low, high = float(row[f"{name}_low"]), float(row[f"{name}_high"])
         text = number(low) if low == high else f"{number(low)} to {number(high)}"
-        found[f"of_{name}"] = Shown("" if math.isnan(low) else text, low)
+        found[f"of_{name}"] = SortableText("" if math.isnan(low) else text, low)
     return found
 
 
@@ -200,7 +200,7 @@ def _figure(one: BestValues) -> Illustration:
         )
         for budget, rows in best.groupby("budget", sort=False)
     )
-    words = Words(
+    words = FigureText(
         name=one.file,
         title=f"Best value under a {kind}: {one.where}",
         caption=(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Spot:
+class Tooltip:
     """A place on a figure that tells its numbers when pointed at.
 
     Attributes:
@@ -56,12 +56,12 @@ class Illustration:
     width: int
     height: int
     folded: bool = False
-    spots: tuple[Spot, ...] = ()
+    spots: tuple[Tooltip, ...] = ()
     narrow: bytes = b""
 
 
 @dataclass(frozen=True)
-class Words:
+class FigureText:
     """The texts of an illustration; see there."""
 
     name: str
@@ -72,10 +72,10 @@ class Words:
 
 def illustration(
     figure: Figure,
-    words: Words,
+    words: FigureText,
     *,
     folded: bool = False,
-    spots: Sequence[Spot] = (),
+    spots: Sequence[Tooltip] = (),
     narrow: bytes = b"",
 ) -> Illustration:
     """Returns a drawn figure as files, with its texts."""
@@ -99,7 +99,7 @@ def illustration(
 
 
 @dataclass(frozen=True)
-class Shown:
+class SortableText:
     """A cell of a table whose text is not what it is sorted by.
 
     Attributes:

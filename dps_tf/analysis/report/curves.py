@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law import MINIMUM_POINTS, fit_law
-from dps_tf.analysis.law_fit import LawFit
-from dps_tf.analysis.observations import from_results
+from dps_tf.analysis.law.fit import MINIMUM_POINTS, fit_law
+from dps_tf.analysis.law.fitted import LawFit
+from dps_tf.analysis.law.observations import from_results
 from dps_tf.analysis.order_statistics import repeats
 from dps_tf.analysis.report.naming import Naming
 from dps_tf.analysis.report.searches import searches_of, searches_sentence
-from dps_tf.analysis.tables import IDENTITY, cell_codes
+from dps_tf.analysis.tables import STUDY_KEY, cell_codes
 
 _GRID = 60
 """Batch sizes at which a fitted curve is drawn."""
@@ -164,7 +164,7 @@ class RowsByCell:
         """Sorts the rows by cell, once.
 
         Args:
-            table: any table with the columns IDENTITY, of these cells only.
+            table: any table with the columns STUDY_KEY, of these cells only.
             cells: table with one row per cell.
             columns: those that are wanted.
         """
@@ -172,12 +172,12 @@ class RowsByCell:
         self._table = table[list(columns)]
         self._order = np.argsort(codes, kind="stable")
         self._edges = np.searchsorted(codes[self._order], np.arange(len(cells) + 1))
-        keys = cells[IDENTITY].itertuples(index=False, name=None)
+        keys = cells[STUDY_KEY].itertuples(index=False, name=None)
         self._place = {key: place for place, key in enumerate(keys)}
 
     def of(self, cell: Mapping[Any, Any]) -> pd.DataFrame:
         """Returns the rows of a cell, in their order in the table."""
-        place = self._place[tuple(cell[name] for name in IDENTITY)]
+        place = self._place[tuple(cell[name] for name in STUDY_KEY)]
         rows = self._order[self._edges[place] : self._edges[place + 1]]
         return self._table.iloc[rows]
 

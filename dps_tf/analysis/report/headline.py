@@ -9,7 +9,12 @@ import pandas as pd
 from dps_tf.analysis.figures import saving
 from dps_tf.analysis.figures import steps_to_result as drawing
 from dps_tf.analysis.figures.style import legend_below, new_figure, styled
-from dps_tf.analysis.report.content import Illustration, Spot, Words, illustration
+from dps_tf.analysis.report.content import (
+    FigureText,
+    Illustration,
+    Tooltip,
+    illustration,
+)
 from dps_tf.analysis.report.curves import Curves, fit_lines
 from dps_tf.analysis.report.wording import and_list, count, percent, steps
 
@@ -112,7 +117,7 @@ def is_scaled(curves: Curves) -> bool:
     return bool((sizes > 1).any())
 
 
-def _spots(figure: Figure, axes: dict[str, Axes], curves: Curves) -> list[Spot]:
+def _spots(figure: Figure, axes: dict[str, Axes], curves: Curves) -> list[Tooltip]:
     """Returns a spot per point, where the point lies in the drawn figure."""
     size = figure.bbox
     spots = []
@@ -122,7 +127,7 @@ def _spots(figure: Figure, axes: dict[str, Axes], curves: Curves) -> list[Spot]:
             x, y = axis.transData.transform(place)
             left, top = x / size.width, 1 - y / size.height
             # Rounded, so that the page has the same bytes on every machine.
-            spots.append(Spot(round(left, 4), round(top, 4), _told(pd.Series(row))))
+            spots.append(Tooltip(round(left, 4), round(top, 4), _told(pd.Series(row))))
     return spots
 
 
@@ -142,8 +147,8 @@ def _told(row: pd.Series) -> str:
     return f"{start}goal met {ends} steps"
 
 
-def _words(curves: Curves, regimes: pd.DataFrame) -> Words:
-    return Words(
+def _words(curves: Curves, regimes: pd.DataFrame) -> FigureText:
+    return FigureText(
         name=NAME,
         title="Steps to result against batch size",
         caption=_caption(curves, regimes),

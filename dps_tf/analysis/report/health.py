@@ -8,9 +8,9 @@ from dps_tf.analysis.figures import search_health as drawing
 from dps_tf.analysis.figures.style import legend_below, new_figure, styled
 from dps_tf.analysis.report.content import (
     Column,
+    FigureText,
     Illustration,
     PageTable,
-    Words,
     illustration,
 )
 from dps_tf.analysis.report.curves import Curves
@@ -62,12 +62,12 @@ def _flags(row: pd.Series) -> str:
     return flags + ("" if row["closed"] else "O")
 
 
-def _words(curves: Curves, panel: str, cells: pd.DataFrame) -> Words:
+def _words(curves: Curves, panel: str, cells: pd.DataFrame) -> FigureText:
     several = len(curves.naming.panels) > 1
     totals = ", ".join(
         f"{int(cells[outcome].sum())} {outcome}" for outcome in drawing.OUTCOMES
     )
-    return Words(
+    return FigureText(
         name=file_name("search_health", panel if several else ""),
         title=f"Outcomes of all trials{f': {panel}' if several else ''}",
         caption=(

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from dps_tf.analysis.alternatives import (
+from dps_tf.analysis.law.alternatives import (
     THREE_PARAMETERS_FROM,
     Alternative,
     compare,
 )
-from dps_tf.analysis.joint_law import CurveRatio, JointFit, fit_joint
-from dps_tf.analysis.law_fit import Estimate, LawFit
-from dps_tf.analysis.report.content import Column, PageTable, Shown
+from dps_tf.analysis.law.fitted import Estimate, LawFit
+from dps_tf.analysis.law.joint import CurveRatio, JointFit, fit_joint
+from dps_tf.analysis.report.content import Column, PageTable, SortableText
 from dps_tf.analysis.report.curves import Curves, comparable, place_of
 from dps_tf.analysis.report.effects import effects
 from dps_tf.analysis.report.wording import interval, number
@@ -31,8 +31,8 @@ def estimate_text(estimate: Estimate) -> str:
     return f"{number(estimate.value)} ({interval(estimate.low, estimate.high)})"
 
 
-def _shown(estimate: Estimate) -> Shown:
-    return Shown(estimate_text(estimate), estimate.value)
+def _shown(estimate: Estimate) -> SortableText:
+    return SortableText(estimate_text(estimate), estimate.value)
 
 
 def fit_table(curves: Curves) -> PageTable:
@@ -75,11 +75,11 @@ def fit_table(curves: Curves) -> PageTable:
     return PageTable("law", "Fits of K* = c1/B + c2", columns, frame)
 
 
-def _residual(fit: LawFit) -> Shown:
+def _residual(fit: LawFit) -> SortableText:
     place = int(abs(fit.residuals).argmax())
     value = float(fit.residuals[place])
     size = fit.observations.batch_size[place]
-    return Shown(f"{fit.rms:.2f} ({value:+.2f} at {size:g})", fit.rms)
+    return SortableText(f"{fit.rms:.2f} ({value:+.2f} at {size:g})", fit.rms)
 
 
 def alternatives_table(curves: Curves) -> PageTable:
@@ -91,7 +91,7 @@ def alternatives_table(curves: Curves) -> PageTable:
         for name, item in found.items():
             row[name] = _criterion(item)
         exponent = found["power_law"].parameters["a"]
-        row["exponent"] = Shown(number(exponent), exponent)
+        row["exponent"] = SortableText(number(exponent), exponent)
         rows.append(row)
     columns = (
         Column("curve", "Curve"),
@@ -110,10 +110,10 @@ def alternatives_table(curves: Curves) -> PageTable:
     return PageTable("alternatives", caption, columns, frame)
 
 
-def _criterion(item: Alternative) -> Shown:
+def _criterion(item: Alternative) -> SortableText:
     if item.aicc is None:
-        return Shown("not quoted", float("nan"))
-    return Shown(f"{item.aicc:.1f}", item.aicc)
+        return SortableText("not quoted", float("nan"))
+    return SortableText(f"{item.aicc:.1f}", item.aicc)
 
 
 def joint_fits(curves: Curves) -> dict[str, JointFit]:

@@ -9,7 +9,7 @@ import pandas as pd
 from dps_tf.analysis.figures import layer_density as drawing
 from dps_tf.analysis.figures.steps_to_result import curve_handles
 from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
-from dps_tf.analysis.report.content import Illustration, Words, illustration
+from dps_tf.analysis.report.content import FigureText, Illustration, illustration
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.measured import SIZE
 from dps_tf.analysis.report.naming import file_name
@@ -66,7 +66,7 @@ def densities(trials: pd.DataFrame) -> pd.DataFrame:
     return grouped.agg(density="mean", low="min", high="max").reset_index()
 
 
-def _words(table: pd.DataFrame, workload: str) -> Words:
+def _words(table: pd.DataFrame, workload: str) -> FigureText:
     told = "; ".join(
         f"{curve}: "
         + ", ".join(
@@ -75,7 +75,7 @@ def _words(table: pd.DataFrame, workload: str) -> Words:
         )
         for curve, rows in table.groupby("curve", sort=False)
     )
-    return Words(
+    return FigureText(
         name=file_name("layer_density", workload),
         title=f"Fraction kept of each layer{f': {workload}' if workload else ''}",
         caption=(

@@ -12,10 +12,10 @@ from dps_tf.analysis.figures.style import fallback, legend_below, new_figure, st
 from dps_tf.analysis.heuristics import DISTANCE, RULES, WITHIN, best_rates, rules
 from dps_tf.analysis.report.content import (
     Column,
+    FigureText,
     Illustration,
     PageTable,
-    Shown,
-    Words,
+    SortableText,
     illustration,
 )
 from dps_tf.analysis.report.curves import Curves, place_of
@@ -115,7 +115,7 @@ def _drawn(best: pd.DataFrame) -> pd.DataFrame:
 
 def _words(
     curves: Curves, panel: str, best: pd.DataFrame, by_rule: pd.DataFrame
-) -> Words:
+) -> FigureText:
     several = len(curves.naming.panels) > 1
     anchors = and_list([str(size) for size in sorted(by_rule["anchor"].unique())])
     told = "; ".join(
@@ -126,7 +126,7 @@ def _words(
         )
         for curve, rows in best.groupby("curve", sort=False)
     )
-    return Words(
+    return FigureText(
         name=file_name("learning_rate", panel if several else ""),
         title=f"Best effective learning rate{f': {panel}' if several else ''}",
         caption=(
@@ -180,17 +180,17 @@ def rule_table(curves: Curves, by_rule: pd.DataFrame) -> PageTable | None:
     return PageTable("rules", caption, tuple(columns), frame)
 
 
-def _rate(value: float) -> Shown:
-    return Shown(number(float(value)), float(value))
+def _rate(value: float) -> SortableText:
+    return SortableText(number(float(value)), float(value))
 
 
-def _steps(entry: Any) -> Shown:
+def _steps(entry: Any) -> SortableText:
     if pd.isna(entry["nearest_trial"]):
-        return Shown("no trial near", np.nan)
+        return SortableText("no trial near", np.nan)
     if pd.isna(entry["steps_to_result"]):
         bound = str(entry["steps_bound"])
-        return Shown(bound or str(entry["outcome"]), np.nan)
+        return SortableText(bound or str(entry["outcome"]), np.nan)
     value = float(entry["steps_to_result"])
     over = entry["over_best"]
     times = f" ({number(float(over))} K*)" if pd.notna(over) else ""
-    return Shown(f"{steps(value)}{times}", value)
+    return SortableText(f"{steps(value)}{times}", value)

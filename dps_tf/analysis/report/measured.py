@@ -8,11 +8,11 @@ import pandas as pd
 from dps_tf.analysis.figures import noise_scale, smoothness
 from dps_tf.analysis.figures.steps_to_result import curve_handles
 from dps_tf.analysis.figures.style import legend_below, new_figure, styled
-from dps_tf.analysis.report.content import Illustration, Words, illustration
+from dps_tf.analysis.report.content import FigureText, Illustration, illustration
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.wording import and_list, count, number
-from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.tables import STUDY_KEY
 
 SIZE = (6.2, 4.2)
 """Of a figure with one axis, in inches."""
@@ -23,9 +23,9 @@ def measured_on_best(
 ) -> pd.DataFrame:
     """Returns the measurements of a quantity on the best trial of each cell, named."""
     rows = measurements[measurements["quantity"] == quantity]
-    best = curves.cells[[*IDENTITY, "best_trial"]].dropna(subset="best_trial")
+    best = curves.cells[[*STUDY_KEY, "best_trial"]].dropna(subset="best_trial")
     best = best.rename(columns={"best_trial": "trial"}).astype({"trial": np.int64})
-    return curves.naming.name(rows.merge(best, on=[*IDENTITY, "trial"]))
+    return curves.naming.name(rows.merge(best, on=[*STUDY_KEY, "trial"]))
 
 
 def along_training(
@@ -72,7 +72,7 @@ _DEFINITIONS = {
 
 def _along_words(
     curves: Curves, panel: str, shown: pd.DataFrame, quantity: str
-) -> Words:
+) -> FigureText:
     title, definition = _DEFINITIONS[quantity]
     several = len(curves.naming.panels) > 1
     names = list(dict.fromkeys(shown["curve"]))
@@ -82,7 +82,7 @@ def _along_words(
         f"{name}: {number(rows['value'].iloc[0])} to {number(rows['value'].iloc[-1])}"
         for name, rows in shown.sort_values("step").groupby("curve", sort=False)
     )
-    return Words(
+    return FigureText(
         name=file_name(quantity, "along_training", panel if several else ""),
         title=f"{title} along training{f': {panel}' if several else ''}",
         caption=(

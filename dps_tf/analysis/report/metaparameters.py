@@ -10,7 +10,7 @@ import pandas as pd
 
 from dps_tf.analysis.figures import metaparameters as drawing
 from dps_tf.analysis.figures.style import legend_below, styled
-from dps_tf.analysis.report.content import Illustration, Words, illustration
+from dps_tf.analysis.report.content import FigureText, Illustration, illustration
 from dps_tf.analysis.report.curves import Curves, RowsByCell, groups, place_of
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.panels import MOST, draw_panels, left_out
@@ -89,7 +89,9 @@ def _limits(
     return float(x.min()), float(x.max()), float(y.min()), float(y.max())
 
 
-def _words(curves: Curves, panel: str, curve: str, momentum: bool, cells: int) -> Words:
+def _words(
+    curves: Curves, panel: str, curve: str, momentum: bool, cells: int
+) -> FigureText:
     where = place_of(curves, panel, curve)
     vertical = (
         "1 - momentum; thin lines join equal effective learning rates lr / (1 - "
@@ -97,7 +99,7 @@ def _words(curves: Curves, panel: str, curve: str, momentum: bool, cells: int) -
         if momentum
         else "the step at which the trial met the goal, or at which its record ends"
     )
-    return Words(
+    return FigureText(
         name=file_name("metaparameters", panel if panel in where else "", curve),
         title=f"Metaparameters of the trials: {where}",
         caption=(

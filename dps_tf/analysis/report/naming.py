@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from dps_tf.analysis.figures.style import Look, looks
-from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.figures.style import LineStyle, looks
+from dps_tf.analysis.tables import STUDY_KEY
 from dps_tf.core.cell import DENSE
 
 CROWD = 6
@@ -30,12 +30,12 @@ class Naming:
     """The names of all curves.
 
     Attributes:
-        cells: one row per cell: IDENTITY, panel, curve; in the order of the report.
+        cells: one row per cell: STUDY_KEY, panel, curve; in the order of the report.
         looks: look of each curve name.
     """
 
     cells: pd.DataFrame
-    looks: dict[str, Look]
+    looks: dict[str, LineStyle]
 
     @property
     def panels(self) -> list[str]:
@@ -43,16 +43,16 @@ class Naming:
         return list(dict.fromkeys(self.cells["panel"]))
 
     def name(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Returns a table that has IDENTITY with the columns panel and curve.
+        """Returns a table that has STUDY_KEY with the columns panel and curve.
 
         Rows are in the order of the report: by panel, curve, and within a curve as
         before.
         """
         place = self.cells.assign(place=range(len(self.cells)))
-        named = frame.merge(place, on=IDENTITY, how="inner")
+        named = frame.merge(place, on=STUDY_KEY, how="inner")
         return named.sort_values("place", kind="stable").drop(columns="place")
 
-    def looks_of(self, curves: Iterable[str]) -> dict[str, Look]:
+    def looks_of(self, curves: Iterable[str]) -> dict[str, LineStyle]:
         """Returns the looks of some curves, in the order of the report."""
         wanted = set(curves)
         return {name: look for name, look in self.looks.items() if name in wanted}
@@ -60,7 +60,7 @@ class Naming:
 
 def naming(results: pd.DataFrame) -> Naming:
     """Returns the names of the curves of a results table."""
-    frame = results[[*IDENTITY, "goal"]].copy()
+    frame = results[[*STUDY_KEY, "goal"]].copy()
     by_optimizer = _is_crowded(frame)
     panel_columns = ["workload", "goal", *(["optimizer"] if by_optimizer else [])]
     frame["panel"] = _panel_names(frame, panel_columns)
@@ -74,7 +74,7 @@ def naming(results: pd.DataFrame) -> Naming:
     keys = ["panel_order", "optimizer_order", "is_pruned", "sparsity_method"]
     keys += ["sparsity", "precision", "batch_size", "seed"]
     frame = frame.sort_values(keys, kind="stable")
-    cells = frame[[*IDENTITY, "panel", "curve"]].reset_index(drop=True)
+    cells = frame[[*STUDY_KEY, "panel", "curve"]].reset_index(drop=True)
     return Naming(cells, looks([str(name) for name in cells["curve"]]))
 
 

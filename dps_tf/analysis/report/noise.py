@@ -7,11 +7,11 @@ import pandas as pd
 
 from dps_tf.analysis.figures import noise_scale as drawing
 from dps_tf.analysis.figures.style import legend_below, new_figure, styled
-from dps_tf.analysis.report.content import Illustration, Words, illustration
+from dps_tf.analysis.report.content import FigureText, Illustration, illustration
 from dps_tf.analysis.report.curves import Curves, place_of
 from dps_tf.analysis.report.measured import SIZE, along_training, measured_on_best
 from dps_tf.analysis.report.wording import interval, number
-from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.tables import STUDY_KEY
 
 
 def noise_figures(curves: Curves, measurements: pd.DataFrame) -> list[Illustration]:
@@ -40,7 +40,7 @@ def averaged(curves: Curves, measurements: pd.DataFrame) -> pd.DataFrame:
     of their ratios would be that of its largest term. NaN where the mean of |G|^2 is
     not positive.
     """
-    keys = ["panel", "curve", *IDENTITY]
+    keys = ["panel", "curve", *STUDY_KEY]
     means = [
         measured_on_best(curves, measurements, name).groupby(keys)["value"].mean()
         for name in ("noise_trace", "gradient_square")
@@ -100,7 +100,7 @@ def _figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
         f"({interval(row['critical_low'], row['critical_high'])})"
         for name, row in zip(names, compared.to_dict("records"), strict=True)
     )
-    words = Words(
+    words = FigureText(
         name="noise_scale_and_critical_batch_size",
         title="Noise scale beside the critical batch size",
         caption=(

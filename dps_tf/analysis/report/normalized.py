@@ -7,7 +7,7 @@ import pandas as pd
 from dps_tf.analysis.figures import normalized as drawing
 from dps_tf.analysis.figures.steps_to_result import curve_handles
 from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
-from dps_tf.analysis.report.content import Illustration, Words, illustration
+from dps_tf.analysis.report.content import FigureText, Illustration, illustration
 from dps_tf.analysis.report.curves import Curves, place_of
 from dps_tf.analysis.report.measured import SIZE
 from dps_tf.analysis.report.wording import number
@@ -55,7 +55,7 @@ def normalized_figures(curves: Curves) -> list[Illustration]:
         f"{name}: {number(rows['ratio'].iloc[-1])} at {rows['batch_size'].iloc[-1]}"
         for name, rows in table.groupby("name", sort=False)
     )
-    words = Words(
+    words = FigureText(
         name="normalized",
         title="Normalized curves",
         caption=(

@@ -25,7 +25,7 @@ from dps_tf.analysis.report.content import (
     Illustration,
     PageTable,
     Report,
-    Shown,
+    SortableText,
 )
 from dps_tf.analysis.report.wording import number
 
@@ -118,7 +118,7 @@ def _prepared(table: PageTable) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> _Cell:
-    if isinstance(value, Shown):
+    if isinstance(value, SortableText):
         missing = np.isnan(value.key)
         return _Cell(value.text, "" if missing else repr(value.key), True)
     if isinstance(value, str):

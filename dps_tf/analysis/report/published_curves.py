@@ -19,11 +19,11 @@ from dps_tf.analysis.figures.style import (
 )
 from dps_tf.analysis.report.content import (
     Column,
+    FigureText,
     Illustration,
     PageTable,
     Section,
-    Shown,
-    Words,
+    SortableText,
     illustration,
 )
 from dps_tf.analysis.report.curves import Curves, fit_lines
@@ -96,7 +96,7 @@ def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
         f"{rows['batch_size'].iloc[-1]}"
         for name, rows in shown.groupby("curve", sort=False)
     )
-    words = Words(
+    words = FigureText(
         name="published",
         title="Steps to result beside published curves",
         caption=(
@@ -117,12 +117,12 @@ def _fits(table: pd.DataFrame, wanted: list[str] | None) -> PageTable:
             "curve": _short(curve),
             "goal": str(goals[curve]),
             "points": len(fit.observations),
-            "c1": Shown(estimate_text(fit.c1), fit.c1.value),
-            "c2": Shown(estimate_text(fit.c2), fit.c2.value),
-            "critical": Shown(
+            "c1": SortableText(estimate_text(fit.c1), fit.c1.value),
+            "c2": SortableText(estimate_text(fit.c2), fit.c2.value),
+            "critical": SortableText(
                 estimate_text(fit.critical_batch_size), fit.critical_batch_size.value
             ),
-            "rms": Shown(f"{fit.rms:.2f}", fit.rms),
+            "rms": SortableText(f"{fit.rms:.2f}", fit.rms),
         }
         for curve, fit in published.fits(wanted).items()
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.observations import Observations, from_results
+from dps_tf.analysis.law.observations import Observations, from_results
 from dps_tf.analysis.regimes import (
     Regime,
     fitted_regimes,
@@ -15,7 +15,7 @@ from dps_tf.analysis.regimes import (
     measured_regimes,
     perfect_scaling_first,
 )
-from dps_tf.analysis.report.content import Column, PageTable, Shown
+from dps_tf.analysis.report.content import Column, PageTable, SortableText
 from dps_tf.analysis.report.curves import Curves, place_of
 from dps_tf.analysis.report.wording import interval, number, percent
 
@@ -144,12 +144,16 @@ def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
     return PageTable("regimes", caption, columns, frame)
 
 
-def _text(regime: Regime) -> Shown:
+def _text(regime: Regime) -> SortableText:
     if regime.batch_size is None:
-        return Shown("undefined", math.nan)
+        return SortableText("undefined", math.nan)
     value = number(regime.batch_size)
     if regime.low is not None:
         high = math.inf if regime.high is None else regime.high
-        return Shown(f"{value} ({interval(regime.low, high)})", regime.batch_size)
+        return SortableText(
+            f"{value} ({interval(regime.low, high)})", regime.batch_size
+        )
     # The end may lie beyond the largest batch size that was measured.
-    return Shown(f"at least {value}" if regime.is_open else value, regime.batch_size)
+    return SortableText(
+        f"at least {value}" if regime.is_open else value, regime.batch_size
+    )

@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.report.content import Column, PageTable, Shown
+from dps_tf.analysis.report.content import Column, PageTable, SortableText
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.wording import number, steps
-from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.tables import STUDY_KEY
 
-_BEFORE_POINT = [*IDENTITY, "goal", "steps_to_result", "bracket_low", "best_trial"]
+_BEFORE_POINT = [*STUDY_KEY, "goal", "steps_to_result", "bracket_low", "best_trial"]
 
 
 def metaparameters_of(results: pd.DataFrame) -> list[str]:
@@ -61,7 +61,10 @@ def results_page_table(curves: Curves) -> PageTable:
                 "First evaluated step at which the best trial met the goal, with its "
                 "bracket (previous evaluation, this one].",
             ),
-            [Shown(steps_text(row), _key(row["steps_to_result"])) for row in records],
+            [
+                SortableText(steps_text(row), _key(row["steps_to_result"]))
+                for row in records
+            ],
         )
     )
     if curves.searches:
@@ -80,33 +83,33 @@ def results_page_table(curves: Curves) -> PageTable:
     return PageTable("results", "Results, one row per cell", columns, frame)
 
 
-def _number(value: Any) -> Shown:
-    return Shown(number(float(value)) if pd.notna(value) else "", _key(value))
+def _number(value: Any) -> SortableText:
+    return SortableText(number(float(value)) if pd.notna(value) else "", _key(value))
 
 
 def _key(value: Any) -> float:
     return float("nan") if pd.isna(value) else float(value)
 
 
-def _whole(value: Any) -> Shown:
-    return Shown("" if pd.isna(value) else str(int(value)), _key(value))
+def _whole(value: Any) -> SortableText:
+    return SortableText("" if pd.isna(value) else str(int(value)), _key(value))
 
 
 def terminal_table(results: pd.DataFrame) -> str:
     """Returns the results as aligned plain text, one line per cell.
 
-    Columns of IDENTITY that are the same in all rows stand once, above the table.
+    Columns of STUDY_KEY that are the same in all rows stand once, above the table.
     """
     if results.empty:
         return "no cell has begun\n"
     last = ["batch_size", "seed"]
-    shown = results.sort_values([*(n for n in IDENTITY if n not in last), *last])
-    fixed = [name for name in [*IDENTITY, "goal"] if shown[name].nunique() == 1]
+    shown = results.sort_values([*(n for n in STUDY_KEY if n not in last), *last])
+    fixed = [name for name in [*STUDY_KEY, "goal"] if shown[name].nunique() == 1]
     fixed = [name for name in fixed if name != "batch_size"]
     head = "  ".join(f"{name} {_plain(shown[name].iloc[0])}" for name in fixed)
     columns: dict[str, list[str]] = {
         name: [_plain(value) for value in shown[name]]
-        for name in [*IDENTITY, "goal"]
+        for name in [*STUDY_KEY, "goal"]
         if name not in fixed
     }
     records = shown.to_dict("records")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from dps_tf.analysis.report.wording import and_list, count
-from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.tables import STUDY_KEY
 
 Key = tuple[str, str]
 """(panel, curve)."""
@@ -18,11 +18,11 @@ def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
     """Returns number of points and dimension of the search of each curve, in words.
 
     Args:
-        cells: one row per cell: IDENTITY, panel, curve.
+        cells: one row per cell: STUDY_KEY, panel, curve.
         studies: one row per cell.
     """
-    columns = [*IDENTITY, "points", "count", "space"]
-    both = cells[[*IDENTITY, "panel", "curve"]].merge(studies[columns], on=IDENTITY)
+    columns = [*STUDY_KEY, "points", "count", "space"]
+    both = cells[[*STUDY_KEY, "panel", "curve"]].merge(studies[columns], on=STUDY_KEY)
     found = {}
     for (panel, curve), mine in both.groupby(["panel", "curve"], sort=False):
         least, most = int(mine["points"].min()), int(mine["points"].max())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from dps_tf.analysis.joint_law import JointFit
+from dps_tf.analysis.law.joint import JointFit
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import law_tables, learning_rates
 from dps_tf.analysis.report.best_of_n import best_of_n_figures
@@ -24,7 +24,7 @@ from dps_tf.analysis.report.results_table import results_page_table
 from dps_tf.analysis.report.smoothness import smoothness_figures, smoothness_table
 from dps_tf.analysis.report.training_curves import training_curve_figures
 from dps_tf.analysis.report.wording import percent
-from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.tables import STUDY_KEY
 
 
 def headline_section(tables: Tables, curves: Curves, regimes: pd.DataFrame) -> Section:
@@ -37,7 +37,7 @@ def headline_section(tables: Tables, curves: Curves, regimes: pd.DataFrame) -> S
 
 
 def _training_curves(tables: Tables, curves: Curves) -> list[Illustration]:
-    keys = tables.studies[IDENTITY].itertuples(index=False, name=None)
+    keys = tables.studies[STUDY_KEY].itertuples(index=False, name=None)
     goals = dict(zip(keys, tables.goals, strict=True))
     return training_curve_figures(curves, goals, tables.curves)
 

@@ -10,14 +10,14 @@ import pandas as pd
 from dps_tf.analysis.figures import smoothness as drawing
 from dps_tf.analysis.figures.steps_to_result import curve_handles
 from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
-from dps_tf.analysis.joint_law import fit_joint
-from dps_tf.analysis.law_fit import Estimate
+from dps_tf.analysis.law.fitted import Estimate
+from dps_tf.analysis.law.joint import fit_joint
 from dps_tf.analysis.report.content import (
     Column,
+    FigureText,
     Illustration,
     PageTable,
-    Shown,
-    Words,
+    SortableText,
     illustration,
 )
 from dps_tf.analysis.report.curves import Curves
@@ -61,17 +61,17 @@ def smoothness_table(curves: Curves, measurements: pd.DataFrame) -> PageTable | 
         group, sparsity = str(key[0]), float(mine["sparsity"].iloc[0])
         row: dict[str, Any] = {
             "group": group,
-            "sparsity": Shown(f"{sparsity:g}", sparsity),
+            "sparsity": SortableText(f"{sparsity:g}", sparsity),
         }
         for name in ("L", "c1"):
             found = mine[mine["of"] == name]
-            row[name] = Shown("", float("nan"))
+            row[name] = SortableText("", float("nan"))
             if len(found):
                 ends = found.iloc[0]
                 text = (
                     f"{number(ends['ratio'])} ({interval(ends['low'], ends['high'])})"
                 )
-                row[name] = Shown(text, float(ends["ratio"]))
+                row[name] = SortableText(text, float(ends["ratio"]))
         rows.append(row)
     if not rows:
         return None
@@ -210,7 +210,7 @@ def _mean_figure(means: pd.DataFrame) -> Illustration:
         f"{row['group']} at sparsity {row['sparsity']:g}: {number(row['mean'])}"
         for row in means.to_dict("records")
     )
-    words = Words(
+    words = FigureText(
         name="smoothness_mean",
         title="Mean smoothness against sparsity",
         caption=(
@@ -231,7 +231,7 @@ def _ratio_figure(ratios: pd.DataFrame) -> Illustration:
         f"{row['quantity']} at sparsity {row['sparsity']:g}: {number(row['ratio'])}"
         for row in ratios[ratios["sparsity"] > 0].to_dict("records")
     )
-    words = Words(
+    words = FigureText(
         name="smoothness_ratio",
         title="Smoothness and c1, relative to the dense network",
         caption=(

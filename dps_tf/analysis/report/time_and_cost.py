@@ -12,10 +12,10 @@ from dps_tf.analysis.figures.steps_to_result import curve_handles
 from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
 from dps_tf.analysis.report.content import (
     Column,
+    FigureText,
     Illustration,
     PageTable,
     Section,
-    Words,
     illustration,
 )
 from dps_tf.analysis.report.curves import Curves, place_of
@@ -81,7 +81,7 @@ def _figure(found: pd.DataFrame, value: str, least: str, label: str) -> Illustra
         f"{row['curve']}: {number(row['value'])} at batch size {row['batch_size']}"
         for row in table[table["is_least"]].to_dict("records")
     )
-    words = Words(
+    words = FigureText(
         name=value,
         title=f"{label} against batch size",
         caption=f"{label} of the best trial, from the given step times. Ring: the "

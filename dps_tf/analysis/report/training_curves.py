@@ -10,12 +10,12 @@ import pandas as pd
 from dps_tf.analysis.figures import training_curve as drawing
 from dps_tf.analysis.figures.steps_to_result import curve_handles
 from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
-from dps_tf.analysis.report.content import Illustration, Words, illustration
+from dps_tf.analysis.report.content import FigureText, Illustration, illustration
 from dps_tf.analysis.report.curves import Curves, RowsByCell, groups, place_of
 from dps_tf.analysis.report.measured import SIZE
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.wording import count, number
-from dps_tf.analysis.tables import IDENTITY
+from dps_tf.analysis.tables import STUDY_KEY
 from dps_tf.core.goal import Goal
 
 _MOST = 8
@@ -29,7 +29,7 @@ def training_curve_figures(
 
     Args:
         curves: of the report.
-        goals: by the values of IDENTITY.
+        goals: by the values of STUDY_KEY.
         records: the table of curves.
     """
     figures: list[Illustration] = []
@@ -37,7 +37,7 @@ def training_curve_figures(
     columns = ["trial", "step", "is_bound", *metrics]
     rows_of = RowsByCell(records, curves.cells, columns)
     for panel, curve, cells in groups(curves):
-        goal = goals[tuple(cells.iloc[0][IDENTITY])]
+        goal = goals[tuple(cells.iloc[0][STUDY_KEY])]
         parts = []
         for cell in cells.head(_MOST).to_dict("records"):
             record = best_record(rows_of.of(cell), cell, goal)
@@ -85,14 +85,14 @@ def best_record(
 
 def _words(
     curves: Curves, panel: str, curve: str, goal: Goal, shown: tuple[pd.DataFrame, int]
-) -> Words:
+) -> FigureText:
     table, left_out = shown
     where = place_of(curves, panel, curve)
     told = "; ".join(
         f"{name}: {number(rows['value'].iloc[-1])} at step {rows['step'].iloc[-1]}"
         for name, rows in table.groupby("curve", sort=False)
     )
-    return Words(
+    return FigureText(
         name=file_name("training", panel if panel in where else "", curve),
         title=f"Training of the best trials: {where}",
         caption=(

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.report.assembly import Wishes, assemble, published_report
+from dps_tf.analysis.report.assembly import ReportOptions, assemble, published_report
 from dps_tf.analysis.report.best_of_n import best_of_n_table
 from dps_tf.analysis.report.content import Report
 from dps_tf.analysis.report.page import render
@@ -25,7 +25,7 @@ PAGE = "report.html"
 def write_report(
     tables: Tables,
     out: str | Path,
-    wishes: Wishes = Wishes(),  # noqa: B008 (frozen)
+    wishes: ReportOptions = ReportOptions(),  # noqa: B008 (frozen)
 ) -> Report:
     """Writes page, figures and tables into a directory and returns the report.
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dps_tf.training.example_gradients import ExampleGradients
-from dps_tf.training.noise_scale import estimate
-from dps_tf.training.smoothness import local_smoothness
+from dps_tf.probing.example_gradients import ExampleGradients
+from dps_tf.probing.noise_scale import estimate
+from dps_tf.probing.smoothness import local_smoothness
 
 QUANTITIES = ("smoothness", "gradient_square", "noise_trace", "noise_scale")
 """See `smoothness` and `noise_scale`; one value each per update."""

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import least_squares, minimize
 from scipy.special import log_ndtr
 
-from dps_tf.analysis.observations import Observations
+from dps_tf.analysis.law.observations import Observations
 from dps_tf.analysis.tables import Floats
 
 SCALE_FLOOR = 0.01

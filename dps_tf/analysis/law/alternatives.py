@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf.analysis.likelihood import (
+from dps_tf.analysis.law.likelihood import (
     Maximum,
     law_curve,
     law_start,
@@ -21,7 +21,7 @@ from dps_tf.analysis.likelihood import (
     no_plateau_curve,
     power_curve,
 )
-from dps_tf.analysis.observations import Observations
+from dps_tf.analysis.law.observations import Observations
 from dps_tf.analysis.tables import Floats
 
 THREE_PARAMETERS_FROM = 8

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.archive_layout import SCALES
-from dps_tf.analysis.spellings import from_metric, from_optimizer
+from dps_tf.analysis.interchange.layout import SCALES
+from dps_tf.analysis.interchange.shallue2019_names import from_metric, from_optimizer
 from dps_tf.analysis.tables import (
-    IDENTITY,
+    STUDY_KEY,
     cell_codes,
     metaparameter_names,
     metric_names,
@@ -179,7 +179,7 @@ def _trial(study: pd.Series, trial: pd.Series) -> dict[str, Any]:
         "parameters": {n: int(x) if n in whole else x for n, x in values.items()},
         "steps": int(trial["end_step"]),
         "status": status or "INCOMPLETE",
-        "_internal_study_name": "-".join(str(study[name]) for name in IDENTITY),
+        "_internal_study_name": "-".join(str(study[name]) for name in STUDY_KEY),
         "_internal_trial_id": int(trial["trial"]),
     }
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dps_tf.analysis.likelihood import SCALE_CEILING, SCALE_FLOOR
-from dps_tf.analysis.observations import Observations
-from dps_tf.analysis.posterior import Posterior, posterior
+from dps_tf.analysis.law.likelihood import SCALE_CEILING, SCALE_FLOOR
+from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law.posterior import Posterior, posterior
 from dps_tf.analysis.tables import Codes, Floats
 
 _DRAWS = 20_000  # The ends of a 95 % interval then move by 1 % of its width.

@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dps_tf.core.execution import TrialFacts
+from dps_tf.core.execution import TrialProvenance
 from dps_tf.core.steps_to_result import StudyResult, reduce_study
 from dps_tf.core.study import StudySpecification
-from dps_tf.store.knowledge import Knowledge, TrialKnowledge
+from dps_tf.store.study_history import StudyHistory, TrialHistory
 
 EVALUATION_COST = 1 / 3
 """Cost of evaluating an example, in training steps per example: a forward pass beside
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 def study_result(
-    specification: StudySpecification, knowledge: Knowledge
+    specification: StudySpecification, knowledge: StudyHistory
 ) -> StudyResult:
     """Returns the reduction of a study as far as it is known."""
     rule = specification.rule
@@ -70,7 +70,7 @@ def study_row(
 
 def trial_rows(
     specification: StudySpecification,
-    knowledge: Knowledge,
+    knowledge: StudyHistory,
     points: Sequence[Mapping[str, float]],
     result: StudyResult,
 ) -> list[Row]:
@@ -78,7 +78,7 @@ def trial_rows(
     identity = specification.cell.to_json()
     rows = []
     for number, trial in enumerate(result.trials):
-        facts = knowledge[number].facts or TrialFacts(0, 0)
+        facts = knowledge[number].facts or TrialProvenance(0, 0)
         rows.append(
             {
                 **identity,
@@ -101,7 +101,7 @@ def trial_rows(
 
 
 def curve_rows(
-    specification: StudySpecification, knowledge: Knowledge, result: StudyResult
+    specification: StudySpecification, knowledge: StudyHistory, result: StudyResult
 ) -> list[Row]:
     """Returns the rows of the table `curves`, cut to what the rule needs."""
     identity = specification.cell.to_json()
@@ -121,7 +121,7 @@ def curve_rows(
 
 def work_rows(
     specification: StudySpecification,
-    knowledge: Knowledge,
+    knowledge: StudyHistory,
     result: StudyResult,
     validation_examples: int,
 ) -> list[Row]:
@@ -155,7 +155,7 @@ def work_rows(
 
 
 def _work(
-    specification: StudySpecification, trial: TrialKnowledge, end_step: int
+    specification: StudySpecification, trial: TrialHistory, end_step: int
 ) -> dict[str, float]:
     values = (
         trial.work.steps,

@@ -10,13 +10,13 @@ import pandas as pd
 from dps_tf.core.study import StudySpecification
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
-from dps_tf.store.knowledge import Knowledge
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import read_logs
-from dps_tf.store.reading import Tables
+from dps_tf.store.reading import StoredTables
 from dps_tf.store.records import read_json
 from dps_tf.store.schemas import SCHEMAS
-from dps_tf.store.study_tables import (
+from dps_tf.store.study_history import StudyHistory
+from dps_tf.store.study_rows import (
     Row,
     curve_rows,
     study_result,
@@ -28,7 +28,7 @@ from dps_tf.store.tables import empty_frame
 
 
 def trial_points(
-    specification: StudySpecification, knowledge: Knowledge, count: int
+    specification: StudySpecification, knowledge: StudyHistory, count: int
 ) -> list[Mapping[str, float]]:
     """Returns the metaparameters of the first `count` trials.
 
@@ -43,7 +43,7 @@ def trial_points(
 
 def study_tables(
     specification: StudySpecification,
-    knowledge: Knowledge,
+    knowledge: StudyHistory,
     facts: Mapping[str, Any],
     *,
     closed: bool,
@@ -80,25 +80,27 @@ def _frame(name: str, rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame.from_records(list(rows))
 
 
-def open_study_reader(files: FileSystem) -> Callable[[str], Tables | None]:
+def open_study_reader(files: FileSystem) -> Callable[[str], StoredTables | None]:
     """Returns the hook by which `read_sweep` reads studies that are not closed."""
 
-    def read(directory: str) -> Tables | None:
+    def read(directory: str) -> StoredTables | None:
         layout = CellLayout(directory)
         try:
             content = read_json(files, layout.study)
         except FileNotFoundError:
             return None
         except DamagedError as error:
-            return Tables(problems=(str(error),))
+            return StoredTables(problems=(str(error),))
         logs, problems = read_logs(files, layout.logs)
-        knowledge = Knowledge()
+        knowledge = StudyHistory()
         for events in logs.values():
             knowledge.add_all(events)
         specification = StudySpecification.from_json(content["specification"])
         row, tables = study_tables(
             specification, knowledge, content["facts"], closed=False
         )
-        return Tables(studies=pd.DataFrame([row]), **tables, problems=tuple(problems))
+        return StoredTables(
+            studies=pd.DataFrame([row]), **tables, problems=tuple(problems)
+        )
 
     return read

@@ -13,6 +13,10 @@ from dps_tf import sparsity
 from dps_tf.core.errors import UserError
 from dps_tf.data.dataset import Dataset
 from dps_tf.models import initial_point
+from dps_tf.probing.looks import QUANTITIES, measure_update
+from dps_tf.probing.program_cache import ProgramCache
+from dps_tf.probing.recorded_study import RecordedStudy, RecordedTrial, read_recorded
+from dps_tf.probing.replay import Weights, log_spaced, replay
 from dps_tf.sparsity.methods import SCHEDULED
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
@@ -22,14 +26,10 @@ from dps_tf.store.reading import read_measurements
 from dps_tf.store.records import set_aside
 from dps_tf.store.schemas import MEASUREMENTS
 from dps_tf.store.tables import write_table
-from dps_tf.training.measurement import QUANTITIES, measure_update
 from dps_tf.training.program import Program
 from dps_tf.training.task import split_point
 from dps_tf.tuning import simulation
-from dps_tf.tuning.instruments import Instruments
 from dps_tf.tuning.pruning import Pruner
-from dps_tf.tuning.recorded import RecordedStudy, RecordedTrial, read_recorded
-from dps_tf.tuning.replay import Weights, log_spaced, replay
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Measurer:
         wanted: Wanted,
         *,
         data_dir: str | None = None,
-        instruments: Instruments | None = None,
+        instruments: ProgramCache | None = None,
         stop: Callable[[], bool] = lambda: False,
         say: Callable[[str], None] = print,
     ):
@@ -90,7 +90,7 @@ class Measurer:
         self._stop = stop
         self._say = say
         self._locks = Locks(files)
-        self._instruments = instruments or Instruments()
+        self._instruments = instruments or ProgramCache()
 
     def measure(self, cell: str, trials: Sequence[int] = ()) -> pd.DataFrame:
         """Measures what is not measured yet of some trials of a cell.

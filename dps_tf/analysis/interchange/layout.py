@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dps_tf.analysis.spellings import to_optimizer
+from dps_tf.analysis.interchange.shallue2019_names import to_optimizer
 from dps_tf.core.cell import DENSE
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import FLOAT32
@@ -38,7 +38,7 @@ class StudyFolder:
     Attributes:
         path: its folder.
         configuration: its study.json.
-        identity: the columns IDENTITY.
+        identity: the columns STUDY_KEY.
         dataset: path prefix in the archive.
     """
 

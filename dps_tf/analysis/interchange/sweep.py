@@ -14,9 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.archive import Goals, own_or_published_goal, selected
-from dps_tf.analysis.archive_layout import StudyFolder
-from dps_tf.analysis.archive_reader import ArchiveRules, StudyTables, read_study
+from dps_tf.analysis.interchange.archive import Goals, own_or_published_goal, selected
+from dps_tf.analysis.interchange.layout import StudyFolder
+from dps_tf.analysis.interchange.reader import ArchiveRules, StudyTables, read_study
 from dps_tf.analysis.tables import cell_name
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal

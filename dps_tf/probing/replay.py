@@ -14,10 +14,10 @@ import numpy as np
 from dps_tf.core.errors import UserError
 from dps_tf.core.order import examples_at
 from dps_tf.models import initial_point
+from dps_tf.probing.recorded_study import RecordedTrial
 from dps_tf.sparsity.prunable import masked
 from dps_tf.training.program import Program
 from dps_tf.tuning.interruption import Interrupted
-from dps_tf.tuning.recorded import RecordedTrial
 
 _SLICE = 100
 """Most steps between two looks at whether to stop."""

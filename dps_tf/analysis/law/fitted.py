@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf.analysis.observations import Observations
-from dps_tf.analysis.posterior import Posterior
+from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law.posterior import Posterior
 from dps_tf.analysis.tables import Floats
 
 

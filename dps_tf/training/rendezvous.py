@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from dps_tf.core.errors import GroupLost, UserError
 from dps_tf.training import strategy as strategies
-from dps_tf.training.channel import GONE, read
 from dps_tf.training.group import Deadline, Follower, Leader
+from dps_tf.training.peer_connection import GONE, read
 
 _TOKEN_BYTES = 16
 _TOKEN_SECONDS = 5.0
@@ -29,7 +29,7 @@ _JOIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessRank:
     """A process in its group.
 
     Attributes:
@@ -43,7 +43,7 @@ class Place:
     first: str
 
     @classmethod
-    def of_tf_config(cls, text: str) -> Place:
+    def of_tf_config(cls, text: str) -> ProcessRank:
         """Returns the place that the value of TF_CONFIG describes.
 
         Raises:
@@ -78,7 +78,7 @@ def join(about: Mapping[str, str]) -> Leader | Follower:
     Raises:
         UserError: TF_CONFIG does not describe a group, or one of it is of another kind.
     """
-    place = Place.of_tf_config(os.environ.get("TF_CONFIG", ""))
+    place = ProcessRank.of_tf_config(os.environ.get("TF_CONFIG", ""))
     strategy, deadline = strategies.build("multi_worker_mirrored"), Deadline()
     server = _server(place) if place.number == 0 else None
     with strategies.whole_group(strategy):
@@ -97,7 +97,7 @@ def join(about: Mapping[str, str]) -> Leader | Follower:
     return leader
 
 
-def _server(place: Place) -> socket.socket:
+def _server(place: ProcessRank) -> socket.socket:
     """Returns what listens on a free port, on the loopback interface if the group is.
 
     The host of the first process may be a name that is none of its own interfaces'.

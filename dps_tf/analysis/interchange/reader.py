@@ -27,14 +27,14 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import csv
 
-from dps_tf.analysis.archive_layout import (
+from dps_tf.analysis.interchange.layout import (
     StudyFolder,
     numerically,
     read_json,
     space_of,
     training_examples,
 )
-from dps_tf.analysis.spellings import METRICS, SPLITS, to_metric
+from dps_tf.analysis.interchange.shallue2019_names import METRICS, SPLITS, to_metric
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 

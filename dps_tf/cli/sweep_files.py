@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from dps_tf.command_line import import_tensorflow
+from dps_tf.cli.command_line import import_tensorflow
 from dps_tf.store.files import FileSystem, LocalFiles
 
 if TYPE_CHECKING:

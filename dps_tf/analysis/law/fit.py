@@ -16,8 +16,8 @@ from scipy.optimize import least_squares
 from scipy.stats import f as f_distribution
 from scipy.stats import t as t_distribution
 
-from dps_tf.analysis.law_fit import Estimate, LawFit, tails
-from dps_tf.analysis.likelihood import (
+from dps_tf.analysis.law.fitted import Estimate, LawFit, tails
+from dps_tf.analysis.law.likelihood import (
     Curve,
     flat_curve,
     law_curve,
@@ -25,8 +25,8 @@ from dps_tf.analysis.likelihood import (
     maximize,
     no_plateau_curve,
 )
-from dps_tf.analysis.observations import Observations
-from dps_tf.analysis.posterior import posterior
+from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law.posterior import posterior
 from dps_tf.analysis.tables import Floats
 from dps_tf.core.errors import UserError, near_matches
 

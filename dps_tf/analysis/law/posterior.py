@@ -20,8 +20,8 @@ import numpy as np
 from scipy.interpolate import RectBivariateSpline
 from scipy.special import ndtr
 
-from dps_tf.analysis.likelihood import SCALE_CEILING, SCALE_FLOOR
-from dps_tf.analysis.observations import Observations
+from dps_tf.analysis.law.likelihood import SCALE_CEILING, SCALE_FLOOR
+from dps_tf.analysis.law.observations import Observations
 from dps_tf.analysis.tables import Floats
 
 _COARSE, _COARSE_SCALES = 20, 10

@@ -18,7 +18,7 @@ from absl import app, flags
 from dps_tf.core.errors import UserError
 from dps_tf.store.errors import LockLost, StoreError
 
-FINISHED, DEFECT, MENDABLE, RUN_AGAIN = 0, 1, 2, 75
+FINISHED, DEFECT, USER_ERROR, RUN_AGAIN = 0, 1, 2, 75
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
@@ -96,7 +96,7 @@ def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
         return main(argv) or FINISHED
     except (UserError, StoreError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return MENDABLE
+        return USER_ERROR
     except LockLost as error:
         print(error, file=sys.stderr)
         return RUN_AGAIN
@@ -109,4 +109,4 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
     except flags.Error as error:
         text = " ".join(str(error).split())
         print(f"error: {text} (see --help)", file=sys.stderr)
-        sys.exit(MENDABLE)
+        sys.exit(USER_ERROR)

@@ -13,12 +13,12 @@ from dps_tf.core.trial import OUTCOMES
 from dps_tf.store.closing import is_closed, read_closed
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
-from dps_tf.store.knowledge import Knowledge
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Locks
 from dps_tf.store.log import read_logs
 from dps_tf.store.records import read_json
-from dps_tf.store.study_tables import study_result
+from dps_tf.store.study_history import StudyHistory
+from dps_tf.store.study_rows import study_result
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _standing(
     if "specification" not in content:
         return _standing_of_tables(files, cell, name)
     specification = StudySpecification.from_json(content["specification"])
-    knowledge = Knowledge()
+    knowledge = StudyHistory()
     for events in read_logs(files, cell.logs)[0].values():
         knowledge.add_all(events)
     result = study_result(specification, knowledge)
@@ -151,7 +151,7 @@ def _owner(locks: Locks, cell: CellLayout) -> str | None:
 
 
 def _left(
-    specification: StudySpecification, knowledge: Knowledge
+    specification: StudySpecification, knowledge: StudyHistory
 ) -> tuple[tuple[int, ...], int]:
     """Returns (trials that have to go on, steps they need at most)."""
     rule = specification.rule
@@ -173,7 +173,7 @@ def _outcomes(result: StudyResult, running: set[int]) -> dict[str, int]:
     return counts
 
 
-def _seconds(knowledge: Knowledge, steps: int) -> float | None:
+def _seconds(knowledge: StudyHistory, steps: int) -> float | None:
     done = sum(trial.work.steps for trial in knowledge.trials.values())
     seconds = sum(trial.work.seconds for trial in knowledge.trials.values())
     return steps * seconds / done / knowledge.slots if done else None

@@ -9,9 +9,9 @@ import numpy as np
 
 from dps_tf.core.errors import GroupLost, UserError
 from dps_tf.core.execution import TrialState
-from dps_tf.training.channel import Message
 from dps_tf.training.evaluation import Evaluation
 from dps_tf.training.group import Leader
+from dps_tf.training.peer_connection import Message
 from dps_tf.training.program import Advance, Program
 
 

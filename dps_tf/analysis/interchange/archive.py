@@ -14,8 +14,8 @@ from pathlib import Path
 import pandas as pd
 
 from dps_tf.analysis import published
-from dps_tf.analysis.archive_layout import StudyFolder, study_folders
-from dps_tf.analysis.archive_reader import ArchiveRules, StudyTables, read_study
+from dps_tf.analysis.interchange.layout import StudyFolder, study_folders
+from dps_tf.analysis.interchange.reader import ArchiveRules, StudyTables, read_study
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 

@@ -23,8 +23,8 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core.order import examples_at
 from dps_tf.data.dataset import Examples
+from dps_tf.objectives.losses import softmax_cross_entropy
 from dps_tf.sparsity.prunable import trainable_positions
-from dps_tf.training.losses import softmax_cross_entropy
 
 BATCH_SIZE = 100
 """Examples of a batch: the small batch of the noise scale, and fits a core's cache."""

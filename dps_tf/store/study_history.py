@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dps_tf.core.execution import Report, TrialFacts
+from dps_tf.core.execution import TrialProvenance, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.trial import Trajectory
 from dps_tf.store.events import Event
@@ -38,7 +38,7 @@ class Work:
 
 
 @dataclass
-class TrialKnowledge:
+class TrialHistory:
     """All that is known of one trial.
 
     Attributes:
@@ -57,7 +57,7 @@ class TrialKnowledge:
     diverged_step: int | None = None
     failures: list[str] = field(default_factory=list)
     failed: str | None = None
-    facts: TrialFacts | None = None
+    facts: TrialProvenance | None = None
     work: Work = field(default_factory=Work)
     point: dict[str, float] | None = None
     _contiguous: dict[int, int] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class TrialKnowledge:
         return Trajectory(last, finish, diverged, self.failed)
 
 
-class Knowledge:
+class StudyHistory:
     """What is known of all trials of a study.
 
     Attributes:
@@ -108,12 +108,12 @@ class Knowledge:
     """
 
     def __init__(self) -> None:
-        self.trials: dict[int, TrialKnowledge] = {}
+        self.trials: dict[int, TrialHistory] = {}
         self.slots = 1
         self.fingerprints: set[str] = set()
 
-    def __getitem__(self, trial: int) -> TrialKnowledge:
-        return self.trials.setdefault(trial, TrialKnowledge())
+    def __getitem__(self, trial: int) -> TrialHistory:
+        return self.trials.setdefault(trial, TrialHistory())
 
     def trajectories(self, goal: Goal, interval: int) -> list[Trajectory]:
         """Returns the trajectories of trials 0, 1, ... up to the last known one."""
@@ -145,7 +145,7 @@ class Knowledge:
         elif kind == "start":
             facts = dict(event["facts"])
             facts["layers"] = tuple(facts["layers"])
-            self[event["trial"]].facts = TrialFacts(**facts)
+            self[event["trial"]].facts = TrialProvenance(**facts)
         elif kind == "point":
             self[event["trial"]].point = event["point"]
         elif kind == "session":
@@ -184,7 +184,7 @@ def _equal(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
     )
 
 
-def report_events(report: Report) -> list[Event]:
+def report_events(report: TurnReport) -> list[Event]:
     """Returns the events that tell of a turn."""
     work = {
         "trial": report.trial,
@@ -205,7 +205,7 @@ def report_events(report: Report) -> list[Event]:
     return [{**evaluation, **work}]
 
 
-def start_event(trial: int, facts: TrialFacts) -> Event:
+def start_event(trial: int, facts: TrialProvenance) -> Event:
     """Returns the event that tells of a trial's seeds and pruning."""
     return {
         "kind": "start",

@@ -6,15 +6,15 @@ import json
 from dataclasses import replace
 
 from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.probing.example_gradients import ExampleGradients
+from dps_tf.probing.recorded_study import RecordedStudy
 from dps_tf.training.environment import describe
-from dps_tf.training.example_gradients import ExampleGradients
 from dps_tf.training.program import Program
 from dps_tf.tuning import tasks
-from dps_tf.tuning.recorded import RecordedStudy
 from dps_tf.tuning.resources import Resources
 
 
-class Instruments:
+class ProgramCache:
     """The latest program and gradients, for as long as the next study needs the same.
 
     Programs serve all trials of a study; gradients all studies of a network and data,

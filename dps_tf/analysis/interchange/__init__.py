@@ -1,0 +1,1 @@
+"""Runs from elsewhere as tables, and one's own in the layout of others."""
