@@ -33,7 +33,7 @@ CELL = [
     "batch_size",
     "sparsity",
 ]
-CELL_KEY = [*CELL, "precision"]
+STUDY_KEY = [*CELL, "precision"]
 METRIC = "validation/classification_error"
 VALIDATION_EXAMPLES = 6000
 LEARNING_RATE = ("log", 1e-4, 1.0)
@@ -260,7 +260,7 @@ def _curve(sweep: Sweep, number: int, ended: TrialResult, exact: float) -> pd.Da
 
 
 def _labelled(table: pd.DataFrame, identity: dict) -> pd.DataFrame:
-    return table.assign(**identity)[[*CELL_KEY, *table.columns]]
+    return table.assign(**identity)[[*STUDY_KEY, *table.columns]]
 
 
 def _measurements(identity: dict, winner: dict) -> list[dict]:
