@@ -75,16 +75,17 @@ def export_trial(
     state = _state(files, layout.cell(cell), cell, trial)
 
     from dps_tf.sparsity import export
-    from dps_tf.tuning import launching, tasks
+    from dps_tf.tuning import build
+    from dps_tf.tuning.resources import configure_threads
 
-    launching.configure_threads()
-    dataset = tasks.load_dataset(specification.workload, data_dir)
+    configure_threads()
+    dataset = build.load_dataset(specification.workload, data_dir)
     if dataset.content_hash != facts["content_hash"]:
         raise UserError(
             f"the data set in --data_dir={data_dir} is not the one that {cell} was "
             "trained on: name the folder that the sweep was run with"
         )
-    model = tasks.build_task(specification.workload, dataset).network()
+    model = build.build_task(specification.workload, dataset).network()
     model.set_weights(state.arrays[: len(model.weights)])
     if specification.cell.sparsity_method.startswith("tfmot_"):
         masks = _carried(specification, state, model)

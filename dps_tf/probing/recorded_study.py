@@ -16,7 +16,7 @@ from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.records import read_json
 from dps_tf.store.schemas import CURVES, TRIALS, TableSchema
 from dps_tf.store.study_opening import check_trained
-from dps_tf.tuning import tasks
+from dps_tf.tuning import build
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class RecordedStudy:
         Raises:
             UserError: they are not there, or others are.
         """
-        found = tasks.load_dataset(self.specification.workload, data_dir)
+        found = build.load_dataset(self.specification.workload, data_dir)
         if found.content_hash != self.facts["content_hash"]:
             raise UserError(
                 f"the data set in --data_dir={data_dir} is not the one that "

@@ -11,7 +11,6 @@ from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import read_logs
-from dps_tf.store.log_follower import LogFollower
 from dps_tf.store.records import read_json, set_aside, write_json
 from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_record import StudyRecord
@@ -73,9 +72,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     facts: Mapping[str, Any],
     *,
     allow_other_machine: bool = False,
-    writer: str = "main",
     guard: Callable[[], None] = lambda: None,
-    follower: LogFollower | None = None,
 ) -> StudyRecord:
     """Returns the record of a study, new, continued or extended.
 
@@ -86,9 +83,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         environment: what the bits depend on: builds and instruction set.
         facts: sizes of the data set and the like, kept for readers.
         allow_other_machine: whether another environment may continue it; recorded.
-        writer: name of the log that this process alone writes.
         guard: see StudyRecord.
-        follower: see StudyRecord.
 
     Raises:
         UserError: the stored study differs, with the differences.
@@ -108,9 +103,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         # An extension: what was closed is open again, before the new aim is known.
         files.remove(layout.closed)
         write_json(files, layout.study, content)
-    record = StudyRecord(
-        files, layout, specification, writer=writer, guard=guard, follower=follower
-    )
+    record = StudyRecord(files, layout, specification, guard=guard)
     record.has_other_bits = len(environments) > 1
     if stored is None and record.knowledge.trials:
         record.problems.append(

@@ -231,7 +231,6 @@ def test_an_owner_here_shows_life_by_its_process(world):
     dead = replace(Owner.here(), process_start="0", token="dead")
     Claims(world.files, world.directory, dead).claim("y")
     assert claims.shows_life("x") and not claims.shows_life("y")
-    assert claims.may_live(claims.owner.token) and not claims.may_live("dead")
 
 
 def test_an_owner_may_live_until_it_has_been_silent_for_long(world):
