@@ -183,12 +183,17 @@ def run_in_sweep(
 ) -> SweepOutcome:
     """Runs a study as the command does: under its lock, and only if not finished."""
     backend = SyntheticBackend(runner)
-    say = (said if said is not None else []).append
-    return Sweep(
-        files or LocalFiles(),
-        SweepSpecification((study,)),
-        Options(str(directory)),
-        lambda study: backend,
-        stop or StopRequest(),
-        say,
-    ).run("")
+    heard: list[str] = []
+    try:
+        return Sweep(
+            files or LocalFiles(),
+            SweepSpecification((study,)),
+            Options(str(directory)),
+            lambda study: backend,
+            stop or StopRequest(),
+            heard.append,
+        ).run("")
+    finally:
+        result = f"{study.cell.name}: "
+        notes = [sentence for sentence in heard if not sentence.startswith(result)]
+        (said if said is not None else []).extend(notes)
