@@ -38,6 +38,15 @@ class Closed:
         """Returns one table as a DataFrame."""
         return to_frame(self.tables[name])
 
+    def best(self) -> dict[Any, Any] | None:
+        """Returns the row of the trial that met the goal first, or None if none did."""
+        trials = self.frame("trials")
+        reached = trials[trials["outcome"] == "complete"]
+        if reached.empty:
+            return None
+        ordered = reached.sort_values(["steps_to_result", "trial"])
+        return dict(ordered.iloc[0])
+
 
 def close_study(
     files: FileSystem,
