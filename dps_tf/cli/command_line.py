@@ -29,9 +29,9 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     """Parses absl flags, calls `main(argv)` and exits with its code.
 
     What a user can correct is printed as one line on standard error, with exit code 2.
-    A defect keeps its traceback and exits with 1. Where nobody reads the output any more,
-    as behind `| head`, the command ends without a word: with its own exit code if it
-    was done, else with that of a stop.
+    A defect keeps its traceback and exits with 1. Where nobody reads the output any
+    more, as behind `| head`, the command ends without a word: with its own exit code if
+    it was done, else with that of a stop.
     """
     # TensorFlow's libraries write about devices they do not find; errors are raised.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -112,7 +112,7 @@ def read_closed(
     """Returns a closed study, or None, and sentences about what is damaged.
 
     None without a sentence: the study is open. None with sentences: it was closed but
-    something is damaged; reading its logs and closing it again mends that. Changes
+    something is damaged; reading its logs and closing it again repairs that. Changes
     nothing.
 
     Args:
@@ -144,7 +144,7 @@ def read_closed(
 
 
 def reopen_study(files: FileSystem, directory: str) -> list[str]:
-    """Opens a closed study, to extend or to mend it; returns where damage was put.
+    """Opens a closed study, to extend or to repair it; returns where damage was put.
 
     An open study stays as it is. Damaged files are set aside; tables that are intact
     stay until the study is closed again.

@@ -132,8 +132,8 @@ def _environments(
             if last.get(name) != environment.get(name)
         ]
         raise UserError(
-            f"{study.layout.root} was begun elsewhere ({'; '.join(changes)}), where numbers "
-            "may round otherwise: continue it there, or give --allow_other_machine, "
-            "which is recorded."
+            f"{study.layout.root} was begun elsewhere ({'; '.join(changes)}), where "
+            "numbers may round otherwise: continue it there, or give "
+            "--allow_other_machine, which is recorded."
         )
     return [*known, dict(environment)]

@@ -75,7 +75,7 @@ class StudyReader:
 
     @property
     def training_inputs(self) -> Mapping[str, Any]:
-        """What the study is trained on: sizes and content of the data; {} if unknown."""
+        """What the study is trained on: sizes and content of its data, if known."""
         return {} if self.record is None else self.record.get("facts", {})
 
     @property
@@ -100,7 +100,7 @@ class StudyReader:
         return is_closed(self._files, self.layout.root)
 
     def closed(self, tables: Sequence[str] = CLOSING_TABLES) -> Closed | None:
-        """Returns the tables of a closed study; None if it is open, or they are damaged.
+        """Returns the tables of a closed study; None if it is open or they are damaged.
 
         Args:
             tables: names of those that are wanted; only these are read and verified.
@@ -124,8 +124,8 @@ class StudyReader:
         self.check_trained()
         if self.specification is None:
             raise UserError(
-                f"{self.layout.study} is missing or damaged: run the sweep again, which "
-                "restores it."
+                f"{self.layout.study} is missing or damaged: run the sweep again, "
+                "which restores it."
             )
         return self.specification
 

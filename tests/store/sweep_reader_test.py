@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import TrialState, TurnReport
-from dps_tf.core.study import StudySpecification
 from dps_tf.store.closing import close_study
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
@@ -86,16 +83,14 @@ def test_a_directory_without_a_sweep_is_refused(tmp_path):
 
 def _open(files, sweep, batch_size):
     """Begins a study of three trials, of which the first reaches the goal."""
-    workload = specifications.workload(points=3)
-    cell = dataclasses.replace(specifications.cell(), batch_size=batch_size)
-    study = StudySpecification(cell, workload)
+    study = specifications.specification(batch_size, points=3)
     inputs = {"training_examples": 100, "validation_examples": 20}
-    layout = sweep.cell(cell.name)
+    layout = sweep.cell(study.cell.name)
     record = open_study(files, layout, study, {"tensorflow": "1"}, inputs)
     interval = study.evaluations.interval
     for place, error in enumerate((0.5, 0.0)):
         step = interval * (place + 1)
-        metrics = {workload.goal.metric: error}
+        metrics = {study.goal.metric: error}
         state = TrialState(step, (np.zeros(1),))
         record.add_report(TurnReport(0, state, step, metrics, False, None, interval, 1))
     record.snapshot(force=True)
