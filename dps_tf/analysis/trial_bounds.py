@@ -175,7 +175,7 @@ def _crossings(trials: pd.DataFrame, curves: pd.DataFrame, goal: Goal) -> _Cross
     order = np.lexsort((steps, codes))
     order = order[codes[order] >= 0]
     codes, steps = codes[order], steps[order]
-    reaches = goal.reaches_each(curves[goal.metric].to_numpy(np.float64)[order])
+    reaches = goal.reaches(curves[goal.metric].to_numpy(np.float64)[order])
     # Only validation is stopped early; training metrics are always exact.
     bounds = curves["is_bound"].to_numpy(bool)[order]
     bounds &= goal.metric.startswith("validation/")

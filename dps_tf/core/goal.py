@@ -6,7 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,15 +69,19 @@ class Goal:
         sign, _ = _COMPARISONS[self.direction, self.inclusive]
         return f"{self.metric} {sign} {self.threshold!r}"
 
-    def reaches(self, value: float) -> bool:
-        """Returns whether a value of the metric meets the goal; NaN never does."""
-        _, compare = _COMPARISONS[self.direction, self.inclusive]
-        return bool(compare(value, self.threshold))
+    @overload
+    def reaches(self, value: float) -> bool: ...
 
-    def reaches_each(self, values: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Returns `reaches` of each value, as an array of the same shape."""
+    @overload
+    def reaches(self, value: NDArray[np.float64]) -> NDArray[np.bool_]: ...
+
+    def reaches(self, value: Any) -> Any:
+        """Returns whether a value of the metric meets the goal; NaN never does.
+
+        Of an array, returns an array of the same shape.
+        """
         _, compare = _COMPARISONS[self.direction, self.inclusive]
-        return np.asarray(compare(values, self.threshold), bool)
+        return compare(value, self.threshold)
 
     def first_reached(self, values: Sequence[float]) -> int | None:
         """Returns the position of the first value that meets the goal, or None."""
