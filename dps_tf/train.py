@@ -17,6 +17,7 @@ from dps_tf.cli.command_line import (
     DEFECT,
     FINISHED,
     RUN_AGAIN,
+    import_modules,
     import_tensorflow,
     run,
 )
@@ -171,9 +172,8 @@ def main(argv: Sequence[str]) -> int:
     from dps_tf.tuning.resources import configure_threads
     from dps_tf.workloads.reading import read_configuration
 
-    sweep, gin_text = read_configuration(
-        _GIN_FILES.value, _GIN_BINDINGS.value, flags.FLAGS["import"].value
-    )
+    import_modules(_IMPORT.value)
+    sweep, gin_text = read_configuration(_GIN_FILES.value, _GIN_BINDINGS.value)
     options = _options()
     configure_threads()
     if options.strategy == "multi_worker_mirrored" and not _DRY_RUN.value:

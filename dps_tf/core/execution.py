@@ -103,7 +103,7 @@ class Runner(Protocol):
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Returns the report of a turn; a stop ends it between two slices."""
 
-    def facts(self, trial: int) -> TrialProvenance:
+    def provenance(self, trial: int) -> TrialProvenance:
         """Returns what the records tell of a trial beside its curve."""
 
 
@@ -114,12 +114,12 @@ class PreparedStudy:
     Attributes:
         runner: runs turns of its trials.
         environment: what the bits depend on.
-        facts: `training_examples`, `validation_examples`, `content_hash`.
+        training_inputs: `training_examples`, `validation_examples`, `content_hash`.
     """
 
     runner: Runner
     environment: Mapping[str, Any]
-    facts: Mapping[str, Any]
+    training_inputs: Mapping[str, Any]
 
 
 class Backend(Protocol):

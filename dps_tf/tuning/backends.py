@@ -73,7 +73,7 @@ class TrainedBackend:
         return PreparedStudy(
             runner=TrainingRunner(programs, cell.seed, workload.order, prune),
             environment=describe(machine.replicas, machine.processes),
-            facts={
+            training_inputs={
                 "training_examples": len(dataset.train),
                 "validation_examples": len(dataset.validation),
                 "content_hash": dataset.content_hash,

@@ -64,7 +64,7 @@ class StudyDriver:
         self._prefix = 0
         self._running: dict[Future[TurnReport], tuple[int, int]] = {}
         self._failed_once: list[int] = []
-        self._with_facts: set[int] = set()
+        self._with_provenance: set[int] = set()
 
     def run(self) -> Plan:
         """Returns the final plan once nothing remains to be done.
@@ -101,7 +101,7 @@ class StudyDriver:
             if self._stop():
                 return
             try:
-                self._add_facts(trial)
+                self._add_provenance(trial)
             except Exception as error:
                 # A trial's own error comes again in its first turn, and counts there.
                 if not _is_own(error):
@@ -109,11 +109,11 @@ class StudyDriver:
             if self._progress is not None:
                 self._progress.prepared(done + 1, len(pending))
 
-    def _add_facts(self, trial: int) -> None:
+    def _add_provenance(self, trial: int) -> None:
         """Records a trial's seeds and pruning, before its first turn."""
-        if trial not in self._with_facts:
-            self._record.add_facts(trial, self._runner.facts(trial))
-            self._with_facts.add(trial)
+        if trial not in self._with_provenance:
+            self._record.add_provenance(trial, self._runner.provenance(trial))
+            self._with_provenance.add(trial)
 
     def run_alone(self, trial: int) -> None:
         """Runs one trial to its own end, while an oracle waits for its result.
@@ -140,7 +140,7 @@ class StudyDriver:
     def _run_turn_alone(self, trial: int) -> None:
         done: Future[TurnReport] = Future()
         try:
-            self._add_facts(trial)
+            self._add_provenance(trial)
             done.set_result(self._runner.run(0, self._job(trial), self._stop))
         except Exception as error:
             done.set_exception(error)
@@ -176,7 +176,7 @@ class StudyDriver:
     def _start(self, pool: ThreadPoolExecutor, free: list[int], trial: int) -> None:
         slot = free.pop()
         try:
-            self._add_facts(trial)
+            self._add_provenance(trial)
             future = pool.submit(self._runner.run, slot, self._job(trial), self._stop)
         except Exception as error:
             future = Future()

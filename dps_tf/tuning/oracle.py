@@ -198,7 +198,7 @@ def _run_next(
         )
     _choose_point(record, number, trial)
     driver.run_alone(number)
-    result = study_result(record.specification, record.knowledge).trials[number]
+    result = study_result(record.specification, record.history).trials[number]
     oracle.update_trial(trial.trial_id, _metrics(record.specification, result))
     trial.status = _COMPLETED
     oracle.end_trial(trial)
@@ -207,7 +207,7 @@ def _run_next(
 def _choose_point(record: StudyRecord, number: int, trial: Any) -> None:
     """Records the point of a new trial; the oracle learns what a known one had."""
     chosen = point_of(trial.hyperparameters.values)
-    recorded = record.knowledge[number].point
+    recorded = record.history[number].point
     if recorded is None:
         fixed = record.specification.workload.fixed
         record.add_point(number, {**fixed, **chosen})

@@ -10,11 +10,11 @@ import keras_tuner
 from dps_tf.core.execution import Backend, PreparedStudy
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.store.closing import close_study, is_closed, read_closed, reopen_study
+from dps_tf.store.closing import close_study, read_closed, reopen_study
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
-from dps_tf.store.study_opening import open_study, read_specification
-from dps_tf.store.study_reader import study_tables
+from dps_tf.store.study_opening import open_study
+from dps_tf.store.study_reader import StudyReader, study_tables
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.store.study_rows import study_result
 from dps_tf.tuning import oracle
@@ -29,15 +29,15 @@ def is_finished(
     """Returns whether the study is closed, intact and all that is asked for.
 
     Raises:
-        UserError: it holds another study (from the comparison in `open_study`).
+        UserError: the study was read from an archive.
     """
-    if not is_closed(files, layout.root):
+    study = StudyReader(files, layout)
+    if not study.is_closed or study.record is None:
         return False
-    stored = read_specification(files, layout)
-    if stored is None or stored["specification"] != specification.to_json():
+    study.check_trained()
+    if study.record["specification"] != specification.to_json():
         return False
-    closed, problems = read_closed(files, layout.root)
-    return closed is not None and not problems
+    return study.closed() is not None
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def run_study(
     prepared = backend.prepare(specification, show)
     record = _open(files, layout, specification, prepared, context)
     searched = _search(record, prepared, context)
-    result = study_result(specification, record.knowledge)
+    result = study_result(specification, record.history)
     if context.stop() and not result.decided:
         raise Interrupted
     if result.decided:
@@ -106,7 +106,7 @@ def _open(
         layout,
         specification,
         prepared.environment,
-        prepared.facts,
+        prepared.training_inputs,
         allow_other_machine=context.allow_other_machine,
         guard=context.guard,
     )
@@ -152,11 +152,11 @@ def _close(
 ) -> None:
     """Writes the tables of a decided study, and keras-tuner's folder."""
     study = record.specification
-    results = study_result(study, record.knowledge).trials
+    results = study_result(study, record.history).trials
     for trial in range(len(results)):
         # A race may end before a trial has begun; its record is that of every other.
-        if record.knowledge[trial].facts is None:
-            record.add_facts(trial, prepared.runner.facts(trial))
+        if record.history[trial].provenance is None:
+            record.add_provenance(trial, prepared.runner.provenance(trial))
     record.snapshot(force=True)
     if files.is_local:
         # keras-tuner would write hundreds of objects to an object store.
@@ -166,5 +166,7 @@ def _close(
             searched = oracle.recorded_oracle(study, points, results)
         oracle.save_project(searched, layout)
     context.guard()
-    row, tables = study_tables(study, record.knowledge, prepared.facts, closed=True)
+    row, tables = study_tables(
+        study, record.history, prepared.training_inputs, closed=True
+    )
     close_study(files, layout.root, study=row, **tables)

@@ -17,7 +17,8 @@ from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Lock, Locks
 from dps_tf.store.records import write_json
-from dps_tf.store.study_opening import check_continues, read_specification
+from dps_tf.store.study_opening import check_continues
+from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
@@ -131,9 +132,7 @@ class Sweep:
         check_directory(self._files, self._layout)
         for study in self._specification.studies:
             cell = self._cell(study)
-            stored = read_specification(self._files, cell)
-            if stored is not None:
-                check_continues(cell, study, stored)
+            check_continues(StudyReader(self._files, cell), study)
             if not is_finished(self._files, cell, study):
                 self._backend_of(study).check_data(study)
 

@@ -10,7 +10,7 @@ import pytest
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.files import LocalFiles
-from dps_tf.store.reading import read_sweep
+from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.options import Options
 from dps_tf.workloads import gin_files as configurations
@@ -89,7 +89,7 @@ def test_seven_files_say_what_they_assume() -> None:
 def test_tiny_sweep_runs_to_its_end(name: str, tmp_path: Path) -> None:
     sweep, text = read_configuration([name], [])
     launched(tmp_path / "sweep", sweep, gin_text=text)
-    tables = read_sweep(LocalFiles(), str(tmp_path / "sweep"))
+    tables = SweepReader(LocalFiles(), str(tmp_path / "sweep")).tables()
     assert not tables.problems
     assert tables.studies["closed"].all()
     assert len(tables.studies) == len(sweep.studies)

@@ -28,7 +28,11 @@ from tests.core.specifications import specification
 from tests.tuning.synthetic_runner import SyntheticRunner
 
 ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
-FACTS = {"training_examples": 100, "validation_examples": 20, "content_hash": "c0ffee"}
+TRAINING_INPUTS = {
+    "training_examples": 100,
+    "validation_examples": 20,
+    "content_hash": "c0ffee",
+}
 RESULTS = ("trials", "curves")
 """The tables that may depend on nothing but the specification."""
 
@@ -59,12 +63,12 @@ class SyntheticBackend:
     Attributes:
         runner: a runner, or what makes it when a study is prepared.
         environment: that studies are run in.
-        facts: of the data.
+        training_inputs: sizes and content of the data.
     """
 
     runner: Runner | Callable[[StudySpecification], Runner]
     environment: Mapping[str, str] = field(default_factory=ENVIRONMENT.copy)
-    facts: Mapping[str, Any] = field(default_factory=FACTS.copy)
+    training_inputs: Mapping[str, Any] = field(default_factory=TRAINING_INPUTS.copy)
 
     def check(self, study: StudySpecification) -> None:
         """Knows every name."""
@@ -78,7 +82,7 @@ class SyntheticBackend:
         runner = self.runner
         if not isinstance(runner, SyntheticRunner):
             runner = runner(study)
-        return PreparedStudy(runner, self.environment, self.facts)
+        return PreparedStudy(runner, self.environment, self.training_inputs)
 
 
 def run(
@@ -90,7 +94,7 @@ def run(
     stop: StopRequest | None = None,
     said: list[str] | None = None,
     environment: dict[str, str] = ENVIRONMENT,
-    facts: dict[str, Any] = FACTS,
+    training_inputs: dict[str, Any] = TRAINING_INPUTS,
     **options: Any,
 ) -> StudyResult:
     """Runs a study in a sweep directory, as the command does."""
@@ -101,7 +105,7 @@ def run(
         files,
         sweep.cell(study.cell.name),
         study,
-        SyntheticBackend(runner, environment, facts),
+        SyntheticBackend(runner, environment, training_inputs),
         RunContext(
             stop or StopRequest(),
             say=(said if said is not None else []).append,
