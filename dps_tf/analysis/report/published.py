@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
 from dps_tf.analysis import published
-from dps_tf.analysis.figures import published as drawing
-from dps_tf.analysis.figures import steps_to_result
-from dps_tf.analysis.figures.steps_to_result import curve_handles
-from dps_tf.analysis.figures.style import (
-    batch_ticks,
-    legend_below,
-    log2_axis,
-    new_figure,
-    styled,
-)
 from dps_tf.analysis.report.content import (
     Column,
     FigureText,
     Illustration,
     PageTable,
-    Section,
+    Part,
+    ReportContext,
     SortableText,
+    estimate_text,
     illustration,
+    page_table,
 )
 from dps_tf.analysis.report.curves import Curves, fit_lines
-from dps_tf.analysis.report.law_tables import estimate_text
+from dps_tf.analysis.report.drawing import draw_steps_to_result
+from dps_tf.analysis.report.style import (
+    LINES,
+    MARKERS,
+    MUTED,
+    Axes,
+    batch_ticks,
+    curve_handles,
+    legend_below,
+    line_handle,
+    log2_axis,
+    new_figure,
+    styled,
+)
 from dps_tf.analysis.report.wording import and_list, steps
 
 _COLUMNS = (
@@ -41,16 +48,20 @@ _COLUMNS = (
 )
 
 
-def published_section(curves: Curves | None, names: Sequence[str]) -> Section:
-    """Returns overlay and fits of published curves; empty if none is named.
+def published_part(context: ReportContext) -> Part:
+    """Returns overlay and fits of the published curves that the reader named."""
+    if not context.options.published:
+        return Part()
+    return beside_published(context.curves, context.options.published)
+
+
+def beside_published(curves: Curves | None, names: Sequence[str]) -> Part:
+    """Returns overlay and fits of published curves.
 
     Args:
         curves: one's own; None if there are none.
         names: see `published.steps_to_result`; `all` for all of them.
     """
-    title = "Beside published curves"
-    if not names:
-        return Section("published", title)
     wanted = None if "all" in names else list(names)
     table = published.steps_to_result(wanted)
     text = (
@@ -59,44 +70,71 @@ def published_section(curves: Curves | None, names: Sequence[str]) -> Section:
         "strict goal. Workloads, goals and numbers of trials differ from one's own "
         "unless they are the same in the table: compare shapes before levels."
     )
-    return Section(
-        "published", title, (text,), (_figure(curves, table),), (_fits(table, wanted),)
-    )
+    return Part((text,), (_figure(curves, table),), (_fits(table, wanted),))
 
 
 def _short(name: str) -> str:
     return name.removeprefix(f"{published.PREFIX}-")
 
 
+def draw_published(axis: Axes, published: pd.DataFrame) -> None:
+    """Draws published curves in grey behind one's own, on the same axes.
+
+    Args:
+        axis: an axis that holds K* against the batch size.
+        published: one row per curve and batch size: curve, batch_size,
+            steps_to_result.
+    """
+    for position, (_, rows) in enumerate(published.groupby("curve", sort=False)):
+        rows = rows.sort_values("batch_size")
+        axis.plot(rows["batch_size"], rows["steps_to_result"], **_style(position))
+    axis.relim()
+    axis.autoscale(enable=True)
+
+
+def _style(position: int) -> dict[str, Any]:
+    # From the far end of the lists, so that they differ from the curves in front.
+    return {
+        "color": MUTED,
+        "linewidth": 1.0,
+        "linestyle": LINES[::-1][position % len(LINES)],
+        "marker": MARKERS[::-1][position % len(MARKERS)],
+        "markersize": 4.5,
+        "markerfacecolor": "white",
+        "zorder": 2,
+    }
+
+
 def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
     shown = table.assign(curve=[_short(str(name)) for name in table["curve"]])
-    handles = drawing.legend_handles(shown)
+    names = list(dict.fromkeys(shown["curve"]))
+    handles = [line_handle(str(n), **_style(i)) for i, n in enumerate(names)]
     with styled():
         figure = new_figure(6.9, 5.0 + 0.1 * len(handles))
         axis = figure.subplots()
         sizes = list(table["batch_size"])
-        if curves is not None and len(curves.points):
+        if curves is not None and len(curves.plot_rows):
             for panel in curves.naming.panels:
-                points = curves.panel(panel)
-                if len(points):
+                plot_rows = curves.panel(panel)
+                if len(plot_rows):
                     lines = fit_lines(curves, panel)
-                    steps_to_result.draw(axis, points, lines, curves.naming.looks)
-                    sizes += points["batch_size"].tolist()
-            handles = [*curve_handles(curves.naming.looks), *handles]
+                    styles = curves.naming.line_styles
+                    draw_steps_to_result(axis, plot_rows, lines, styles)
+                    sizes += plot_rows["batch_size"].tolist()
+            handles = [*curve_handles(curves.naming.line_styles), *handles]
         log2_axis(axis, "x")
         log2_axis(axis, "y")
-        drawing.draw(axis, shown)
+        draw_published(axis, shown)
         axis.set(xlabel="Batch size", ylabel="Steps to result")
         batch_ticks(axis, sizes)
         legend_below(figure, handles, columns=1 if len(handles) < 7 else 2)
-    names = list(dict.fromkeys(shown["curve"]))
     told = "; ".join(
         f"{name}: {steps(rows['steps_to_result'].iloc[0])} at "
         f"{rows['batch_size'].iloc[0]} to {steps(rows['steps_to_result'].iloc[-1])} at "
         f"{rows['batch_size'].iloc[-1]}"
         for name, rows in shown.groupby("curve", sort=False)
     )
-    words = FigureText(
+    figure_text = FigureText(
         name="published",
         title="Steps to result beside published curves",
         caption=(
@@ -107,7 +145,7 @@ def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
         ),
         alt=f"Line chart of published steps to result against batch size. {told}.",
     )
-    return illustration(figure, words)
+    return illustration(figure, figure_text)
 
 
 def _fits(table: pd.DataFrame, wanted: list[str] | None) -> PageTable:
@@ -117,15 +155,12 @@ def _fits(table: pd.DataFrame, wanted: list[str] | None) -> PageTable:
             "curve": _short(curve),
             "goal": str(goals[curve]),
             "points": len(fit.observations),
-            "c1": SortableText(estimate_text(fit.c1), fit.c1.value),
-            "c2": SortableText(estimate_text(fit.c2), fit.c2.value),
-            "critical": SortableText(
-                estimate_text(fit.critical_batch_size), fit.critical_batch_size.value
-            ),
+            "c1": estimate_text(fit.c1),
+            "c2": estimate_text(fit.c2),
+            "critical": estimate_text(fit.critical_batch_size),
             "rms": SortableText(f"{fit.rms:.2f}", fit.rms),
         }
         for curve, fit in published.fits(wanted).items()
     ]
-    frame = pd.DataFrame(rows, columns=[column.name for column in _COLUMNS])
     caption = "Fits of K* = c1/B + c2 to the published curves, by a robust loss"
-    return PageTable("published-fits", caption, _COLUMNS, frame)
+    return page_table("published-fits", caption, _COLUMNS, rows)
