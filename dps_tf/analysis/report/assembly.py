@@ -8,12 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from dps_tf.analysis import published
-from dps_tf.analysis.loading import SweepRecord, Tables
+from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report.best_of_n import best_of_n_part, best_of_n_table
 from dps_tf.analysis.report.budgets import budgets_part
 from dps_tf.analysis.report.cautions import cautions, not_begun
 from dps_tf.analysis.report.content import (
-    Configuration,
     Part,
     Report,
     ReportContext,
@@ -106,7 +105,7 @@ def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report
             *not_begun(tables.sweeps),
             *cautions(curves, tables.studies, tables.trials, tables.problems),
         ),
-        configurations=tuple(_configuration(sweep) for sweep in tables.sweeps),
+        sweeps=tables.sweeps,
         results=tables.results,
     )
 
@@ -123,7 +122,7 @@ def published_report(names: Sequence[str]) -> Report:
         summary=(),
         sections=(section,),
         cautions=(),
-        configurations=(),
+        sweeps=(),
         results=section.tables[0].frame,
     )
 
@@ -166,17 +165,6 @@ def _state(tables: Tables) -> str:
     return (
         f"{' '.join(parts)} Run the same command again to continue the sweep, and this "
         "one again afterwards."
-    )
-
-
-def _configuration(sweep: SweepRecord) -> Configuration:
-    return Configuration(
-        sweep=sweep.directory,
-        gin=sweep.gin,
-        environments=tuple(
-            {str(name): str(value) for name, value in entry.items()}
-            for entry in sweep.environments
-        ),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.order_statistics import best_of_n, mass_on_minimum
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     FigureText,
     Illustration,
@@ -18,16 +19,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, RowsByCell, groups
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import (
-    MUTED,
-    Axes,
-    LineStyle,
-    line_style_of,
-    log2_axis,
-    log10_axis,
-    new_figure,
-    styled,
-)
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import percent, with_panel
 from dps_tf.analysis.tables import STUDY_KEY
 
@@ -126,7 +118,7 @@ def draw_quantiles(
         line_style: of the curve that the cell belongs to.
         top: upper end of the axis, at least 1.
     """
-    log2_axis(axis, "x")
+    style.log2_axis(axis, "x")
     rows = quantiles.sort_values("n")
     n = rows["n"].to_numpy(float)
     values = rows[["low", "median", "high"]].to_numpy(float)
@@ -139,10 +131,10 @@ def draw_quantiles(
         axis.step(n, edge, where="post", color=line_style.color, linewidth=0.7)
     drawn = np.where(np.isfinite(values[:, 1]), median, np.nan)
     axis.step(n, drawn, where="post", color=line_style.color, linewidth=2.2, zorder=3)
-    axis.axhline(1.0, color=MUTED, linewidth=0.8)
+    axis.axhline(1.0, color=style.MUTED, linewidth=0.8)
     axis.set_xlim(1, max(2.0, n.max()))
     axis.set_ylim(0.93, top)
-    log10_axis(axis, "y", most=5)
+    style.log10_axis(axis, "y", most=5)
 
 
 def _figure(
@@ -150,13 +142,13 @@ def _figure(
 ) -> Illustration:
     columns = max(len(shown) for _, shown in rows)
     top = _top([table for _, shown in rows for _, table in shown])
-    with styled():
-        figure = new_figure(7.6 * max(columns, 2) / _SIZES, 0.5 + 2.1 * len(rows))
+    with style.styled():
+        figure = style.new_figure(7.6 * max(columns, 2) / _SIZES, 0.5 + 2.1 * len(rows))
         axes = figure.subplots(
             len(rows), columns, sharex=True, sharey=True, squeeze=False
         )
         for row, (curve, shown) in zip(axes, rows, strict=True):
-            line_style = line_style_of(curves.naming.line_styles, curve)
+            line_style = style.line_style_of(curves.naming.line_styles, curve)
             for axis, (size, table) in zip(row, shown, strict=False):
                 draw_quantiles(axis, table, line_style=line_style, top=top)
                 axis.set_title(f"{curve}\nbatch size {size}", fontsize=9.5)

@@ -15,6 +15,7 @@ import pandas as pd
 
 from dps_tf.analysis.budgets import GOOD, Budget, best_under_budget
 from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
     FigureText,
@@ -28,15 +29,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, groups
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import (
-    Axes,
-    LineStyle,
-    assign_styles,
-    batch_ticks,
-    log2_axis,
-    mark_style,
-    one_axis,
-)
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import listed, number, percent
 from dps_tf.analysis.tables import belongs, has_rows
 from dps_tf.core.goal import Goal
@@ -206,23 +199,23 @@ def draw_best(
             is_exact (whether no trial that was stopped might have been better).
         line_styles: line style of each budget.
     """
-    log2_axis(axis, "x")
+    style.log2_axis(axis, "x")
     for budget, rows in best.groupby("budget", sort=False):
         line_style = line_styles[str(budget)]
         rows = rows.sort_values("batch_size")
         sizes, values = rows["batch_size"], rows["value"]
         axis.plot(sizes, values, color=line_style.color, linestyle=line_style.line)
         for exact, mine in rows.groupby("is_exact"):
-            style = mark_style(line_style, hollow=not exact)
-            axis.plot(mine["batch_size"], mine["value"], **style)
+            marks = style.mark_style(line_style, hollow=not exact)
+            axis.plot(mine["batch_size"], mine["value"], **marks)
     axis.set(xlabel="Batch size")
-    batch_ticks(axis, best["batch_size"].tolist())
+    style.batch_ticks(axis, best["batch_size"].tolist())
 
 
 def _figure(one: BestValues) -> Illustration:
     best, goal, kind = one.rows, one.goal, one.kind
-    line_styles = assign_styles(best["budget"])
-    with one_axis(line_styles, columns=3) as (figure, axis):
+    line_styles = style.assign_styles(best["budget"])
+    with style.one_axis(line_styles, columns=3) as (figure, axis):
         draw_best(axis, best, line_styles)
         axis.set_ylabel(f"Best {goal.metric}")
     told = listed(

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dps_tf.analysis.law.fitted import Estimate
 from dps_tf.analysis.law.joint import JointFit
-from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.style import Figure
@@ -283,21 +283,6 @@ class Caution:
 
 
 @dataclass(frozen=True)
-class Configuration:
-    """What a sweep was run with.
-
-    Attributes:
-        sweep: the directory as the user named it.
-        gin: the resolved gin configuration.
-        environments: builds and instruction sets that its studies have seen.
-    """
-
-    sweep: str
-    gin: str
-    environments: tuple[dict[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
 class Report:
     """All of a report.
 
@@ -308,7 +293,7 @@ class Report:
         summary: a plain sentence per curve.
         sections: in their order, the headline first.
         cautions: those of the search first.
-        configurations: one per sweep.
+        sweeps: what each of them was run with.
         results: the table of results, for files and the terminal.
     """
 
@@ -318,5 +303,5 @@ class Report:
     summary: tuple[str, ...]
     sections: tuple[Section, ...]
     cautions: tuple[Caution, ...]
-    configurations: tuple[Configuration, ...]
+    sweeps: Sequence[SweepRecord]
     results: pd.DataFrame

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis.cost import time_and_cost
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
     FigureText,
@@ -18,18 +19,7 @@ from dps_tf.analysis.report.content import (
     illustration,
 )
 from dps_tf.analysis.report.curves import Curves
-from dps_tf.analysis.report.style import (
-    INK,
-    Axes,
-    LineStyle,
-    assign_styles,
-    batch_ticks,
-    joined_marks,
-    line_style_of,
-    log2_axis,
-    log10_axis,
-    one_axis,
-)
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import number
 
 _COLUMNS = (
@@ -45,7 +35,7 @@ _LEAST: dict[str, Any] = {
     "marker": "o",
     "markersize": 14,
     "markerfacecolor": "none",
-    "markeredgecolor": INK,
+    "markeredgecolor": style.INK,
     "markeredgewidth": 1.4,
     "linestyle": "none",
 }
@@ -106,23 +96,23 @@ def draw_costs(
         table: one row per curve and batch size: curve, batch_size, value, is_least.
         line_styles: line style of each curve.
     """
-    log2_axis(axis, "x")
+    style.log2_axis(axis, "x")
     axis.set_yscale("log")
     for curve, rows in table.groupby("curve", sort=False):
         rows = rows.sort_values("batch_size")
-        style = joined_marks(line_style_of(line_styles, curve))
-        axis.plot(rows["batch_size"], rows["value"], **style)
+        marks = style.joined_marks(style.line_style_of(line_styles, curve))
+        axis.plot(rows["batch_size"], rows["value"], **marks)
         least = rows[rows["is_least"]]
         axis.plot(least["batch_size"], least["value"], **_LEAST)
-    log10_axis(axis, "y")
+    style.log10_axis(axis, "y")
     axis.set(xlabel="Batch size")
-    batch_ticks(axis, table["batch_size"].tolist())
+    style.batch_ticks(axis, table["batch_size"].tolist())
 
 
 def _figure(found: pd.DataFrame, value: str, least: str, label: str) -> Illustration:
-    line_styles = assign_styles(found["curve"])
+    line_styles = style.assign_styles(found["curve"])
     table = found.assign(value=found[value], is_least=found[least])
-    with one_axis(line_styles) as (figure, axis):
+    with style.one_axis(line_styles) as (figure, axis):
         draw_costs(axis, table, line_styles)
         axis.set_ylabel(label)
     told = "; ".join(

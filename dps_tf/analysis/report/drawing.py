@@ -12,17 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.report.style import (
-    Axes,
-    Figure,
-    LineStyle,
-    batch_ticks,
-    joined_marks,
-    line_style_of,
-    log2_axis,
-    mark_style,
-    new_figure,
-)
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 
 _ROOM = 1.7
 """Factor between the outermost K* and the ends of the axis."""
@@ -54,8 +45,8 @@ def draw_curves(
     x, y = columns
     for curve, rows in table.groupby("curve", sort=False):
         rows = rows.sort_values(x)
-        style = joined_marks(line_style_of(line_styles, curve), **changes)
-        axis.plot(rows[x], rows[y], **style)
+        marks = style.joined_marks(style.line_style_of(line_styles, curve), **changes)
+        axis.plot(rows[x], rows[y], **marks)
 
 
 def draw_steps_to_result(
@@ -75,26 +66,26 @@ def draw_steps_to_result(
             (ends of its interval, NaN without).
         line_styles: line style of each curve.
     """
-    log2_axis(axis, "x")
-    log2_axis(axis, "y")
+    style.log2_axis(axis, "x")
+    style.log2_axis(axis, "y")
     axis.set(xlabel="Batch size", ylabel="Steps to result")
     if plot_rows.empty:
         axis.text(0.5, 0.5, "no cell has a result", transform=axis.transAxes)
         return
     low, high = _limits(plot_rows)
     curves = plot_rows["curve"].nunique()
-    for place, (curve, rows) in enumerate(plot_rows.groupby("curve", sort=False)):
-        line_style = line_style_of(line_styles, str(curve))
+    for position, (curve, rows) in enumerate(plot_rows.groupby("curve", sort=False)):
+        line_style = style.line_style_of(line_styles, str(curve))
         rows = rows.sort_values("batch_size")
         _perfect_scaling(axis, rows, line_style, low)
         _line(axis, rows, fits[fits["curve"] == curve], line_style)
         _marks(axis, rows, line_style, low)
         # Bounds of several curves often coincide, at the end of one budget.
-        _bounds(axis, rows, line_style, shift=1.07 ** (place - (curves - 1) / 2))
+        _bounds(axis, rows, line_style, shift=1.07 ** (position - (curves - 1) / 2))
     axis.set_ylim(low, high)
     sizes = plot_rows["batch_size"].to_numpy(float)
     axis.set_xlim(sizes.min() / 1.35, sizes.max() * 1.35)
-    batch_ticks(axis, plot_rows["batch_size"].tolist())
+    style.batch_ticks(axis, plot_rows["batch_size"].tolist())
 
 
 def _limits(plot_rows: pd.DataFrame) -> tuple[float, float]:
@@ -131,20 +122,20 @@ def _line(
     axis: Axes, rows: pd.DataFrame, fit: pd.DataFrame, line_style: LineStyle
 ) -> None:
     """Draws the fitted curve, or joins the points where there is none."""
-    style: dict[str, Any] = {
+    marks: dict[str, Any] = {
         "color": line_style.color,
         "linestyle": line_style.line,
         "zorder": 2.5,
     }
     if fit.empty:
         exact = rows[rows["bound"] == ""]
-        axis.plot(exact["batch_size"], exact["steps_to_result"], **style)
+        axis.plot(exact["batch_size"], exact["steps_to_result"], **marks)
         return
     sizes = fit["batch_size"]
     axis.fill_between(
         sizes, fit["low"], fit["high"], color=line_style.color, alpha=0.12, linewidth=0
     )
-    axis.plot(sizes, fit["steps"], **style)
+    axis.plot(sizes, fit["steps"], **marks)
 
 
 def _marks(
@@ -178,7 +169,7 @@ def _marks(
         exact["batch_size"],
         exact["steps_to_result"],
         zorder=4,
-        **mark_style(line_style),
+        **style.mark_style(line_style),
     )
 
 
@@ -186,11 +177,10 @@ def _bounds(
     axis: Axes, rows: pd.DataFrame, line_style: LineStyle, shift: float
 ) -> None:
     for row in rows[rows["bound"] != ""].to_dict("records"):
-        place = (row["batch_size"] * shift, row["steps_to_result"])
-        _arrow(axis, place, row["bound"] == ">=", line_style)
-        axis.plot(
-            [place[0]], [place[1]], zorder=4, **mark_style(line_style, hollow=True)
-        )
+        x, y = row["batch_size"] * shift, row["steps_to_result"]
+        _arrow(axis, (x, y), row["bound"] == ">=", line_style)
+        hollow = style.mark_style(line_style, hollow=True)
+        axis.plot([x], [y], zorder=4, **hollow)
 
 
 def _arrow(axis: Axes, place: tuple[Any, Any], up: bool, line_style: LineStyle) -> None:
@@ -240,7 +230,7 @@ def draw_panels(
     """
     rows = -(-len(shown) // COLUMNS)
     columns = min(COLUMNS, len(shown))
-    figure = new_figure(_WIDTH * max(columns, 2) / COLUMNS, 0.9 + _ROW * rows)
+    figure = style.new_figure(_WIDTH * max(columns, 2) / COLUMNS, 0.9 + _ROW * rows)
     axes = small_axes(figure, len(shown), columns, sharex=True, sharey=True)
     for position, (axis, (size, table)) in enumerate(zip(axes, shown, strict=True)):
         draw(axis, table)

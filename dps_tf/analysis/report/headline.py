@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     FigureText,
     Illustration,
@@ -23,22 +24,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
-from dps_tf.analysis.report.style import (
-    INK,
-    MUTED,
-    Axes,
-    Figure,
-    LineStyle,
-    curve_handles,
-    legend_below,
-    line_handle,
-    line_style_of,
-    mark_style,
-    new_figure,
-    patch_handle,
-    styled,
-    svg,
-)
+from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 from dps_tf.analysis.report.training_curves import training_figures
 from dps_tf.analysis.report.wording import and_list, count, percent, steps
 
@@ -70,7 +56,7 @@ def headline(curves: Curves, regimes: pd.DataFrame) -> Illustration:
     """
     narrow, _ = _drawn(curves, regimes, 1, _NARROW)
     figure, axes = _drawn(curves, regimes, 2, _WIDTH)
-    with styled():
+    with style.styled():
         figure.canvas.draw()
     return illustration(
         figure,
@@ -81,7 +67,7 @@ def headline(curves: Curves, regimes: pd.DataFrame) -> Illustration:
             _alt(curves),
         ),
         tooltips=_tooltips(figure, axes, curves),
-        narrow=svg(narrow),
+        narrow=style.svg(narrow),
     )
 
 
@@ -104,16 +90,16 @@ def _drawn(
     height = 0.78 * width + (0.5 + _ROW * deepest if deepest else 0)
     handles = _handles(curves, regimes)
     axes = {}
-    with styled():
+    with style.styled():
         # Two panels share what a single one leaves free at its sides.
-        figure = new_figure(width * (1 if columns == 1 else 1.7), height * rows)
+        figure = style.new_figure(width * (1 if columns == 1 else 1.7), height * rows)
         grid = figure.subfigures(rows, columns, squeeze=False).flat
         for panel, part in zip(panels, grid, strict=False):
             strip = regimes[regimes["panel"] == panel]
             axes[panel] = _panel(part, curves, panel, strip)
             if len(panels) > 1:
                 axes[panel].set_title(panel)
-        legend_below(figure, handles, columns=3 if width > _NARROW else 2)
+        style.legend_below(figure, handles, columns=3 if width > _NARROW else 2)
     return figure, axes
 
 
@@ -136,24 +122,25 @@ def _panel(part: Figure, curves: Curves, panel: str, regimes: pd.DataFrame) -> A
 
 def _handles(curves: Curves, regimes: pd.DataFrame) -> list[Any]:
     """Returns what the legend explains: the curves, then what else is drawn."""
-    handles = curve_handles(curves.naming.line_styles_of(curves.plot_rows["curve"]))
+    drawn = curves.naming.line_styles_of(curves.plot_rows["curve"])
+    handles = style.curve_handles(drawn)
     if is_scaled(curves):
-        dotted: dict[str, Any] = {"color": MUTED, "linestyle": (0, (1, 2.5))}
-        handles.append(line_handle("perfect scaling", **dotted))
+        dotted: dict[str, Any] = {"color": style.MUTED, "linestyle": (0, (1, 2.5))}
+        handles.append(style.line_handle("perfect scaling", **dotted))
     if curves.fits:
-        handles.append(line_handle("fit of c1/B + c2", color=MUTED))
+        handles.append(style.line_handle("fit of c1/B + c2", color=style.MUTED))
     if (curves.plot_rows["bound"] != "").any():
-        hollow = mark_style(LineStyle(MUTED, "o", "-"), hollow=True)
-        handles.append(line_handle("only a bound is known", **hollow))
+        hollow = style.mark_style(LineStyle(style.MUTED, "o", "-"), hollow=True)
+        handles.append(style.line_handle("only a bound is known", **hollow))
     if not regimes.empty:
-        edge: dict[str, Any] = {"edgecolor": MUTED, "linewidth": 1.0}
-        diamond: dict[str, Any] = {"marker": "d", "color": INK, "linestyle": "none"}
+        edge: dict[str, Any] = {"edgecolor": style.MUTED, "linewidth": 1.0}
+        diamond: dict[str, Any] = {"marker": "d", "color": style.INK}
         hatched = {"facecolor": "white", "hatch": "////"}
         handles += [
-            patch_handle("scales perfectly", facecolor=MUTED, **edge),
-            patch_handle("diminishing returns", **hatched, **edge),
-            patch_handle("maximal data parallelism", facecolor="white", **edge),
-            line_handle("c1/c2 with interval", **diamond),
+            style.patch_handle("scales perfectly", facecolor=style.MUTED, **edge),
+            style.patch_handle("diminishing returns", **hatched, **edge),
+            style.patch_handle("maximal data parallelism", facecolor="white", **edge),
+            style.line_handle("c1/c2 with interval", linestyle="none", **diamond),
         ]
     return handles
 
@@ -265,7 +252,7 @@ def draw_regimes(
         line_styles: line style of each curve.
     """
     for height, row in enumerate(regimes.to_dict("records")):
-        line_style = line_style_of(line_styles, row["curve"])
+        line_style = style.line_style_of(line_styles, row["curve"])
         _bar(axis, height, row, line_style)
         _critical(axis, height, row)
     axis.set_ylim(len(regimes) - 0.4, -0.6)
@@ -307,14 +294,14 @@ def _critical(axis: Axes, height: int, row: dict[Hashable, Any]) -> None:
     # Open ends run to the end of the bar, and the mark stays on it.
     smallest, largest = float(row["smallest"]), float(row["largest"])
     ends = np.clip([row["critical_low"], row["critical_high"]], smallest, largest)
-    axis.plot(ends, [height, height], color=INK, linewidth=1.2, zorder=4)
+    axis.plot(ends, [height, height], color=style.INK, linewidth=1.2, zorder=4)
     # Beyond what was measured an arrow shows the way.
     marker = "d" if smallest <= value <= largest else ">" if value > largest else "<"
     axis.plot(
         [min(max(value, smallest), largest)],
         [height],
         marker=marker,
-        color=INK,
+        color=style.INK,
         markeredgecolor="white",
         markersize=8,
         linestyle="none",

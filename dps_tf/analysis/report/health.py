@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
     FigureText,
@@ -18,14 +19,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.drawing import small_axes
 from dps_tf.analysis.report.naming import cell_names, file_name
-from dps_tf.analysis.report.style import (
-    INK,
-    Axes,
-    legend_below,
-    new_figure,
-    patch_handle,
-    styled,
-)
+from dps_tf.analysis.report.style import Axes
 from dps_tf.analysis.report.wording import count, with_panel
 
 # Hatches differ, so that no outcome depends on its colour.
@@ -36,7 +30,7 @@ OUTCOMES: dict[str, dict[str, Any]] = {
     "infeasible": {"facecolor": "#F3C9AC", "hatch": "xxxx"},
     "failed": {"facecolor": "#000000"},
 }
-_EDGE: dict[str, Any] = {"edgecolor": INK, "linewidth": 0.5}
+_EDGE: dict[str, Any] = {"edgecolor": style.INK, "linewidth": 0.5}
 _COLUMNS = 2
 _ROW = 0.24
 
@@ -50,8 +44,8 @@ def health_part(context: ReportContext) -> Part:
         rows_of_parts = -(-len(parts) // _COLUMNS)
         columns = min(_COLUMNS, len(parts))
         bars = max(len(rows) for rows in parts)
-        with styled():
-            figure = new_figure(
+        with style.styled():
+            figure = style.new_figure(
                 7.6 if columns > 1 else 6.2,
                 0.6 + rows_of_parts * (0.9 + _ROW * bars),
             )
@@ -59,8 +53,8 @@ def health_part(context: ReportContext) -> Part:
             for axis, rows in zip(axes, parts, strict=True):
                 draw_outcomes(axis, _bars(rows))
                 axis.set_title(str(rows["curve"].iloc[0]))
-            handles = [patch_handle(k, **_EDGE, **v) for k, v in OUTCOMES.items()]
-            legend_below(figure, handles, columns=5)
+            handles = [style.patch_handle(k, **_EDGE, **v) for k, v in OUTCOMES.items()]
+            style.legend_below(figure, handles, columns=5)
         figure_text = _figure_text(curves.panel_title(panel), cells)
         figures.append(illustration(figure, figure_text))
     return Part(illustrations=figures, tables=(health_table(curves),))
@@ -76,7 +70,7 @@ def draw_outcomes(axis: Axes, cells: pd.DataFrame) -> None:
     """
     heights = np.arange(len(cells))
     start = np.zeros(len(cells))
-    for outcome, style in OUTCOMES.items():
+    for outcome, marks in OUTCOMES.items():
         counts = cells[outcome].to_numpy(float)
         some = counts > 0
         axis.barh(
@@ -85,7 +79,7 @@ def draw_outcomes(axis: Axes, cells: pd.DataFrame) -> None:
             left=start[some],
             height=0.72,
             **_EDGE,
-            **style,
+            **marks,
         )
         start = start + counts
     axis.set_yticks(heights, labels=[str(label) for label in cells["label"]])

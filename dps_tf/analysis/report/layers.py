@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     FigureText,
     Illustration,
@@ -16,15 +17,7 @@ from dps_tf.analysis.report.content import (
     illustration,
 )
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import (
-    Axes,
-    LineStyle,
-    assign_styles,
-    joined_marks,
-    line_style_of,
-    log10_axis,
-    one_axis,
-)
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import listed, number, with_panel
 
 
@@ -76,15 +69,15 @@ def draw_densities(
     # An emptied layer has no place on a logarithmic axis: it is drawn on its floor.
     floor = float(positive.min()) / 3 if len(positive) else 1e-3
     for curve, rows in layers.groupby("curve", sort=False):
-        line_style = line_style_of(line_styles, curve)
+        line_style = style.line_style_of(line_styles, curve)
         x = rows["layer"].map(names.index).to_numpy(float)
         y = np.maximum(rows["density"].to_numpy(float), floor)
         low = np.maximum(rows["low"].to_numpy(float), floor)
         axis.vlines(x, low, rows["high"], color=line_style.color, alpha=0.6)
-        axis.plot(x, y, **joined_marks(line_style))
+        axis.plot(x, y, **style.joined_marks(line_style))
     axis.set_yscale("log")
     axis.set_ylim(floor, 1.3)
-    log10_axis(axis, "y")
+    style.log10_axis(axis, "y")
     axis.set_xticks(range(len(names)), labels=names)
     if len(names) > 6:
         axis.tick_params(axis="x", labelrotation=60, labelsize=8)
@@ -92,8 +85,8 @@ def draw_densities(
 
 
 def _figure(table: pd.DataFrame, workload: str) -> Illustration:
-    line_styles = assign_styles(table["curve"])
-    with one_axis(line_styles) as (figure, axis):
+    line_styles = style.assign_styles(table["curve"])
+    with style.one_axis(line_styles) as (figure, axis):
         draw_densities(axis, table, line_styles)
     told = listed(
         table,

@@ -9,6 +9,7 @@ import pandas as pd
 
 from dps_tf.analysis.heuristics import DISTANCE, RULES, WITHIN, best_rates, rules
 from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
     FigureText,
@@ -23,20 +24,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.drawing import small_axes
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import (
-    MUTED,
-    Axes,
-    LineStyle,
-    batch_ticks,
-    joined_marks,
-    legend_below,
-    line_handle,
-    line_style_of,
-    log2_axis,
-    log10_axis,
-    new_figure,
-    styled,
-)
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import (
     and_list,
     listed,
@@ -50,12 +38,12 @@ from dps_tf.core.errors import UserError
 _COLUMNS = 2
 _LEAST_SIZES = 2
 _RULE_LINES: dict[str, dict[str, Any]] = {
-    "linear": {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (6, 2))},
-    "square_root": {"color": MUTED, "linewidth": 1.1, "linestyle": (0, (1, 1.6))},
+    "linear": {"color": style.MUTED, "linewidth": 1.1, "linestyle": (0, (6, 2))},
+    "square_root": {"color": style.MUTED, "linewidth": 1.1, "linestyle": (0, (1, 1.6))},
 }
 _SPREAD: dict[str, Any] = {
     "linestyle": "none",
-    "color": MUTED,
+    "color": style.MUTED,
     "marker": "|",
     "markersize": 10,
 }
@@ -128,16 +116,16 @@ def learning_rate_figures(
         lines = by_rule[by_rule["panel"] == panel]
         columns = min(_COLUMNS, len(parts))
         height = -(-len(parts) // columns)
-        with styled():
-            figure = new_figure(7.6 if columns > 1 else 6.2, 0.6 + 3.1 * height)
+        with style.styled():
+            figure = style.new_figure(7.6 if columns > 1 else 6.2, 0.6 + 3.1 * height)
             axes = small_axes(figure, len(parts), columns, sharey=True)
             for axis, (curve, mine) in zip(axes, parts, strict=True):
                 rule = lines[lines["curve"] == curve]
                 rule = rule.rename(columns={"rule_rate": "rate"})
-                line_style = line_style_of(curves.naming.line_styles, curve)
+                line_style = style.line_style_of(curves.naming.line_styles, curve)
                 draw_rates(axis, mine, rule, line_style)
                 axis.set_title(curve)
-            legend_below(figure, _handles())
+            style.legend_below(figure, _handles())
         figure_text = _figure_text(curves.panel_title(panel), rows, lines)
         figures.append(illustration(figure, figure_text))
     return figures
@@ -157,7 +145,7 @@ def draw_rates(
             batch_size, rate.
         line_style: of the curve.
     """
-    log2_axis(axis, "x")
+    style.log2_axis(axis, "x")
     axis.set_yscale("log")
     for rule, rows in rules.groupby("rule", sort=False):
         rows = rows.sort_values("batch_size")
@@ -168,7 +156,7 @@ def draw_rates(
     axis.vlines(
         sizes, rates["low"], rates["high"], color=line_style.color, linewidth=1.4
     )
-    axis.plot(sizes, rates["rate"], **joined_marks(line_style, zorder=3))
+    axis.plot(sizes, rates["rate"], **style.joined_marks(line_style, zorder=3))
     still_open = rates[rates["is_open"]]
     for end, sign in (("low", "v"), ("high", "^")):
         axis.plot(
@@ -180,17 +168,17 @@ def draw_rates(
             linestyle="none",
         )
     axis.set(xlabel="Batch size", ylabel="Effective learning rate")
-    log10_axis(axis, "y", most=7)
-    batch_ticks(axis, sizes.tolist())
+    style.log10_axis(axis, "y", most=7)
+    style.batch_ticks(axis, sizes.tolist())
 
 
 def _handles() -> list[Any]:
     """Returns the legend of the rules and of the spread."""
     rule_handles = [
-        line_handle(f"{rule.replace('_', ' ')} rule", **line)
+        style.line_handle(f"{rule.replace('_', ' ')} rule", **line)
         for rule, line in _RULE_LINES.items()
     ]
-    return [*rule_handles, line_handle("trials nearly as good", **_SPREAD)]
+    return [*rule_handles, style.line_handle("trials nearly as good", **_SPREAD)]
 
 
 def _figure_text(panel: str, best: pd.DataFrame, by_rule: pd.DataFrame) -> FigureText:

@@ -7,17 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import FigureText, Illustration, illustration
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import (
-    Axes,
-    LineStyle,
-    log2_axis,
-    log10_axis,
-    one_axis,
-)
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import and_list, count, number, with_panel
 from dps_tf.analysis.tables import STUDY_KEY
 
@@ -69,7 +64,7 @@ def along_training(
         shown = rows[rows["batch_size"] == size]
         shown = shown[shown["seed"] == shown["seed"].min()]
         line_styles = curves.naming.line_styles_of(shown["curve"])
-        with one_axis(line_styles) as (figure, axis):
+        with style.one_axis(line_styles) as (figure, axis):
             draw_along(axis, shown, quantity, line_styles)
         figure_text = _figure_text(shown, quantity, curves.panel_title(panel))
         figures.append(illustration(figure, figure_text))
@@ -93,11 +88,11 @@ def draw_along(
     """
     if quantity == "noise_scale":
         # Set before drawing, as the limits of an axis depend on its base.
-        log2_axis(axis, "y")
+        style.log2_axis(axis, "y")
     draw_curves(axis, measured, ("step", "value"), line_styles, markersize=4.5)
-    log10_axis(axis, "x")
+    style.log10_axis(axis, "x")
     if quantity == "smoothness":
-        log10_axis(axis, "y")
+        style.log10_axis(axis, "y")
     axis.set(xlabel="Step", ylabel=_AXES[quantity])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     FigureText,
     Illustration,
@@ -18,16 +19,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import RowsByCell, groups
 from dps_tf.analysis.report.drawing import MOST, draw_panels, left_out
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import (
-    INK,
-    MUTED,
-    Axes,
-    legend_below,
-    line_handle,
-    log10_axis,
-    spell,
-    styled,
-)
+from dps_tf.analysis.report.style import Axes
 
 # Shapes differ, so that no class depends on its colour.
 CLASSES: dict[str, dict[str, Any]] = {
@@ -40,7 +32,7 @@ CLASSES: dict[str, dict[str, Any]] = {
     },
     "not reached": {
         "marker": "s",
-        "color": MUTED,
+        "color": style.MUTED,
         "markerfacecolor": "white",
         "markersize": 5,
     },
@@ -61,9 +53,10 @@ _BEST: dict[str, Any] = {
     "marker": "*",
     "markersize": 15,
     "color": "#E69F00",
-    "markeredgecolor": INK,
+    "markeredgecolor": style.INK,
     "markeredgewidth": 0.9,
 }
+_CONTOUR: dict[str, Any] = {"color": style.MUTED, "linewidth": 0.7}
 _RASTER = 300
 """Trials from which an SVG holds their marks as pixels: it would grow too large."""
 _KINDS = {
@@ -91,7 +84,7 @@ def metaparameters_part(context: ReportContext) -> Part:
         shown = [(int(cell["batch_size"]), t) for cell, t in tables if len(t) > 1]
         if not shown:
             continue
-        with styled():
+        with style.styled():
             figure = draw_panels(
                 shown[:MOST],
                 partial(draw_trials, limits=_limits(shown), contours=momentum),
@@ -99,7 +92,7 @@ def metaparameters_part(context: ReportContext) -> Part:
             )
             kinds = {str(kind) for _, table in shown for kind in table["kind"]}
             handles = _handles(kinds, contours=momentum)
-            legend_below(figure, handles, columns=4)
+            style.legend_below(figure, handles, columns=4)
         name = file_name("metaparameters", curves.panel_title(panel), curve)
         where = curves.title(panel, curve)
         figure_text = _figure_text(name, where, momentum, len(shown))
@@ -156,7 +149,7 @@ def draw_trials(
     """
     axis.set_xscale("log")
     axis.set_yscale("log")
-    for kind, style in CLASSES.items():
+    for kind, marks in CLASSES.items():
         rows = trials[trials["kind"] == kind]
         axis.plot(
             rows["x"],
@@ -164,14 +157,14 @@ def draw_trials(
             linestyle="none",
             zorder=3,
             rasterized=len(rows) > _RASTER,
-            **style,
+            **marks,
         )
     best = trials[trials["best"]]
     axis.plot(best["x"], best["y"], linestyle="none", zorder=5, **_BEST)
     axis.set_xlim(limits[0] / 1.6, limits[1] * 1.6)
     axis.set_ylim(limits[2] / 1.6, limits[3] * 1.6)
-    log10_axis(axis, "x", most=4)
-    log10_axis(axis, "y", most=6)
+    style.log10_axis(axis, "x", most=4)
+    style.log10_axis(axis, "y", most=6)
     if contours:
         _contours(axis)
 
@@ -183,15 +176,15 @@ def _contours(axis: Axes) -> None:
     for power in np.arange(lowest, highest + 1):
         rate = 10.0**power
         ends = np.array([left, right])
-        axis.plot(ends, ends / rate, color=MUTED, linewidth=0.7, zorder=1, alpha=0.7)
+        axis.plot(ends, ends / rate, zorder=1, alpha=0.7, **_CONTOUR)
         # At the upper end of the line, inside the axes.
         x = min(right, rate * top) / 1.7
         if 6 * left < x:
             axis.annotate(
-                spell(rate),
+                style.spell(rate),
                 (x, x / rate),
                 fontsize=7.5,
-                color=MUTED,
+                color=style.MUTED,
                 ha="right",
                 va="bottom",
                 zorder=1,
@@ -203,15 +196,14 @@ def _contours(axis: Axes) -> None:
 def _handles(kinds: set[str], *, contours: bool) -> list[Any]:
     """Returns the legend of the kinds of trial that occur."""
     handles: list[Any] = [
-        line_handle(kind, linestyle="none", **style)
-        for kind, style in CLASSES.items()
+        style.line_handle(kind, linestyle="none", **marks)
+        for kind, marks in CLASSES.items()
         if kind in kinds
     ]
     if "reached" in kinds:
-        handles.append(line_handle("best trial", linestyle="none", **_BEST))
+        handles.append(style.line_handle("best trial", linestyle="none", **_BEST))
     if contours:
-        line = line_handle("equal effective rate", color=MUTED, linewidth=0.7)
-        handles.append(line)
+        handles.append(style.line_handle("equal effective rate", **_CONTOUR))
     return handles
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     FigureText,
     Illustration,
@@ -17,23 +18,11 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.measurements import along_training, measured_on_best
-from dps_tf.analysis.report.style import (
-    INK,
-    SIZE,
-    Axes,
-    LineStyle,
-    legend_below,
-    line_handle,
-    line_style_of,
-    log2_axis,
-    mark_style,
-    new_figure,
-    styled,
-)
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import interval, number
 from dps_tf.analysis.tables import STUDY_KEY
 
-_DIAMOND: dict[str, Any] = {"marker": "d", "color": INK, "linestyle": "none"}
+_DIAMOND: dict[str, Any] = {"marker": "d", "color": style.INK, "linestyle": "none"}
 
 
 def noise_part(context: ReportContext) -> Part:
@@ -115,22 +104,22 @@ def draw_beside_critical(
             least and greatest over training), critical, critical_low, critical_high.
         line_styles: line style of each curve.
     """
-    log2_axis(axis, "x")
+    style.log2_axis(axis, "x")
     values = compared.filter(regex="^(noise|critical)").to_numpy(float)
     known = values[np.isfinite(values) & (values > 0)]
     limits = float(known.min()) / 1.6, float(known.max()) * 1.6
     for height, row in enumerate(compared.to_dict("records")):
-        line_style = line_style_of(line_styles, row["curve"])
-        for name, shift, style in (
-            ("noise", -0.14, mark_style(line_style)),
+        line_style = style.line_style_of(line_styles, row["curve"])
+        for name, shift, marks in (
+            ("noise", -0.14, style.mark_style(line_style)),
             ("critical", 0.14, _DIAMOND),
         ):
             # An open end runs off the axis.
             ends = np.nan_to_num([row[f"{name}_low"], row[f"{name}_high"]], nan=0.0)
-            line = {"color": style["color"], "linewidth": 1.3}
+            line = {"color": marks["color"], "linewidth": 1.3}
             ends = np.clip(ends, limits[0] / 2, limits[1] * 2)
             axis.plot(ends, [height + shift] * 2, **line)
-            axis.plot([row[name]], [height + shift], **style)
+            axis.plot([row[name]], [height + shift], **marks)
     axis.set_xlim(*limits)
     axis.set_ylim(len(compared) - 0.5, -0.5)
     axis.set_yticks(
@@ -141,10 +130,11 @@ def draw_beside_critical(
 
 
 def _figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
-    with styled():
-        figure = new_figure(SIZE[0], 1.7 + 0.55 * len(compared))
+    with style.styled():
+        figure = style.new_figure(style.SIZE[0], 1.7 + 0.55 * len(compared))
         draw_beside_critical(figure.subplots(), compared, curves.naming.line_styles)
-        legend_below(figure, [line_handle("c1/c2 with interval", **_DIAMOND)])
+        handle = style.line_handle("c1/c2 with interval", **_DIAMOND)
+        style.legend_below(figure, [handle])
     told = "; ".join(
         f"{row['label']}: noise scale {number(row['noise'])}, c1/c2 "
         f"{number(row['critical'])} "

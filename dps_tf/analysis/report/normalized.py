@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     FigureText,
     Part,
@@ -15,15 +16,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.drawing import draw_curves
-from dps_tf.analysis.report.style import (
-    MUTED,
-    Axes,
-    LineStyle,
-    assign_styles,
-    batch_ticks,
-    log2_axis,
-    one_axis,
-)
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import number
 
 
@@ -54,17 +47,19 @@ def draw_ratios(
     axis: Axes, table: pd.DataFrame, line_styles: Mapping[str, LineStyle]
 ) -> None:
     """Draws a table of `ratios` on log2 axes, with perfect scaling from B0."""
-    log2_axis(axis, "x")
-    log2_axis(axis, "y")
+    style.log2_axis(axis, "x")
+    style.log2_axis(axis, "y")
     draw_curves(axis, table, ("batch_size", "ratio"), line_styles)
     low = float(table["ratio"].min()) / 1.5
     base = float(table["base"].iloc[0])
     sizes = table["batch_size"].to_numpy(float)
     grid = np.geomspace(sizes.min(), sizes.max(), 50)
-    axis.plot(grid, base / grid, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2.5)))
+    axis.plot(
+        grid, base / grid, color=style.MUTED, linewidth=0.9, linestyle=(0, (1, 2.5))
+    )
     axis.set_ylim(low, float(table["ratio"].max()) * 1.5)
     axis.set(xlabel="Batch size", ylabel=f"Steps relative to batch size {base:g}")
-    batch_ticks(axis, table["batch_size"].tolist())
+    style.batch_ticks(axis, table["batch_size"].tolist())
 
 
 def normalized_part(context: ReportContext) -> Part:
@@ -76,11 +71,11 @@ def normalized_part(context: ReportContext) -> Part:
     # Across panels the same name of a curve would have the same line style.
     several = len(curves.naming.panels) > 1
     line_styles = (
-        assign_styles(table["curve"])
+        style.assign_styles(table["curve"])
         if several
         else curves.naming.line_styles_of(table["curve"])
     )
-    with one_axis(line_styles) as (figure, axis):
+    with style.one_axis(line_styles) as (figure, axis):
         draw_ratios(axis, table, line_styles)
     base = int(table["base"].iloc[0])
     told = "; ".join(

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis import published
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
     FigureText,
@@ -22,19 +23,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
-from dps_tf.analysis.report.style import (
-    LINES,
-    MARKERS,
-    MUTED,
-    Axes,
-    batch_ticks,
-    curve_handles,
-    legend_below,
-    line_handle,
-    log2_axis,
-    new_figure,
-    styled,
-)
+from dps_tf.analysis.report.style import Axes
 from dps_tf.analysis.report.wording import and_list, steps
 
 _COLUMNS = (
@@ -95,10 +84,10 @@ def draw_published(axis: Axes, published: pd.DataFrame) -> None:
 def _style(position: int) -> dict[str, Any]:
     # From the far end of the lists, so that they differ from the curves in front.
     return {
-        "color": MUTED,
+        "color": style.MUTED,
         "linewidth": 1.0,
-        "linestyle": LINES[::-1][position % len(LINES)],
-        "marker": MARKERS[::-1][position % len(MARKERS)],
+        "linestyle": style.LINES[::-1][position % len(style.LINES)],
+        "marker": style.MARKERS[::-1][position % len(style.MARKERS)],
         "markersize": 4.5,
         "markerfacecolor": "white",
         "zorder": 2,
@@ -108,9 +97,9 @@ def _style(position: int) -> dict[str, Any]:
 def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
     shown = table.assign(curve=[_short(str(name)) for name in table["curve"]])
     names = list(dict.fromkeys(shown["curve"]))
-    handles = [line_handle(str(n), **_style(i)) for i, n in enumerate(names)]
-    with styled():
-        figure = new_figure(6.9, 5.0 + 0.1 * len(handles))
+    handles = [style.line_handle(str(n), **_style(i)) for i, n in enumerate(names)]
+    with style.styled():
+        figure = style.new_figure(6.9, 5.0 + 0.1 * len(handles))
         axis = figure.subplots()
         sizes = list(table["batch_size"])
         if curves is not None and len(curves.plot_rows):
@@ -121,13 +110,13 @@ def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
                     styles = curves.naming.line_styles
                     draw_steps_to_result(axis, plot_rows, lines, styles)
                     sizes += plot_rows["batch_size"].tolist()
-            handles = [*curve_handles(curves.naming.line_styles), *handles]
-        log2_axis(axis, "x")
-        log2_axis(axis, "y")
+            handles = [*style.curve_handles(curves.naming.line_styles), *handles]
+        style.log2_axis(axis, "x")
+        style.log2_axis(axis, "y")
         draw_published(axis, shown)
         axis.set(xlabel="Batch size", ylabel="Steps to result")
-        batch_ticks(axis, sizes)
-        legend_below(figure, handles, columns=1 if len(handles) < 7 else 2)
+        style.batch_ticks(axis, sizes)
+        style.legend_below(figure, handles, columns=1 if len(handles) < 7 else 2)
     told = "; ".join(
         f"{name}: {steps(rows['steps_to_result'].iloc[0])} at "
         f"{rows['batch_size'].iloc[0]} to {steps(rows['steps_to_result'].iloc[-1])} at "

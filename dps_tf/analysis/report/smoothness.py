@@ -13,6 +13,7 @@ import pandas as pd
 
 from dps_tf.analysis.law.fitted import Estimate
 from dps_tf.analysis.law.joint import fit_joint
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
     FigureText,
@@ -26,17 +27,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.measurements import along_training, measured_on_best
-from dps_tf.analysis.report.style import (
-    MUTED,
-    Axes,
-    LineStyle,
-    assign_styles,
-    joined_marks,
-    line_style_of,
-    log2_axis,
-    log10_axis,
-    one_axis,
-)
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import interval, number
 from dps_tf.core.cell import DENSE
 
@@ -215,18 +206,18 @@ def draw_means(
         line_styles: line style of each group.
     """
     for group, rows in means.groupby("group", sort=False):
-        line_style = line_style_of(line_styles, group)
+        line_style = style.line_style_of(line_styles, group)
         rows = rows.sort_values("sparsity")
         ends = rows["low"], rows["high"]
         axis.vlines(rows["sparsity"], *ends, color=line_style.color, alpha=0.6)
-        axis.plot(rows["sparsity"], rows["mean"], **joined_marks(line_style))
-    log10_axis(axis, "y")
+        axis.plot(rows["sparsity"], rows["mean"], **style.joined_marks(line_style))
+    style.log10_axis(axis, "y")
     axis.set(xlabel="Sparsity", ylabel="Mean of L over training")
 
 
 def _mean_figure(means: pd.DataFrame) -> Illustration:
-    line_styles = assign_styles(means["group"])
-    with one_axis(line_styles if len(line_styles) > 1 else {}) as (figure, axis):
+    line_styles = style.assign_styles(means["group"])
+    with style.one_axis(line_styles if len(line_styles) > 1 else {}) as (figure, axis):
         draw_means(axis, means, line_styles)
     told = "; ".join(
         f"{row['group']} at sparsity {row['sparsity']:g}: {number(row['mean'])}"
@@ -253,26 +244,26 @@ def draw_ratios(axis: Axes, ratios: pd.DataFrame) -> None:
         ratios: one row per quantity and sparsity: quantity (its label), sparsity,
             ratio, low, high.
     """
-    log2_axis(axis, "y")
-    line_styles = assign_styles(ratios["quantity"])
+    style.log2_axis(axis, "y")
+    line_styles = style.assign_styles(ratios["quantity"])
     for name, rows in ratios.groupby("quantity", sort=False):
         rows = rows.sort_values("sparsity")
         axis.errorbar(
             rows["sparsity"],
             rows["ratio"],
             yerr=[rows["ratio"] - rows["low"], rows["high"] - rows["ratio"]],
-            **joined_marks(line_style_of(line_styles, name)),
+            **style.joined_marks(style.line_style_of(line_styles, name)),
             elinewidth=1.0,
             capsize=3,
             label=str(name),
         )
-    axis.axhline(1.0, linewidth=0.8, color=MUTED)
+    axis.axhline(1.0, linewidth=0.8, color=style.MUTED)
     axis.set(xlabel="Sparsity", ylabel="Ratio to the dense network")
     axis.legend()
 
 
 def _ratio_figure(ratios: pd.DataFrame) -> Illustration:
-    with one_axis({}) as (figure, axis):
+    with style.one_axis({}) as (figure, axis):
         draw_ratios(axis, ratios)
     told = "; ".join(
         f"{row['quantity']} at sparsity {row['sparsity']:g}: {number(row['ratio'])}"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     FigureText,
     Illustration,
@@ -17,15 +18,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import RowsByCell, groups
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import (
-    INK,
-    Axes,
-    LineStyle,
-    assign_styles,
-    line_style_of,
-    log10_axis,
-    one_axis,
-)
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import count, number
 from dps_tf.analysis.tables import STUDY_KEY
 from dps_tf.core.goal import Goal
@@ -59,8 +52,8 @@ def training_figures(context: ReportContext) -> list[Illustration]:
         table = pd.concat(parts)
         if table.empty:
             continue
-        line_styles = assign_styles(table["curve"])
-        with one_axis(line_styles, columns=3) as (figure, axis):
+        line_styles = style.assign_styles(table["curve"])
+        with style.one_axis(line_styles, columns=3) as (figure, axis):
             draw_training(axis, table, goal.threshold, line_styles)
             axis.set_ylabel(goal.metric)
         name = file_name("training", curves.panel_title(panel), curve)
@@ -109,7 +102,7 @@ def draw_training(
         line_styles: line style of each curve.
     """
     for curve, rows in curves.groupby("curve", sort=False):
-        line_style = line_style_of(line_styles, curve)
+        line_style = style.line_style_of(line_styles, curve)
         rows = rows.sort_values("step")
         axis.plot(
             rows["step"],
@@ -119,7 +112,7 @@ def draw_training(
             marker=line_style.marker,
             markevery=[len(rows) - 1],
         )
-    axis.axhline(goal, color=INK, linewidth=1.0, linestyle=(0, (4, 3)))
+    axis.axhline(goal, color=style.INK, linewidth=1.0, linestyle=(0, (4, 3)))
     axis.annotate(
         f"goal {goal:g}",
         (0.0, goal),
@@ -131,8 +124,8 @@ def draw_training(
     )
     values = curves["value"]
     if (values > 0).all() and values.max() > 20 * values.min():
-        log10_axis(axis, "y")
-    log10_axis(axis, "x")
+        style.log10_axis(axis, "y")
+    style.log10_axis(axis, "x")
     axis.set(xlabel="Step")
 
 
