@@ -99,14 +99,7 @@ def budget_table(found: Sequence[BestValues]) -> PageTable | None:
 
     None where no study is exhaustive.
     """
-    names = list(
-        dict.fromkeys(
-            name.removesuffix("_low")
-            for one in found
-            for name in map(str, one.rows.columns)
-            if name.endswith("_low") and one.rows[name].notna().any()
-        )
-    )
+    names = _metaparameters(found)
     rows = [
         _row(one, row, names) for one in found for row in one.rows.to_dict("records")
     ]
@@ -137,6 +130,17 @@ def budget_table(found: Sequence[BestValues]) -> PageTable | None:
     )
     caption = "What a budget buys, and the region of good metaparameters"
     return page_table("budgets", caption, columns, rows)
+
+
+def _metaparameters(found: Sequence[BestValues]) -> list[str]:
+    """Returns the metaparameters of which the good trials span a known range."""
+    names = [
+        name.removesuffix("_low")
+        for one in found
+        for name in map(str, one.rows.columns)
+        if name.endswith("_low") and one.rows[name].notna().any()
+    ]
+    return list(dict.fromkeys(names))
 
 
 def _row(

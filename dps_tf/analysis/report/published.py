@@ -103,13 +103,8 @@ def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
         axis = figure.subplots()
         sizes = list(table["batch_size"])
         if curves is not None and len(curves.plot_rows):
-            for panel in curves.naming.panels:
-                plot_rows = curves.panel(panel)
-                if len(plot_rows):
-                    lines = fit_lines(curves, panel)
-                    styles = curves.naming.line_styles
-                    draw_steps_to_result(axis, plot_rows, lines, styles)
-                    sizes += plot_rows["batch_size"].tolist()
+            _draw_own(axis, curves)
+            sizes += curves.plot_rows["batch_size"].tolist()
             handles = [*style.curve_handles(curves.naming.line_styles), *handles]
         style.log2_axis(axis, "x")
         style.log2_axis(axis, "y")
@@ -135,6 +130,14 @@ def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
         alt=f"Line chart of published steps to result against batch size. {told}.",
     )
     return illustration(figure, figure_text)
+
+
+def _draw_own(axis: Axes, curves: Curves) -> None:
+    for panel in curves.naming.panels:
+        plot_rows = curves.panel(panel)
+        if len(plot_rows):
+            lines = fit_lines(curves, panel)
+            draw_steps_to_result(axis, plot_rows, lines, curves.naming.line_styles)
 
 
 def _fits(table: pd.DataFrame, wanted: list[str] | None) -> PageTable:
