@@ -8,8 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.law.fitted import Estimate
-from dps_tf.analysis.law.joint import JointFit
+from dps_tf.analysis.law import Estimate, JointFit
 from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law.fitted import Estimate
-from dps_tf.analysis.law.joint import fit_joint
+from dps_tf.analysis.law import Estimate, fit_joint
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
