@@ -12,7 +12,7 @@ from typing import Any
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
-from dps_tf.models import networks
+from dps_tf.models import image_networks, language_networks, networks
 from dps_tf.models.initial_point import initial_point
 from dps_tf.models.precision import in_precision
 
@@ -26,6 +26,13 @@ _BUILDERS: dict[str, Builder] = {
     "mlp": networks.mlp,
     "mlp_batch_norm": networks.mlp_batch_norm,
     "tiny_transformer": networks.tiny_transformer,
+    "shallue2019_simple_cnn": image_networks.shallue2019_simple_cnn,
+    "vgg11": image_networks.vgg11,
+    "resnet50": image_networks.resnet50,
+    "vit": image_networks.vit,
+    "transformer": language_networks.transformer,
+    "lstm": language_networks.lstm,
+    "gpt": language_networks.gpt,
 }
 
 
