@@ -23,7 +23,7 @@ from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.task import Task
 from dps_tf.tuning.build import build_task
-from dps_tf.tuning.pruning import carrier_of
+from dps_tf.tuning.pruning import pruning_wrapper_of
 
 _MAX_SLOTS = 64
 """Largest number of trials side by side on a CPU; one per processor fills it."""
@@ -186,7 +186,7 @@ class Resources:
         task = build_task(
             specification.workload,
             dataset,
-            carrier_of(specification),
+            pruning_wrapper_of(specification),
             specification.precision,
         )
         self._check_memory(task, specification, dataset)
