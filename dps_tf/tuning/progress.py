@@ -37,13 +37,21 @@ class StudyProgress:
     Use as a context: the last state of the line stays.
     """
 
-    def __init__(self, name: str, rule: RaceRule, stream: TextIO | None = None):
+    def __init__(
+        self,
+        name: str,
+        rule: RaceRule,
+        stream: TextIO | None = None,
+        *,
+        live: bool = True,
+    ):
         """Shows nothing yet.
 
         Args:
             name: of the cell.
             rule: of its study.
             stream: where to; standard output by default.
+            live: whether a terminal gets a live line, of which there can be one.
         """
         self._name = name
         self._rule = rule
@@ -53,10 +61,11 @@ class StudyProgress:
         self._first_steps: int | None = None
         self._pruning_shown = -_PRUNING_SECONDS
         self._live: Live | None = None
+        self._may_be_live = live
 
     def __enter__(self) -> StudyProgress:
         """Starts the live line, on a terminal."""
-        if self._stream.isatty():
+        if self._may_be_live and self._stream.isatty():
             console = Console(file=self._stream)
             self._live = Live(console=console, auto_refresh=False)
             self._live.__enter__()
