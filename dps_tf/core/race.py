@@ -138,9 +138,9 @@ def within_lead(
 
     Where slots hold the states of their trials, each slot goes on with its own, and a
     fast one would run far ahead of the others. So no trial goes on to an evaluation
-    that is further than MAX_LEAD beyond the trial furthest behind, one evaluation
-    apart. Until the study is decided that one is before K_(m); so none is run further
-    than (1 + MAX_LEAD) K_(m), or one evaluation beyond K_(m).
+    that is further than MAX_LEAD beyond the trial furthest behind, and than the second
+    evaluation after it. Until the study is decided that one is before K_(m); so none is
+    run further than (1 + MAX_LEAD) K_(m), or one evaluation beyond K_(m).
 
     Nobody waits for draws that replace others (Shallue's feasible budgets): these begin
     late, and one alone would hold up all. An exhaustive study has nothing to outrun.
@@ -159,7 +159,8 @@ def within_lead(
 
     first_draws = [trial for trial in todo.pending if trial < rule.points]
     behind = min(map(step_of, first_draws or todo.pending))
-    ahead = max(rule.schedule.next_after(behind), behind + int(MAX_LEAD * behind))
+    second = rule.schedule.next_after(rule.schedule.next_after(behind))
+    ahead = max(second, behind + int(MAX_LEAD * behind))
     return tuple(t for t in trials if rule.schedule.next_after(step_of(t)) <= ahead)
 
 

@@ -53,7 +53,7 @@ _OBJECT_STORE_BYTES = 256 * 2**20
 """Of a Ray that is started here: states pass through it one at a time."""
 _LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Set to 0, Ray binds every port to 127.0.0.1, as it does by itself on a Mac."""
-_Actor = ray.remote(RemoteSlot)
+_Actor = ray.remote(concurrency_groups={"aside": 2})(RemoteSlot)
 _EXIT = "worker process has died"  # what Ray says of a process that ended by itself
 
 
@@ -98,25 +98,36 @@ class RayCluster:
         options: of the run. Without `ray_address` Ray is started on this machine, on
             the loopback interface alone, and `slots` are the processors that it uses.
         say: prints a sentence for the user.
+
+    Attributes:
+        pool: the slots, and who has them.
+        error: why nodes are looked at no more; a defect.
     """
 
     def __init__(self, options: Options, say: Callable[[str], None] = print):
         self.pool = SlotPool()
+        self.error: Exception | None = None
         self.say = say
         here = {"sweep_dir": _absolute(options.sweep_dir), "slots": 1}
         if options.data_dir is not None:
             here["data_dir"] = _absolute(options.data_dir)
         self._options = {**asdict(options), **here}
+        self._processors = options.slots
         self._slots: dict[int, _Slot] = {}
         self._lost: set[int] = set()
         self._refused: set[str] = set()
         self._numbers = itertools.count()
         self._lock = threading.RLock()
         self._closing = threading.Event()
-        _connect(options.ray_address, options.slots)
-        self._look()
-        self._watch = threading.Thread(target=self._keep_looking, daemon=True)
-        self._watch.start()
+        self._watch: threading.Thread | None = None
+
+    def connect(self) -> None:
+        """Connects, or starts Ray on this machine, unless that has been done."""
+        if self._watch is None:
+            address, processors = self._options["ray_address"], self._processors
+            _connect(address, processors)
+            self._watch = threading.Thread(target=self._keep_looking, daemon=True)
+            self._watch.start()
 
     def slot(self, number: int) -> _Slot:
         """Returns a slot.
@@ -162,14 +173,20 @@ class RayCluster:
     def close(self) -> None:
         """Leaves the cluster; its slots end with this."""
         self._closing.set()
-        self._watch.join()
-        ray.shutdown()
+        if self._watch is not None:
+            self._watch.join()
+            ray.shutdown()
 
     def _keep_looking(self) -> None:
-        while not self._closing.wait(_LOOK_SECONDS):
-            # A look that fails, as while the head node is busy, is made again.
-            with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
+        while not self._closing.is_set():
+            try:
                 self._look()
+            except (ray.exceptions.RayError, ConnectionError, TimeoutError):
+                # It is made again: the head node may be busy.
+                pass
+            except Exception as error:
+                self.error = error
+            self._closing.wait(_LOOK_SECONDS)
 
     def _look(self) -> None:
         """Makes the slots of nodes that have come, and drops those of nodes that go."""
@@ -198,7 +215,6 @@ class RayCluster:
             actor = _Actor.options(
                 **need,
                 max_restarts=0,
-                concurrency_groups={"aside": 2},
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
             ).remote(self._options)
             number = next(self._numbers)
@@ -271,29 +287,22 @@ def run_sweep(  # noqa: PLR0913 - each is independent of the others
         stop: whether to save and leave.
         say: prints a sentence for the user.
     """
-    cluster: list[RayCluster] = []
+    cluster = RayCluster(options, say)
 
     def on_cluster(study: StudySpecification) -> Backend:
-        # A finished sweep, or one that is refused, starts nothing.
-        return RayBackend(backend_of(study), connected, stop, options)
-
-    def connected() -> RayCluster:
-        with lock:
-            if not cluster:
-                cluster.append(RayCluster(options, say))
-            return cluster[0]
+        return RayBackend(backend_of(study), cluster, stop, options)
 
     def spare_slots() -> int:
-        return cluster[0].pool.spare if cluster else 0
+        # The first to ask is the main thread: Ray's processes end with the thread that
+        # started them. A finished sweep, or one that is refused, starts none.
+        cluster.connect()
+        return cluster.pool.spare
 
-    lock = threading.Lock()
+    whole = Sweep(files, sweep, options, on_cluster, stop, say, spare_slots)
     try:
-        return Sweep(files, sweep, options, on_cluster, stop, say, spare_slots).run(
-            gin_text
-        )
+        return whole.run(gin_text)
     finally:
-        for one in cluster:
-            one.close()
+        cluster.close()
 
 
 class RayBackend:
@@ -301,7 +310,7 @@ class RayBackend:
 
     Args:
         inner: checks studies here, where their data have to be as well.
-        connected: gives the cluster whose slots run their trials.
+        cluster: whose slots run their trials.
         stop: whether to save and leave.
         options: of the run.
     """
@@ -309,12 +318,12 @@ class RayBackend:
     def __init__(
         self,
         inner: Backend,
-        connected: Callable[[], RayCluster],
+        cluster: RayCluster,
         stop: StopRequest,
         options: Options,
     ):
         self._inner = inner
-        self._connected = connected
+        self._cluster = cluster
         self._stop = stop
         self._options = options
 
@@ -335,7 +344,7 @@ class RayBackend:
             Interrupted: a stop was asked for before that.
         """
         allowed = self._options.allow_other_machine
-        runner = RayRunner(study, self._connected(), self._stop, allowed)
+        runner = RayRunner(study, self._cluster, self._stop, allowed)
         try:
             while not runner.idle_slots((), study.rule.points):
                 if self._stop():
@@ -384,6 +393,8 @@ class RayRunner(Runner):
 
     def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns leased slots that know the study and run nothing."""
+        if self._cluster.error is not None:
+            raise self._cluster.error
         leased = self._cluster.pool.lease(self._cell, busy, wanted)
         return [slot for slot in leased if self._is_open(slot)]
 

@@ -168,11 +168,13 @@ class Sweep:
 
         Those that are not free stay in `left`.
         """
+        left[:] = [study for study in left if not self._was_finished(study)]
         waiting = sorted(left, key=_cost)
         running: list[Future[None]] = []
         with ThreadPoolExecutor(max(1, len(left)), "cell") as pool:
             while (waiting and not self._stop()) or running:
-                if waiting and not self._stop() and (not running or spare_slots() > 0):
+                is_room = spare_slots() > 0 or not running
+                if waiting and is_room and not self._stop():
                     study = waiting.pop(0)
                     running.append(pool.submit(self._run_and_remove, study, left))
                 done, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
