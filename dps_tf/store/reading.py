@@ -11,12 +11,19 @@ import pyarrow as pa
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import FLOAT32
+from dps_tf.core.workload import QUASI_RANDOM
 from dps_tf.store.closing import read_closed
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout
 from dps_tf.store.records import read_json
-from dps_tf.store.schemas import CELL_KEY, MEASUREMENTS, SCHEMAS, STUDIES
+from dps_tf.store.schemas import (
+    CELL_KEY,
+    MEASUREMENTS,
+    SCHEMAS,
+    STUDIES,
+    STUDY_DEFAULTS,
+)
 from dps_tf.store.tables import decode_table, empty_frame, to_arrow, to_frame
 
 
@@ -100,18 +107,16 @@ class _Parts:
         closed, problems = read_closed(self._files, cell.root, self._wanted)
         self._problems += problems
         if closed is not None:
-            row = {**closed.study, "closed": True}
-            if "precision" not in row:
-                row["precision"] = self._precision(cell)
-            self._studies.append(row)
+            asked = {**STUDY_DEFAULTS, **self._asked(cell), **closed.study}
+            self._studies.append({**asked, "closed": True})
             for name, table in closed.tables.items():
                 self._tables[name].append(table)
         elif self._read_open is not None:
             self._add_open(self._read_open(cell.root))
         self._add_measurements(cell.measurements)
 
-    def _precision(self, cell: CellLayout) -> str:
-        """Returns the precision of a study that was closed before its row told it."""
+    def _asked(self, cell: CellLayout) -> dict[str, str]:
+        """Returns what rows that were closed by older code do not tell."""
         try:
             content = read_json(self._files, cell.study)
         except FileNotFoundError:
@@ -119,7 +124,10 @@ class _Parts:
         except DamagedError as error:
             self._problems.append(str(error))
             content = {}
-        return str(content.get("specification", {}).get("precision", FLOAT32))
+        specification = content.get("specification", {})
+        oracle = specification.get("workload", {}).get("oracle", QUASI_RANDOM)
+        precision = specification.get("precision", FLOAT32)
+        return {"precision": str(precision), "oracle": str(oracle)}
 
     def _add_open(self, read: StoredTables | None) -> None:
         if read is None:
