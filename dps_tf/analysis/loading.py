@@ -16,6 +16,7 @@ import pandas as pd
 
 from dps_tf.analysis import reduce
 from dps_tf.analysis.tables import (
+    GOAL_COLUMNS,
     STUDY_KEY,
     cell_name,
     study_goal,
@@ -163,7 +164,7 @@ def _by_goal(
     """Returns studies that are reduced for the same goal, None for their own."""
     if goal is None or isinstance(goal, Goal):
         return [(studies, goal)]
-    kinds = ["goal_metric", "goal_direction", "goal_inclusive"]
+    kinds = [name for name in GOAL_COLUMNS if name != "goal_threshold"]
     return [
         (group, wanted_goal(group.iloc[0], goal))
         for _, group in studies.groupby(kinds, sort=False)

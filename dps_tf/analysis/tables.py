@@ -19,13 +19,14 @@ from dps_tf.core.cell import Cell
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
 from dps_tf.core.study import FLOAT32
-from dps_tf.store.schemas import CELL_KEY, CURVES, PRECISION, TRIALS
+from dps_tf.store.schemas import CELL_KEY, CURVES, PRECISION, STUDIES, TRIALS
 
 STUDY_KEY = [*CELL_KEY, PRECISION[0]]
 """The columns that name a study, in whichever sweep it is."""
 SCALING_CURVE = [name for name in STUDY_KEY if name != "batch_size"]
 """A curve is K* against the batch size with all else of the study fixed."""
 
+GOAL_COLUMNS = [name for name in STUDIES.names if name.startswith("goal_")]
 BOUNDS = ["earliest", "latest"]
 """Columns that `trial_bounds.with_bounds` adds to `trials`."""
 
@@ -160,6 +161,8 @@ def study_goal(study: pd.Series) -> Goal:
         threshold=float(study["goal_threshold"]),
         direction=str(study["goal_direction"]),
         inclusive=bool(study["goal_inclusive"]),
+        in_a_row=int(study["goal_in_a_row"]),
+        mean_of=int(study["goal_mean_of"]),
     )
 
 

@@ -104,6 +104,11 @@ class StudySpecification:
                 f"finishers is {self.finishers!r}; it must be a whole number, at "
                 "least 1."
             )
+        if self.evaluation == "goal" and self.goal.mean_of > 1:
+            raise UserError(
+                f"the goal is a mean of {self.goal.mean_of} evaluations, and with "
+                "evaluation_mode='goal' some of them are only bounds: use 'exact'."
+            )
         if self.rule.last_evaluation == 0:
             raise UserError(
                 f"step_budget {self.workload.step_budget} of {self.workload.name} ends "

@@ -26,9 +26,11 @@ def goal(
     threshold: float = gin.REQUIRED,
     direction: str = "minimize",
     inclusive: bool = True,
+    in_a_row: int = 1,
+    mean_of: int = 1,
 ) -> Goal:
     """Returns what a trial has to reach; see `core.goal.Goal`."""
-    return Goal(metric, threshold, direction, inclusive)
+    return Goal(metric, threshold, direction, inclusive, in_a_row, mean_of)
 
 
 @gin.register

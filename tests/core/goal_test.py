@@ -64,13 +64,13 @@ def test_an_array_is_compared_value_by_value(direction, inclusive):
 @given(goals())
 def test_nan_never_meets_a_goal(goal):
     assert goal.reaches(math.nan) is False
-    assert goal.first_reached([math.nan, math.nan]) is None
+    assert goal.first_met([math.nan, math.nan]) is None
 
 
 @given(goals(), st.lists(st.floats(-10, 10) | st.just(math.nan), max_size=8))
-def test_first_reached_is_the_first_of_all_that_reach(goal, values):
+def test_first_met_is_the_first_of_all_that_reach(goal, values):
     reaching = [i for i, value in enumerate(values) if goal.reaches(value)]
-    assert goal.first_reached(values) == (reaching[0] if reaching else None)
+    assert goal.first_met(values) == (reaching[0] if reaching else None)
 
 
 @given(goals(), goals())

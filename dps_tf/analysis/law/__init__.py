@@ -10,10 +10,13 @@ from __future__ import annotations
 from dps_tf.analysis.law.alternatives import (
     THREE_PARAMETERS_FROM,
     Alternative,
+    CriticalBatchSizes,
     aicc,
     compare,
+    critical_batch_sizes,
 )
 from dps_tf.analysis.law.fit import (
+    FEW_POINTS,
     LEVEL,
     LOSSES,
     MINIMUM_POINTS,
@@ -25,11 +28,13 @@ from dps_tf.analysis.law.joint import CurveRatio, JointFit, fit_joint
 from dps_tf.analysis.law.observations import Observations
 
 __all__ = [
+    "FEW_POINTS",
     "LEVEL",
     "LOSSES",
     "MINIMUM_POINTS",
     "THREE_PARAMETERS_FROM",
     "Alternative",
+    "CriticalBatchSizes",
     "CurveRatio",
     "Estimate",
     "JointFit",
@@ -37,6 +42,7 @@ __all__ = [
     "Observations",
     "aicc",
     "compare",
+    "critical_batch_sizes",
     "fit_joint",
     "fit_law",
 ]

@@ -81,23 +81,32 @@ def log_likelihood(
         scale: residual scale in octaves.
     """
     exact = observations.is_exact
+    total = np.hypot(scale, observations.noise)
+    # By ln(scale), of ln(total).
+    share = (scale / total) ** 2
     value, slope, by_scale = 0.0, np.zeros(len(observations)), 0.0
-    upper = (np.log2(observations.high) - log2_steps) / scale
+    upper = (np.log2(observations.high) - log2_steps) / total
     if exact.any():
-        z = upper[exact]
-        value += float(np.sum(-0.5 * z**2 - np.log(scale * np.sqrt(2 * np.pi))))
-        slope[exact] = z / scale
-        by_scale += float(np.sum(z**2 - 1))
+        z, width = upper[exact], total[exact]
+        value += float(np.sum(-0.5 * z**2 - np.log(width * np.sqrt(2 * np.pi))))
+        slope[exact] = z / width
+        by_scale += float(np.sum((z**2 - 1) * share[exact]))
     if not exact.all():
         inside = ~exact
+        width, above = total[inside], upper[inside]
         with np.errstate(divide="ignore"):
-            lower = (np.log2(observations.low[inside]) - log2_steps[inside]) / scale
-        logp, by_lower, by_upper = _log_interval(lower, upper[inside])
+            lower = (np.log2(observations.low[inside]) - log2_steps[inside]) / width
+        logp, by_lower, by_upper = _log_interval(lower, above)
         value += float(np.sum(logp))
-        slope[inside] = -(by_lower + by_upper) / scale
-        finite = np.where(np.isfinite(lower), lower, 0.0)
-        by_scale -= float(np.sum(by_lower * finite + by_upper * upper[inside]))
+        slope[inside] = -(by_lower + by_upper) / width
+        # An end at infinity has no derivative.
+        ends = by_lower * _finite(lower) + by_upper * _finite(above)
+        by_scale -= float(np.sum(ends * share[inside]))
     return value, slope, by_scale
+
+
+def _finite(values: Floats) -> Floats:
+    return np.where(np.isfinite(values), values, 0.0)
 
 
 def _log_interval(lower: Floats, upper: Floats) -> tuple[Floats, Floats, Floats]:
@@ -119,7 +128,11 @@ def _log_density(z: Floats) -> Floats:
 def least_squares_start(
     observations: Observations, curve: Curve, start: Floats
 ) -> Floats:
-    """Returns the parameters of least squares in log K* at the brackets' middles."""
+    """Returns the parameters of least squares in log K* at the brackets' middles.
+
+    Bounds are left out.
+    """
+    observations = observations.located()
     log2_batch = np.log2(observations.batch_size)
     target = np.log2(observations.middle)
     found = least_squares(
@@ -150,7 +163,7 @@ def maximize(observations: Observations, curve: Curve, start: Floats) -> Maximum
         return -value, -np.append(slope @ derivative, by_scale)
 
     residual = curve(start, log2_batch)[0] - np.log2(observations.middle)
-    rms = float(np.sqrt(np.mean(residual**2)))
+    rms = float(np.sqrt(np.mean(residual[~observations.is_bound] ** 2)))
     ends = (np.log(SCALE_FLOOR), np.log(SCALE_CEILING))
     first = float(np.clip(np.log(max(rms, SCALE_FLOOR)), *ends))
     found = minimize(
@@ -170,6 +183,7 @@ def maximize(observations: Observations, curve: Curve, start: Floats) -> Maximum
 
 def law_start(observations: Observations) -> Floats:
     """Returns (log2 c1, log2 c2) of least squares, the better of two starts."""
+    observations = observations.located()
     log2_steps = np.log2(observations.middle)
     log2_batch = np.log2(observations.batch_size)
     # The plateau cannot be told from none below this; it keeps the search bounded.

@@ -106,10 +106,12 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
         at_end,
     )
     yield from _about(
-        "Best of n not levelled off",
-        "Half as many trials would have given a K* larger by more than 10 % and more "
-        "than one evaluation interval: more trials may lower it further.",
-        cells[cells["levelled_off"].eq(False).fillna(False)],
+        "The winner is alone",
+        "K_(2), the second best trial, needed more than 10 % and more than one "
+        "evaluation interval longer than K*: the minimum was found once, and more "
+        "trials may lower it further. The table of sensitivities has K* of the first "
+        "half of the trials.",
+        cells[cells["lone_winner"].fillna(False)],
     )
     yield from _about(
         "Coarse evaluation",
