@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,15 @@ class SweepRecord:
         gin: the resolved gin configuration; empty where there is none.
         environments: builds and instruction sets that its studies have seen.
         not_begun: names of the cells that were asked for and have no study yet.
+        written: when its oldest and its newest study file were written, in seconds of
+            the epoch, by the file system's clock; None where it has none.
     """
 
     directory: str
     gin: str = ""
     environments: tuple[dict[str, Any], ...] = ()
     not_begun: tuple[str, ...] = ()
+    written: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class Tables(Record):
         goals: the goal of each row of `studies`.
         sweeps: what each sweep was run with.
         problems: sentences about damaged files that were skipped.
+        work: what was executed, by trial and quantity; see the store's schemas. Empty
+            for tables that no training wrote.
     """
 
     results: pd.DataFrame
@@ -74,45 +79,59 @@ class Tables(Record):
     goals: tuple[Goal, ...] = ()
     sweeps: tuple[SweepRecord, ...] = ()
     problems: tuple[str, ...] = ()
+    work: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def load(
     *sweep_dirs: str | os.PathLike[str],
     goal: Goal | float | None = None,
+    labels: Sequence[str] = (),
     files: Callable[[str], FileSystem] = lambda directory: LocalFiles(),
 ) -> Tables:
     """Returns the tables of one or several sweeps.
 
     Args:
         sweep_dirs: sweep directories; a cell may be in one of them only, or in several
-            that were trained in different precisions.
+            that were trained in different precisions or have different labels.
         goal: another goal than the studies' own, or another threshold for the metric
             of each study's own goal. No training is needed; where a trial was stopped
             before it could answer, K* is bounded (`steps_bound`).
+        labels: one per directory, so that sweeps of the same cells lie side by side: in
+            every table a label stands before the name of the optimizer, `label: sgd`,
+            unless it is empty.
         files: the file system of a directory; that of this machine by default.
 
     Raises:
         UserError: no directory, one that holds no sweep, two that hold the same cell,
-            or a goal that the curves cannot answer.
+            not one label per directory, or a goal that the curves cannot answer.
     """
     if not sweep_dirs:
         raise UserError("no sweep is named: give at least one sweep directory.")
     names = [os.fspath(directory) for directory in sweep_dirs]
+    if labels and len(labels) != len(names):
+        raise UserError(
+            f"there are {len(labels)} labels for {len(names)} sweeps: give one label "
+            "for each --sweep_dir, in the same order."
+        )
     sweeps = [_open(files(name), name) for name in names]
     read = [_read(sweep, name) for sweep, name in zip(sweeps, names, strict=True)]
+    records = tuple(
+        _sweep_record(sweep, name, tables.studies)
+        for sweep, name, tables in zip(sweeps, names, read, strict=True)
+    )
+    if labels:
+        read = [_labelled(t, label) for t, label in zip(read, labels, strict=True)]
     _check_disjoint(names, read)
-    studies, trials, curves, measurements = (
+    studies, trials, curves, measurements, work = (
         pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
-        for name in ("studies", "trials", "curves", "measurements")
+        for name in ("studies", "trials", "curves", "measurements", "work")
     )
     return tables_of(
         Record(studies, with_open_ends(trials, studies), curves, measurements),
         goal,
-        sweeps=tuple(
-            _sweep_record(sweep, name, tables.studies)
-            for sweep, name, tables in zip(sweeps, names, read, strict=True)
-        ),
+        sweeps=records,
         problems=tuple(text for sweep in sweeps for text in sweep.problems),
+        work=work,
     )
 
 
@@ -122,6 +141,7 @@ def tables_of(
     *,
     sweeps: tuple[SweepRecord, ...] = (),
     problems: tuple[str, ...] = (),
+    work: pd.DataFrame | None = None,
 ) -> Tables:
     """Returns what `load` returns, from tables that are already in memory."""
     results, bounded = [], []
@@ -142,6 +162,7 @@ def tables_of(
         goals=tuple(wanted_goal(row, goal) for _, row in record.studies.iterrows()),
         sweeps=sweeps,
         problems=problems,
+        work=pd.DataFrame() if work is None else work,
     )
 
 
@@ -205,16 +226,33 @@ def _open(files: FileSystem, directory: str) -> SweepReader:
 
 def _read(sweep: SweepReader, directory: str) -> StoredTables:
     tables = sweep.tables()
-    if tables.studies.empty:
+    if tables.studies.empty or tables.trials.empty:
+        begun = "study" if tables.studies.empty else "trial"
         raise UserError(
-            f"{directory} is a sweep in which no study has begun: train first, or wait."
+            f"{directory} is a sweep in which no {begun} has begun: train first, or "
+            "wait."
         )
     return replace(
         tables,
         trials=with_precision(tables.trials, tables.studies),
         curves=with_precision(tables.curves, tables.studies),
         measurements=with_precision(tables.measurements, tables.studies),
+        work=with_precision(tables.work, tables.studies),
     )
+
+
+def _labelled(tables: StoredTables, label: str) -> StoredTables:
+    """Returns tables whose optimizers carry a label, unless it is empty."""
+    if not label:
+        return tables
+    frames = ("studies", "trials", "curves", "measurements", "work")
+    changed = {
+        name: getattr(tables, name).assign(
+            optimizer=f"{label}: " + getattr(tables, name)["optimizer"].astype(str)
+        )
+        for name in frames
+    }
+    return replace(tables, **changed)
 
 
 def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
@@ -227,7 +265,7 @@ def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
                 )
                 raise UserError(
                     f"{seen[cell]} and {sweep} hold the same cell ({told}): name only "
-                    "one of them."
+                    "one of them, or give each a --label of its own."
                 )
             seen[cell] = sweep
 
@@ -243,4 +281,5 @@ def _sweep_record(
         gin=sweep.configuration(),
         environments=sweep.environments(),
         not_begun=tuple(name for name in sweep.planned if name not in begun),
+        written=sweep.written(),
     )

@@ -41,7 +41,7 @@ def cautions(
     if problems:
         text = "They were skipped; results may rest on less than was run: "
         found.append(Caution("Damaged files", text + " ".join(problems)))
-    found += [*_results(cells), *_search(cells), *_comparisons(cells)]
+    found += [*_results(cells, trials), *_search(cells), *_comparisons(cells)]
     found += _pruning(cells, trials)
     return tuple(sorted(found, key=lambda caution: caution.is_note))
 
@@ -62,7 +62,7 @@ def _about(title: str, text: str, cells: pd.DataFrame) -> Iterator[Caution]:
         yield Caution(title, text, tuple(str(name) for name in cells["name"]))
 
 
-def _results(cells: pd.DataFrame) -> Iterator[Caution]:
+def _results(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
     """Yields what is missing from results."""
     yield from _about(
         "Study still open",
@@ -85,7 +85,7 @@ def _results(cells: pd.DataFrame) -> Iterator[Caution]:
     yield from _about(
         "Failed trials",
         "While a trial that the study needed has failed, K* is an upper bound. Run the "
-        "command again to try it anew.",
+        f"command again to try it anew. The first error: {first_error(trials)}.",
         cells[cells["failed"] > 0],
     )
     yield from _about(
@@ -93,6 +93,13 @@ def _results(cells: pd.DataFrame) -> Iterator[Caution]:
         "The limit on draws was met before enough feasible trials were found.",
         cells[cells["draws_exhausted"]],
     )
+
+
+def first_error(trials: pd.DataFrame) -> str:
+    """Returns the first line of the first error that a trial failed with."""
+    errors = trials.loc[trials["outcome"] == "failed", "error"].dropna()
+    lines = [str(error).strip().splitlines() for error in errors]
+    return next((found[0].rstrip(".") for found in lines if found), "not recorded")
 
 
 def _search(cells: pd.DataFrame) -> Iterator[Caution]:

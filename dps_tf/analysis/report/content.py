@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -265,6 +265,22 @@ def section_of(name: str, title: str, parts: Sequence[Part]) -> Section:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A chart that the browser draws, for exploring.
+
+    Attributes:
+        title: heading.
+        figure: JSON for BokehJS.
+        trials: JSON of `charts.learning_curve_data` for a chart of learning curves;
+            empty for others.
+    """
+
+    title: str
+    figure: str
+    trials: str = ""
+
+
+@dataclass(frozen=True)
 class Caution:
     """Something a reader has to know before trusting a number.
 
@@ -294,6 +310,9 @@ class Report:
         cautions: those of the search first.
         sweeps: what each of them was run with.
         results: the table of results, for files and the terminal.
+        facts: what a reader asks first (when, where, how long), as name and value.
+        files: names of the tables beside the page, with what they hold.
+        charts: for exploring.
     """
 
     title: str
@@ -304,3 +323,6 @@ class Report:
     cautions: tuple[Caution, ...]
     sweeps: Sequence[SweepRecord]
     results: pd.DataFrame
+    facts: Sequence[tuple[str, str]] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    charts: Sequence[Chart] = ()

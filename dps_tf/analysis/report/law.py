@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -13,6 +13,7 @@ from dps_tf.analysis.law import (
     JointFit,
     LawFit,
     compare,
+    critical_batch_sizes,
     fit_joint,
 )
 from dps_tf.analysis.report.content import (
@@ -26,7 +27,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, comparable, effects
 from dps_tf.analysis.report.regimes import regime_page_table
-from dps_tf.analysis.report.wording import number, percent
+from dps_tf.analysis.report.wording import and_list, number, percent
 
 _MODELS = {
     "both_free": "c1 and c2 both differ from curve to curve",
@@ -47,10 +48,11 @@ def law_part(context: ReportContext) -> Part:
     level = next(iter(curves.fits.values())).level
     paragraphs = (
         f"Intervals are {percent(level)} intervals of the posterior, unweighted in log "
-        "K*, with each K* known to lie in its bracket; an end that is not stated is "
+        "K*, with each K* taken to lie in its bracket; an end that is not stated is "
         "open. c1 counts examples and rules where batches are small, c2 counts steps "
         "and is the plateau; at the critical batch size c1/c2, K* is twice the "
-        "plateau.",
+        f"plateau. Prior: {next(iter(curves.fits.values())).prior}.",
+        *_short_sentences(curves),
         *joint_sentences(joint),
     )
     tables = [fit_table(curves)]
@@ -58,6 +60,17 @@ def law_part(context: ReportContext) -> Part:
         tables.append(joint_table(curves, joint))
     tables.append(regime_page_table(curves, context.options.anchor))
     return Part(paragraphs, (), (*tables, alternatives_table(curves)))
+
+
+def _short_sentences(curves: Curves) -> tuple[str, ...]:
+    """Returns of which curves the prior decides the intervals."""
+    names = [curves.title(*pair) for pair, fit in curves.fits.items() if fit.is_short]
+    if not names:
+        return ()
+    return (
+        f"Fewer than five batch sizes have a K* for {and_list(names)}: there the prior "
+        "decides how far the intervals reach.",
+    )
 
 
 def fit_table(curves: Curves) -> PageTable:
@@ -116,6 +129,7 @@ def alternatives_table(curves: Curves) -> PageTable:
             row[name] = _criterion(item)
         exponent = found["power_law"].parameters["a"]
         row["exponent"] = SortableText(number(exponent), exponent)
+        row |= _critical_by_form(fit, list(found.values()))
         rows.append(row)
     columns = (
         Column("curve", "Curve"),
@@ -128,9 +142,30 @@ def alternatives_table(curves: Curves) -> PageTable:
             f"{THREE_PARAMETERS_FROM} points, where its correction outweighs it.",
         ),
         Column("exponent", "a", "Exponent of the power law; 1 is the law."),
+        Column(
+            "critical_power_law",
+            "Critical, power law",
+            "Where c/B^a equals d; given where the power law has the lower AICc.",
+        ),
+        Column(
+            "critical_averaged",
+            "Critical, averaged",
+            "Of c1/c2 and the column before, weighted by exp(-AICc/2).",
+        ),
     )
     caption = "The law against two alternatives, by AICc"
     return page_table("alternatives", caption, columns, rows)
+
+
+def _critical_by_form(
+    fit: LawFit, forms: Sequence[Alternative]
+) -> dict[str, SortableText]:
+    found = critical_batch_sizes(fit, forms)
+    none = SortableText("", float("nan"))
+    return {
+        "critical_power_law": estimate_text(found.power_law) if found else none,
+        "critical_averaged": estimate_text(found.averaged) if found else none,
+    }
 
 
 def _criterion(item: Alternative) -> SortableText:

@@ -23,7 +23,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
-from dps_tf.analysis.report.style import Axes
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import and_list, steps
 
 _COLUMNS = (
@@ -67,37 +67,46 @@ def _short(name: str) -> str:
 
 
 def draw_published(axis: Axes, published: pd.DataFrame) -> None:
-    """Draws published curves in grey behind one's own, on the same axes.
+    """Draws published curves behind one's own, on the same axes.
 
     Args:
         axis: an axis that holds K* against the batch size.
         published: one row per curve and batch size: curve, batch_size,
             steps_to_result.
     """
-    for position, (_, rows) in enumerate(published.groupby("curve", sort=False)):
+    line_styles = published_styles(published)
+    for curve, rows in published.groupby("curve", sort=False):
         rows = rows.sort_values("batch_size")
-        axis.plot(rows["batch_size"], rows["steps_to_result"], **_style(position))
+        x, y = rows["batch_size"], rows["steps_to_result"]
+        axis.plot(x, y, **_keywords(line_styles[str(curve)]))
     axis.relim()
     axis.autoscale(enable=True)
 
 
-def _style(position: int) -> dict[str, Any]:
-    # From the far end of the lists, so that they differ from the curves in front.
+def published_styles(published: pd.DataFrame) -> dict[str, LineStyle]:
+    """Returns a line style per published curve: colours, and marks that are hollow."""
+    names = list(dict.fromkeys(published["curve"]))
+    found = style.assign_styles(names)
+    # Markers from the far end, so that they differ from those of one's own curves.
     return {
-        "color": style.MUTED,
-        "linewidth": 1.0,
-        "linestyle": style.LINES[::-1][position % len(style.LINES)],
-        "marker": style.MARKERS[::-1][position % len(style.MARKERS)],
-        "markersize": 4.5,
-        "markerfacecolor": "white",
-        "zorder": 2,
+        name: LineStyle(one.color, style.MARKERS[-1 - i % len(style.MARKERS)], one.line)
+        for i, (name, one) in enumerate(found.items())
     }
+
+
+def _keywords(line_style: LineStyle) -> dict[str, Any]:
+    hollow = style.mark_style(line_style, hollow=True)
+    line = {"linestyle": line_style.line, "linewidth": 1.0, "markersize": 4.5}
+    return {**hollow, **line, "zorder": 2}
 
 
 def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
     shown = table.assign(curve=[_short(str(name)) for name in table["curve"]])
     names = list(dict.fromkeys(shown["curve"]))
-    handles = [style.line_handle(str(n), **_style(i)) for i, n in enumerate(names)]
+    handles = [
+        style.line_handle(name, **_keywords(line_style))
+        for name, line_style in published_styles(shown).items()
+    ]
     with style.styled():
         figure = style.new_figure(6.9, 5.0 + 0.1 * len(handles))
         axis = figure.subplots()
@@ -122,8 +131,8 @@ def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
         name="published",
         title="Steps to result beside published curves",
         caption=(
-            f"Grey: published curves ({and_list(names, 4)}), digitized. Coloured: "
-            "this report's."
+            f"Hollow marks, thin lines: published curves ({and_list(names, 4)}), "
+            "digitized. Filled marks: this report's."
             if curves is not None
             else f"Published curves, digitized: {and_list(names, 4)}."
         ),

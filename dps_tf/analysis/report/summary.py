@@ -81,14 +81,22 @@ def _law(fit: LawFit) -> str:
 
 
 def _regimes(row: pd.Series) -> str:
-    parts = []
-    if pd.notna(row["perfect_end"]):
-        parts.append(f"perfect scaling holds up to batch size {row['perfect_end']:g}")
-    if pd.notna(row["useful_end"]):
-        parts.append(f"the curve is flat from {row['useful_end']:g}")
-    else:
-        parts.append(f"K* is still falling at {row['largest']:g}")
-    return f"Within {percent(row['tolerance'])}, {' and '.join(parts)}."
+    perfect, useful = (
+        f"{number(row[name])} ({interval(row[f'{name}_low'], row[f'{name}_high'])})"
+        for name in ("perfect_end", "useful_end")
+    )
+    flat = (
+        f"the curve is flat from {useful}"
+        if row["is_flat"]
+        else f"the curve is not seen to become flat up to {row['largest']:g}"
+    )
+    seen = f"up to {row['points_perfect']:g}"
+    if pd.notna(row["points_useful"]):
+        seen += f" and from {row['points_useful']:g}"
+    return (
+        f"Within {percent(row['tolerance'])}, perfect scaling holds up to batch size "
+        f"{perfect} and {flat}, by the fit; by single points, {seen}."
+    )
 
 
 def _comparisons(curves: Curves) -> list[str]:

@@ -1,0 +1,211 @@
+"""How far do K* and the law depend on the goal, the interval and the number of points?
+
+Everything is computed again from records; where trials were stopped before they could
+answer, a range is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.content import (
+    Column,
+    FigureText,
+    Illustration,
+    PageTable,
+    Part,
+    ReportContext,
+    SortableText,
+    illustration,
+    page_table,
+)
+from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.naming import cell_names, file_name
+from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.wording import interval, listed, number, steps, with_panel
+from dps_tf.analysis.sensitivity import (
+    INTERVALS,
+    by_goal,
+    by_interval,
+    by_points,
+    law_by_goal,
+)
+from dps_tf.analysis.tables import SCALING_CURVE
+
+_CONSTANTS = {
+    "c1": "c1 (examples)",
+    "c2": "c2 (steps)",
+    "critical_batch_size": "c1/c2 (examples)",
+}
+_STEPS = (
+    "K* lies in this range; one number where the records decide it. 'At least': they "
+    "do not bound it from above."
+)
+
+
+def sensitivity_part(context: ReportContext) -> Part:
+    """Returns c1, c2 and c1/c2 against the goal, and tables of sensitivities."""
+    tables, curves = context.tables, context.curves
+    if curves.plot_rows.empty:
+        return Part()
+    by_goals = by_goal(tables)
+    laws = _named(law_by_goal(by_goals), curves)
+    figures = [
+        _figure(rows, curves, curves.panel_title(panel))
+        for panel, rows in laws.groupby("panel", sort=False)
+        if rows.groupby("curve")["multiple"].nunique().max() > 1
+    ]
+    found = (
+        interval_table(curves, by_interval(tables)),
+        points_table(curves, by_points(tables)),
+        goal_table(curves, by_goals),
+    )
+    text = (
+        "A study that differed only in these choices would have given other numbers. "
+        "That the goal was met in a bracket holds for a metric that only improves: a "
+        "validation error goes up and down, so an evaluation that did not happen may "
+        "have met the goal earlier. K* at twice and four times the interval shows how "
+        "much that matters here."
+    )
+    return Part((text,), figures, [table for table in found if len(table.frame)])
+
+
+def _named(laws: pd.DataFrame, curves: Curves) -> pd.DataFrame:
+    """Returns the laws of the first seed of each curve, with its panel and its name."""
+    if laws.empty:
+        return laws.assign(panel="", curve="")
+    names = curves.cells.sort_values("seed", kind="stable")
+    names = names.drop_duplicates(["panel", "curve"])[
+        [*SCALING_CURVE, "panel", "curve"]
+    ]
+    return laws.merge(names, on=SCALING_CURVE)
+
+
+def draw_constant(
+    axis: Axes, laws: pd.DataFrame, name: str, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws c1, c2 or c1/c2 with its interval against the threshold of the goal.
+
+    Args:
+        axis: an empty axis.
+        laws: one row per curve and goal: curve, threshold, and the constant with
+            `_low` and `_high`.
+        name: of the constant.
+        line_styles: line style of each curve.
+    """
+    axis.set_yscale("log")
+    values = laws[name].to_numpy(float)
+    bottom, top = values.min() / 4, values.max() * 4
+    for curve, rows in laws.groupby("curve", sort=False):
+        rows = rows.sort_values("threshold")
+        line_style = style.line_style_of(line_styles, curve)
+        ends = (np.clip(rows[f"{name}_{end}"], bottom, top) for end in ("low", "high"))
+        axis.vlines(rows["threshold"], *ends, color=line_style.color, alpha=0.5)
+        axis.plot(rows["threshold"], rows[name], **style.joined_marks(line_style))
+    axis.set_ylim(bottom, top)
+    axis.set(xlabel="Goal", ylabel=_CONSTANTS[name])
+    style.log10_axis(axis, "y", most=6)
+
+
+def _figure(laws: pd.DataFrame, curves: Curves, panel: str) -> Illustration:
+    line_styles = curves.naming.line_styles_of(laws["curve"])
+    with style.styled():
+        figure = style.new_figure(7.6, 3.4)
+        for axis, name in zip(figure.subplots(1, 3), _CONSTANTS, strict=True):
+            draw_constant(axis, laws, name, line_styles)
+        style.legend_below(figure, style.curve_handles(line_styles))
+    told = listed(
+        laws,
+        "curve",
+        lambda row: (
+            f"c1 {number(row['c1'])} and c2 {number(row['c2'])} "
+            f"at {number(row['threshold'])}"
+        ),
+    )
+    figure_text = FigureText(
+        name=file_name("law_and_goal", panel),
+        title=with_panel("The law against the goal", panel),
+        caption=(
+            "c1, c2 and c1/c2 of fits to K* for looser goals, from the same records; "
+            "the own goal is at the left of an error, at the right of an accuracy. "
+            "Bars: intervals; those that leave the axis are open. Shallue et al. 2019 "
+            "(Figure 2) show how K* depends on the goal."
+        ),
+        alt=f"Line charts of c1, c2 and c1/c2 against the goal. {told}.",
+    )
+    return illustration(figure, figure_text)
+
+
+def range_text(row: Mapping[Any, Any]) -> SortableText:
+    """Returns K* between `low` and `high` of a row, as far as it is known."""
+    low, high = float(row["low"]), float(row["high"])
+    if np.isinf(low):
+        return SortableText("not reached", np.nan)
+    return SortableText(steps(low) if low == high else interval(low, high), low)
+
+
+def _pivot(
+    curves: Curves, frame: pd.DataFrame, by: str, names: Mapping[Any, str]
+) -> list[dict[str, Any]]:
+    """Returns a row per cell: its name, K* as recorded, and K* by values of `by`."""
+    named = curves.naming.name(frame)
+    named = named.assign(cell=cell_names(named))
+    rows = []
+    for cell, mine in named.groupby("cell", sort=False):
+        known = mine["steps_to_result"].iloc[0]
+        row: dict[str, Any] = {
+            "cell": cell,
+            "steps": SortableText(
+                "" if pd.isna(known) else steps(float(known)),
+                np.nan if pd.isna(known) else float(known),
+            ),
+        }
+        for entry in mine.to_dict("records"):
+            row[names[entry[by]]] = range_text(entry)
+        rows.append(row)
+    return rows
+
+
+def interval_table(curves: Curves, frame: pd.DataFrame) -> PageTable:
+    """Returns K* had trials been evaluated less often, one row per cell."""
+    names = {multiple: f"times{multiple}" for multiple in INTERVALS}
+    columns = (
+        Column("cell", "Cell"),
+        Column("steps", "K*"),
+        *(
+            Column(name, f"K* at {multiple} times the interval", _STEPS)
+            for multiple, name in names.items()
+        ),
+    )
+    caption = "K* and the evaluation interval"
+    rows = _pivot(curves, frame, "multiple", names)
+    return page_table("by-interval", caption, columns, rows)
+
+
+def points_table(curves: Curves, frame: pd.DataFrame) -> PageTable:
+    """Returns K* of the first half of the points, one row per cell."""
+    columns = (
+        Column("cell", "Cell"),
+        Column("steps", "K*"),
+        Column("half", "K* of the first half of the points", _STEPS),
+    )
+    rows = _pivot(curves, frame.assign(by=0), "by", {0: "half"})
+    return page_table("by-points", "K* and the number of points", columns, rows)
+
+
+def goal_table(curves: Curves, frame: pd.DataFrame) -> PageTable:
+    """Returns K* for looser goals, one row per cell."""
+    thresholds = frame.groupby("multiple")["threshold"].agg(["min", "max"])
+    names = {multiple: f"goal{i}" for i, multiple in enumerate(thresholds.index)}
+    columns = [Column("cell", "Cell")]
+    for multiple, name in names.items():
+        low, high = thresholds.loc[multiple]
+        value = f"{low:g}" if low == high else f"{multiple:g} times"
+        columns.append(Column(name, f"K* at {value}", _STEPS))
+    rows = _pivot(curves, frame, "multiple", names)
+    return page_table("by-goal", "K* and the goal", columns, rows)
