@@ -77,7 +77,8 @@ def seconds_per_step(work: pd.DataFrame) -> dict[tuple[Any, ...], float]:
     keys = [*STUDY_KEY, "trial"]
     wide = trials.pivot_table(index=keys, columns="quantity", values="value")
     known = wide[(wide["steps"] > 0) & (wide["seconds"] > 0)]
-    return dict((known["seconds"] / known["steps"]).items())
+    speeds = known["seconds"] / known["steps"]
+    return dict(zip(known.index, speeds.to_numpy(float).tolist(), strict=True))
 
 
 class _Board:

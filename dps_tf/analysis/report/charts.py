@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from bokeh.embed import json_item
-from bokeh.models import ColumnDataSource, HoverTool
+from bokeh.models import BasicTickFormatter, ColumnDataSource, HoverTool
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
@@ -81,6 +81,11 @@ def _new_figure(x_label: str, y_label: str, y_type: str = "log") -> Any:
         border_fill_alpha=0,
     )
     plot.toolbar.logo = None
+    for axis in (plot.xaxis, plot.yaxis):
+        # Numbers, not powers of ten.
+        axis.formatter = BasicTickFormatter(use_scientific=False)
+        axis.axis_label_text_font_style = "normal"
+        axis.minor_tick_line_color = None
     # A page that is scrolled by the wheel must not be caught by a chart.
     plot.toolbar.active_scroll = None
     return plot
@@ -90,8 +95,11 @@ def _finish(plot: Any) -> None:
     plot.legend.click_policy = "hide"
     plot.legend.background_fill_alpha = 0
     plot.legend.border_line_alpha = 0
-    plot.add_layout(plot.legend[0], "below")
+    plot.legend.location = "center"
+    plot.legend.margin = 0
+    plot.legend.padding = 0
     plot.legend.ncols = 3
+    plot.add_layout(plot.legend[0], "below")
 
 
 def _text(plot: Any) -> str:
@@ -108,11 +116,12 @@ def _scaling(curves: Curves, panel: str) -> Chart:
     rows = curves.panel(panel)
     lines = fit_lines(curves, panel)
     plot = _new_figure("Batch size", "Steps to result")
+    plot.xaxis.ticker = sorted({int(size) for size in rows["batch_size"]})
     cells = curves.cells[curves.cells["panel"] == panel]
     marks = []
     for curve, mine in rows.groupby("curve", sort=False):
         style = curves.naming.line_styles[str(curve)]
-        look = {"color": style.color, "legend_label": str(curve)}
+        shared = {"color": style.color, "legend_label": str(curve)}
         fit = lines[lines["curve"] == curve]
         if len(fit):
             band = ColumnDataSource(
@@ -122,14 +131,20 @@ def _scaling(curves: Curves, panel: str) -> Chart:
                     "high": list(fit["high"]),
                 }
             )
-            plot.varea("x", "low", "high", source=band, fill_alpha=0.12, **look)
-            plot.line(list(fit["batch_size"]), list(fit["steps"]), **look)
+            plot.varea("x", "low", "high", source=band, fill_alpha=0.12, **shared)
+            plot.line(list(fit["batch_size"]), list(fit["steps"]), **shared)
         sizes = list(mine["batch_size"])
         low = np.maximum(mine["low"].to_numpy(float), 0.5)
         plot.segment(
-            sizes, low, sizes, list(mine["high"]), line_width=5, line_alpha=0.35, **look
+            sizes,
+            low,
+            sizes,
+            list(mine["high"]),
+            line_width=5,
+            line_alpha=0.35,
+            **shared,
         )
-        marks.append(_marks(plot, mine, cells, style, look))
+        marks.append(_marks(plot, mine, cells, style, shared))
     tooltips = [("curve", "@curve"), ("batch size", "@batch_size{0,0}")]
     tooltips += [("K*", "@steps"), ("best trial", "@trial")]
     plot.add_tools(HoverTool(renderers=marks, tooltips=tooltips))
@@ -140,9 +155,9 @@ def _scaling(curves: Curves, panel: str) -> Chart:
 
 
 def _marks(
-    plot: Any, rows: pd.DataFrame, cells: pd.DataFrame, style: LineStyle, look: Any
+    plot: Any, rows: pd.DataFrame, cells: pd.DataFrame, style: LineStyle, shared: Any
 ) -> Any:
-    best = {}
+    best: dict[int, str] = {}
     for cell in cells[cells["curve"] == rows["curve"].iloc[0]].to_dict("records"):
         if pd.notna(cell["best_trial"]):
             best.setdefault(cell["batch_size"], _trial_text(cell, cells.columns))
@@ -172,7 +187,7 @@ def _marks(
         size=9,
         marker=marker,
         fill_alpha="filled",
-        **look,
+        **shared,
     )
 
 
@@ -193,7 +208,7 @@ def _learning_curves(context: ReportContext) -> Chart | None:
     marks = []
     for outcome, color in _OUTCOMES.items():
         wide = 3 if outcome == "best trial" else 1
-        look = {"color": color, "legend_label": outcome}
+        shared = {"color": color, "legend_label": outcome}
         empty: dict[str, list[Any]] = {"xs": [], "ys": []}
         plot.multi_line(
             "xs",
@@ -201,7 +216,7 @@ def _learning_curves(context: ReportContext) -> Chart | None:
             source=ColumnDataSource(empty),
             name=f"lines {outcome}",
             line_width=wide,
-            **look,
+            **shared,
         )
         empty = {name: [] for name in ("x", "y", "trial", "point")}
         marks.append(
@@ -212,7 +227,7 @@ def _learning_curves(context: ReportContext) -> Chart | None:
                 size=5,
                 name=f"marks {outcome}",
                 fill_alpha=0.5,
-                **look,
+                **shared,
             )
         )
     tooltips = [

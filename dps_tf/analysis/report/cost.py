@@ -59,13 +59,15 @@ def cost_part(context: ReportContext) -> Part:
     text = (
         "K* times the recorded seconds of a step of the best trial: its training and "
         "its evaluations, on the machines that the sweep ran on and slowed by whatever "
-        "ran beside it. The search took longer: see the state of the report for all of "
-        "it. Batch sizes that ran on different machines cannot be compared."
+        "ran beside it, without the search for it. Batch sizes that ran on different "
+        "machines cannot be compared."
         if given is None
         else "K* times the given seconds of a step: one run of the best trial, without "
         "the search for it and without evaluations."
     )
-    table = PageTable("cost-table", "Time and cost of one result", _COLUMNS, found)
+    recorded = ("devices", "cost") if given is None else ()
+    columns = tuple(column for column in _COLUMNS if column.name not in recorded)
+    table = PageTable("cost-table", "Time and cost of one result", columns, found)
     return Part((text,), figures, (table,))
 
 

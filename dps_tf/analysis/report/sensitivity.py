@@ -25,9 +25,10 @@ from dps_tf.analysis.report.content import (
     page_table,
 )
 from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import cell_names, file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import interval, listed, number, steps, with_panel
+from dps_tf.analysis.report.wording import interval, number, steps
 from dps_tf.analysis.sensitivity import (
     INTERVALS,
     by_goal,
@@ -42,6 +43,7 @@ _CONSTANTS = {
     "c2": "c2 (steps)",
     "critical_batch_size": "c1/c2 (examples)",
 }
+_ENDS = ("low", "high")
 _STEPS = (
     "K* lies in this range; one number where the records decide it. 'At least': they "
     "do not bound it from above."
@@ -49,17 +51,15 @@ _STEPS = (
 
 
 def sensitivity_part(context: ReportContext) -> Part:
-    """Returns c1, c2 and c1/c2 against the goal, and tables of sensitivities."""
+    """Returns K* and the law against the goal, and tables of sensitivities."""
     tables, curves = context.tables, context.curves
-    if curves.plot_rows.empty:
+    metrics = {goal.metric for goal in tables.goals}
+    if curves.plot_rows.empty or not metrics <= set(tables.curves):
+        # Before the first evaluation there is no column of any metric.
         return Part()
     by_goals = by_goal(tables)
     laws = _named(law_by_goal(by_goals), curves)
-    figures = [
-        _figure(rows, curves, curves.panel_title(panel))
-        for panel, rows in laws.groupby("panel", sort=False)
-        if rows.groupby("curve")["multiple"].nunique().max() > 1
-    ]
+    figures = _figures(laws, curves.naming.name(by_goals), curves)
     found = (
         interval_table(curves, by_interval(tables)),
         points_table(curves, by_points(tables)),
@@ -86,59 +86,87 @@ def _named(laws: pd.DataFrame, curves: Curves) -> pd.DataFrame:
     return laws.merge(names, on=SCALING_CURVE)
 
 
-def draw_constant(
-    axis: Axes, laws: pd.DataFrame, name: str, line_styles: Mapping[str, LineStyle]
+def draw_goals(
+    axis: Axes, cells: pd.DataFrame, line_styles: Mapping[str, LineStyle]
 ) -> None:
+    """Draws K* against the batch size, a line per goal.
+
+    Args:
+        axis: an empty axis.
+        cells: one row per goal and batch size: curve (the goal in words), batch_size,
+            steps.
+        line_styles: line style of each goal.
+    """
+    style.log2_axis(axis, "x")
+    style.log2_axis(axis, "y")
+    draw_curves(axis, cells, ("batch_size", "steps"), line_styles, markersize=4.5)
+    axis.set(xlabel="Batch size", ylabel="Steps to result")
+    style.batch_ticks(axis, cells["batch_size"].tolist())
+
+
+def draw_constant(axis: Axes, laws: pd.DataFrame, name: str) -> None:
     """Draws c1, c2 or c1/c2 with its interval against the threshold of the goal.
 
     Args:
         axis: an empty axis.
-        laws: one row per curve and goal: curve, threshold, and the constant with
-            `_low` and `_high`.
+        laws: one row per goal: threshold, and the constant with `_low` and `_high`.
         name: of the constant.
-        line_styles: line style of each curve.
     """
     axis.set_yscale("log")
     values = laws[name].to_numpy(float)
     bottom, top = values.min() / 4, values.max() * 4
-    for curve, rows in laws.groupby("curve", sort=False):
-        rows = rows.sort_values("threshold")
-        line_style = style.line_style_of(line_styles, curve)
-        ends = (np.clip(rows[f"{name}_{end}"], bottom, top) for end in ("low", "high"))
-        axis.vlines(rows["threshold"], *ends, color=line_style.color, alpha=0.5)
-        axis.plot(rows["threshold"], rows[name], **style.joined_marks(line_style))
+    laws = laws.sort_values("threshold")
+    # An open end runs off the axis.
+    ends = (np.clip(laws[f"{name}_{end}"], bottom / 2, top * 2) for end in _ENDS)
+    axis.vlines(laws["threshold"], *ends, color=style.INK, alpha=0.5)
+    marks = style.joined_marks(LineStyle(style.INK, "o", "-"))
+    axis.plot(laws["threshold"], laws[name], **marks)
     axis.set_ylim(bottom, top)
     axis.set(xlabel="Goal", ylabel=_CONSTANTS[name])
     style.log10_axis(axis, "y", most=6)
 
 
-def _figure(laws: pd.DataFrame, curves: Curves, panel: str) -> Illustration:
-    line_styles = curves.naming.line_styles_of(laws["curve"])
-    with style.styled():
-        figure = style.new_figure(7.6, 3.4)
-        for axis, name in zip(figure.subplots(1, 3), _CONSTANTS, strict=True):
-            draw_constant(axis, laws, name, line_styles)
-        style.legend_below(figure, style.curve_handles(line_styles))
-    told = listed(
-        laws,
-        "curve",
-        lambda row: (
-            f"c1 {number(row['c1'])} and c2 {number(row['c2'])} "
-            f"at {number(row['threshold'])}"
-        ),
+def _figures(
+    laws: pd.DataFrame, cells: pd.DataFrame, curves: Curves
+) -> list[Illustration]:
+    """Returns a figure for each curve that has a fit at two goals or more."""
+    found: list[Illustration] = []
+    for (panel, curve), mine in laws.groupby(["panel", "curve"], sort=False):
+        if mine["multiple"].nunique() < 2:
+            continue
+        of_curve = (cells["panel"] == panel) & (cells["curve"] == curve)
+        exact = cells[of_curve & (cells["low"] == cells["high"])]
+        exact = exact[exact["seed"] == exact["seed"].min()]
+        shown = exact.assign(curve=[f"goal {t:g}" for t in exact["threshold"]])
+        line_styles = style.sequential_styles(shown["curve"])
+        with style.styled():
+            figure = style.new_figure(7.6, 6.0)
+            first, *others = figure.subplots(2, 2).flat
+            draw_goals(first, shown.assign(steps=shown["low"]), line_styles)
+            for axis, name in zip(others, _CONSTANTS, strict=True):
+                draw_constant(axis, mine, name)
+            style.legend_below(figure, style.curve_handles(line_styles), columns=5)
+        name = file_name("law_and_goal", curves.panel_title(panel), str(curve))
+        figure_text = _figure_text(name, curves.title(panel, curve), mine)
+        found.append(illustration(figure, figure_text, folded=bool(found)))
+    return found
+
+
+def _figure_text(name: str, title: str, laws: pd.DataFrame) -> FigureText:
+    told = "; ".join(
+        f"at {row['threshold']:g} c1 {number(row['c1'])} and c2 {number(row['c2'])}"
+        for row in laws.to_dict("records")
     )
-    figure_text = FigureText(
-        name=file_name("law_and_goal", panel),
-        title=with_panel("The law against the goal", panel),
+    return FigureText(
+        name=name,
+        title=f"K* and the law against the goal: {title}",
         caption=(
-            "c1, c2 and c1/c2 of fits to K* for looser goals, from the same records; "
-            "the own goal is at the left of an error, at the right of an accuracy. "
-            "Bars: intervals; those that leave the axis are open. Shallue et al. 2019 "
-            "(Figure 2) show how K* depends on the goal."
+            "K* for looser goals, from the same records, where these decide it; then "
+            "c1, c2 and c1/c2 of the fits, with their intervals, which leave the axis "
+            "where they are open. Compare Shallue et al. 2019, Figure 2."
         ),
-        alt=f"Line charts of c1, c2 and c1/c2 against the goal. {told}.",
+        alt=f"Line charts of K*, c1, c2 and c1/c2 for several goals: {told}.",
     )
-    return illustration(figure, figure_text)
 
 
 def range_text(row: Mapping[Any, Any]) -> SortableText:

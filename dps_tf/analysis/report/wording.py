@@ -96,7 +96,8 @@ def duration(seconds: float) -> str:
     ('12 s', '12 min 34 s', '2 h 1 min', '2 d 7 h')
     """
     units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    left, parts = round(seconds), []
+    left = round(seconds)
+    parts: list[str] = []
     for name, size in units:
         amount, left = divmod(left, size)
         if amount or (parts and len(parts) < 2):

@@ -58,24 +58,6 @@
     });
   }
 
-  // Charts take the colours of the page, and those of the other scheme when it changes.
-  function paint(view) {
-    const css = getComputedStyle(document.documentElement);
-    const [ink, line] = ["--ink", "--line"].map((name) => css.getPropertyValue(name).trim());
-    const { model } = view;
-    for (const axis of [...model.below, ...model.left]) {
-      if ("axis_label" in axis) {
-        axis.setv({ axis_label_text_color: ink, major_label_text_color: ink,
-                    axis_line_color: line, major_tick_line_color: line, minor_tick_line_color: null });
-      } else if ("click_policy" in axis) {
-        axis.setv({ label_text_color: ink, inactive_fill_color: line });
-      }
-    }
-    for (const grid of model.center) if ("grid_line_color" in grid) grid.grid_line_color = line;
-    model.outline_line_color = line;
-  }
-  const scheme = window.matchMedia("(prefers-color-scheme: dark)");
-
   // Learning curves: the trials of the chosen cell go into the sources of their outcomes.
   function fill(view, cell) {
     const names = new Map(view.model.renderers.map((item) => [item.name, item]));
@@ -102,8 +84,6 @@
   async function draw(explorer) {
     const item = JSON.parse(explorer.querySelector(".figure-data").textContent);
     const [view] = await window.Bokeh.embed.embed_item(item, explorer.querySelector(".chart"));
-    paint(view);
-    scheme.addEventListener("change", () => paint(view));
     const data = explorer.querySelector(".trials");
     if (data) {
       const cells = JSON.parse(data.textContent);
