@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 from dps_tf.core.cell import checked_name
@@ -18,7 +18,16 @@ ORDERS = ("per_trial", "shared")
 QUASI_RANDOM = "quasi_random"
 """The oracle whose points are known before the first trial, as a race needs them."""
 
-_MAPPINGS = ("fixed", "oracle_arguments", "dataset_arguments", "network_arguments")
+_MAPPINGS = (
+    "fixed",
+    "oracle_arguments",
+    "dataset_arguments",
+    "network_arguments",
+    "objective_arguments",
+)
+_UNSAID_DEFAULTS = ("objective", "objective_arguments")
+"""Fields that came after studies had been recorded: what JSON leaves out of them is
+their default, so that the fingerprint of a recorded study stays what it is."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,7 @@ class EvaluationInterval:
 class Workload:
     """Data set, network and optimizer family, with goal, space and budget.
 
-    Names are looked up in the registries of `data`, `models`, `optim` and `workloads`.
+    Names are looked up in the registries of `data`, `models`, `objectives` and `optim`.
 
     Attributes:
         name: of data set and network together; part of paths.
@@ -98,6 +107,9 @@ class Workload:
         oracle_arguments: keywords of that class.
         dataset_arguments: keywords of the data set's loader.
         network_arguments: keywords of the network's builder.
+        objective: name in the registry of objectives: loss and metrics.
+        objective_arguments: keywords of the objective, and `metrics`: names of
+            registered metrics beside its own.
     """
 
     name: str
@@ -123,6 +135,8 @@ class Workload:
     oracle_arguments: Mapping[str, Any] = field(default_factory=dict)
     dataset_arguments: Mapping[str, Any] = field(default_factory=dict)
     network_arguments: Mapping[str, Any] = field(default_factory=dict)
+    objective: str = "softmax_cross_entropy"
+    objective_arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checked_name("workload", self.name)
@@ -179,6 +193,9 @@ class Workload:
         for name in _MAPPINGS:
             values[name] = dict(values[name])
         values["explicit_points"] = [dict(point) for point in self.explicit_points]
+        for each in fields(self):
+            if each.name in _UNSAID_DEFAULTS and values[each.name] == _default(each):
+                del values[each.name]
         return values
 
     @classmethod
@@ -192,6 +209,12 @@ class Workload:
         )
         values["explicit_points"] = tuple(values["explicit_points"])
         return cls(**values)
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
 
 
 def _one_of(kind: str, value: str, known: tuple[str, ...]) -> None:

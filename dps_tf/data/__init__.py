@@ -84,7 +84,15 @@ def load(
         train.inputs, train.labels, validation.inputs, validation.labels
     )
     described = "lee2021" if split == "lee2021" else f"seeded({split_seed})"
-    return Dataset(name, train, validation, source.classes, digest, described)
+    return Dataset(
+        name,
+        train,
+        validation,
+        source.classes,
+        digest,
+        described,
+        source.token_bytes,
+    )
 
 
 def _check_arguments(name: str, loader: Loader, arguments: dict[str, Any]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
+from dps_tf.core.errors import UserError
 from dps_tf.data.mapped import MappedRows, Preprocess
 
 _HASHED_BYTES = 1 << 24  # at a time, so that no array has to be in memory
@@ -18,8 +20,9 @@ class Examples:
     """Inputs and labels that belong together, in one order.
 
     `inputs`: float32 [n, ...], or int32 [n, length] for tokens; `labels`: int32 [n],
-    or [n, length] for tokens. Either may be `MappedRows`, of which only what is
-    indexed comes into memory.
+    or [n, length] for tokens, or what else the objective takes, int32 or float32
+    [n, ...]. Either may be `MappedRows`, of which only what is indexed comes into
+    memory.
     """
 
     inputs: np.ndarray
@@ -39,7 +42,10 @@ class Examples:
 class Source:
     """What a loader gives: all examples in file order, before they are split.
 
-    `labels`: integers; `validation_examples`: how many the seeded split takes unless
+    `labels`: integers or floating-point numbers, of the kind that the objective takes;
+    `classes`: their number, or that of tokens in the vocabulary, or of the outputs that
+    are predicted; `token_bytes`: bytes of text that each token stands for, if that is
+    known; `validation_examples`: how many the seeded split takes unless
     asked for another number; `preprocess`: turns a subset of `inputs` into what the
     network reads (None: `inputs` are that already), so that bytes stay bytes until
     they are split. `inputs`, and labels of sequences, that are mapped from a file
@@ -52,17 +58,24 @@ class Source:
     classes: int
     validation_examples: int
     preprocess: Preprocess | None = None
+    token_bytes: Sequence[int] | None = None
 
     def examples(self, indices: np.ndarray) -> Examples:
         """Returns the preprocessed examples at `indices`, in that order."""
         return Examples(
             _taken(self.inputs, indices, self.preprocess),
-            _taken(self.labels, indices, _as_int32),
+            _taken(self.labels, indices, _as_labels),
         )
 
 
-def _as_int32(labels: np.ndarray) -> np.ndarray:
-    return labels.astype(np.int32)
+def _as_labels(labels: np.ndarray) -> np.ndarray:
+    kind = labels.dtype.kind
+    if kind not in "iubf":
+        raise UserError(
+            f"labels are {labels.dtype.name}: they have to be whole numbers or "
+            "floating-point numbers."
+        )
+    return labels.astype(np.float32 if kind == "f" else np.int32)
 
 
 def _taken(
@@ -83,7 +96,7 @@ def _taken(
 class Dataset:
     """Training and validation examples, disjoint, with what identifies them.
 
-    `classes`: number of classes, or of tokens in the vocabulary; `content_hash`:
+    `classes`, `token_bytes`: see `Source`; `content_hash`:
     SHA-256 over the four arrays, so a study can refuse other data of the same name;
     `split`: how they were divided, for the record.
     """
@@ -94,6 +107,7 @@ class Dataset:
     classes: int
     content_hash: str
     split: str
+    token_bytes: Sequence[int] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

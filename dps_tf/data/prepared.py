@@ -73,7 +73,13 @@ def tiny_shakespeare(data_dir: Path | None, length: int = 64) -> Source:
         )
     inputs = tokens[: count * length].reshape(count, length)
     labels = tokens[1 : count * length + 1].reshape(count, length)
-    return Source(inputs, labels, len(vocabulary), max(1, count // 10))
+    return Source(
+        inputs,
+        labels,
+        len(vocabulary),
+        max(1, count // 10),
+        token_bytes=[len(character.encode()) for character in vocabulary],
+    )
 
 
 def read_checked_images(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:

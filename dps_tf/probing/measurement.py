@@ -27,7 +27,6 @@ from dps_tf.store.records import set_aside
 from dps_tf.store.schemas import MEASUREMENTS
 from dps_tf.store.tables import write_table
 from dps_tf.training.program import Program
-from dps_tf.training.task import split_point
 from dps_tf.tuning import simulation
 from dps_tf.tuning.pruning import Pruner
 
@@ -174,7 +173,7 @@ class Measurer:
         masks = self._masks(study, trial, dataset, program)
         count = self._wanted.count(len(dataset.train))
         gradients = self._instruments.gradients(study, dataset, count)
-        smoothing = split_point(trial.point)[0].get("label_smoothing", 0.0)
+        smoothing = program.objective.split_point(trial.point)[0].get("label_smoothing", 0.0)
         rows: list[dict[str, object]] = []
 
         def look(step: int, before: Weights, after: Weights) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.objectives.losses import softmax_cross_entropy
+from dps_tf.objectives import Objective, penalty
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
 from dps_tf.training.placed_data import PlacedData
@@ -32,6 +32,7 @@ class Trained:
     Attributes:
         model: the Keras network.
         optimizer: built for its trainable variables.
+        objective: whose loss is minimized.
         masks: float32 0/1 variables, one per trainable variable.
         loss_metaparameters: variables that the loss reads, by name.
         carrier: whose wrappers are told of each step; None for a plain network.
@@ -39,6 +40,7 @@ class Trained:
 
     model: keras.Model
     optimizer: TensorOptimizer
+    objective: Objective
     masks: Sequence[tf.Variable]
     loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
     carrier: PruningWrapper | None = None
@@ -75,7 +77,7 @@ class CompiledSlice:
         self._variables = trained.model.trainable_variables
         self._batches = data.train_batches(batch_size)
         self._strategy = data.strategy
-        self._labels = batch_size * data.labels_per_example
+        self._positions = batch_size * data.labels_per_example
         self._replicas = self._strategy.num_replicas_in_sync
         self._loops_inside = strategies.loops_in_replica(self._strategy)
         around = jit_compile and self._loops_inside
@@ -173,7 +175,8 @@ class CompiledSlice:
         """Makes one update in a replica and returns its share of the loss."""
         if self._trained.carrier is not None:
             self._trained.carrier.before_step(self._trained.optimizer.iterations)
-        loss, gradients = self._gradient(*self._batches.batch(done, *values))
+        inputs, labels = self._batches.batch(done, *values)
+        loss, gradients = self._gradient(inputs, labels, *self._weight(labels))
         self._trained.optimizer.apply_gradients(
             zip(gradients, self._variables, strict=True)
         )
@@ -181,15 +184,34 @@ class CompiledSlice:
             self._agree_on_averages()
         return loss
 
-    def _loss_and_gradients(self, inputs: tf.Tensor, labels: tf.Tensor) -> Any:
+    def _weight(self, labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns the sum of the weights of the global batch, if positions have any."""
+        weights = self._trained.objective.weights
+        if weights is None:
+            return ()
+        total = tf.reduce_sum(weights(labels))
+        if self._replicas > 1:
+            context = tf.distribute.get_replica_context()
+            total = context.all_reduce(tf.distribute.ReduceOp.SUM, total)
+        return (total,)
+
+    def _loss_and_gradients(
+        self, inputs: tf.Tensor, labels: tf.Tensor, *weight: tf.Tensor
+    ) -> Any:
         """Returns (share of the loss, masked gradients) of a replica's examples."""
         trained = self._trained
-        smoothing = trained.loss_metaparameters.get("label_smoothing", 0.0)
+        metaparameters = trained.loss_metaparameters
+        # A constant where every position counts once: exact, and cheaper.
+        (positions,) = weight or (self._positions,)
         with tf.GradientTape() as tape:
-            logits = tf.cast(trained.model(inputs, training=True), tf.float32)
-            each = softmax_cross_entropy(labels, logits, smoothing)
+            outputs = tf.cast(trained.model(inputs, training=True), tf.float32)
             # Divided by the global batch, so that shares of replicas add up.
-            loss = tf.reduce_sum(each) / self._labels
+            loss = trained.objective.batch_loss(
+                labels, outputs, metaparameters, positions
+            )
+            added = penalty(trained.model, metaparameters)
+            if added is not None:
+                loss += added / self._replicas
         gradients = tape.gradient(loss, self._variables)
         return loss, [g * m for g, m in zip(gradients, trained.masks, strict=True)]
 

@@ -58,6 +58,11 @@ class DeviceData:
         return ResidentBatches(self.train, batch_size, self._replicas)
 
     @property
+    def validation_labels(self) -> np.ndarray:
+        """The labels of the validation split, on the host."""
+        return self._held.labels
+
+    @property
     def validation_signature(self) -> list[Any]:
         """The types of (inputs, labels, valid)."""
         return [tf.type_spec_from_value(value) for value in self._validation]

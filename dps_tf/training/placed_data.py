@@ -77,6 +77,10 @@ class PlacedData(Protocol):
         """Returns the training batches of a global batch size."""
 
     @property
+    def validation_labels(self) -> np.ndarray:
+        """Returns the labels of the validation split, on the host."""
+
+    @property
     def validation_signature(self) -> list[Any]:
         """Returns the types of the values of a piece of the validation split."""
 

@@ -30,7 +30,7 @@ from dps_tf.training.evaluator import (
 )
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.streamed_evaluator import StreamedGoalEvaluator
-from dps_tf.training.task import Task, split_point
+from dps_tf.training.task import Task
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Program:
             of the trial loaded last.
         carrier: see `Task`; None for most.
         optimizer: with the metaparameters of that trial.
+        objective: what it is trained for and judged by.
         masks: float32 0/1 variables, one per trainable variable.
     """
 
@@ -84,17 +85,27 @@ class Program:
         strategies.check_batch_size(batch_size, self.strategy)
         self.data = data
         self.batch_size = batch_size
+        self.objective = task.objective
         with self.strategy.scope():
             self.network = task.network()
             random_layers.check(self.network)
             self.carrier = task.carrier(self.network) if task.carrier else None
             self.model = self.carrier.model if self.carrier else self.network
+            self._check_labels(task)
             trained = self._build_trained(task)
         self._evaluator = self._build_evaluator(goal, jit_compile)
         self.optimizer, self.masks = trained.optimizer, trained.masks
         self._loss_metaparameters = trained.loss_metaparameters
         self._slice = CompiledSlice(trained, data, batch_size, jit_compile)
         self._assign = self._build_assign()
+
+    def _check_labels(self, task: Task) -> None:
+        """Raises UserError for labels that the objective or the network cannot take."""
+        what = f"data set {task.dataset.name!r}"
+        for examples in (task.dataset.train, task.dataset.validation):
+            self.objective.checked_labels(examples.labels[:1], what)
+            shape = self.model.outputs[0].shape
+            self.objective.check_outputs(examples.labels, shape, what)
 
     def _build_trained(self, task: Task) -> Trained:
         """Makes the variables that go with the network; under the strategy's scope."""
@@ -104,16 +115,17 @@ class Program:
         loss = {
             name: tf.Variable(0.0, trainable=False) for name in task.loss_metaparameters
         }
-        return Trained(self.model, optimizer, masks, loss, self.carrier)
+        return Trained(self.model, optimizer, self.objective, masks, loss, self.carrier)
 
     def _build_evaluator(
         self, goal: Goal | None, jit_compile: bool
     ) -> ExactEvaluator | GoalEvaluator:
+        model, objective = self.model, self.objective
         if goal is None:
-            return ExactEvaluator(self.model, self.data, jit_compile)
+            return ExactEvaluator(model, self.data, objective, jit_compile)
         if isinstance(self.data, StreamedData):
-            return StreamedGoalEvaluator(self.model, self.data, goal, jit_compile)
-        return ResidentGoalEvaluator(self.model, self.data, goal, jit_compile)
+            return StreamedGoalEvaluator(model, self.data, objective, goal, jit_compile)
+        return ResidentGoalEvaluator(model, self.data, objective, goal, jit_compile)
 
     @property
     def traces(self) -> int:
@@ -145,7 +157,7 @@ class Program:
         return TrialState(0, (*initial_point, *zeros, *carried))
 
     def evaluate(self) -> Evaluation:
-        """Returns the counts over the validation split for the trial loaded."""
+        """Returns the metrics of the validation split for the trial loaded."""
         with strategies.whole_group(self.strategy):
             return self._evaluator()
 
@@ -162,7 +174,7 @@ class Program:
             point: its metaparameters.
             masks: one per trainable variable; None keeps everything.
         """
-        loss, optimizer = split_point(point)
+        loss, optimizer = self.objective.split_point(point)
         self.optimizer.set_metaparameters(optimizer)
         for name, variable in self._loss_metaparameters.items():
             variable.assign(loss.get(name, 0.0))

@@ -51,6 +51,11 @@ class StreamedData:
         return StreamedBatches(stream)
 
     @property
+    def validation_labels(self) -> np.ndarray:
+        """The labels of the validation split, on the host."""
+        return self._dataset.validation.labels
+
+    @property
     def validation_signature(self) -> list[Any]:
         """The types of (inputs, labels, valid)."""
         return self._validation.signature

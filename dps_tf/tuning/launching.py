@@ -82,6 +82,7 @@ def check_names(sweep: SweepSpecification) -> None:
             simulation.check(study)
             continue
         tasks.check_names(study.workload)
+        tasks.check_objective(study)
         tasks.check_pruning(study)
 
 

@@ -6,14 +6,15 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from dps_tf import data, models, optim, sparsity
+from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
+from dps_tf.objectives import Objective
 from dps_tf.sparsity import methods, schedules
-from dps_tf.training.task import LOSS_METAPARAMETERS, PruningWrapper, Task
+from dps_tf.training.task import PruningWrapper, Task
 
 
 def check_names(workload: Workload) -> None:
@@ -37,7 +38,7 @@ def check_names(workload: Workload) -> None:
 def _check_metaparameters(workload: Workload) -> None:
     """Raises UserError for metaparameters that nothing reads, or that are missing."""
     optimizer = optim.build(workload.optimizer, workload.learning_rate_schedule)
-    read = {*optimizer.metaparameters, *LOSS_METAPARAMETERS}
+    read = {*optimizer.metaparameters, *build_objective(workload).reads}
     points = workload.explicit_points or [dict.fromkeys(workload.space.names, 0.5)]
     for name in sorted({*points[0], *workload.fixed} - read):
         raise UserError(
@@ -48,6 +49,20 @@ def _check_metaparameters(workload: Workload) -> None:
         missing = {"learning_rate"} - {*point, *workload.fixed}
         if missing:
             raise UserError(f"point {dict(point)} lacks learning_rate.")
+
+
+def check_objective(specification: StudySpecification) -> None:
+    """Raises UserError for a goal that the objective of a study cannot judge."""
+    goal, objective = specification.goal, build_objective(specification.workload)
+    columns = (*objective.columns("validation"), "train/loss")
+    if goal.metric not in columns:
+        known = near_matches(goal.metric, columns)
+        raise UserError(
+            f"goal.metric {goal.metric!r} is no metric of the objective "
+            f"{specification.workload.objective!r}: {known}."
+        )
+    if specification.evaluation == "goal":
+        objective.bounded_metric(goal)
 
 
 def check_pruning(specification: StudySpecification) -> None:
@@ -96,6 +111,15 @@ def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
     )
 
 
+def build_objective(workload: Workload, dataset: Dataset | None = None) -> Objective:
+    """Returns the objective of a workload; a data set tells it what it knows."""
+    return objectives.build(
+        workload.objective,
+        workload.objective_arguments,
+        None if dataset is None else dataset.token_bytes,
+    )
+
+
 def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
     """Returns a new network of a workload, in float32."""
     return models.build(
@@ -120,6 +144,7 @@ def build_task(
         carrier: see `Task`.
         precision: in which the network computes; see `models.in_precision`.
     """
+    objective = build_objective(workload, dataset)
     tuned = {*workload.space.names, *workload.fixed}
     for point in workload.explicit_points:
         tuned |= set(point)
@@ -131,6 +156,7 @@ def build_task(
             optim.build, workload.optimizer, workload.learning_rate_schedule
         ),
         dataset=dataset,
-        loss_metaparameters=tuple(n for n in LOSS_METAPARAMETERS if n in tuned),
+        loss_metaparameters=tuple(n for n in objective.reads if n in tuned),
         carrier=carrier,
+        objective=objective,
     )
