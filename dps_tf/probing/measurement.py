@@ -173,7 +173,9 @@ class Measurer:
         masks = self._masks(study, trial, dataset, program)
         count = self._wanted.count(len(dataset.train))
         gradients = self._instruments.gradients(study, dataset, count)
-        smoothing = program.objective.split_point(trial.point)[0].get("label_smoothing", 0.0)
+        smoothing = program.objective.split_point(trial.point)[0].get(
+            "label_smoothing", 0.0
+        )
         rows: list[dict[str, object]] = []
 
         def look(step: int, before: Weights, after: Weights) -> None:

@@ -310,7 +310,9 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_goal_on_cross_entropy_is_refused(self):
         goal = Goal("validation/cross_entropy", 0.5)
-        with self.assertRaisesRegex(UserError, "cross_entropy early: use evaluation_mode = 'exa"):
+        with self.assertRaisesRegex(
+            UserError, "cross_entropy early: use evaluation_mode = 'exa"
+        ):
             Problem().program(goal=goal)
 
 
