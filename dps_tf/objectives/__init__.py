@@ -7,12 +7,11 @@ that is to stand beside those of an objective.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.registry import Registry, arguments_of
 from dps_tf.objectives.classification import (
     softmax_cross_entropy,
     token_cross_entropy,
@@ -22,11 +21,12 @@ from dps_tf.objectives.objective import Metric, Objective, merge, penalty
 from dps_tf.objectives.regression import squared_error
 
 __all__ = [
+    "METRICS",
+    "OBJECTIVES",
     "Metric",
     "Objective",
     "build",
     "merge",
-    "names",
     "penalty",
     "register",
     "register_metric",
@@ -34,18 +34,10 @@ __all__ = [
 
 Factory = Callable[..., Objective]
 
-_OBJECTIVES: dict[str, Factory] = {
-    "softmax_cross_entropy": softmax_cross_entropy,
-    "token_cross_entropy": token_cross_entropy,
-    "sigmoid_cross_entropy": sigmoid_cross_entropy,
-    "squared_error": squared_error,
-}
-_METRICS: dict[str, Callable[[], Metric]] = {}
-
-
-def names() -> tuple[str, ...]:
-    """Returns the names that `build` knows."""
-    return tuple(_OBJECTIVES)
+OBJECTIVES: Registry[Factory] = Registry("objective")
+"""What `build` knows; a factory takes the arguments of its objective."""
+METRICS: Registry[Callable[[], Metric]] = Registry("metric")
+"""What stands beside the metrics of an objective, where its arguments name it."""
 
 
 def register(name: str, factory: Factory) -> None:
@@ -54,8 +46,7 @@ def register(name: str, factory: Factory) -> None:
     Side effect: changes the registry of this process. Registering the same factory
     again changes nothing; another one under a taken name is refused.
     """
-    if _OBJECTIVES.setdefault(name, factory) is not factory:
-        raise UserError(f"an objective named {name!r} is registered already")
+    OBJECTIVES.register(name, factory, arguments_of(factory, 0))
 
 
 def register_metric(name: str, factory: Callable[[], Metric]) -> None:
@@ -63,8 +54,16 @@ def register_metric(name: str, factory: Callable[[], Metric]) -> None:
 
     Side effect: changes the registry of this process, as `register` does.
     """
-    if _METRICS.setdefault(name, factory) is not factory:
-        raise UserError(f"a metric named {name!r} is registered already")
+    METRICS.register(name, factory, {})
+
+
+for _factory in (
+    softmax_cross_entropy,
+    token_cross_entropy,
+    sigmoid_cross_entropy,
+    squared_error,
+):
+    register(_factory.__name__, _factory)
 
 
 def build(
@@ -83,28 +82,13 @@ def build(
     Raises:
         UserError: there is no such objective, argument or metric.
     """
-    if name not in _OBJECTIVES:
-        known = near_matches(name, _OBJECTIVES)
-        raise UserError(f"no objective is named {name!r}: {known}.")
-    factory, given = _OBJECTIVES[name], dict(arguments or {})
+    given = dict(arguments or {})
     more = given.pop("metrics", ())
-    parameters = inspect.signature(factory).parameters
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    for argument in given:
-        if argument not in parameters and not open_ended:
-            known = near_matches(argument, [*parameters, "metrics"])
-            raise UserError(
-                f"objective {name!r} takes no argument {argument!r}: {known}."
-            )
-    if token_bytes is not None and "token_bytes" in parameters:
+    known = OBJECTIVES.reads(name)
+    if token_bytes is not None and known is not None and "token_bytes" in known:
         given.setdefault("token_bytes", token_bytes)
-    objective = factory(**given)
+    objective = OBJECTIVES[name](**OBJECTIVES.resolve(name, given))
     if not more:
         return objective
-    return replace(objective, metrics=(*objective.metrics, *map(_metric, more)))
-
-
-def _metric(name: str) -> Metric:
-    if name not in _METRICS:
-        raise UserError(f"no metric is named {name!r}: {near_matches(name, _METRICS)}.")
-    return _METRICS[name]()
+    metrics = (*objective.metrics, *(METRICS[each]() for each in more))
+    return replace(objective, metrics=metrics)

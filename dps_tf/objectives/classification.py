@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.registry import FRACTION, Argument
 from dps_tf.objectives.objective import (
     Metaparameters,
     Metric,
@@ -21,6 +22,7 @@ from dps_tf.objectives.objective import (
 SMOOTHINGS = ("szegedy2016", "shallue2019")
 """Conventions of label smoothing; see `softmax_cross_entropy`."""
 _SMOOTHING = "label_smoothing"
+_READS = {_SMOOTHING: Argument(0.0, FRACTION)}
 
 
 def cross_entropy(
@@ -114,7 +116,7 @@ def softmax_cross_entropy(
     return Objective(
         loss,
         (error, mean_loss("cross_entropy"), accuracy, *more),
-        metaparameters=(_SMOOTHING,),
+        metaparameters=_READS,
     )
 
 
@@ -147,7 +149,7 @@ def token_cross_entropy(
     return Objective(
         loss,
         tuple(metrics),
-        metaparameters=(_SMOOTHING,),
+        metaparameters=_READS,
         weights=lambda labels: tf.cast(labels >= 0, tf.float32),
     )
 

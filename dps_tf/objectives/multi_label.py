@@ -1,7 +1,7 @@
 """Several classes at once: sigmoid cross-entropy and average precision.
 
-Source of the metric: Shallue et al. 2019, appendix A (Open Images): all pairs of example
-and class are ranked together.
+Source of the metric: Shallue et al. 2019 (Open Images): all pairs of example and class
+are ranked together.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
+from dps_tf.core.registry import NOT_NEGATIVE, Argument, Reads
 
 Sums = dict[str, Any]
 Metaparameters = Mapping[str, Any]
@@ -138,7 +139,7 @@ class Objective:
             not in the mapping; the others are scalar tensors in training.
         metrics: columns of a split, in their order.
         labels: what labels are, CLASSES, INDICATORS or NUMBERS.
-        metaparameters: names that `loss` reads.
+        metaparameters: what `loss` reads of a point.
         weights: labels -> float32, one per label: what a position counts in the loss,
             0 for padding, or unknown labels; None counts every position once, and then
             no sum of weights has to be exchanged between devices.
@@ -147,7 +148,7 @@ class Objective:
     loss: Callable[[tf.Tensor, tf.Tensor, Metaparameters], tf.Tensor]
     metrics: tuple[Metric, ...]
     labels: str = CLASSES
-    metaparameters: tuple[str, ...] = ()
+    metaparameters: Reads = field(default_factory=dict)
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
 
     def __post_init__(self) -> None:
@@ -162,9 +163,9 @@ class Objective:
             )
 
     @property
-    def reads(self) -> tuple[str, ...]:
-        """Names of the metaparameters that the loss of a batch reads."""
-        return (*self.metaparameters, L2_PENALTY)
+    def reads(self) -> Reads:
+        """The metaparameters that the loss of a batch reads, its penalty included."""
+        return {**self.metaparameters, L2_PENALTY: Argument(0.0, NOT_NEGATIVE)}
 
     def columns(self, split: str) -> tuple[str, ...]:
         """Returns the names of the metrics of a split."""

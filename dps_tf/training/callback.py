@@ -46,7 +46,7 @@ class StepsToResult(keras.callbacks.Callback):
         diverged_step: first step whose loss was not finite, or None.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords are what a user's program says
         self,
         inputs: np.ndarray,
         labels: np.ndarray,

@@ -235,7 +235,7 @@ class GoalEvaluator(abc.ABC):
         return self._exact()
 
     def _against(self, *batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns (against the goal per example, loss sum) of (inputs, labels, valid)."""
+        """Returns (against the goal per example, loss sum) of inputs, labels, valid."""
         return batch_against(self._model, self._objective, self._metric, *batch)
 
     @abc.abstractmethod

@@ -18,37 +18,18 @@ from dps_tf.training.task import PruningWrapper, Task
 
 
 def check_names(workload: Workload) -> None:
-    """Raises UserError unless every name of a workload is registered."""
-    for kind, name, known in (
-        ("dataset", workload.dataset, data.names()),
-        ("network", workload.network, models.names()),
-        ("optimizer", workload.optimizer, optim.names()),
-        (
-            "learning_rate_schedule",
-            workload.learning_rate_schedule,
-            tuple(optim.SCHEDULES),
-        ),
-        ("split", workload.split, tuple(data.SPLITS)),
-    ):
-        if name not in known:
-            raise UserError(f"{kind} {name!r} is unknown: {near_matches(name, known)}.")
-    _check_metaparameters(workload)
+    """Raises UserError for names that are not registered, and what they do not read.
 
-
-def _check_metaparameters(workload: Workload) -> None:
-    """Raises UserError for metaparameters that nothing reads, or that are missing."""
-    optimizer = optim.build(workload.optimizer, workload.learning_rate_schedule)
-    read = {*optimizer.metaparameters, *build_objective(workload).reads}
-    points = workload.explicit_points or [dict.fromkeys(workload.space.names, 0.5)]
-    for name in sorted({*points[0], *workload.fixed} - read):
-        raise UserError(
-            f"{workload.optimizer} with the {workload.learning_rate_schedule} schedule "
-            f"reads no metaparameter {name!r}: {near_matches(name, read)}."
-        )
-    for point in workload.explicit_points:
-        missing = {"learning_rate"} - {*point, *workload.fixed}
-        if missing:
-            raise UserError(f"point {dict(point)} lacks learning_rate.")
+    So are arguments of the data set and the network, and metaparameters that are
+    missing, that nothing reads, or that can leave their range.
+    """
+    data.DATASETS.resolve(workload.dataset, workload.dataset_arguments)
+    models.NETWORKS.resolve(workload.network, workload.network_arguments)
+    if workload.split not in data.SPLITS:
+        known = near_matches(workload.split, data.SPLITS)
+        raise UserError(f"split {workload.split!r} is unknown: {known}")
+    reads = optim.reads(workload.optimizer, workload.learning_rate_schedule)
+    workload.check_metaparameters({**reads, **build_objective(workload).reads})
 
 
 def check_objective(specification: StudySpecification) -> None:

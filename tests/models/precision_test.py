@@ -32,7 +32,7 @@ def _error(found: np.ndarray, exact: np.ndarray) -> float:
 
 
 class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(*models.names())
+    @parameterized.parameters(*models.NETWORKS.names())
     def test_variables_and_initial_point_are_those_of_float32(self, name):
         plain, mixed = both(name)
         self.assertEqual(
@@ -49,7 +49,7 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
         ):
             self.assertEqual(one.tobytes(), other.tobytes())
 
-    @parameterized.parameters(*models.names())
+    @parameterized.parameters(*models.NETWORKS.names())
     def test_layers_compute_in_bfloat16_and_outputs_in_float32(self, name):
         _, mixed = both(name)
         *hidden, last = [
@@ -63,7 +63,7 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(before_last.dtype, tf.bfloat16)
         self.assertEqual(mixed(batch_of(name)).dtype, tf.float32)
 
-    @parameterized.product(name=models.names(), training=[False, True])
+    @parameterized.product(name=models.NETWORKS.names(), training=[False, True])
     def test_logits_and_gradients_are_near_those_of_float32(self, name, training):
         found = []
         for model in both(name):

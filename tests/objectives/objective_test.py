@@ -199,9 +199,9 @@ def test_registered_objectives_and_metrics_are_built_by_name():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("softmax", {}, "no objective is named 'softmax': .*softmax_cross_entropy"),
-        ("squared_error", {"tops": 1}, "takes no argument 'tops'"),
-        ("squared_error", {"metrics": ("f2",)}, "no metric is named 'f2'"),
+        ("softmax", {}, "objective 'softmax' is unknown: .*softmax_cross_entropy"),
+        ("squared_error", {"tops": 1}, "reads nothing named 'tops'"),
+        ("squared_error", {"metrics": ("f2",)}, "metric 'f2' is unknown"),
         ("softmax_cross_entropy", {"smoothing": "keras"}, "no convention .* 'keras'"),
     ],
 )
