@@ -87,7 +87,7 @@ def export_trial(
     model = tasks.build_task(specification.workload, dataset).network()
     model.set_weights(state.arrays[: len(model.weights)])
     if specification.cell.sparsity_method.startswith("tfmot_"):
-        masks = _carried(specification, state, model)
+        masks = _masks_in_state(specification, state, model)
     else:
         masks = _masks(specification, dataset, trial, model, layout.scores, files)
     about = {"cell": specification.cell.to_json(), "trial": trial, "step": state.step}
@@ -146,14 +146,14 @@ def _masks(
     return prune(trial, initial_point(model, seed)).masks or ()
 
 
-def _carried(
+def _masks_in_state(
     specification: StudySpecification, state: State, model: keras.Model
 ) -> Sequence[np.ndarray]:
     """Returns the masks that tfmot left in a trial; makes pruned weights zero."""
     from dps_tf.sparsity import export, prunable, tfmot
 
     cell, pruning = specification.cell, specification.pruning
-    carrier = tfmot.wrap(
+    pruned = tfmot.wrap_with_schedule(
         model,
         cell.sparsity_method,
         cell.sparsity,
@@ -161,8 +161,8 @@ def _carried(
         specification.workload.step_budget,
         pruning.prunable,
     )
-    masks = export.carried_masks(carrier, state.arrays)
-    carrier.check_reached(state.step)
+    masks = export.masks_in_state(pruned, state.arrays)
+    pruned.check_reached(state.step)
     model.set_weights(prunable.masked(model, model.get_weights(), masks))
     return masks
 

@@ -52,8 +52,8 @@ class Task:
         network: returns a new model; called under the strategy's scope.
         optimizer: returns a new optimizer; called under the strategy's scope.
         dataset: training and validation examples, preprocessed, in memory.
-        carrier: puts the network inside wrappers that prune it while it trains; None
-            trains it as it is.
+        pruning_wrapper: puts the network inside wrappers that prune it while it trains;
+            None trains it as it is.
         objective: loss and metrics.
         loss_metaparameters: those that the objective reads and its points hold.
     """
@@ -62,5 +62,5 @@ class Task:
     optimizer: Callable[[], TensorOptimizer]
     dataset: Dataset
     loss_metaparameters: tuple[str, ...] = ()
-    carrier: Callable[[keras.Model], PruningWrapper] | None = None
+    pruning_wrapper: Callable[[keras.Model], PruningWrapper] | None = None
     objective: Objective = field(default_factory=objectives.build)
