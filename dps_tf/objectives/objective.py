@@ -129,7 +129,7 @@ def fractions(
     return tuple(found)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Objective:
     """Loss and metrics of a workload.
 
@@ -220,6 +220,13 @@ class Objective:
         wanted = np.dtype(np.float32 if self.labels == NUMBERS else np.int32)
         return array if array.dtype == wanted else array.astype(wanted)
 
+    def label_type(self, outputs: Sequence[int | None]) -> tf.TensorSpec:
+        """Returns the type of the labels of a batch, by the shape of the outputs."""
+        if self.labels == CLASSES:
+            return tf.TensorSpec([None, *outputs[1:-1]], tf.int32)
+        dtype = tf.float32 if self.labels == NUMBERS else tf.int32
+        return tf.TensorSpec([None, *outputs[1:]], dtype)
+
     def check_outputs(
         self, labels: np.ndarray, outputs: Sequence[int | None], what: str
     ) -> None:
@@ -230,7 +237,7 @@ class Objective:
             outputs: shape of the outputs, [batch, ...].
             what: whose labels they are, for the message.
         """
-        positions = tuple(outputs[1:-1] if self.labels == CLASSES else outputs[1:])
+        positions = tuple(self.label_type(outputs).shape[1:])
         if tuple(labels.shape[1:]) != positions:
             raise UserError(
                 f"an example of {what} has labels of shape {list(labels.shape[1:])}, "

@@ -176,7 +176,7 @@ class Measurer:
         rows: list[dict[str, object]] = []
 
         def look(step: int, before: Weights, after: Weights) -> None:
-            values = measure_update(gradients, before, after, masks, smoothing)
+            values = measure_update(gradients, before, after, masks, point)
             about = {**specification.cell.to_json(), "trial": trial.number}
             about |= {"step": step, "examples": gradients.examples}
             rows.extend(

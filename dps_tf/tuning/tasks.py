@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,12 +93,21 @@ def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
     )
 
 
+@functools.lru_cache(maxsize=4)
+def _objective(
+    name: str, arguments: str, token_bytes: tuple[int, ...] | None
+) -> Objective:
+    """Returns the objective whose passes are traced once for all cells."""
+    return objectives.build(name, json.loads(arguments), token_bytes)
+
+
 def build_objective(workload: Workload, dataset: Dataset | None = None) -> Objective:
     """Returns the objective of a workload; a data set tells it what it knows."""
-    return objectives.build(
+    known = None if dataset is None else dataset.token_bytes
+    return _objective(
         workload.objective,
-        workload.objective_arguments,
-        None if dataset is None else dataset.token_bytes,
+        json.dumps(dict(workload.objective_arguments), sort_keys=True),
+        None if known is None else tuple(int(length) for length in known),
     )
 
 

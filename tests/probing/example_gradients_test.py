@@ -9,7 +9,7 @@ from absl.testing import parameterized
 from dps_tf import models
 from dps_tf.data import load
 from dps_tf.data.dataset import Examples
-from dps_tf.objectives.losses import softmax_cross_entropy
+from dps_tf.objectives.classification import cross_entropy
 from dps_tf.probing import ExampleGradients
 
 
@@ -33,13 +33,13 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
         with tf.GradientTape() as tape:
             logits = self.model(self.examples.inputs[rows])
             labels = tf.constant(self.examples.labels[rows])
-            each = softmax_cross_entropy(labels, logits, label_smoothing)
+            each = cross_entropy(labels, logits, label_smoothing)
             loss = tf.reduce_mean(each)
         return tape.gradient(loss, self.model.trainable_variables)
 
     @parameterized.parameters(0.0, 0.1)
     def test_mean_is_that_over_all_examples(self, smoothing):
-        found = self.gradients().at(self.weights, label_smoothing=smoothing)
+        found = self.gradients().at(self.weights, point={"label_smoothing": smoothing})
         truth = self.truth(self.weights, slice(None), tf.constant(smoothing))
         self.assertEqual(found.examples, 68)
         for ours, theirs in zip(found.values, truth, strict=True):

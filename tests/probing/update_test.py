@@ -44,7 +44,7 @@ class MeasureUpdateTest(tf.test.TestCase):
     def test_values_are_those_of_smoothness_and_noise_at_the_same_gradients(self):
         at, after = self.step(0.5)
         found = measure_update(
-            self.gradients, self.before, after, self.masks, label_smoothing=0.1
+            self.gradients, self.before, after, self.masks, {"label_smoothing": 0.1}
         )
         self.assertEqual(tuple(found), QUANTITIES)
         noise = estimate(10, at.batch_square, 60, at.square)
@@ -62,7 +62,7 @@ class MeasureUpdateTest(tf.test.TestCase):
         """The gradient's change by central differences, in float64 by NumPy."""
         at, after = self.step(1e-2)
         found = measure_update(
-            self.gradients, self.before, after, self.masks, label_smoothing=0.1
+            self.gradients, self.before, after, self.masks, {"label_smoothing": 0.1}
         )
         length = np.sqrt(at.square)
         ends = []
