@@ -1,4 +1,4 @@
-"""Do masks and wrappers train the same network, and do tfmot's schedules keep their word?"""
+"""Do masks and wrappers train alike, and do the schedules of tfmot keep their word?"""
 
 from __future__ import annotations
 
