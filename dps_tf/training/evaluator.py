@@ -107,7 +107,7 @@ class ExactEvaluator:
         def joined(name: str) -> np.ndarray:
             parts = []
             for rows, valid in pieces:
-                there, each = valid.numpy(), rows[kind][name].numpy()
+                there, each = valid.numpy() > 0, rows[kind][name].numpy()
                 parts.append(each.reshape(-1, *each.shape[there.ndim :])[there.ravel()])
             return np.concatenate(parts)
 
