@@ -42,7 +42,7 @@ class BatchSums:
         """Tracing waits for the first sum.
 
         Args:
-            function: from tensors to tensors of fixed shapes.
+            function: from tensors to tensors, of the same shapes for all batches.
             signature: of its arguments.
             name: begins the name scope of its operations. It is part of the bits, and
                 so of caches: TensorFlow's graph optimizer orders some additions by it.
@@ -65,7 +65,7 @@ class BatchSums:
         Args:
             arguments: returns those of the function for the batch at a start; called in
                 the threads that compute.
-            starts: one per batch.
+            starts: one per batch, at least one.
             progress: called with (batches done, batches).
         """
         compiled = self._compiled
@@ -81,9 +81,10 @@ class BatchSums:
                 idle.put(one)
             return [part.numpy() for part in found]
 
-        total = [np.zeros(part.shape, np.float64) for part in compiled[0].outputs]
+        total: list[np.ndarray] = []
         with ThreadPoolExecutor(len(compiled)) as pool:
             for done, found in enumerate(pool.map(of_batch, starts), start=1):
+                total = total or [np.zeros(part.shape, np.float64) for part in found]
                 for into, part in zip(total, found, strict=True):
                     into += part
                 if progress is not None:
