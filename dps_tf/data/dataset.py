@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 
 from dps_tf.core.errors import UserError
+from dps_tf.core.order import examples_at
 from dps_tf.data.mapped import MappedRows, Preprocess
 
 _HASHED_BYTES = 1 << 24  # at a time, so that no array has to be in memory
@@ -108,6 +109,23 @@ class Dataset:
     content_hash: str
     split: str
     token_bytes: Sequence[int] | None = None
+    test: Examples | None = None
+
+    def evaluated(self, split: str) -> Examples:
+        """Returns what is looked at in an evaluation of a split.
+
+        Of `train` that is a fixed part, drawn from a fixed seed, of as many examples as
+        the validation split has. UserError for `test` if there is none.
+        """
+        if split == "validation":
+            return self.validation
+        if split == "test" and self.test is not None:
+            return self.test
+        if split != "train":
+            raise UserError(f"data set {self.name!r} has no split {split!r}.")
+        count = len(self.train)
+        rows = examples_at(0, 1, 0, count, count)[0][: len(self.validation)]
+        return Examples(self.train.inputs[rows], self.train.labels[rows])
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Which examples decide whether the goal is met? Two ways to take them from a set."""
+"""Which examples decide whether the goal is met, and which are kept for the end?"""
 
 from __future__ import annotations
 
@@ -6,21 +6,29 @@ import numpy as np
 
 from dps_tf.core.errors import UserError, near_matches
 
-SPLITS = ("seeded", "lee2021")
+SPLITS = ("seeded", "lee2021", "given")
+"""Ways to take a validation split; `given` is the one that a source has."""
 
 
 def split_indices(
-    split: str, examples: int, validation_examples: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (train, validation): disjoint int64 indices into the file order.
+    split: str,
+    examples: int,
+    validation_examples: int,
+    seed: int,
+    test_examples: int = 0,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns (train, validation, test): disjoint int64 indices into the file order.
 
-    Together they hold each of the `examples` once. Raises UserError for an unknown
+    Together they hold each of the `examples` once; the validation split is the same
+    whether a test set is carved from the rest or not. Raises UserError for an unknown
     split, or one that cannot give `validation_examples` (or that `seed`).
     """
-    if not 0 < validation_examples < examples:
+    held = validation_examples + test_examples
+    if not (validation_examples > 0 and test_examples >= 0 and held < examples):
         raise UserError(
-            f"validation_examples is {validation_examples}: it must leave at least one "
-            f"of {examples} examples on each side"
+            f"validation_examples is {validation_examples} and test_examples "
+            f"{test_examples}: they must leave at least one of {examples} examples to "
+            "each split"
         )
     if split == "seeded":
         order = _seeded_order(examples, seed)
@@ -33,7 +41,7 @@ def split_indices(
         order = _lee2021_order(examples)
     else:
         raise UserError(f"no split is named {split!r}: {near_matches(split, SPLITS)}")
-    return order[validation_examples:], order[:validation_examples]
+    return order[held:], order[:validation_examples], order[validation_examples:held]
 
 
 def _seeded_order(examples: int, seed: int) -> np.ndarray:

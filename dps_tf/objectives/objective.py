@@ -156,6 +156,11 @@ class Objective:
             known = near_matches(str(self.labels), _TAKEN)
             raise UserError(f"labels of an objective are no {self.labels!r}: {known}.")
         names = [metric.name for metric in self.metrics]
+        if "loss" in names:
+            raise UserError(
+                "a metric is named 'loss', and train/loss is the loss of a step: "
+                "rename it."
+            )
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise UserError(

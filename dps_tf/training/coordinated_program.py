@@ -9,6 +9,7 @@ import numpy as np
 
 from dps_tf.core.errors import GroupLost, UserError
 from dps_tf.core.execution import TrialState
+from dps_tf.core.study import VALIDATION
 from dps_tf.training.evaluation import Evaluation
 from dps_tf.training.group import Leader
 from dps_tf.training.peer_connection import Message
@@ -46,10 +47,10 @@ class LedProgram(Program):
         self._leader.tell("advance", [indices])
         return _together(lambda: super(LedProgram, self).advance(indices))
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self, split: str = VALIDATION) -> Evaluation:
         """Evaluates, everywhere; returns what was found here."""
-        self._leader.tell("evaluate")
-        return _together(super().evaluate)
+        self._leader.tell("evaluate", split=split)
+        return _together(lambda: super(LedProgram, self).evaluate(split))
 
 
 def _together(call: Any) -> Any:
@@ -88,6 +89,6 @@ def follow(program: Program, call: Message) -> None:
     elif call.name == "advance":
         program.advance(call.arrays[0])
     elif call.name == "evaluate":
-        program.evaluate()
+        program.evaluate(call.values["split"])
     else:
         raise UserError(f"the first process of the group asks for {call.name!r}.")

@@ -1,4 +1,4 @@
-"""Evaluation of a program's network on the validation split, compiled.
+"""Evaluation of a program's network on a split, compiled.
 
 `ExactEvaluator` looks at every example. A `GoalEvaluator` stops as soon as the goal is
 out of reach, looking first at what the trial got wrong the last time: it then reports
@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import VALIDATION
 from dps_tf.objectives import Objective
 from dps_tf.training import evaluation
 from dps_tf.training import strategy as strategies
@@ -55,7 +56,7 @@ def compiled(
 
 
 class ExactEvaluator:
-    """Metrics over the whole validation split, shared out over the replicas."""
+    """Metrics over a whole split, shared out over the replicas."""
 
     def __init__(
         self,
@@ -63,11 +64,14 @@ class ExactEvaluator:
         data: PlacedData,
         objective: Objective,
         jit_compile: bool = False,
+        split: str = VALIDATION,
     ):
-        self._data = data
+        self._strategy = data.strategy
+        self._name = split
+        self._split = data.split(split)
         self._model = model
         self._objective = objective
-        kinds = _kinds(model, data, objective)
+        kinds = _kinds(model, self._split.labels, objective)
         self._row_kinds = kinds.pop("rows")
         self._zeros = tf.nest.map_structure(
             lambda kind: np.zeros(kind.shape, kind.dtype.as_numpy_dtype), kinds
@@ -81,7 +85,7 @@ class ExactEvaluator:
                 tf.nest.map_structure(
                     lambda kind: tf.TensorSpec(kind.shape, kind.dtype), kinds
                 ),
-                *data.validation_signature,
+                *self._split.signature,
             ],
         )
 
@@ -93,12 +97,12 @@ class ExactEvaluator:
     def __call__(self) -> Evaluation:
         """Returns the exact metrics for the weights that are loaded."""
         sums, rows = self._zeros, []
-        for piece in self._data.validation_pieces():
+        for piece in self._split.pieces():
             sums, found = self._run(sums, *piece)
             rows.append(found)
         merged = tf.nest.map_structure(np.asarray, sums)
         merged["rows"] = [self._joined(rows, i) for i in range(len(self._row_kinds))]
-        metrics = self._objective.values("validation", merged)
+        metrics = self._objective.values(self._name, merged)
         return Evaluation(metrics, float(merged["loss"]))
 
     def _joined(self, pieces: Sequence[Any], kind: int) -> dict[str, np.ndarray]:
@@ -114,7 +118,7 @@ class ExactEvaluator:
         return {name: joined(name) for name in self._row_kinds[kind]}
 
     def _build(self, sum_share: Any) -> Any:
-        strategy = self._data.strategy
+        strategy = self._strategy
         replicas = strategy.num_replicas_in_sync
 
         def replica(sums: Any, *batches: tf.Tensor) -> Any:
@@ -168,9 +172,8 @@ class ExactEvaluator:
         return sums, (rows, tf.cast(batches[-1], tf.int32)) if rows else ()
 
 
-def _kinds(model: keras.Model, data: PlacedData, objective: Objective) -> Any:
+def _kinds(model: keras.Model, labels: np.ndarray, objective: Objective) -> Any:
     """Returns the sums of a batch as tensors of a graph, for their types alone."""
-    labels = data.validation_labels
     function = tf.function(objective.sums, autograph=False)
     return function.get_concrete_function(
         tf.TensorSpec([None, *labels.shape[1:]], labels.dtype),
@@ -207,11 +210,12 @@ class GoalEvaluator(abc.ABC):
         self._exact = ExactEvaluator(model, data, objective, jit_compile)
         self._model = model
         self._objective = objective
-        self._total = data.validation_count
-        self._positions = objective.positions(data.validation_labels)
+        labels = data.split(VALIDATION).labels
+        self._total = len(labels)
+        self._positions = objective.positions(labels)
         allowed = self._metric.most_against(goal, self._positions)
         self._allowed = -1 if allowed is None else allowed
-        self._batch_size = min(evaluation.GOAL_BATCH_SIZE, data.validation_count)
+        self._batch_size = min(evaluation.GOAL_BATCH_SIZE, self._total)
         # One for all replicas. In the scope of a strategy of several processes there
         # could be none of this type, because TensorFlow cannot broadcast it.
         with tf.device("CPU:0"):
@@ -229,7 +233,7 @@ class GoalEvaluator(abc.ABC):
         against, loss = self._look()
         if against > self._allowed:
             bounds = self._objective.bounds(
-                "validation", self._metric, against, self._positions
+                VALIDATION, self._metric, against, self._positions
             )
             return Evaluation(bounds, loss, is_bound=True)
         return self._exact()
@@ -263,7 +267,7 @@ class ResidentGoalEvaluator(GoalEvaluator):
     ):
         super().__init__(model, data, objective, goal, jit_compile)
         self._strategy = data.strategy
-        self._held = data.validation
+        self._held = data.split(VALIDATION).whole
         self._run = compiled(
             data.strategy,
             self._count_up_to_goal,

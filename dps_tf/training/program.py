@@ -18,6 +18,7 @@ import tensorflow as tf
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import TrialState
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import VALIDATION
 from dps_tf.training import random_layers
 from dps_tf.training import strategy as strategies
 from dps_tf.training.compiled_slice import CompiledSlice, Trained
@@ -97,7 +98,8 @@ class Program:
             )
             self._check_labels(task)
             trained = self._build_trained(task)
-        self._evaluator = self._build_evaluator(goal, jit_compile)
+        self._jit_compile = jit_compile
+        self._evaluators = {VALIDATION: self._build_evaluator(goal)}
         self.optimizer, self.masks = trained.optimizer, trained.masks
         self._loss_metaparameters = trained.loss_metaparameters
         self._slice = CompiledSlice(trained, data, batch_size, jit_compile)
@@ -128,10 +130,9 @@ class Program:
             self.pruning_wrapper,
         )
 
-    def _build_evaluator(
-        self, goal: Goal | None, jit_compile: bool
-    ) -> ExactEvaluator | GoalEvaluator:
+    def _build_evaluator(self, goal: Goal | None) -> ExactEvaluator | GoalEvaluator:
         model, objective = self.model, self.objective
+        jit_compile = self._jit_compile
         if goal is None:
             return ExactEvaluator(model, self.data, objective, jit_compile)
         if isinstance(self.data, StreamedData):
@@ -155,7 +156,7 @@ class Program:
         return [
             *weights,
             *self.optimizer.slots,
-            *self._evaluator.variables,
+            *self._evaluators[VALIDATION].variables,
             *of_wrapper,
         ]
 
@@ -165,15 +166,23 @@ class Program:
         Args:
             initial_point: in the order of `network.weights`, pruned entries zero.
         """
-        rest = [*self.optimizer.slots, *self._evaluator.variables]
+        rest = [*self.optimizer.slots, *self._evaluators[VALIDATION].variables]
         zeros = [np.zeros(v.shape, v.dtype.as_numpy_dtype) for v in rest]
         of_wrapper = self.pruning_wrapper.fresh_state() if self.pruning_wrapper else []
         return TrialState(0, (*initial_point, *zeros, *of_wrapper))
 
-    def evaluate(self) -> Evaluation:
-        """Returns the metrics of the validation split for the trial loaded."""
+    def evaluate(self, split: str = VALIDATION) -> Evaluation:
+        """Returns the metrics of a split for the trial loaded; exact but of validation.
+
+        Args:
+            split: `validation`, or what else the data set has; see `Dataset.evaluated`.
+        """
+        if split not in self._evaluators:
+            self._evaluators[split] = ExactEvaluator(
+                self.model, self.data, self.objective, self._jit_compile, split
+            )
         with strategies.whole_group(self.strategy):
-            return self._evaluator()
+            return self._evaluators[split]()
 
     def load(
         self,

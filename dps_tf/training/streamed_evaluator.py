@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import VALIDATION
 from dps_tf.objectives import Objective
 from dps_tf.training.evaluator import GoalEvaluator, compiled
 from dps_tf.training.streamed_data import StreamedData, padded_rows
@@ -31,7 +32,7 @@ class StreamedGoalEvaluator(GoalEvaluator):
     ):
         super().__init__(model, data, objective, goal, jit_compile)
         self._strategy = data.strategy
-        self._stream = data.shared_validation(self._batch_size)
+        self._stream = data.split(VALIDATION).shared(self._batch_size)
         self._run = compiled(
             data.strategy,
             self._count_share,

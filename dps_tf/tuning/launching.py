@@ -266,6 +266,7 @@ class Launcher:
                 cell.seed,
                 workload.order,
                 prune,
+                specification.splits_at,
             ),
             environment=describe(self._machine().replicas, self._machine().processes),
             training_inputs={
