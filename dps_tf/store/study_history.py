@@ -201,14 +201,10 @@ def _agree(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
     Further splits may be in one of them alone: they belong to the end of a budget, and
     that may have grown.
     """
-    return all(
-        name in a and name in b for name in {*a, *b} if not is_further(name)
-    ) and (
-        all(
-            a[name] == b[name] or (a[name] != a[name] and b[name] != b[name])
-            for name in a
-            if name in b
-        )
+    always = {name for name in {*a, *b} if not is_further(name)}
+    return always <= a.keys() & b.keys() and all(
+        a[name] == b[name] or (a[name] != a[name] and b[name] != b[name])
+        for name in a.keys() & b.keys()
     )
 
 
