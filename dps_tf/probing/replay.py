@@ -23,7 +23,7 @@ from dps_tf.probing.recorded_study import RecordedStudy, RecordedTrial
 from dps_tf.sparsity.prunable import masked
 from dps_tf.training.environment import describe
 from dps_tf.training.program import Program
-from dps_tf.tuning import tasks
+from dps_tf.tuning import build
 from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.resources import Resources
 
@@ -79,7 +79,7 @@ class ProgramCache:
         """Returns gradients over the first `examples` training examples."""
         workload = study.specification.workload
         arguments = dict(workload.network_arguments)
-        task = tasks.build_task(workload, dataset)
+        task = build.build_task(workload, dataset)
         key = json.dumps(
             [workload.network, arguments, dataset.content_hash, examples]
             + [workload.objective, dict(workload.objective_arguments)]

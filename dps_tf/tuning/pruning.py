@@ -21,7 +21,7 @@ from dps_tf.sparsity.selection import kept_count
 from dps_tf.store.files import FileSystem
 from dps_tf.training.runner import PrunedPoint
 from dps_tf.training.task import PruningWrapper
-from dps_tf.tuning import tasks
+from dps_tf.tuning import build
 
 
 @functools.lru_cache(maxsize=2)
@@ -149,7 +149,7 @@ class Pruner:
             key,
             cache=self._cache,
             progress=self._told(trial),
-            objective=tasks.build_objective(workload, self._dataset),
+            objective=build.build_objective(workload, self._dataset),
         )
         return PrunedPoint(
             masks=tuple(found.masks),
