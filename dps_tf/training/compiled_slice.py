@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.objectives.losses import softmax_cross_entropy
+from dps_tf.models.randomness import Draws, check_graph
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
 from dps_tf.training.placed_data import PlacedData
@@ -33,6 +34,7 @@ class Trained:
         model: the Keras network.
         optimizer: built for its trainable variables.
         masks: float32 0/1 variables, one per trainable variable.
+        seed: int64 variable, from which what a step draws follows.
         loss_metaparameters: variables that the loss reads, by name.
         carrier: whose wrappers are told of each step; None for a plain network.
     """
@@ -40,6 +42,7 @@ class Trained:
     model: keras.Model
     optimizer: TensorOptimizer
     masks: Sequence[tf.Variable]
+    seed: tf.Variable
     loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
     carrier: PruningWrapper | None = None
 
@@ -62,13 +65,16 @@ class CompiledSlice:
         batch_size: int,
         jit_compile: bool = False,
     ):
-        """Tracing waits for the first call.
+        """Traces the slice.
 
         Args:
             trained: variables of the network and what is trained with it.
             data: where it is trained, and on what.
             batch_size: global batch size.
             jit_compile: whether XLA compiles the slice, or what it can of it.
+
+        Raises:
+            UserError: the step draws random numbers that no seed decides.
         """
         self.traces = 0
         self._trained = trained
@@ -77,6 +83,7 @@ class CompiledSlice:
         self._strategy = data.strategy
         self._labels = batch_size * data.labels_per_example
         self._replicas = self._strategy.num_replicas_in_sync
+        self._share = batch_size // self._replicas
         self._loops_inside = strategies.loops_in_replica(self._strategy)
         around = jit_compile and self._loops_inside
         on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
@@ -97,6 +104,8 @@ class CompiledSlice:
             jit_compile=around,
             autograph=False,
         )
+        # At once, so that what could not be repeated is refused before any trial.
+        check_graph(self._run.get_concrete_function().graph, trained.model)
 
     def __call__(self, indices: np.ndarray) -> tuple[int, float]:
         """Returns (steps made, loss of the last of them before its update).
@@ -173,7 +182,13 @@ class CompiledSlice:
         """Makes one update in a replica and returns its share of the loss."""
         if self._trained.carrier is not None:
             self._trained.carrier.before_step(self._trained.optimizer.iterations)
-        loss, gradients = self._gradient(*self._batches.batch(done, *values))
+        context = tf.distribute.get_replica_context()
+        loss, gradients = self._gradient(
+            self._trained.seed.read_value(),
+            self._trained.optimizer.iterations.read_value(),
+            tf.cast(context.replica_id_in_sync_group, tf.int64),
+            *self._batches.batch(done, *values),
+        )
         self._trained.optimizer.apply_gradients(
             zip(gradients, self._variables, strict=True)
         )
@@ -181,11 +196,19 @@ class CompiledSlice:
             self._agree_on_averages()
         return loss
 
-    def _loss_and_gradients(self, inputs: tf.Tensor, labels: tf.Tensor) -> Any:
+    def _loss_and_gradients(
+        self,
+        seed: tf.Tensor,
+        step: tf.Tensor,
+        replica: tf.Tensor,
+        inputs: tf.Tensor,
+        labels: tf.Tensor,
+    ) -> Any:
         """Returns (share of the loss, masked gradients) of a replica's examples."""
         trained = self._trained
+        draws = Draws(seed, step, replica * self._share, self._share)
         smoothing = trained.loss_metaparameters.get("label_smoothing", 0.0)
-        with tf.GradientTape() as tape:
+        with draws.active(), tf.GradientTape() as tape:
             logits = tf.cast(trained.model(inputs, training=True), tf.float32)
             each = softmax_cross_entropy(labels, logits, smoothing)
             # Divided by the global batch, so that shares of replicas add up.

@@ -28,6 +28,7 @@ class LedProgram(Program):
         state: TrialState,
         point: Mapping[str, float],
         masks: Sequence[np.ndarray] | None = None,
+        seed: int = 0,
     ) -> None:
         """Makes the program that of one trial, everywhere."""
         arrays = [*state.arrays, *(masks or ())]
@@ -38,8 +39,9 @@ class LedProgram(Program):
             step=int(state.step),
             point=dict(point),
             masks=None if masks is None else len(masks),
+            seed=seed,
         )
-        super().load(state, point, masks)
+        super().load(state, point, masks, seed)
 
     def advance(self, indices: np.ndarray) -> Advance:
         """Trains on the given batches, everywhere."""
@@ -84,6 +86,7 @@ def follow(program: Program, call: Message) -> None:
             TrialState(values["step"], tuple(state)),
             values["point"],
             None if masks is None else arrays[len(arrays) - masks :],
+            values["seed"],
         )
     elif call.name == "advance":
         program.advance(call.arrays[0])
