@@ -11,9 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.data import embedded, prepared
-from dps_tf.data.dataset import Dataset, Examples, Source, content_hash
+from dps_tf.data.dataset import (
+    Dataset,
+    Examples,
+    Source,
+    content_hash,
+    in_evaluation,
+)
 from dps_tf.data.splits import SPLITS, split_indices
 
 __all__ = ["SPLITS", "Dataset", "Examples", "Source", "load", "names", "register"]
@@ -80,11 +88,24 @@ def load(
     )
     train = source.examples(train_indices)
     validation = source.examples(validation_indices)
-    digest = content_hash(
-        train.inputs, train.labels, validation.inputs, validation.labels
-    )
+    stored = [train.inputs, train.labels, validation.inputs, validation.labels]
     described = "lee2021" if split == "lee2021" else f"seeded({split_seed})"
-    return Dataset(name, train, validation, source.classes, digest, described)
+    if source.transform is None:
+        digest = content_hash(*stored)
+        return Dataset(name, train, validation, source.classes, digest, described)
+    evaluated = in_evaluation(train, source.transform)
+    # Of what a network reads, one example tells how the same set was cropped.
+    first = np.arange(1)
+    return Dataset(
+        name,
+        evaluated,
+        in_evaluation(validation, source.transform),
+        source.classes,
+        content_hash(*stored, evaluated.inputs[first], evaluated.labels[first]),
+        described,
+        source.transform,
+        train,
+    )
 
 
 def _check_arguments(name: str, loader: Loader, arguments: dict[str, Any]) -> None:

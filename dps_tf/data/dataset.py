@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from dps_tf.data.mapped import MappedRows, Preprocess
+
+if TYPE_CHECKING:
+    from dps_tf.data.transforms import Transform
 
 _HASHED_BYTES = 1 << 24  # at a time, so that no array has to be in memory
 
@@ -44,7 +47,9 @@ class Source:
     network reads (None: `inputs` are that already), so that bytes stay bytes until
     they are split. `inputs`, and labels of sequences, that are mapped from a file
     (`numpy.load(path, mmap_mode="r")`) stay there until they are used, so that a set
-    may be larger than memory; `preprocess` then sees a few at a time.
+    may be larger than memory; `preprocess` then sees a few at a time. `transform`: how
+    the preprocessed examples are augmented and cropped, differently in training and in
+    evaluation.
     """
 
     inputs: np.ndarray
@@ -52,6 +57,7 @@ class Source:
     classes: int
     validation_examples: int
     preprocess: Preprocess | None = None
+    transform: Transform | None = None
 
     def examples(self, indices: np.ndarray) -> Examples:
         """Returns the preprocessed examples at `indices`, in that order."""
@@ -84,8 +90,13 @@ class Dataset:
     """Training and validation examples, disjoint, with what identifies them.
 
     `classes`: number of classes, or of tokens in the vocabulary; `content_hash`:
-    SHA-256 over the four arrays, so a study can refuse other data of the same name;
-    `split`: how they were divided, for the record.
+    SHA-256 over the four arrays as stored (and one example as transformed, if it is),
+    so a study can refuse other data of the same name; `split`: how they were divided,
+    for the record.
+
+    `train` and `validation` are what a network reads in evaluation, where nothing is
+    drawn. With a `transform`, each training step makes its examples anew from those at
+    the same places of `stored_train`.
     """
 
     name: str
@@ -94,11 +105,56 @@ class Dataset:
     classes: int
     content_hash: str
     split: str
+    transform: Transform | None = None
+    stored_train: Examples | None = None
+
+    @property
+    def step_examples(self) -> Examples:
+        """What training steps read, before `transform`."""
+        return self.train if self.stored_train is None else self.stored_train
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input: [height, width, channels], [features] or [length]."""
         return tuple(self.train.inputs.shape[1:])
+
+
+class _EvaluatedRows:
+    """Inputs or labels as a transform gives them in evaluation, made when read."""
+
+    def __init__(self, stored: Examples, transform: Transform, part: int):
+        self._stored = stored
+        self._transform = transform
+        self._part = part
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        import tensorflow as tf
+
+        with tf.device("CPU:0"):
+            stored = self._stored.inputs[rows], self._stored.labels[rows]
+            pair = self._transform(*map(tf.constant, stored), None)
+            return cast(np.ndarray, pair[self._part].numpy())
+
+
+def in_evaluation(stored: Examples, transform: Transform | None) -> Examples:
+    """Returns examples as a network reads them in evaluation.
+
+    Inputs, and labels of sequences, are transformed whenever they are read, so that
+    none of them has to be in memory.
+    """
+    if transform is None:
+        return stored
+    inputs, labels = (
+        cast(
+            np.ndarray,
+            MappedRows(
+                cast(np.ndarray, _EvaluatedRows(stored, transform, part)),
+                np.arange(len(stored)),
+            ),
+        )
+        for part in (0, 1)
+    )
+    return Examples(inputs, np.asarray(labels) if labels.ndim == 1 else labels)
 
 
 def content_hash(*arrays: np.ndarray) -> str:

@@ -23,7 +23,12 @@ from dps_tf.core.errors import UserError
 
 _PHILOX = 1  # what tf.random.Algorithm.PHILOX stands for in the operations
 _BLOCK = 4  # words of 32 bits that one count of the generator gives
-_STATEFUL = ("StatefulUniform", "StatefulStandard", "StatefulTruncated", "StatefulRandom")
+_STATEFUL = (
+    "StatefulUniform",
+    "StatefulStandard",
+    "StatefulTruncated",
+    "StatefulRandom",
+)
 _STATEFUL += ("Rng", "NonDeterministicInts")
 """Operations that draw from a generator's state; older ones have an attribute seed."""
 _ACTIVE = threading.local()
@@ -122,7 +127,9 @@ class Draws:
     ) -> tf.Tensor:
         """Returns float32 in [low, high), multiples of 2^-24 before they are scaled."""
         words = tf.bitcast(self.bits(name, shape, shared=shared), tf.uint32)
-        unit = tf.cast(tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), "float")
+        unit = tf.cast(
+            tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), "float"
+        )
         return low + (high - low) * (unit * 2.0**-24)
 
     def integers(
@@ -141,7 +148,9 @@ class Draws:
         intervals, so that no value lies beyond 5.3 deviations.
         """
         words = tf.bitcast(self.bits(name, shape, shared=shared), tf.uint32)
-        cell = tf.cast(tf.bitwise.right_shift(words, tf.constant(9, tf.uint32)), "float")
+        cell = tf.cast(
+            tf.bitwise.right_shift(words, tf.constant(9, tf.uint32)), "float"
+        )
         symmetric = (cell + 0.5) * 2.0**-22 - 1.0
         return math.sqrt(2.0) * tf.math.erfinv(
             symmetric * math.erf(bound / math.sqrt(2.0))
@@ -252,21 +261,28 @@ class _LayerDraws:
         return tf.where(mirrored, tf.reverse(images, [axis]), images)
 
 
-def seed_layers(model: keras.Model) -> bool:
+def draws_at_random(model: keras.Model) -> bool:
+    """Returns whether a model has a layer that may draw in training."""
+    return bool(_random_layers(model))
+
+
+def _random_layers(model: keras.Model) -> list[keras.layers.Layer]:
+    kind = keras.__internal__.layers.BaseRandomLayer
+    return [layer for layer in model._flatten_layers() if isinstance(layer, kind)]
+
+
+def seed_layers(model: keras.Model) -> None:
     """Lets every stock random layer of a model draw from the step; see `Draws`.
 
-    Returns whether there is any. Layers of a user's own count where they derive from
-    Keras's `BaseRandomLayer` and draw from its generator.
+    Layers of a user's own count where they derive from Keras's `BaseRandomLayer` and
+    draw from its generator.
     """
-    random = keras.__internal__.layers.BaseRandomLayer
-    found = [layer for layer in model._flatten_layers() if isinstance(layer, random)]
-    for number, layer in enumerate(found):
+    for number, layer in enumerate(_random_layers(model)):
         draws = _LayerDraws(layer, number)
         layer._random_generator = draws
         if isinstance(layer, keras.layers.RandomFlip):
             # Keras flips by one seed for the batch, whatever part a replica has.
             layer.call = _flip(layer, draws)
-    return bool(found)
 
 
 def _flip(layer: keras.layers.Layer, draws: _LayerDraws) -> Any:

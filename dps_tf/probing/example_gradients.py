@@ -23,6 +23,7 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core.order import examples_at
 from dps_tf.data.dataset import Examples
+from dps_tf.models.randomness import draws_at_random
 from dps_tf.objectives.losses import softmax_cross_entropy
 from dps_tf.sparsity.prunable import trainable_positions
 
@@ -58,8 +59,9 @@ class MeanGradient:
 class ExampleGradients:
     """Gradients over a set of examples, at points that are given one after another.
 
-    The loss is that of training, without layers that draw at random, which no trial
-    has: batch normalization uses the statistics of each batch of `batch_size`.
+    The loss is that of training, where batch normalization uses the statistics of each
+    batch of `batch_size`, but for a network that draws at random: its layers are then
+    all in evaluation mode, so that a measurement can be repeated.
 
     Attributes:
         examples: number of examples.
@@ -93,6 +95,7 @@ class ExampleGradients:
         self._threads = threads or _available()
         self._model = network()
         self._variables = self._model.trainable_variables
+        self._training = not draws_at_random(self._model)
         self._masks = [
             tf.Variable(tf.ones_like(v), trainable=False) for v in self._variables
         ]
@@ -226,7 +229,7 @@ class ExampleGradients:
         The loss of a sequence is the mean over its positions.
         """
         with tf.GradientTape() as tape:
-            logits = self._model(inputs, training=True)
+            logits = self._model(inputs, training=self._training)
             each = softmax_cross_entropy(labels, tf.cast(logits, tf.float32), smoothing)
             positions = each.shape[1:].num_elements()
             loss = tf.reduce_sum(each) / positions

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
+from dps_tf.models.randomness import draws_at_random
 
 BATCH = 100
 """Examples whose mean loss is one term of a sum. Source: Lee et al. 2021, code."""
@@ -49,10 +50,7 @@ class GradientProgram:
         self.traces = 0
         self._network = network
         self._variables = network.trainable_variables
-        self._training = not any(
-            isinstance(layer, keras.__internal__.layers.BaseRandomLayer)
-            for layer in network._flatten_layers(include_self=False)
-        )
+        self._training = not draws_at_random(network)
         inputs = network.inputs[0]
         self._dtype = inputs.dtype.as_numpy_dtype
         self._signature = [

@@ -16,8 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.objectives.losses import softmax_cross_entropy
+from dps_tf.data.transforms import Transform
 from dps_tf.models.randomness import Draws, check_graph
+from dps_tf.objectives.losses import softmax_cross_entropy
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
 from dps_tf.training.placed_data import PlacedData
@@ -37,6 +38,7 @@ class Trained:
         seed: int64 variable, from which what a step draws follows.
         loss_metaparameters: variables that the loss reads, by name.
         carrier: whose wrappers are told of each step; None for a plain network.
+        transform: what a step makes of its examples; None leaves them.
     """
 
     model: keras.Model
@@ -45,6 +47,7 @@ class Trained:
     seed: tf.Variable
     loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
     carrier: PruningWrapper | None = None
+    transform: Transform | None = None
 
 
 class CompiledSlice:
@@ -208,6 +211,8 @@ class CompiledSlice:
         trained = self._trained
         draws = Draws(seed, step, replica * self._share, self._share)
         smoothing = trained.loss_metaparameters.get("label_smoothing", 0.0)
+        if trained.transform is not None:
+            inputs, labels = trained.transform(inputs, labels, draws)
         with draws.active(), tf.GradientTape() as tape:
             logits = tf.cast(trained.model(inputs, training=True), tf.float32)
             each = softmax_cross_entropy(labels, logits, smoothing)

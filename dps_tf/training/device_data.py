@@ -24,7 +24,7 @@ class DeviceData:
     Attributes:
         strategy: whose devices hold the data.
         placement: `device`.
-        train: (inputs, labels) of the training split.
+        train: (inputs, labels) of the training split, as stored.
         train_count: training examples.
         validation_count: validation examples.
         labels_per_example: 1, or the length of a sequence.
@@ -38,7 +38,8 @@ class DeviceData:
         self.validation_count = len(dataset.validation)
         self.labels_per_example = int(np.prod(dataset.train.labels.shape[1:]))
         self._replicas = int(strategy.num_replicas_in_sync)
-        self.train = self._place(dataset.train.inputs, dataset.train.labels)
+        stored = dataset.step_examples
+        self.train = self._place(stored.inputs, stored.labels)
         self._held = dataset.validation
         batches = evaluation.padded_batches(
             dataset.validation, evaluation.BATCH_SIZE, shards=self._replicas

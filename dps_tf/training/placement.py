@@ -88,13 +88,13 @@ def note(dataset: Dataset, data: PlacedData) -> str:
 
 def example_bytes(dataset: Dataset) -> int:
     """Returns what the examples of a data set take."""
-    return _size(dataset.train) + _size(dataset.validation)
+    return _size(dataset.step_examples) + _size(dataset.validation)
 
 
 def held_bytes(dataset: Dataset) -> int:
     """Returns what a data set takes on a device at most."""
     # The validation split lies there twice where evaluations stop at the goal.
-    return _size(dataset.train) + 2 * _size(dataset.validation)
+    return _size(dataset.step_examples) + 2 * _size(dataset.validation)
 
 
 def _size(examples: Examples) -> int:

@@ -111,7 +111,15 @@ class Program:
             name: tf.Variable(0.0, trainable=False) for name in task.loss_metaparameters
         }
         seed = tf.Variable(0, dtype=tf.int64, trainable=False)
-        return Trained(self.model, optimizer, masks, seed, loss, self.carrier)
+        return Trained(
+            self.model,
+            optimizer,
+            masks,
+            seed,
+            loss,
+            self.carrier,
+            task.dataset.transform,
+        )
 
     def _build_evaluator(
         self, goal: Goal | None, jit_compile: bool

@@ -1,4 +1,4 @@
-"""Random numbers of a step: one function of seed, step, place in the batch and layer."""
+"""Random numbers of a step are a function of seed, step, example and layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy import stats
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
-from dps_tf.models.randomness import Draws, check_graph, seed_layers
+from dps_tf.models.randomness import Draws, check_graph, draws_at_random, seed_layers
 
 layers = keras.layers
 
@@ -58,7 +58,9 @@ class DrawsTest(tf.test.TestCase, parameterized.TestCase):
         width=[8, 16, 32],
         static=[True, False],
     )
-    def test_replicas_draw_their_part_of_the_batch(self, shape, replicas, width, static):
+    def test_replicas_draw_their_part_of_the_batch(
+        self, shape, replicas, width, static
+    ):
         def draw(first: int, examples: int):
             asked = [examples, *shape]
             if not static:
@@ -171,7 +173,8 @@ class LayersTest(tf.test.TestCase, parameterized.TestCase):
     def test_stock_layer_draws_by_place_in_the_batch(self, name):
         layer = AttentionBlock() if name == "attention" else STOCK[name]()
         model = network(layer)
-        self.assertTrue(seed_layers(model))
+        self.assertTrue(draws_at_random(model))
+        seed_layers(model)
         images = np.random.default_rng(0).random((8, 8, 8, 3), np.float32)
 
         @tf.function(autograph=False)
@@ -190,10 +193,15 @@ class LayersTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(whole, run(images, 0))
         self.assertNotAllClose(whole, run(images, 0, number=3))
         self.assertNotAllClose(whole, run(images, 0, seed=6))
-        check_graph(step.get_concrete_function(
-            *(tf.TensorSpec(s, t) for s, t in (
-                ([8, 8, 8, 3], tf.float32), *[([], tf.int64)] * 3)
-            )).graph, model)
+        check_graph(
+            step.get_concrete_function(
+                *(
+                    tf.TensorSpec(s, t)
+                    for s, t in (([8, 8, 8, 3], tf.float32), *[([], tf.int64)] * 3)
+                )
+            ).graph,
+            model,
+        )
         # Evaluation is what it is without a generator.
         self.assertAllEqual(
             model(images, training=False), model(images, training=False)
