@@ -132,7 +132,8 @@ class _EvaluatedRows:
 
         with tf.device("CPU:0"):
             stored = self._stored.inputs[rows], self._stored.labels[rows]
-            pair = self._transform(*map(tf.constant, stored), None)
+            inputs, labels = map(tf.constant, stored)
+            pair = self._transform(inputs, labels, None)
             return cast(np.ndarray, pair[self._part].numpy())
 
 

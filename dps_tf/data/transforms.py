@@ -35,7 +35,7 @@ class Transform(Protocol):
     """Turns examples as they are stored into what a network reads."""
 
     def __call__(
-        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
+        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None, /
     ) -> Pair:
         """Returns (inputs, labels) of a batch, [n, ...] each.
 
@@ -64,7 +64,7 @@ class PadAndCrop:
         """Returns moved images and the labels; see `Transform`."""
         if draws is None:
             return inputs, labels
-        count, height, width = tf.shape(inputs)[0], *inputs.shape[1:3]
+        count, height, width = tf.shape(inputs)[0], inputs.shape[1], inputs.shape[2]
         sides = [self.padding, self.padding]
         padded = tf.pad(inputs, [[0, 0], sides, sides, [0, 0]])
         begin = draws.integers("crop", [count, 2], 0, 2 * self.padding + 1)

@@ -13,8 +13,8 @@ import contextlib
 import math
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -28,12 +28,14 @@ _STATEFUL = (
     "StatefulStandard",
     "StatefulTruncated",
     "StatefulRandom",
+    "Rng",
+    "NonDeterministicInts",
 )
-_STATEFUL += ("Rng", "NonDeterministicInts")
 """Operations that draw from a generator's state; older ones have an attribute seed."""
 _ACTIVE = threading.local()
 
-Shape = Sequence[Any] | tf.Tensor
+Shape: TypeAlias = Any
+"""A sequence of whole numbers and scalar tensors, or a tensor."""
 
 
 class Draws:
@@ -242,8 +244,8 @@ class _LayerDraws:
         drawn = self._draws.normal(self._name, shape, bound, self._shared)
         return tf.cast(mean + stddev * drawn, dtype or keras.backend.floatx())
 
-    def truncated_normal(self, shape: Shape, *rest: Any, **keywords: Any) -> tf.Tensor:
-        return self.random_normal(shape, *rest, **keywords, bound=2.0)
+    def truncated_normal(self, shape: Shape, **keywords: Any) -> tf.Tensor:
+        return self.random_normal(shape, **keywords, bound=2.0)
 
     def dropout(
         self, inputs: tf.Tensor, rate: float, noise_shape: Any = None
