@@ -1,8 +1,9 @@
 """Steps-to-result of neural-network training against batch size and sparsity.
 
 `load(sweep_dir)` returns the tables of a sweep; `StepsToResult` is the Keras callback
-that finds the first step at which a model meets a goal. Neither is imported before it
-is asked for, so `import dps_tf` is quick and does not load TensorFlow.
+that finds the first step at which a model meets a `Goal`; the `register_*` functions
+add to what gin files can name. None is imported before it is asked for, so
+`import dps_tf` is quick and does not load TensorFlow.
 """
 
 from __future__ import annotations
@@ -15,14 +16,33 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 if TYPE_CHECKING:
     from dps_tf.cli.sweep_files import load as load
+    from dps_tf.core.goal import Goal as Goal
+    from dps_tf.data import register as register_dataset
+    from dps_tf.models import register as register_network
+    from dps_tf.optim import register as register_optimizer
+    from dps_tf.optim import register_schedule as register_schedule
     from dps_tf.training.callback import StepsToResult as StepsToResult
 
 __version__ = "0.1.0"
-__all__ = ["StepsToResult", "__version__", "load"]
+__all__ = [
+    "Goal",
+    "StepsToResult",
+    "__version__",
+    "load",
+    "register_dataset",
+    "register_network",
+    "register_optimizer",
+    "register_schedule",
+]
 
 _LAZY = {
+    "Goal": ("dps_tf.core.goal", "Goal"),
     "load": ("dps_tf.cli.sweep_files", "load"),
     "StepsToResult": ("dps_tf.training.callback", "StepsToResult"),
+    "register_dataset": ("dps_tf.data", "register"),
+    "register_network": ("dps_tf.models", "register"),
+    "register_optimizer": ("dps_tf.optim", "register"),
+    "register_schedule": ("dps_tf.optim", "register_schedule"),
 }
 
 

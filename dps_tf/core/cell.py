@@ -85,6 +85,6 @@ def check_sparsity(sparsity: object) -> None:
 def _whole(kind: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UserError(
-            f"{kind} {value!r} is not a whole number of at least {least}: mend it in "
-            "the gin file."
+            f"{kind} {value!r} is not a whole number of at least {least}: correct it "
+            "in the gin file."
         )

@@ -16,7 +16,7 @@ class TrialState:
     Attributes:
         step: updates made.
         arrays: the variables of the program in its own order: weights, optimizer
-            slots, carrier variables, and what the last evaluation got wrong.
+            slots, what the last evaluation got wrong, variables of pruning wrappers.
     """
 
     step: int
@@ -101,5 +101,5 @@ class Runner(Protocol):
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Returns the report of a turn; a stop ends it between two slices."""
 
-    def facts(self, trial: int) -> TrialProvenance:
+    def provenance(self, trial: int) -> TrialProvenance:
         """Returns what the records tell of a trial beside its curve."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dps_tf.core.errors import UserError
 
-_SIGNS = {
-    ("minimize", True): "<=",
-    ("minimize", False): "<",
-    ("maximize", True): ">=",
-    ("maximize", False): ">",
+_COMPARISONS: dict[tuple[str, bool], tuple[str, Callable[[Any, float], Any]]] = {
+    ("minimize", True): ("<=", operator.le),
+    ("minimize", False): ("<", operator.lt),
+    ("maximize", True): (">=", operator.ge),
+    ("maximize", False): (">", operator.gt),
 }
 
 
@@ -62,14 +66,22 @@ class Goal:
         object.__setattr__(self, "threshold", float(self.threshold))
 
     def __str__(self) -> str:
-        sign = _SIGNS[self.direction, self.inclusive]
+        sign, _ = _COMPARISONS[self.direction, self.inclusive]
         return f"{self.metric} {sign} {self.threshold!r}"
 
-    def reaches(self, value: float) -> bool:
-        """Returns whether a value of the metric meets the goal; NaN never does."""
-        if self.direction == "minimize":
-            return value <= self.threshold if self.inclusive else value < self.threshold
-        return value >= self.threshold if self.inclusive else value > self.threshold
+    @overload
+    def reaches(self, value: float) -> bool: ...
+
+    @overload
+    def reaches(self, value: NDArray[np.float64]) -> NDArray[np.bool_]: ...
+
+    def reaches(self, value: Any) -> Any:
+        """Returns whether a value of the metric meets the goal; NaN never does.
+
+        Of an array, returns an array of the same shape.
+        """
+        _, compare = _COMPARISONS[self.direction, self.inclusive]
+        return compare(value, self.threshold)
 
     def first_reached(self, values: Sequence[float]) -> int | None:
         """Returns the position of the first value that meets the goal, or None."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.registry import Reads
 
 SCALES = ("log", "reverse_log", "linear", "integer", "discrete")
 
@@ -140,6 +141,30 @@ class Space:
     def names(self) -> tuple[str, ...]:
         """The names, in the order of their declaration."""
         return tuple(parameter.name for parameter in self.parameters)
+
+    def check_ranges(self, owner: str, reads: Reads) -> None:
+        """Raises UserError for a name that can leave the range in which it is read.
+
+        An end that its range leaves out may be an end of the space: it is not drawn, as
+        a rule.
+
+        Args:
+            owner: who reads, for messages.
+            reads: what is read, with every name of the space.
+        """
+        for parameter in self.parameters:
+            allowed = reads[parameter.name].range
+            if allowed is None:
+                continue
+            if parameter.scale == "discrete":
+                within = all(choice in allowed for choice in parameter.choices)
+            else:
+                within = allowed.encloses(parameter.low, parameter.high)
+            if not within:
+                raise UserError(
+                    f"{parameter.name} is tuned in {parameter.to_json()}, and "
+                    f"{owner} reads {allowed}: change the space."
+                )
 
     def from_unit(self, u: Sequence[float]) -> dict[str, float]:
         """Returns the point at u in the unit cube, one coordinate per name."""

@@ -10,6 +10,7 @@ from dps_tf.core.cell import checked_name
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.evaluation_schedule import EvaluationSchedule
 from dps_tf.core.goal import Goal
+from dps_tf.core.registry import Reads, check_names, resolve
 from dps_tf.core.sampling import SEQUENCES, points
 from dps_tf.core.space import Space
 
@@ -153,6 +154,21 @@ class Workload:
                 f"{self.name} has {len(self.explicit_points)} explicit points: points "
                 f"must be that number, not {self.points}, and count must be 'all'."
             )
+
+    def check_metaparameters(self, reads: Reads) -> None:
+        """Raises UserError unless every point has what is read, and nothing else.
+
+        Args:
+            reads: metaparameters of the optimizer, its schedule and the objective.
+        """
+        owner = f"{self.optimizer} with the {self.learning_rate_schedule} schedule"
+        for point in self.explicit_points:
+            resolve(owner, reads, {**self.fixed, **point})
+        if not self.explicit_points:
+            check_names(owner, reads, [*self.space.names, *self.fixed])
+            self.space.check_ranges(owner, reads)
+            fixed = {name: reads[name] for name in self.fixed}
+            resolve(owner, fixed, self.fixed)
 
     @property
     def is_adaptive(self) -> bool:

@@ -6,7 +6,6 @@ order. Splitting and hashing are the same for every set.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.registry import Registry, arguments_of
 from dps_tf.data import embedded, prepared
 from dps_tf.data.dataset import (
     Dataset,
@@ -24,34 +24,34 @@ from dps_tf.data.dataset import (
 )
 from dps_tf.data.splits import SPLITS, split_indices
 
-__all__ = ["SPLITS", "Dataset", "Examples", "Source", "load", "names", "register"]
+__all__ = ["DATASETS", "SPLITS", "Dataset", "Examples", "Source", "load", "register"]
 
 Loader = Callable[..., Source]
 
-_LOADERS: dict[str, Loader] = {
-    "digits": embedded.digits,
-    "synthetic": embedded.synthetic,
-    "synthetic_tokens": embedded.synthetic_tokens,
-    "mnist": prepared.images("mnist"),
-    "fashion_mnist": prepared.images("fashion_mnist"),
-    "cifar10": prepared.images("cifar10"),
-    "tiny_shakespeare": prepared.tiny_shakespeare,
-}
-
-
-def names() -> tuple[str, ...]:
-    """Returns the names that `load` knows, in alphabetical order."""
-    return tuple(sorted(_LOADERS))
+DATASETS: Registry[Loader] = Registry("data set")
+"""What `load` knows; a loader reads its arguments behind the first."""
 
 
 def register(name: str, loader: Loader) -> None:
     """Makes `load(name, data_dir, **arguments)` call `loader(data_dir, **arguments)`.
 
-    Side effect: changes the registry of this process. Registering the same loader
-    again changes nothing; another loader under a taken name is refused.
+    The loader returns a `Source`, all examples in a fixed order. Side effect: changes
+    the registry of this process. Registering the same loader again changes nothing;
+    another loader under a taken name is refused.
     """
-    if _LOADERS.setdefault(name, loader) is not loader:
-        raise UserError(f"a data set named {name!r} is registered already")
+    DATASETS.register(name, loader, arguments_of(loader, 1))
+
+
+for _name, _loader in (
+    ("digits", embedded.digits),
+    ("synthetic", embedded.synthetic),
+    ("synthetic_tokens", embedded.synthetic_tokens),
+    ("mnist", prepared.images("mnist")),
+    ("fashion_mnist", prepared.images("fashion_mnist")),
+    ("cifar10", prepared.images("cifar10")),
+    ("tiny_shakespeare", prepared.tiny_shakespeare),
+):
+    register(_name, _loader)
 
 
 def load(
@@ -70,15 +70,10 @@ def load(
     downloads: a set that is not in `data_dir` raises UserError with the command that
     prepares it, as do unknown names.
     """
-    if name not in _LOADERS:
-        raise UserError(
-            f"no data set is named {name!r}: {near_matches(name, _LOADERS)}"
-        )
+    arguments = DATASETS.resolve(name, arguments)
     if split not in SPLITS:
         raise UserError(f"no split is named {split!r}: {near_matches(split, SPLITS)}")
-    loader = _LOADERS[name]
-    _check_arguments(name, loader, arguments)
-    source = loader(None if data_dir is None else Path(data_dir), **arguments)
+    source = DATASETS[name](None if data_dir is None else Path(data_dir), **arguments)
     examples = len(source.labels)
     default = examples // 10 if split == "lee2021" else source.validation_examples
     if validation_examples is None:
@@ -106,14 +101,3 @@ def load(
         source.transform,
         train,
     )
-
-
-def _check_arguments(name: str, loader: Loader, arguments: dict[str, Any]) -> None:
-    parameters = inspect.signature(loader).parameters
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    for argument in arguments:
-        if argument not in parameters and not open_ended:
-            known = near_matches(argument, list(parameters)[1:])
-            raise UserError(
-                f"data set {name!r} takes no argument {argument!r}: {known}"
-            )

@@ -6,42 +6,48 @@ tf_keras model whose output is logits, so that losses and goals know one form on
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.models import networks
+from dps_tf.core.registry import Registry, arguments_of
+from dps_tf.models import image_networks, language_networks, networks
 from dps_tf.models.initial_point import initial_point
 from dps_tf.models.precision import in_precision
 
-__all__ = ["build", "in_precision", "initial_point", "names", "register"]
+__all__ = ["NETWORKS", "build", "in_precision", "initial_point", "register"]
 
 Builder = Callable[..., keras.Model]
 
-_BUILDERS: dict[str, Builder] = {
-    "simple_cnn": networks.simple_cnn,
-    "resnet8": networks.resnet8,
-    "mlp": networks.mlp,
-    "mlp_batch_norm": networks.mlp_batch_norm,
-    "tiny_transformer": networks.tiny_transformer,
-}
-
-
-def names() -> tuple[str, ...]:
-    """Returns the names that `build` knows, in alphabetical order."""
-    return tuple(sorted(_BUILDERS))
+NETWORKS: Registry[Builder] = Registry("network")
+"""What `build` knows; a builder reads its arguments behind the first two."""
 
 
 def register(name: str, builder: Builder) -> None:
     """Makes `build(name, ...)` call `builder(input_shape, classes, **arguments)`.
 
-    Side effect: changes the registry of this process. Registering the same builder
-    again changes nothing; another builder under a taken name is refused.
+    The builder returns a functional tf_keras model whose output is logits. Side effect:
+    changes the registry of this process. Registering the same builder again changes
+    nothing; another builder under a taken name is refused.
     """
-    if _BUILDERS.setdefault(name, builder) is not builder:
-        raise UserError(f"a model named {name!r} is registered already")
+    NETWORKS.register(name, builder, arguments_of(builder, 2))
+
+
+for _builder in (
+    networks.simple_cnn,
+    networks.resnet8,
+    networks.mlp,
+    networks.mlp_batch_norm,
+    networks.tiny_transformer,
+    image_networks.shallue2019_simple_cnn,
+    image_networks.vgg11,
+    image_networks.resnet50,
+    image_networks.vit,
+    language_networks.transformer,
+    language_networks.lstm,
+    language_networks.gpt,
+):
+    register(_builder.__name__, _builder)
 
 
 def build(
@@ -52,13 +58,5 @@ def build(
     `arguments`: those of the builder beyond the first two, for example `widths`.
     Raises UserError for an unknown name or argument.
     """
-    if name not in _BUILDERS:
-        raise UserError(f"no model is named {name!r}: {near_matches(name, _BUILDERS)}")
-    builder = _BUILDERS[name]
-    parameters = inspect.signature(builder).parameters
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    for argument in arguments:
-        if argument not in parameters and not open_ended:
-            allowed = near_matches(argument, list(parameters)[2:])
-            raise UserError(f"model {name!r} takes no argument {argument!r}: {allowed}")
-    return builder(tuple(input_shape), classes, **arguments)
+    arguments = NETWORKS.resolve(name, arguments)
+    return NETWORKS[name](tuple(input_shape), classes, **arguments)

@@ -5,7 +5,16 @@
 
 from __future__ import annotations
 
-from dps_tf.optim.optimizers import TensorOptimizer, build, names
-from dps_tf.optim.schedules import SCHEDULES
+from dps_tf.optim.optimizers import OPTIMIZERS, TensorOptimizer, build, reads, register
+from dps_tf.optim.schedules import SCHEDULES, Schedule, register_schedule
 
-__all__ = ["SCHEDULES", "TensorOptimizer", "build", "names"]
+__all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "Schedule",
+    "TensorOptimizer",
+    "build",
+    "reads",
+    "register",
+    "register_schedule",
+]

@@ -15,12 +15,19 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.registry import (
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    REQUIRED,
+    Argument,
+    Reads,
+    Registry,
+    resolve,
+)
 from dps_tf.optim.schedules import SCHEDULES
 
-# Values below zero, at or above one, have no meaning for these.
-_FRACTIONS = frozenset({"momentum", "beta_1", "beta_2"})
-_POSITIVE = frozenset({"decay_steps", "epsilon"})
+LEARNING_RATE: Reads = {"learning_rate": Argument(range=NOT_NEGATIVE)}
 
 
 class TensorOptimizer(keras.optimizers.Optimizer):
@@ -32,25 +39,26 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     made dense, so every row of the accumulators decays at every step.
     """
 
-    # Values of metaparameters that a point may leave out.
-    DEFAULTS: ClassVar[Mapping[str, float]] = {}
+    # Metaparameters beyond `learning_rate` and those of the schedule.
+    READS: ClassVar[Reads] = {}
     SLOTS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, schedule: str = "constant", name: str | None = None):
-        """Metaparameters are NaN until set; `schedule`: a name in `SCHEDULES`."""
+        """What has no default is NaN until set; `schedule`: a name in `SCHEDULES`."""
         super().__init__(
             name or type(self).__name__, weight_decay=None, jit_compile=False
         )
-        if schedule not in SCHEDULES:
-            known = near_matches(schedule, SCHEDULES)
-            raise UserError(f"no schedule is named {schedule!r}: {known}")
+        self._reads = {**LEARNING_RATE, **SCHEDULES[schedule].reads, **self.READS}
         self.schedule = schedule
-        self._required = ("learning_rate", *SCHEDULES[schedule].reads)
-        values = {**dict.fromkeys(self._required, math.nan), **self.DEFAULTS}
         with tf.init_scope():
             self._metaparameters = {
-                name: tf.Variable(value, False, name=name, dtype=tf.float32)
-                for name, value in values.items()
+                name: tf.Variable(
+                    math.nan if read.default is REQUIRED else read.default,
+                    trainable=False,
+                    name=name,
+                    dtype=tf.float32,
+                )
+                for name, read in self._reads.items()
             }
         # Keras looks here for `optimizer.learning_rate`.
         self._learning_rate = self._metaparameters["learning_rate"]
@@ -71,23 +79,8 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         Raises UserError for names that nothing here reads, for missing ones, and for
         values without meaning; then nothing has been assigned.
         """
-        for name in point:
-            if name not in self._metaparameters:
-                known = near_matches(name, self._metaparameters)
-                raise UserError(
-                    f"optimizer {self.name!r} with the {self.schedule} schedule reads "
-                    f"no metaparameter {name!r}: {known}"
-                )
-        missing = [name for name in self._required if name not in point]
-        if missing:
-            raise UserError(
-                f"optimizer {self.name!r} with the {self.schedule} schedule needs "
-                f"{', '.join(missing)}: got {', '.join(point) or 'nothing'}"
-            )
-        values = {**self.DEFAULTS, **point}
-        for name, value in values.items():
-            _check_value(name, value)
-        for name, value in values.items():
+        owner = f"optimizer {self.name!r} with the {self.schedule} schedule"
+        for name, value in resolve(owner, self._reads, point).items():
             self._metaparameters[name].assign(value)
 
     def current_learning_rate(self) -> tf.Tensor:
@@ -120,25 +113,6 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         return {"name": self.name, "schedule": self.schedule}
 
 
-def _check_value(name: str, value: float) -> None:
-    allowed = "a finite number >= 0"
-    if name in _FRACTIONS:
-        allowed = "a number in [0, 1)"
-    elif name in _POSITIVE:
-        allowed = "a finite number > 0"
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if (
-        not math.isfinite(number)
-        or number < 0
-        or (name in _FRACTIONS and number >= 1)
-        or (name in _POSITIVE and number == 0)
-    ):
-        raise UserError(f"metaparameter {name} must be {allowed}, not {value!r}")
-
-
 @keras.utils.register_keras_serializable(package="dps_tf")
 class GradientDescent(TensorOptimizer):
     """w = w - rate g."""
@@ -151,7 +125,7 @@ class GradientDescent(TensorOptimizer):
 class Momentum(TensorOptimizer):
     """v = m v + g; w = w - rate v, with the rate of the current step."""
 
-    DEFAULTS: ClassVar[Mapping[str, float]] = {"momentum": 0.9}  # Lee et al. 2021
+    READS: ClassVar[Reads] = {"momentum": Argument(0.9, FRACTION)}  # Lee et al. 2021
     SLOTS = ("momentums",)
     NESTEROV = False
 
@@ -181,10 +155,10 @@ class Adam(TensorOptimizer):
     Defaults of Kingma and Ba 2015; Keras has epsilon 1e-7.
     """
 
-    DEFAULTS: ClassVar[Mapping[str, float]] = {
-        "beta_1": 0.9,
-        "beta_2": 0.999,
-        "epsilon": 1e-8,
+    READS: ClassVar[Reads] = {
+        "beta_1": Argument(0.9, FRACTION),
+        "beta_2": Argument(0.999, FRACTION),
+        "epsilon": Argument(1e-8, POSITIVE),
     }
     SLOTS = ("momentums", "velocities")
 
@@ -206,26 +180,32 @@ class Adam(TensorOptimizer):
         )
 
 
-_OPTIMIZERS: dict[str, type[TensorOptimizer]] = {
-    "sgd": GradientDescent,
-    "momentum": Momentum,
-    "nesterov": Nesterov,
-    "adam": Adam,
-}
+OPTIMIZERS: Registry[type[TensorOptimizer]] = Registry("optimizer")
 
 
-def names() -> tuple[str, ...]:
-    """Returns the names that `build` knows."""
-    return tuple(_OPTIMIZERS)
+def register(name: str, optimizer: type[TensorOptimizer]) -> None:
+    """Makes `build(name, schedule)` return an instance of a class.
+
+    Side effect: changes the registry of this process. Registering the same class again
+    changes nothing; another one under a taken name is refused.
+    """
+    OPTIMIZERS.register(name, optimizer, optimizer.READS)
+
+
+register("sgd", GradientDescent)
+register("momentum", Momentum)
+register("nesterov", Nesterov)
+register("adam", Adam)
+
+
+def reads(name: str, schedule: str = "constant") -> Reads:
+    """Returns the metaparameters of an optimizer under a schedule; see `build`."""
+    return {**LEARNING_RATE, **SCHEDULES[schedule].reads, **OPTIMIZERS[name].READS}
 
 
 def build(name: str, schedule: str = "constant") -> TensorOptimizer:
     """Returns a new optimizer; its metaparameters are to be set before training.
 
-    `name`: "sgd", "momentum", "nesterov" or "adam"; `schedule`: "constant" or "linear".
-    Raises UserError for other names.
+    Raises UserError for names that are not in OPTIMIZERS and SCHEDULES.
     """
-    if name not in _OPTIMIZERS:
-        known = near_matches(name, _OPTIMIZERS)
-        raise UserError(f"no optimizer is named {name!r}: {known}")
-    return _OPTIMIZERS[name](schedule, name=name)
+    return OPTIMIZERS[name](schedule, name=name)

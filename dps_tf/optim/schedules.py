@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from dps_tf.core.registry import NOT_NEGATIVE, POSITIVE, Argument, Reads, Registry
+
 Rate = Callable[[Mapping[str, tf.Tensor], tf.Tensor], tf.Tensor]
 
 
@@ -14,12 +16,12 @@ Rate = Callable[[Mapping[str, tf.Tensor], tf.Tensor], tf.Tensor]
 class Schedule:
     """A learning rate as a function of metaparameters and the step.
 
-    `reads`: names of the metaparameters beyond `learning_rate`. `rate`: from the
-    metaparameters and the int64 number of updates done to the float32 learning rate of
-    the next update.
+    `reads`: the metaparameters beyond `learning_rate`. `rate`: from the metaparameters
+    and the int64 number of updates done to the float32 learning rate of the next
+    update.
     """
 
-    reads: tuple[str, ...]
+    reads: Reads
     rate: Rate
 
 
@@ -47,7 +49,26 @@ def linear(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tenso
     return (start - end) * (1.0 - done) + end
 
 
-SCHEDULES: dict[str, Schedule] = {
-    "constant": Schedule((), constant),
-    "linear": Schedule(("decay_steps", "end_learning_rate_factor"), linear),
-}
+SCHEDULES: Registry[Schedule] = Registry("learning rate schedule")
+
+
+def register_schedule(name: str, schedule: Schedule) -> None:
+    """Makes `workload.learning_rate_schedule = name` mean this schedule.
+
+    Side effect: changes the registry of this process. Registering the same schedule
+    again changes nothing; another one under a taken name is refused.
+    """
+    SCHEDULES.register(name, schedule, schedule.reads)
+
+
+register_schedule("constant", Schedule({}, constant))
+register_schedule(
+    "linear",
+    Schedule(
+        {
+            "decay_steps": Argument(range=POSITIVE),
+            "end_learning_rate_factor": Argument(range=NOT_NEGATIVE),
+        },
+        linear,
+    ),
+)

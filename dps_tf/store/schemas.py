@@ -9,16 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-CELL_KEY = (
-    "workload",
-    "optimizer",
-    "sparsity_method",
-    "seed",
-    "batch_size",
-    "sparsity",
-)
-"""The columns that name a cell, first in every table."""
-
 Column = tuple[str, str]
 
 _IDENTITY: tuple[Column, ...] = (
@@ -29,6 +19,8 @@ _IDENTITY: tuple[Column, ...] = (
     ("batch_size", "whole"),
     ("sparsity", "number"),
 )
+CELL_KEY = tuple(name for name, _ in _IDENTITY)
+"""The columns that name a cell, first in every table."""
 PRECISION: Column = ("precision", "text")
 """In a sweep a column of the studies alone: a cell is there in one precision."""
 
@@ -51,6 +43,11 @@ class TableSchema:
     more_numbers: bool = False
     first_numbers: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of `columns`, in order."""
+        return tuple(name for name, _ in self.columns)
+
     def all_columns(self, present: Iterable[str]) -> tuple[Column, ...]:
         """Returns the columns of a table that has the given names, in order.
 
@@ -58,7 +55,7 @@ class TableSchema:
             ValueError: a column is missing, or one is there that must not.
         """
         given = set(present)
-        known = {name for name, _ in self.columns}
+        known = set(self.names)
         if missing := sorted(known - given):
             raise ValueError(f"The table {self.name} lacks the columns {missing}.")
         further = given - known

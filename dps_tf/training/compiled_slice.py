@@ -37,7 +37,7 @@ class Trained:
         masks: float32 0/1 variables, one per trainable variable.
         seed: int64 variable, from which what a step draws follows.
         loss_metaparameters: variables that the loss reads, by name.
-        carrier: whose wrappers are told of each step; None for a plain network.
+        pruning_wrapper: whose wrappers are told of each step; None for a plain network.
         transform: what a step makes of its examples; None leaves them.
     """
 
@@ -46,7 +46,7 @@ class Trained:
     masks: Sequence[tf.Variable]
     seed: tf.Variable
     loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
-    carrier: PruningWrapper | None = None
+    pruning_wrapper: PruningWrapper | None = None
     transform: Transform | None = None
 
 
@@ -183,8 +183,10 @@ class CompiledSlice:
 
     def _step(self, done: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
         """Makes one update in a replica and returns its share of the loss."""
-        if self._trained.carrier is not None:
-            self._trained.carrier.before_step(self._trained.optimizer.iterations)
+        if self._trained.pruning_wrapper is not None:
+            self._trained.pruning_wrapper.before_step(
+                self._trained.optimizer.iterations
+            )
         context = tf.distribute.get_replica_context()
         loss, gradients = self._gradient(
             self._trained.seed.read_value(),

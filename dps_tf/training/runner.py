@@ -81,7 +81,7 @@ class TrainingRunner:
         """Returns the seed of a trial's order of examples."""
         return derive_seed(self._seed, 0 if self._shared_order else trial, "order")
 
-    def facts(self, trial: int) -> TrialProvenance:
+    def provenance(self, trial: int) -> TrialProvenance:
         """Returns the seeds and the pruning of a trial; computes scores if need be."""
         pruned = self._pruned_point(trial)
         return TrialProvenance(
@@ -156,10 +156,10 @@ class TrainingRunner:
         Raises:
             UserError: it should have its sparsity by now, and has not.
         """
-        carrier = program.carrier
-        if carrier is None or step < carrier.reached_at:
-            return carrier is not None
-        carrier.check_reached(step)
+        pruning_wrapper = program.pruning_wrapper
+        if pruning_wrapper is None or step < pruning_wrapper.reached_at:
+            return pruning_wrapper is not None
+        pruning_wrapper.check_reached(step)
         return False
 
     def _slice(

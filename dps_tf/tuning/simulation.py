@@ -20,6 +20,7 @@ import numpy as np
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.execution import Job, TrialProvenance, TrialState, TurnReport
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
+from dps_tf.core.registry import Argument, Reads
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
@@ -33,10 +34,10 @@ TRAINING_EXAMPLES = 2**40
 
 _MODELS = {"noisy_quadratic": NoisyQuadratic}
 # Momentum has the default that it has in training; `momentum` of `ema` is its decay.
-_METAPARAMETERS: Mapping[str, Mapping[str, float | None]] = {
-    "sgd": {"learning_rate": None},
-    "momentum": {"learning_rate": None, "momentum": 0.9},
-    "ema": {"learning_rate": None, "momentum": None},
+_READS: Mapping[str, Reads] = {
+    "sgd": {"learning_rate": Argument()},
+    "momentum": {"learning_rate": Argument(), "momentum": Argument(0.9)},
+    "ema": {"learning_rate": Argument(), "momentum": Argument()},
 }
 _EVALUATIONS_AHEAD = 64
 """Computed at once: a closed form costs the same for one step as for several."""
@@ -51,8 +52,8 @@ def check(specification: StudySpecification) -> None:
     """Raises UserError unless a simulated study can be run."""
     workload = specification.workload
     model_of(workload)
-    _known("optimizer", workload.optimizer, _METAPARAMETERS)
-    _check_metaparameters(workload)
+    _known("optimizer", workload.optimizer, _READS)
+    workload.check_metaparameters(_READS[workload.optimizer])
     for name, value, only in (
         ("goal.metric", specification.goal.metric, METRIC),
         ("learning_rate_schedule", workload.learning_rate_schedule, "constant"),
@@ -63,23 +64,6 @@ def check(specification: StudySpecification) -> None:
             raise UserError(
                 f"{name} is {value!r}; workload {workload.name} is simulated, and "
                 f"there it can be {only!r} only."
-            )
-
-
-def _check_metaparameters(workload: Workload) -> None:
-    reads = _METAPARAMETERS[workload.optimizer]
-    needed = {name for name, default in reads.items() if default is None}
-    for point in workload.explicit_points or [dict.fromkeys(workload.space.names, 0.5)]:
-        given = {*point, *workload.fixed}
-        for name in sorted(given - set(reads)):
-            raise UserError(
-                f"{workload.optimizer} of a simulation reads no metaparameter "
-                f"{name!r}: {near_matches(name, reads)}."
-            )
-        if needed - given:
-            raise UserError(
-                f"{workload.optimizer} of a simulation needs "
-                f"{', '.join(sorted(needed - given))}: tune or fix it."
             )
 
 
@@ -124,7 +108,7 @@ def prepared(specification: StudySpecification) -> PreparedStudy:
     return PreparedStudy(
         runner=SimulatedRunner(specification),
         environment={"numpy": np.__version__, "machine": platform.machine()},
-        facts={
+        training_inputs={
             "training_examples": TRAINING_EXAMPLES,
             "validation_examples": 0,
             "content_hash": hashlib.sha256(text.encode()).hexdigest(),
@@ -149,7 +133,7 @@ class SimulatedRunner:
         """Always one."""
         return 1
 
-    def facts(self, trial: int) -> TrialProvenance:
+    def provenance(self, trial: int) -> TrialProvenance:
         """Returns the seeds that a trained trial would have; nothing is drawn."""
         seed = self._specification.cell.seed
         return TrialProvenance(
@@ -189,7 +173,7 @@ class SimulatedRunner:
 
     def _losses(self, point: Mapping[str, float], steps: list[int]) -> list[float]:
         optimizer = self._specification.workload.optimizer
-        momentum = point.get("momentum", _METAPARAMETERS["momentum"]["momentum"])
+        momentum = point.get("momentum", _READS["momentum"]["momentum"].default)
         batch_size = self._specification.cell.batch_size
         found = self._model.loss(
             optimizer, point["learning_rate"], momentum or 0.0, batch_size, steps

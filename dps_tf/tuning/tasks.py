@@ -9,45 +9,28 @@ from pathlib import Path
 from dps_tf import data, models, optim, sparsity
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.registry import FRACTION, Argument
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
-from dps_tf.sparsity import methods, schedules
+from dps_tf.sparsity import methods, pruning_schedule
 from dps_tf.training.task import LOSS_METAPARAMETERS, PruningWrapper, Task
 
 
 def check_names(workload: Workload) -> None:
-    """Raises UserError unless every name of a workload is registered."""
-    for kind, name, known in (
-        ("dataset", workload.dataset, data.names()),
-        ("network", workload.network, models.names()),
-        ("optimizer", workload.optimizer, optim.names()),
-        (
-            "learning_rate_schedule",
-            workload.learning_rate_schedule,
-            tuple(optim.SCHEDULES),
-        ),
-        ("split", workload.split, tuple(data.SPLITS)),
-    ):
-        if name not in known:
-            raise UserError(f"{kind} {name!r} is unknown: {near_matches(name, known)}.")
-    _check_metaparameters(workload)
+    """Raises UserError for names that are not registered, and what they do not read.
 
-
-def _check_metaparameters(workload: Workload) -> None:
-    """Raises UserError for metaparameters that nothing reads, or that are missing."""
-    optimizer = optim.build(workload.optimizer, workload.learning_rate_schedule)
-    read = {*optimizer.metaparameters, *LOSS_METAPARAMETERS}
-    points = workload.explicit_points or [dict.fromkeys(workload.space.names, 0.5)]
-    for name in sorted({*points[0], *workload.fixed} - read):
-        raise UserError(
-            f"{workload.optimizer} with the {workload.learning_rate_schedule} schedule "
-            f"reads no metaparameter {name!r}: {near_matches(name, read)}."
-        )
-    for point in workload.explicit_points:
-        missing = {"learning_rate"} - {*point, *workload.fixed}
-        if missing:
-            raise UserError(f"point {dict(point)} lacks learning_rate.")
+    So are arguments of the data set and the network, and metaparameters that are
+    missing, that nothing reads, or that can leave their range.
+    """
+    data.DATASETS.resolve(workload.dataset, workload.dataset_arguments)
+    models.NETWORKS.resolve(workload.network, workload.network_arguments)
+    if workload.split not in data.SPLITS:
+        known = near_matches(workload.split, data.SPLITS)
+        raise UserError(f"split {workload.split!r} is unknown: {known}")
+    reads = optim.reads(workload.optimizer, workload.learning_rate_schedule)
+    loss = dict.fromkeys(LOSS_METAPARAMETERS, Argument(0.0, FRACTION))
+    workload.check_metaparameters({**reads, **loss})
 
 
 def check_pruning(specification: StudySpecification) -> None:
@@ -59,7 +42,7 @@ def check_pruning(specification: StudySpecification) -> None:
     method.resolve(arguments)
     if method.kind == methods.SCHEDULED:
         budget = specification.rule.last_evaluation
-        schedules.target(method.name, cell.sparsity, arguments, budget)
+        pruning_schedule.target(method.name, cell.sparsity, arguments, budget)
 
 
 @functools.lru_cache(maxsize=2)
@@ -109,7 +92,7 @@ def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
 def build_task(
     workload: Workload,
     dataset: Dataset,
-    carrier: Callable[[keras.Model], PruningWrapper] | None = None,
+    pruning_wrapper: Callable[[keras.Model], PruningWrapper] | None = None,
     precision: str = "float32",
 ) -> Task:
     """Returns what a program of this workload trains.
@@ -117,7 +100,7 @@ def build_task(
     Args:
         workload: whose names are looked up.
         dataset: its examples.
-        carrier: see `Task`.
+        pruning_wrapper: see `Task`.
         precision: in which the network computes; see `models.in_precision`.
     """
     tuned = {*workload.space.names, *workload.fixed}
@@ -132,5 +115,5 @@ def build_task(
         ),
         dataset=dataset,
         loss_metaparameters=tuple(n for n in LOSS_METAPARAMETERS if n in tuned),
-        carrier=carrier,
+        pruning_wrapper=pruning_wrapper,
     )

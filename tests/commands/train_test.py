@@ -15,6 +15,7 @@ import pytest
 
 from dps_tf.core.errors import UserError
 from dps_tf.train import read_shard
+from dps_tf.tuning import launching
 from dps_tf.workloads.reading import describe, read_configuration
 
 TINY = (
@@ -141,3 +142,20 @@ def test_shards_are_i_of_n() -> None:
     for wrong in ("5/5", "a/b", "-1/2", "1"):
         with pytest.raises(UserError, match="is no shard"):
             read_shard(wrong)
+
+
+@pytest.mark.parametrize(
+    ("binding", "sentence"),
+    [
+        ("workload.learning_rate_schedule = 'linear'", "needs decay_steps"),
+        ("workload.network_arguments = {'width': 3}", "did you mean 'widths'"),
+        ("workload.dataset_arguments = {'size': 3}", "reads nothing named 'size'"),
+        ("workload.space = {'learning_rate': ('linear', -1, 1)}", "is tuned in"),
+    ],
+)
+def test_a_workload_that_cannot_train_is_refused_before_its_first_trial(
+    binding: str, sentence: str
+) -> None:
+    sweep, _ = read_configuration(["quickstart"], [binding])
+    with pytest.raises(UserError, match=sentence):
+        launching.check_names(sweep)

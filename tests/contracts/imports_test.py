@@ -169,6 +169,14 @@ def test_package_alone_loads_no_tensorflow_and_chooses_legacy_keras():
     assert run_python(code).stdout == "1\n"
 
 
+def test_every_public_name_of_the_package_is_there():
+    named = {name: getattr(dps_tf, name) for name in dps_tf.__all__}
+    assert named["Goal"].__module__ == "dps_tf.core.goal"
+    registers = [name for name in named if name.startswith("register_")]
+    assert registers
+    assert all(named[name].__doc__ for name in registers)
+
+
 def test_a_module_that_goes_online_is_noticed():
     code = IMPORT_OFFLINE + "\nimport socket; socket.create_connection(('::1', 9))"
     assert "while importing" in run_python(code).stderr

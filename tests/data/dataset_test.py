@@ -96,7 +96,6 @@ class RegistryTest(parameterized.TestCase):
             return Source(inputs, inputs + 1, 61, 5)
 
         data.register("tokens_for_test", tokens)
-        self.addCleanup(data._LOADERS.pop, "tokens_for_test")
         dataset = data.load("tokens_for_test", length=4)
         self.assertEqual(dataset.train.labels.shape, (15, 4))
         np.testing.assert_array_equal(dataset.train.inputs + 1, dataset.train.labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import unittest
 from unittest import mock
 
@@ -18,6 +19,7 @@ from dps_tf.data.mapped import MappedRows
 from dps_tf.data.preprocessing import Whitening
 
 COUNT = 60
+NUMBERS = itertools.count()
 
 
 def pixels() -> np.ndarray:
@@ -82,9 +84,9 @@ class MappedSetTest(parameterized.TestCase):
         return np.load(self.path / f"{name}.npy", mmap_mode="r")
 
     def load(self, source: Source) -> data.Dataset:
-        name = f"mapped set {id(source)}"
-        with mock.patch.dict(data._LOADERS, {name: lambda data_dir: source}):
-            return data.load(name)
+        name = f"mapped set {next(NUMBERS)}"
+        data.register(name, lambda data_dir: source)
+        return data.load(name)
 
     def check(self, one: data.Dataset, other: data.Dataset) -> None:
         self.assertEqual(one.content_hash, other.content_hash)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.launch import rendered
 from tests.launch.dry_runs import dry_run
-from tests.launch.gcloud_test import GROUP, QUEUED, STARTUP, VARIABLES
+from tests.launch.gcloud_test import QUEUED, VARIABLES
 from tests.launch.rendered import LAUNCH
 from tests.launch.skypilot_test import TASK
 from tests.launch.stand_ins import StandIns
@@ -53,26 +53,6 @@ def of_container(call: list[str]) -> list[str]:
     return call[start + 1 :]
 
 
-def of_group(options: list[str], folder: Path) -> list[str]:
-    """Returns what the machines of a group give to the container."""
-    cloud = StandIns(folder, ["gcloud", "docker", "curl", "sleep", "systemctl", "rm"])
-    cloud.answer("list-instances", "")
-    cloud.answer("managed describe")
-    cloud.answer("describe", code=1)
-    cloud.run(GROUP, *options, **VARIABLES)
-    (create,) = cloud.calls("gcloud compute instance-templates create")
-    (files,) = [a for a in create if a.startswith("--metadata-from-file=")]
-    options_file = files.partition("train-options=")[2]
-    cloud.answer("train-options", Path(options_file).read_text())
-    cloud.answer("train-image", "registry/dps_tf:tpu")
-    cloud.answer("train-restarts|train-wait", "0")
-    cloud.answer("systemctl", "running")
-    cloud.run("bash", STARTUP, DPS_TF_FOLDER=str(folder / "state"))
-    Path(options_file).unlink()
-    (run,) = cloud.calls("docker run")
-    return of_container(run)
-
-
 def of_queued_resource(options: list[str], folder: Path) -> list[str]:
     cloud = StandIns(folder, ["gcloud", "docker", "sudo", "sleep"])
     cloud.answer("describe", "ACTIVE\n")
@@ -105,7 +85,6 @@ LAUNCHERS: dict[str, Callable[[list[str], Path], list[str]]] = {
     ),
     "docker run": lambda words, folder: of_container(["docker", "run", *words]),
     "launch/render": of_render,
-    "launch/compute_engine/group": of_group,
     "launch/tpu/queued_resource": of_queued_resource,
     "sky jobs launch": of_skypilot,
 }
@@ -146,7 +125,7 @@ def test_every_command_line_is_understood_by_the_real_command(tmp_path):
         commands[case] = rendered.command_of(rendered.document(case))
     odd = ["--gin_file=quickstart", "--sweep_dir=gs://b/a sweep"]
     odd += ["--gin_bindings=workload.points = 8", "--share", "--shard=1/4"]
-    for launcher in (of_slurm, of_group, of_queued_resource):
+    for launcher in (of_slurm, of_queued_resource):
         folder = tmp_path / launcher.__name__
         folder.mkdir()
         commands[launcher.__name__] = launcher(odd, folder)

@@ -19,8 +19,6 @@ SCRIPTS = [
     LAUNCH / name
     for name in (
         "local",
-        "compute_engine/group",
-        "compute_engine/startup.sh",
         "containers/install",
         "slurm/sweep.sbatch",
         "tpu/queued_resource",

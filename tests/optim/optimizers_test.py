@@ -58,7 +58,7 @@ def naive_momentum(gradients, rates, momentum, nesterov) -> float:
 
 
 class UpdateTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(*optim.names())
+    @parameterized.parameters(*optim.OPTIMIZERS.names())
     def test_equals_stock_keras_at_constant_rate(self, name):
         self.assertAllClose(trained(ready(name)), trained(stock(name)), rtol=1e-6)
 
@@ -109,7 +109,9 @@ class UpdateTest(tf.test.TestCase, parameterized.TestCase):
             other.apply_gradients([(tf.convert_to_tensor(sparse), dense)])
         self.assertAllEqual(table, dense)
 
-    @parameterized.parameters(*itertools.product(optim.names(), ["constant", "linear"]))
+    @parameterized.parameters(
+        *itertools.product(optim.OPTIMIZERS.names(), ["constant", "linear"])
+    )
     def test_new_metaparameters_do_not_trace_again(self, name, schedule):
         optimizer = ready(name, schedule)
         variable = tf.Variable([1.0, -2.0])
@@ -137,7 +139,7 @@ class UpdateTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(traces, 1)
         self.assertAllClose(moves[1], 2 * moves[0], rtol=1e-5)
 
-    @parameterized.parameters(*optim.names())
+    @parameterized.parameters(*optim.OPTIMIZERS.names())
     def test_state_restored_from_a_checkpoint_continues_the_same(self, name):
         straight, first = ready(name, "linear"), ready(name, "linear")
         x, y = tf.Variable([1.0, 2.0]), tf.Variable([1.0, 2.0])
@@ -198,7 +200,7 @@ class MetaparametersTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(optimizer.metaparameters["momentum"], 0.9)
 
     @parameterized.parameters(
-        ("sgd", {"learning_rate": 0.1, "momentum": 0.9}, "no metaparameter 'momentum'"),
+        ("sgd", {"learning_rate": 0.1, "momentum": 0.9}, "nothing named 'momentum'"),
         ("momentum", {"momentun": 0.9, "learning_rate": 1}, "did you mean 'momentum'"),
         ("momentum", {"momentum": 0.9}, "needs learning_rate: got momentum"),
         ("momentum", {"learning_rate": 0.1, "momentum": 1.0}, r"\[0, 1\), not 1.0"),
@@ -228,7 +230,7 @@ class MetaparametersTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class KerasTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(*optim.names())
+    @parameterized.parameters(*optim.OPTIMIZERS.names())
     def test_fit_and_serialization(self, name):
         model = keras.Sequential([keras.layers.Dense(1, input_shape=(2,))])
         model.compile(ready(name, "linear"), "mse")
@@ -241,7 +243,9 @@ class KerasTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class StrategyTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(*itertools.product(optim.names(), ["constant", "linear"]))
+    @parameterized.parameters(
+        *itertools.product(optim.OPTIMIZERS.names(), ["constant", "linear"])
+    )
     def test_two_replicas_give_the_weights_of_one_device(self, name, schedule):
         devices = tf.config.list_logical_devices("CPU")
         if len(devices) < 2:

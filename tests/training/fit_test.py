@@ -100,12 +100,14 @@ class FitTest(tf.test.TestCase, parameterized.TestCase):
             )
         self.assertLess(losses[-1], losses[0])
 
-    @parameterized.parameters(*itertools.product(optim.names(), ["constant", "linear"]))
+    @parameterized.parameters(
+        *itertools.product(optim.OPTIMIZERS.names(), ["constant", "linear"])
+    )
     def test_package_optimizer(self, name, schedule):
         problem = digits(name, schedule)
         self.assert_curve_of_slice(problem, fitted(problem, packaged(problem)))
 
-    @parameterized.parameters(*optim.names())
+    @parameterized.parameters(*optim.OPTIMIZERS.names())
     def test_stock_optimizer_at_constant_rate(self, name):
         problem = digits(name)
         self.assert_curve_of_slice(problem, fitted(problem, stock(name)))

@@ -127,7 +127,7 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(same_bits(before, kept))
         self.assertFalse(same_bits(before, self.program.read()))
 
-    @parameterized.parameters(*optim.names())
+    @parameterized.parameters(*optim.OPTIMIZERS.names())
     def test_resumed_by_every_optimizer(self, name):
         problem = Problem(optimizer=name, schedule="linear")
         first = problem.program()
@@ -164,7 +164,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
         program.advance(problem.order(0, steps))
         return program.read()
 
-    @parameterized.parameters(*optim.names())
+    @parameterized.parameters(*optim.OPTIMIZERS.names())
     def test_pruned_entries_stay_exactly_zero_and_others_move(self, name):
         problem = Problem(optimizer=name)
         program = problem.program()
@@ -178,7 +178,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
             moved = array[mask == 1] != begin[mask == 1]
             self.assertGreater(moved.mean(), 0.5)
 
-    @parameterized.parameters(*optim.names())
+    @parameterized.parameters(*optim.OPTIMIZERS.names())
     def test_mask_of_ones_equals_dense_to_the_bit(self, name):
         problem = Problem(optimizer=name)
         program = problem.program()

@@ -15,7 +15,7 @@ from dps_tf.core.execution import Job
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.probing.measurement import Measurer, Wanted
+from dps_tf.probing import Measurer, Wanted
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.tuning import simulation
@@ -186,9 +186,9 @@ class SimulatedRunnerTest(parameterized.TestCase):
         ]
         self.assertEqual(losses[0], losses[1])
 
-    def test_facts_tell_of_the_model(self):
+    def test_training_inputs_tell_of_the_model(self):
         one, other = (
-            simulation.prepared(self.study(*more)).facts["content_hash"]
+            simulation.prepared(self.study(*more)).training_inputs["content_hash"]
             for more in ((), ("workload.network_arguments = {'dimensions': 300}",))
         )
         self.assertNotEqual(one, other)

@@ -1,0 +1,204 @@
+"""What a gin file can name: one registry for each kind of part, and what a part reads.
+
+Data sets, networks, objectives, optimizers, schedules, sparsity methods, selections and
+splits are kept by name in a `Registry` each. An entry declares what it reads as a
+mapping of names to `Argument`, so that a value that is missing, unknown or outside of
+its range is refused before anything is trained.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from dps_tf.core.errors import UserError, near_matches
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True)
+class Range:
+    """The finite numbers between two ends, each of which may be left out.
+
+    Attributes:
+        low: lower end.
+        high: upper end; infinity bounds nothing.
+        without_low: whether the lower end is not in the range.
+        without_high: whether the upper end is not in the range.
+        whole: whether only whole numbers are in the range.
+    """
+
+    low: float = 0.0
+    high: float = math.inf
+    without_low: bool = False
+    without_high: bool = False
+    whole: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            return False
+        value = float(value)
+        if not math.isfinite(value) or (self.whole and value % 1):
+            return False
+        above = value > self.low if self.without_low else value >= self.low
+        below = value < self.high if self.without_high else value <= self.high
+        return above and below
+
+    def encloses(self, low: float, high: float) -> bool:
+        """Returns whether every number strictly between two ends is in the range."""
+        return self.low <= low and high <= self.high
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a finite number"
+        if math.isinf(self.high):
+            if math.isinf(self.low):
+                return kind
+            return f"{kind} {'>' if self.without_low else '>='} {self.low:g}"
+        opening = "(" if self.without_low else "["
+        closing = ")" if self.without_high else "]"
+        kind = kind.replace("finite ", "")
+        return f"{kind} in {opening}{self.low:g}, {self.high:g}{closing}"
+
+
+NOT_NEGATIVE = Range()
+POSITIVE = Range(without_low=True)
+FRACTION = Range(high=1.0, without_high=True)
+"""[0, 1), as of a momentum or a decay."""
+SHARE = Range(high=1.0)
+"""[0, 1], as of a part of a whole."""
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
+"""The default of an argument that has to be given."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A value that an entry reads.
+
+    Attributes:
+        default: its value where none is given; REQUIRED if one must be.
+        range: what it may be; None leaves that to the entry.
+    """
+
+    default: Any = REQUIRED
+    range: Range | None = None
+
+
+Reads = Mapping[str, Argument]
+
+
+def arguments_of(function: Callable[..., Any], handed: int) -> Reads | None:
+    """Returns the arguments of a function behind the first `handed`, which it is given.
+
+    None if it takes any (`**arguments`). Defaults are those of the signature.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return {
+        parameter.name: Argument(
+            REQUIRED if parameter.default is parameter.empty else parameter.default
+        )
+        for parameter in parameters[handed:]
+    }
+
+
+def resolve(owner: str, reads: Reads, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a value for everything that is read, defaults where none was given.
+
+    Args:
+        owner: who reads, for messages, for example `optimizer 'momentum'`.
+        reads: what it reads.
+        given: values by name.
+
+    Raises:
+        UserError: a name that is not read, one that is missing, or a value outside of
+            its range.
+    """
+    check_names(owner, reads, given)
+    for name, value in given.items():
+        allowed = reads[name].range
+        if allowed is not None and value not in allowed:
+            raise UserError(f"{name} of {owner} must be {allowed}, not {value!r}")
+    return {name: given.get(name, read.default) for name, read in reads.items()}
+
+
+def check_names(owner: str, reads: Reads, given: Iterable[str]) -> None:
+    """Raises UserError unless all that is given is read, and all required given."""
+    names = list(given)
+    for name in names:
+        if name not in reads:
+            raise UserError(
+                f"{owner} reads nothing named {name!r}: {near_matches(name, reads)}"
+            )
+    missing = [
+        name
+        for name, argument in reads.items()
+        if argument.default is REQUIRED and name not in names
+    ]
+    if missing:
+        raise UserError(
+            f"{owner} needs {', '.join(missing)}: got {', '.join(names) or 'nothing'}"
+        )
+
+
+class Registry(Generic[Entry]):
+    """The entries of one kind by name.
+
+    Attributes:
+        kind: what the entries are, as messages name one: `data set`.
+    """
+
+    def __init__(self, kind: str):
+        self.kind = kind
+        self._entries: dict[str, Entry] = {}
+        self._reads: dict[str, Reads | None] = {}
+
+    def register(self, name: str, entry: Entry, reads: Reads | None = None) -> None:
+        """Adds an entry, and what it reads (None: whatever it is given).
+
+        Registering the same entry again changes nothing.
+
+        Raises:
+            UserError: the name is taken by another entry.
+        """
+        if self._entries.setdefault(name, entry) is not entry:
+            raise UserError(
+                f"a {self.kind} named {name!r} is registered already: choose another "
+                "name"
+            )
+        self._reads[name] = reads
+
+    def names(self) -> tuple[str, ...]:
+        """Returns the registered names, in alphabetical order."""
+        return tuple(sorted(self._entries))
+
+    def __getitem__(self, name: str) -> Entry:
+        """Returns an entry; UserError with near matches for an unknown name."""
+        if name not in self._entries:
+            raise UserError(
+                f"{self.kind} {name!r} is unknown: {near_matches(name, self._entries)}"
+            )
+        return self._entries[name]
+
+    def reads(self, name: str) -> Reads | None:
+        """Returns what an entry reads, None if that is whatever it is given."""
+        self[name]
+        return self._reads[name]
+
+    def resolve(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what an entry is called with; see `resolve`, also for errors."""
+        reads = self.reads(name)
+        if reads is None:
+            return dict(given)
+        return resolve(f"{self.kind} {name!r}", reads, given)
