@@ -310,7 +310,7 @@ def check_graph(graph: tf.Graph, model: keras.Model) -> None:
     for function in described.library.function:
         nodes += function.node_def
     for node in nodes:
-        if node.op.startswith(_STATEFUL) or "seed" in node.attr:
+        if node.op.startswith(_STATEFUL) or ("seed" in node.attr and _drops(node)):
             raise UserError(
                 f"{_place(node.name, model)} draws random numbers that no seed of the "
                 f"trial decides (operation {node.op!r} at {node.name!r}), so no trial "
@@ -318,6 +318,12 @@ def check_graph(graph: tf.Graph, model: keras.Model) -> None:
                 "from keras.__internal__.layers.BaseRandomLayer and draws from its "
                 "_random_generator."
             )
+
+
+def _drops(node: Any) -> bool:
+    """Returns whether an operation with a seed makes use of it."""
+    # Keras's LSTM and GRU drop by themselves, and ask cuDNN for no dropout.
+    return "dropout" not in node.attr or node.attr["dropout"].f > 0
 
 
 def _place(path: str, model: keras.Model) -> str:

@@ -100,7 +100,7 @@ class SlicesTest(RandomnessTestCase):
         begun = first.run(0, Job(2, problem().point, None, 20), lambda: True)
         self.assertBetween(begun.step, 1, 19)
         done = second.run(0, Job(2, problem().point, begun.state, 20), lambda: False)
-        seeds = first.facts(2)
+        seeds = first.provenance(2)
         program = first.programs[0]
         initial = models.initial_point(program.network, seeds.initial_seed)
         state = program.fresh_state(initial)
