@@ -145,6 +145,11 @@ class StudySpecification:
                 "to 'given' or 'carved'."
             )
         split = self.goal.metric.partition("/")[0]
+        if self.evaluation == "goal" and split != VALIDATION:
+            raise UserError(
+                "evaluation_mode = 'goal' decides goals on the validation split, not on "
+                f"{self.goal.metric}: use evaluation_mode = 'exact'."
+            )
         if is_further(self.goal.metric) and self.further_splits.get(split) != "always":
             raise UserError(
                 f"the goal is on {self.goal.metric}, and {split} is not evaluated "

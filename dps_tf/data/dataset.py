@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.order import examples_at
 from dps_tf.data.mapped import MappedRows, Preprocess
+
+if TYPE_CHECKING:
+    from dps_tf.data.transforms import Transform
 
 _HASHED_BYTES = 1 << 24  # at a time, so that no array has to be in memory
 
@@ -39,6 +42,10 @@ class Examples:
         return len(self.labels)
 
 
+Given = tuple[np.ndarray, np.ndarray] | Callable[[], tuple[np.ndarray, np.ndarray]]
+"""Inputs and labels of another split that a source has, or what reads them."""
+
+
 @dataclass(frozen=True)
 class Source:
     """What a loader gives: all examples in file order, before they are split.
@@ -46,12 +53,15 @@ class Source:
     `labels`: integers or floating-point numbers, of the kind that the objective takes;
     `classes`: their number, or that of tokens in the vocabulary, or of the outputs that
     are predicted; `token_bytes`: bytes of text that each token stands for, if that is
-    known; `validation_examples`: how many the seeded split takes unless
-    asked for another number; `preprocess`: turns a subset of `inputs` into what the
-    network reads (None: `inputs` are that already), so that bytes stay bytes until
-    they are split. `inputs`, and labels of sequences, that are mapped from a file
+    known; `given_validation`, `given_test`: the source's own sets, or functions that
+    read them when a workload asks for them; `validation_examples`: how many the seeded
+    split takes unless asked for another number; `preprocess`: turns a subset of
+    `inputs` into what the network reads (None: `inputs` are that already), so that
+    bytes stay bytes until they are split. `inputs`, and labels of sequences, that are mapped from a file
     (`numpy.load(path, mmap_mode="r")`) stay there until they are used, so that a set
-    may be larger than memory; `preprocess` then sees a few at a time.
+    may be larger than memory; `preprocess` then sees a few at a time. `transform`: how
+    the preprocessed examples are augmented and cropped, differently in training and in
+    evaluation.
     """
 
     inputs: np.ndarray
@@ -59,13 +69,26 @@ class Source:
     classes: int
     validation_examples: int
     preprocess: Preprocess | None = None
+    transform: Transform | None = None
     token_bytes: Sequence[int] | None = None
+    given_validation: Given | None = None
+    given_test: Given | None = None
 
     def examples(self, indices: np.ndarray) -> Examples:
         """Returns the preprocessed examples at `indices`, in that order."""
+        return self._examples(self.inputs, self.labels, indices)
+
+    def given(self, split: Given) -> Examples:
+        """Returns the preprocessed examples of a split that the source has."""
+        inputs, labels = split() if callable(split) else split
+        return self._examples(inputs, labels, np.arange(len(labels)))
+
+    def _examples(
+        self, inputs: np.ndarray, labels: np.ndarray, indices: np.ndarray
+    ) -> Examples:
         return Examples(
-            _taken(self.inputs, indices, self.preprocess),
-            _taken(self.labels, indices, _as_labels),
+            _taken(inputs, indices, self.preprocess),
+            _taken(labels, indices, _as_labels),
         )
 
 
@@ -97,9 +120,14 @@ def _taken(
 class Dataset:
     """Training and validation examples, disjoint, with what identifies them.
 
-    `classes`, `token_bytes`: see `Source`; `content_hash`:
-    SHA-256 over the four arrays, so a study can refuse other data of the same name;
-    `split`: how they were divided, for the record.
+    `classes`, `token_bytes`: see `Source`; `content_hash`: SHA-256 over inputs and
+    labels of all splits as stored (and one example as transformed, if it is), so a
+    study can refuse other data of the same name; `split`: how they were divided, for
+    the record; `test`: None where none was asked for.
+
+    `train`, `validation` and `test` are what a network reads in evaluation, where
+    nothing is drawn. With a `transform`, each training step makes its examples anew
+    from those at the same places of `stored_train`.
     """
 
     name: str
@@ -108,8 +136,15 @@ class Dataset:
     classes: int
     content_hash: str
     split: str
+    transform: Transform | None = None
+    stored_train: Examples | None = None
     token_bytes: Sequence[int] | None = None
     test: Examples | None = None
+
+    @property
+    def step_examples(self) -> Examples:
+        """What training steps read, before `transform`."""
+        return self.train if self.stored_train is None else self.stored_train
 
     def evaluated(self, split: str) -> Examples:
         """Returns what is looked at in an evaluation of a split.
@@ -131,6 +166,45 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input: [height, width, channels], [features] or [length]."""
         return tuple(self.train.inputs.shape[1:])
+
+
+class _EvaluatedRows:
+    """Inputs or labels as a transform gives them in evaluation, made when read."""
+
+    def __init__(self, stored: Examples, transform: Transform, part: int):
+        self._stored = stored
+        self._transform = transform
+        self._part = part
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        import tensorflow as tf
+
+        with tf.device("CPU:0"):
+            stored = self._stored.inputs[rows], self._stored.labels[rows]
+            inputs, labels = map(tf.constant, stored)
+            pair = self._transform(inputs, labels, None)
+            return cast(np.ndarray, pair[self._part].numpy())
+
+
+def in_evaluation(stored: Examples, transform: Transform | None) -> Examples:
+    """Returns examples as a network reads them in evaluation.
+
+    Inputs, and labels of sequences, are transformed whenever they are read, so that
+    none of them has to be in memory.
+    """
+    if transform is None:
+        return stored
+    inputs, labels = (
+        cast(
+            np.ndarray,
+            MappedRows(
+                cast(np.ndarray, _EvaluatedRows(stored, transform, part)),
+                np.arange(len(stored)),
+            ),
+        )
+        for part in (0, 1)
+    )
+    return Examples(inputs, np.asarray(labels) if labels.ndim == 1 else labels)
 
 
 def content_hash(*arrays: np.ndarray) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from dps_tf.data.dataset import Source
 from dps_tf.data.preprocessing import Whitening
 from dps_tf.data.published import PUBLISHED
 from dps_tf.data.raw import content_sum
+from dps_tf.data.transforms import image_augmentation
 
 _T = TypeVar("_T")
 
@@ -36,10 +37,15 @@ def command(name: str, data_dir: Path | None) -> str:
     return f"python -m dps_tf.prepare --dataset={name} --data_dir={place}"
 
 
-def images(name: str) -> Callable[[Path | None], Source]:
-    """Returns the loader of a published set of images, whitened."""
+def images(name: str) -> Callable[..., Source]:
+    """Returns the loader of a published set of images, whitened.
 
-    def load_images(data_dir: Path | None) -> Source:
+    The loader takes `augmentation`: names of `transforms.IMAGE_TRANSFORMS`, which are
+    applied to the whitened images of each training step in that order.
+    """
+
+    def load_images(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:
+        transform = image_augmentation(augmentation)
         pixels, labels = read_checked_images(name, _require(name, data_dir))
         return Source(
             pixels,
@@ -47,6 +53,7 @@ def images(name: str) -> Callable[[Path | None], Source]:
             IMAGE_CLASSES,
             PUBLISHED[name].validation_examples,
             Whitening.of(pixels),
+            transform,
         )
 
     return load_images

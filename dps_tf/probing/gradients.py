@@ -17,6 +17,7 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core.order import examples_at
 from dps_tf.data.dataset import Examples
+from dps_tf.models.randomness import draws_at_random
 from dps_tf.objectives import Objective, build, penalty
 from dps_tf.objectives.batch_sums import BatchSums, dense_gradients
 from dps_tf.sparsity.prunable import trainable_positions
@@ -51,9 +52,9 @@ class MeanGradient:
 class ExampleGradients:
     """Gradients over a set of examples, at points that are given one after another.
 
-    The loss is that of training, penalties included, without layers that draw at
-    random, which no trial has: batch normalization uses the statistics of each batch of
-    `batch_size`.
+    The loss is that of training, penalties included, where batch normalization uses the
+    statistics of each batch of `batch_size`, but for a network that draws at random:
+    its layers are then all in evaluation mode, so that a measurement can be repeated.
 
     Attributes:
         examples: number of examples.
@@ -94,6 +95,7 @@ class ExampleGradients:
         self._positions = self._objective.positions(self._labels) / self.examples
         self._model = network()
         self._variables = self._model.trainable_variables
+        self._training = not draws_at_random(self._model)
         self._masks = [
             tf.Variable(tf.ones_like(v), trainable=False) for v in self._variables
         ]
@@ -200,7 +202,7 @@ class ExampleGradients:
         """Returns the masked gradient of the sum of the batch's losses, float64."""
         values = dict(zip(self._names, point, strict=True))
         with tf.GradientTape() as tape:
-            outputs = tf.cast(self._model(inputs, training=True), tf.float32)
+            outputs = tf.cast(self._model(inputs, training=self._training), tf.float32)
             loss = self._objective.batch_loss(labels, outputs, values, self._positions)
             added = penalty(self._model, values)
             if added is not None:

@@ -152,7 +152,8 @@ def replay(
     values = initial_point(program.model, trial.initial_seed)
     if masks is not None:
         values = masked(program.model, values, masks)
-    program.load(program.fresh_state(values), trial.point, masks)
+    state = program.fresh_state(values)
+    program.load(state, trial.point, masks, trial.initial_seed)
     evaluations = {step for step in trial.curve if step <= trial.end}
     step, loss, told = 0, math.nan, False
     before: Weights = ()

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
+from dps_tf.models.randomness import draws_at_random
 from dps_tf.objectives import Objective, build, penalty
 from dps_tf.objectives.batch_sums import BatchSums, Progress, dense_gradients
 
@@ -53,10 +54,7 @@ class GradientProgram:
         self._network = network
         self._objective = objective or build()
         self._variables = network.trainable_variables
-        self._training = not any(
-            isinstance(layer, keras.__internal__.layers.BaseRandomLayer)
-            for layer in network._flatten_layers(include_self=False)
-        )
+        self._training = not draws_at_random(network)
         inputs = network.inputs[0]
         self._dtype = inputs.dtype.as_numpy_dtype
         self._signature = [

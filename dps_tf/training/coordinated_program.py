@@ -29,6 +29,7 @@ class CoordinatedProgram(Program):
         state: TrialState,
         point: Mapping[str, float],
         masks: Sequence[np.ndarray] | None = None,
+        seed: int = 0,
     ) -> None:
         """Makes the program that of one trial, everywhere."""
         arrays = [*state.arrays, *(masks or ())]
@@ -39,8 +40,9 @@ class CoordinatedProgram(Program):
             step=int(state.step),
             point=dict(point),
             masks=None if masks is None else len(masks),
+            seed=seed,
         )
-        super().load(state, point, masks)
+        super().load(state, point, masks, seed)
 
     def advance(self, indices: np.ndarray) -> Advance:
         """Trains on the given batches, everywhere."""
@@ -85,6 +87,7 @@ def follow(program: Program, call: Message) -> None:
             TrialState(values["step"], tuple(state)),
             values["point"],
             None if masks is None else arrays[len(arrays) - masks :],
+            values["seed"],
         )
     elif call.name == "advance":
         program.advance(call.arrays[0])

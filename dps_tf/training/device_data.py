@@ -63,7 +63,7 @@ class DeviceData:
     Attributes:
         strategy: whose devices hold the data.
         placement: `device`.
-        train: (inputs, labels) of the training split.
+        train: (inputs, labels) of the training split, as stored.
         train_count: training examples.
         labels_per_example: 1, or the length of a sequence.
     """
@@ -76,7 +76,8 @@ class DeviceData:
         self.labels_per_example = int(np.prod(dataset.train.labels.shape[1:]))
         self._dataset = dataset
         self._replicas = int(strategy.num_replicas_in_sync)
-        self.train = _placed(strategy, dataset.train.inputs, dataset.train.labels)
+        stored = dataset.step_examples
+        self.train = _placed(strategy, stored.inputs, stored.labels)
         self._splits: dict[str, ResidentSplit] = {}
 
     def train_batches(self, batch_size: int) -> ResidentBatches:

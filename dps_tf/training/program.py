@@ -18,8 +18,9 @@ import tensorflow as tf
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import TrialState
 from dps_tf.core.goal import Goal
+from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import VALIDATION
-from dps_tf.training import random_layers
+from dps_tf.models.randomness import seed_layers
 from dps_tf.training import strategy as strategies
 from dps_tf.training.compiled_slice import CompiledSlice, Trained
 from dps_tf.training.device_data import DeviceData
@@ -73,7 +74,7 @@ class Program:
         goal: Goal | None = None,
         jit_compile: bool = False,
     ):
-        """Builds the network; tracing waits for the first use.
+        """Builds the network and traces the slice.
 
         Args:
             task: what is trained.
@@ -81,6 +82,10 @@ class Program:
             batch_size: global batch size.
             goal: given, an evaluation stops once this goal is out of reach.
             jit_compile: whether XLA compiles the slice.
+
+        Raises:
+            UserError: the replicas cannot share a batch, or the step draws random
+                numbers that no seed decides.
         """
         self.strategy = data.strategy
         strategies.check_batch_size(batch_size, self.strategy)
@@ -89,18 +94,19 @@ class Program:
         self.objective = task.objective
         with self.strategy.scope():
             self.network = task.network()
-            random_layers.check(self.network)
             self.pruning_wrapper = (
                 task.pruning_wrapper(self.network) if task.pruning_wrapper else None
             )
             self.model = (
                 self.pruning_wrapper.model if self.pruning_wrapper else self.network
             )
+            seed_layers(self.model)
             self._check_labels(task)
             trained = self._build_trained(task)
         self._jit_compile = jit_compile
         self._evaluators = {VALIDATION: self._build_evaluator(goal)}
         self.optimizer, self.masks = trained.optimizer, trained.masks
+        self._seed = trained.seed
         self._loss_metaparameters = trained.loss_metaparameters
         self._slice = CompiledSlice(trained, data, batch_size, jit_compile)
         self._assign = self._build_assign()
@@ -121,13 +127,16 @@ class Program:
         loss = {
             name: tf.Variable(0.0, trainable=False) for name in task.loss_metaparameters
         }
+        seed = tf.Variable(0, dtype=tf.int64, trainable=False)
         return Trained(
             self.model,
             optimizer,
             self.objective,
             masks,
+            seed,
             loss,
             self.pruning_wrapper,
+            task.dataset.transform,
         )
 
     def _build_evaluator(self, goal: Goal | None) -> ExactEvaluator | GoalEvaluator:
@@ -189,6 +198,7 @@ class Program:
         state: TrialState,
         point: Mapping[str, float],
         masks: Sequence[np.ndarray] | None = None,
+        seed: int = 0,
     ) -> None:
         """Makes the program that of one trial.
 
@@ -196,6 +206,7 @@ class Program:
             state: of the trial; its kernels are masked already.
             point: its metaparameters.
             masks: one per trainable variable; None keeps everything.
+            seed: of its initial point; what its steps draw follows from it.
         """
         loss, optimizer = self.objective.split_point(point)
         self.optimizer.set_metaparameters(optimizer)
@@ -203,7 +214,8 @@ class Program:
             variable.assign(loss.get(name, 0.0))
         if masks is None:
             masks = [np.ones(v.shape, np.float32) for v in self.masks]
-        self._assign(np.int64(state.step), list(state.arrays), list(masks))
+        own_seed = np.int64(derive_seed(seed, 0, "draws"))
+        self._assign(np.int64(state.step), own_seed, list(state.arrays), list(masks))
 
     def read(self) -> TrialState:
         """Returns the state of the trial in the program, as copies."""
@@ -229,9 +241,13 @@ class Program:
 
     def _build_assign(self) -> Any:
         def assign(
-            step: tf.Tensor, values: Sequence[tf.Tensor], masks: Sequence[tf.Tensor]
+            step: tf.Tensor,
+            seed: tf.Tensor,
+            values: Sequence[tf.Tensor],
+            masks: Sequence[tf.Tensor],
         ) -> None:
             self.optimizer.iterations.assign(step)
+            self._seed.assign(seed)
             for variable, value in zip(self.variables, values, strict=True):
                 variable.assign(value)
             for variable, value in zip(self.masks, masks, strict=True):
@@ -239,7 +255,8 @@ class Program:
 
         specs = [tf.TensorSpec(v.shape, v.dtype) for v in self.variables]
         masks = [tf.TensorSpec(v.shape, v.dtype) for v in self.masks]
-        signature = [tf.TensorSpec([], tf.int64), specs, masks]
+        number = tf.TensorSpec([], tf.int64)
+        signature = [number, number, specs, masks]
         return tf.function(assign, input_signature=signature, autograph=False)
 
 

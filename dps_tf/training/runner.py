@@ -129,7 +129,8 @@ class TrainingRunner:
         begun = time.monotonic()
         program = self._programs[slot]
         state = self._begin(program, job.trial) if job.state is None else job.state
-        program.load(state, job.point, self._pruned_point(job.trial).masks)
+        masks = self._pruned_point(job.trial).masks
+        program.load(state, job.point, masks, self.initial_seed(job.trial))
         step, loss, diverged = state.step, math.nan, False
         while step < job.until and not diverged:
             step, loss, diverged = self._slice(slot, program, job, step)

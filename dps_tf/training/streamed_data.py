@@ -87,7 +87,7 @@ class StreamedData:
     def train_batches(self, batch_size: int) -> StreamedBatches:
         """Returns the training batches of a global batch size."""
         share = batch_size // self._replicas
-        stream = ExampleStream(self._dataset.train, self.strategy, share)
+        stream = ExampleStream(self._dataset.step_examples, self.strategy, share)
         return StreamedBatches(stream)
 
     def split(self, name: str) -> StreamedSplit:

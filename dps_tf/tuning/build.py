@@ -6,11 +6,12 @@ import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.study import StudySpecification
+from dps_tf.core.study import TRAIN_LOSS, VALIDATION, StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
 from dps_tf.objectives import Objective
@@ -36,7 +37,9 @@ def check_names(workload: Workload) -> None:
 def check_objective(specification: StudySpecification) -> None:
     """Raises UserError for a goal that the objective of a study cannot judge."""
     goal, objective = specification.goal, build_objective(specification.workload)
-    columns = (*objective.columns("validation"), "train/loss")
+    splits = (VALIDATION, *specification.further_splits)
+    columns = [name for split in splits for name in objective.columns(split)]
+    columns.append(TRAIN_LOSS)
     if goal.metric not in columns:
         known = near_matches(goal.metric, columns)
         raise UserError(
@@ -61,21 +64,10 @@ def check_pruning(specification: StudySpecification) -> None:
 
 @functools.lru_cache(maxsize=2)
 def _loaded(
-    name: str,
-    data_dir: str | None,
-    split: str,
-    split_seed: int,
-    validation_examples: int | None,
-    arguments: tuple[tuple[str, object], ...],
+    name: str, data_dir: str | None, options: tuple[tuple[str, Any], ...]
 ) -> Dataset:
-    return data.load(
-        name,
-        None if data_dir is None else Path(data_dir),
-        split=split,
-        split_seed=split_seed,
-        validation_examples=validation_examples,
-        **dict(arguments),
-    )
+    folder = None if data_dir is None else Path(data_dir)
+    return data.load(name, folder, **dict(options))
 
 
 def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
@@ -83,14 +75,15 @@ def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
 
     Raises UserError, with the command that prepares it, if it is not there.
     """
-    return _loaded(
-        workload.dataset,
-        data_dir,
-        workload.split,
-        workload.split_seed,
-        workload.validation_examples,
-        tuple(sorted(workload.dataset_arguments.items())),
-    )
+    options = {
+        "split": workload.split,
+        "split_seed": workload.split_seed,
+        "validation_examples": workload.validation_examples,
+        "test": workload.test,
+        "test_examples": workload.test_examples,
+        **workload.dataset_arguments,
+    }
+    return _loaded(workload.dataset, data_dir, tuple(sorted(options.items())))
 
 
 @functools.lru_cache(maxsize=4)

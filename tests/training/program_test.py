@@ -300,22 +300,6 @@ class RefusalTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaises((TypeError, ValueError)):
             program.load(other.read(), Problem().point)
 
-    @parameterized.parameters(
-        (lambda: keras.layers.Dropout(0.5), "Dropout"),
-        (lambda: keras.layers.GaussianNoise(0.1), "GaussianNoise"),
-    )
-    def test_layer_that_draws_at_random(self, layer, kind):
-        def network() -> keras.Model:
-            inputs = keras.Input([8])
-            drawn = layer()(inputs)
-            return keras.Model(inputs, keras.layers.Dense(4)(drawn), name="noisy")
-
-        task = Task(network, lambda: optim.build("sgd"), problems.BLOBS)
-        with self.assertRaisesRegex(
-            UserError, rf"layer '\w+' \({kind}\) of model 'noisy' draws .* remove it"
-        ):
-            Program(task, DeviceData(problems.BLOBS, problems.one_device()), 16)
-
     def test_layer_whose_rate_of_dropout_is_zero_is_welcome(self):
         def network() -> keras.Model:
             inputs = keras.Input([8])
