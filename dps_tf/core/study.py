@@ -147,8 +147,8 @@ class StudySpecification:
         split = self.goal.metric.partition("/")[0]
         if self.evaluation == "goal" and split != VALIDATION:
             raise UserError(
-                "evaluation_mode = 'goal' decides goals on the validation split, not on "
-                f"{self.goal.metric}: use evaluation_mode = 'exact'."
+                "evaluation_mode = 'goal' decides goals on the validation split and "
+                f"not on {self.goal.metric}: use evaluation_mode = 'exact'."
             )
         if is_further(self.goal.metric) and self.further_splits.get(split) != "always":
             raise UserError(

@@ -57,10 +57,10 @@ class Source:
     read them when a workload asks for them; `validation_examples`: how many the seeded
     split takes unless asked for another number; `preprocess`: turns a subset of
     `inputs` into what the network reads (None: `inputs` are that already), so that
-    bytes stay bytes until they are split. `inputs`, and labels of sequences, that are mapped from a file
-    (`numpy.load(path, mmap_mode="r")`) stay there until they are used, so that a set
-    may be larger than memory; `preprocess` then sees a few at a time. `transform`: how
-    the preprocessed examples are augmented and cropped, differently in training and in
+    bytes stay bytes until they are split. `inputs`, and labels of sequences, that are
+    mapped from a file (`numpy.load(path, mmap_mode="r")`) stay there until they are
+    used, so that a set may be larger than memory; `preprocess` then sees a few at a
+    time. `transform`: how the preprocessed examples are augmented and cropped, differently in training and in
     evaluation.
     """
 

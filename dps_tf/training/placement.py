@@ -94,9 +94,11 @@ def example_bytes(dataset: Dataset) -> int:
 
 def held_bytes(dataset: Dataset) -> int:
     """Returns what a data set takes on a device at most."""
-    # The validation split lies there twice where evaluations stop at the goal, and as
-    # much of the training split may be evaluated.
-    return example_bytes(dataset) + 2 * _size(dataset.validation)
+    # The validation split lies there twice where evaluations stop at the goal; beside a
+    # test set, as much of the training split is evaluated.
+    return example_bytes(dataset) + (1 if dataset.test is None else 2) * _size(
+        dataset.validation
+    )
 
 
 def _size(examples: Examples) -> int:
