@@ -60,8 +60,8 @@ class Source:
     bytes stay bytes until they are split. `inputs`, and labels of sequences, that are
     mapped from a file (`numpy.load(path, mmap_mode="r")`) stay there until they are
     used, so that a set may be larger than memory; `preprocess` then sees a few at a
-    time. `transform`: how the preprocessed examples are augmented and cropped, differently in training and in
-    evaluation.
+    time. `transform`: how the preprocessed examples are augmented and cropped,
+    differently in training and in evaluation.
     """
 
     inputs: np.ndarray
