@@ -292,7 +292,7 @@ class RefusalTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_metaparameter_that_nothing_reads(self):
         program = Problem().program()
-        with self.assertRaisesRegex(UserError, "no metaparameter 'momentum'"):
+        with self.assertRaisesRegex(UserError, "reads nothing named 'momentum'"):
             Problem().begin(program, momentum=0.9)
 
     def test_state_of_another_network(self):
