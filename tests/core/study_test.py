@@ -49,7 +49,7 @@ def test_fingerprint_is_frozen():
         sparsity=0.9,
         method="snip",
         count="feasible",
-        schedule="exhaustive",
+        search_mode="exhaustive",
         evaluation_interval=EvaluationInterval(examples=640, minimum=2),
         pruning=Pruning("kernels_and_biases"),
     )
@@ -57,6 +57,15 @@ def test_fingerprint_is_frozen():
         "f522fb104f9fed62ccd3d9f629de378dcb221f9c1d0d37aeaefd176bde484f60",
         "8175dcbc3f0856c0e224a2f538751ec4021e183d96a4b60e3abd3f878bfb69fd",
     ]
+
+
+def test_objective_that_is_not_said_is_the_first_that_there_was():
+    plain = specification()
+    assert "objective" not in plain.to_json()["workload"]
+    assert "objective_arguments" not in plain.to_json()["workload"]
+    said = specification(objective="squared_error", objective_arguments={"a": 1})
+    assert StudySpecification.from_json(said.to_json()) == said
+    assert StudySpecification.from_json(plain.to_json()) == plain
 
 
 IDENTITY_CHANGES = {
@@ -83,7 +92,9 @@ IDENTITY_CHANGES = {
     "oracle_arguments": {"oracle_arguments": {"beta": 1}},
     "dataset_arguments": {"dataset_arguments": {"examples": 9}},
     "network_arguments": {"network_arguments": {"widths": (3,)}},
-    "schedule": {"schedule": "exhaustive"},
+    "objective": {"objective": "squared_error"},
+    "objective_arguments": {"objective_arguments": {"top": (5,)}},
+    "schedule": {"search_mode": "exhaustive"},
     "stop_at_goal": {"stop_at_goal": False},
     "evaluation": {"evaluation": "goal"},
     "pruning": {"pruning": Pruning(scope="layer")},
@@ -199,7 +210,7 @@ def test_adaptive_oracles_run_every_trial_to_its_own_goal():
 
 
 BAD = {
-    "schedule": ({"schedule": "raec"}, "'raec'"),
+    "schedule": ({"search_mode": "raec"}, "'raec'"),
     "evaluation": ({"evaluation": "fast"}, "'fast'"),
     "finishers": ({"finishers": 0}, "finishers is 0"),
     "finishers type": ({"finishers": 1.0}, "finishers is 1.0"),
