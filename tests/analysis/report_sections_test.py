@@ -41,7 +41,8 @@ def tables_of(made: Made, **more) -> loading.Tables:
 def context_of(tables: loading.Tables) -> content.ReportContext:
     found = curves.curves_of(tables.results, naming.naming(tables.results))
     options = content.ReportOptions()
-    return content.ReportContext(tables, found, regimes.regimes_of(found), {}, options)
+    ends, forms = regimes.regimes_of(found), law.forms_of(found)
+    return content.ReportContext(tables, found, ends, {}, forms, options)
 
 
 def work_of(tables: loading.Tables, seconds: float) -> pd.DataFrame:

@@ -27,7 +27,13 @@ from dps_tf.analysis.report.curves import curves_of
 from dps_tf.analysis.report.frontier import frontier_part
 from dps_tf.analysis.report.headline import headline_part
 from dps_tf.analysis.report.health import health_part
-from dps_tf.analysis.report.law import effect_sentences, joint_fits, law_part
+from dps_tf.analysis.report.law import (
+    effect_sentences,
+    forms_of,
+    joint_fits,
+    law_cautions,
+    law_part,
+)
 from dps_tf.analysis.report.layers import layers_part
 from dps_tf.analysis.report.learning_rates import learning_rates_part
 from dps_tf.analysis.report.metaparameters import metaparameters_part
@@ -102,9 +108,19 @@ def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report
     """Returns the report of some sweeps."""
     curves = curves_of(tables.results, naming(tables.results), tables.studies)
     context = ReportContext(
-        tables, curves, regimes_of(curves), joint_fits(curves), options
+        tables,
+        curves,
+        regimes_of(curves),
+        joint_fits(curves),
+        forms_of(curves),
+        options,
     )
     found = [entry.build(context) for entry in SECTIONS]
+    found_cautions = (
+        *not_begun(tables.sweeps),
+        *cautions(curves, tables.studies, tables.trials, tables.problems),
+        *law_cautions(curves, context.forms),
+    )
     return Report(
         title=_title(tables.results),
         lead=_lead(tables),
@@ -114,10 +130,7 @@ def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report
             *effect_sentences(curves, context.joint),
         ),
         sections=tuple(section for section in found if not section.is_empty),
-        cautions=(
-            *not_begun(tables.sweeps),
-            *cautions(curves, tables.studies, tables.trials, tables.problems),
-        ),
+        cautions=tuple(sorted(found_cautions, key=lambda caution: caution.is_note)),
         sweeps=tables.sweeps,
         results=tables.results,
         facts=_facts(tables),

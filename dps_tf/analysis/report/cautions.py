@@ -19,6 +19,8 @@ published K* about their fits."""
 MOSTLY_INFEASIBLE = 0.7
 """More than in any but the widest of the published searches (6 to 89 %, mostly below
 60 %): few trials are left that can find a minimum."""
+MOSTLY_AT_ONCE = 0.1
+"""Share of the trials: more than the few that lucky points explain."""
 _SPARSITY_SLACK = 0.005
 
 
@@ -119,6 +121,13 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
         "trials may lower it further. The table of sensitivities has K* of the first "
         "half of the trials.",
         cells[cells["lone_winner"].fillna(False)],
+    )
+    yield from _about(
+        "Goal met at the first evaluation",
+        f"More than {percent(MOSTLY_AT_ONCE)} of the trials met the goal at the first "
+        "evaluation of all: an untrained network might meet it too. Ask for a stricter "
+        "goal, or evaluate earlier.",
+        cells[cells["first_evaluation"] > MOSTLY_AT_ONCE],
     )
     yield from _about(
         "Coarse evaluation",

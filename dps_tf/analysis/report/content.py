@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.law import Estimate, JointFit
+from dps_tf.analysis.law import Alternative, Estimate, JointFit
 from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves
@@ -224,6 +224,7 @@ class ReportContext:
         curves: names, plotted rows and fits of all curves.
         regimes: see `regimes.regimes_of`.
         joint: joint fits of comparable curves, by name; see `law.joint_fits`.
+        forms: the law and its alternatives fitted to each (panel, curve) with a fit.
         options: what the reader asked for.
     """
 
@@ -231,6 +232,7 @@ class ReportContext:
     curves: Curves
     regimes: pd.DataFrame
     joint: Mapping[str, JointFit]
+    forms: Mapping[tuple[str, str], Sequence[Alternative]]
     options: ReportOptions
 
 
@@ -289,12 +291,14 @@ class Caution:
         text: what it means and what to do.
         cells: names of the cells it is about; empty if it is about all.
         is_note: whether nothing is wrong: it belongs to the protocol.
+        unit: what `cells` are names of, in the singular.
     """
 
     title: str
     text: str
     cells: tuple[str, ...] = ()
     is_note: bool = False
+    unit: str = "cell"
 
 
 @dataclass(frozen=True)

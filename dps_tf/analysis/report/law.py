@@ -9,6 +9,7 @@ import pandas as pd
 from dps_tf.analysis.law import (
     THREE_PARAMETERS_FROM,
     Alternative,
+    CriticalBatchSizes,
     CurveRatio,
     JointFit,
     LawFit,
@@ -17,6 +18,7 @@ from dps_tf.analysis.law import (
     fit_joint,
 )
 from dps_tf.analysis.report.content import (
+    Caution,
     Column,
     PageTable,
     Part,
@@ -27,7 +29,10 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, comparable, effects
 from dps_tf.analysis.report.regimes import regime_page_table
-from dps_tf.analysis.report.wording import and_list, number, percent
+from dps_tf.analysis.report.wording import number, percent
+
+Forms = Mapping[tuple[str, str], Sequence[Alternative]]
+"""The law and its alternatives, by (panel, curve)."""
 
 _MODELS = {
     "both_free": "c1 and c2 both differ from curve to curve",
@@ -52,25 +57,37 @@ def law_part(context: ReportContext) -> Part:
         "open. c1 counts examples and rules where batches are small, c2 counts steps "
         "and is the plateau; at the critical batch size c1/c2, K* is twice the "
         f"plateau. Prior: {next(iter(curves.fits.values())).prior}.",
-        *_short_sentences(curves),
         *joint_sentences(joint),
     )
     tables = [fit_table(curves)]
     if joint:
         tables.append(joint_table(curves, joint))
     tables.append(regime_page_table(curves, context.options.anchor))
-    return Part(paragraphs, (), (*tables, alternatives_table(curves)))
+    tables.append(alternatives_table(curves, context.forms))
+    return Part(paragraphs, (), tables)
 
 
-def _short_sentences(curves: Curves) -> tuple[str, ...]:
-    """Returns of which curves the prior decides the intervals."""
-    names = [curves.title(*pair) for pair, fit in curves.fits.items() if fit.is_short]
-    if not names:
-        return ()
-    return (
-        f"Fewer than five batch sizes have a K* for {and_list(names)}: there the prior "
-        "decides how far the intervals reach.",
-    )
+def law_cautions(curves: Curves, forms: Forms) -> list[Caution]:
+    """Returns of which curves the law says more than is known."""
+    found = []
+    preferred = [curves.title(*pair) for pair in misfits(curves, forms)]
+    if preferred:
+        text = (
+            "By AICc, c/B^a + d describes these curves better than c1/B + c2: their "
+            "c1/c2 and the ends of their regimes depend on the form. The section on "
+            "the law has critical batch sizes of both forms."
+        )
+        found.append(
+            Caution("Another form fits better", text, tuple(preferred), unit="curve")
+        )
+    short = [curves.title(*pair) for pair, fit in curves.fits.items() if fit.is_short]
+    if short:
+        text = (
+            "With K* at fewer than five batch sizes the prior decides how far the "
+            "intervals of c1, c2 and c1/c2 reach. Measure further batch sizes."
+        )
+        found.append(Caution("Few batch sizes", text, tuple(short), unit="curve"))
+    return found
 
 
 def fit_table(curves: Curves) -> PageTable:
@@ -119,17 +136,35 @@ def _residual(fit: LawFit) -> SortableText:
     return SortableText(f"{fit.rms:.2f} ({value:+.2f} at {size:g})", fit.rms)
 
 
-def alternatives_table(curves: Curves) -> PageTable:
+def forms_of(curves: Curves) -> Forms:
+    """Returns the law and its alternatives, fitted to each curve that has a fit."""
+    return {pair: compare(fit.observations) for pair, fit in curves.fits.items()}
+
+
+def misfits(curves: Curves, forms: Forms) -> dict[tuple[str, str], CriticalBatchSizes]:
+    """Returns critical batch sizes of the curves for which the power law is better."""
+    found = {
+        pair: critical_batch_sizes(fit, forms[pair])
+        for pair, fit in curves.fits.items()
+    }
+    return {pair: sizes for pair, sizes in found.items() if sizes is not None}
+
+
+def alternatives_table(curves: Curves, forms: Forms) -> PageTable:
     """Returns AICc of the law, of no plateau and of a power law, for each curve."""
     rows = []
-    for (panel, curve), fit in curves.fits.items():
-        found = {item.name: item for item in compare(fit.observations)}
+    preferred = misfits(curves, forms)
+    for (panel, curve), of_curve in forms.items():
+        found = {item.name: item for item in of_curve}
         row: dict[str, object] = {"curve": curves.title(panel, curve)}
         for name, item in found.items():
-            row[name] = _criterion(item)
+            row[name] = criterion_text(item)
         exponent = found["power_law"].parameters["a"]
         row["exponent"] = SortableText(number(exponent), exponent)
-        row |= _critical_by_form(fit, list(found.values()))
+        sizes = preferred.get((panel, curve))
+        none = SortableText("", float("nan"))
+        row["critical_power_law"] = estimate_text(sizes.power_law) if sizes else none
+        row["critical_averaged"] = estimate_text(sizes.averaged) if sizes else none
         rows.append(row)
     columns = (
         Column("curve", "Curve"),
@@ -157,18 +192,8 @@ def alternatives_table(curves: Curves) -> PageTable:
     return page_table("alternatives", caption, columns, rows)
 
 
-def _critical_by_form(
-    fit: LawFit, forms: Sequence[Alternative]
-) -> dict[str, SortableText]:
-    found = critical_batch_sizes(fit, forms)
-    none = SortableText("", float("nan"))
-    return {
-        "critical_power_law": estimate_text(found.power_law) if found else none,
-        "critical_averaged": estimate_text(found.averaged) if found else none,
-    }
-
-
-def _criterion(item: Alternative) -> SortableText:
+def criterion_text(item: Alternative) -> SortableText:
+    """Returns AICc of a form, as a table shows it."""
     if item.aicc is None:
         return SortableText("not quoted", float("nan"))
     return SortableText(f"{item.aicc:.1f}", item.aicc)

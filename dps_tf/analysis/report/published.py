@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from dps_tf.analysis import published
+from dps_tf.analysis.law import LawFit, compare
+from dps_tf.analysis.regimes import ends
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -23,8 +26,10 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
+from dps_tf.analysis.report.law import criterion_text
+from dps_tf.analysis.report.regimes import TOLERANCE
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import and_list, steps
+from dps_tf.analysis.report.wording import and_list, percent, steps
 
 _COLUMNS = (
     Column("curve", "Curve"),
@@ -34,6 +39,14 @@ _COLUMNS = (
     Column("c2", "c2, steps"),
     Column("critical", "c1/c2, examples"),
     Column("rms", "Residual, octaves", "Root mean square of log2(K* / fit)."),
+    Column("perfect", "Perfect up to", f"On the fit, within {percent(TOLERANCE)}."),
+    Column(
+        "flat",
+        "Flat from",
+        f"On the fit, within {percent(TOLERANCE)}; only if the points are flat too.",
+    ),
+    Column("aicc", "AICc of c1/B + c2", "Lower is better."),
+    Column("aicc_power", "AICc of c/B^a + d", "Not quoted with few points."),
 )
 
 
@@ -160,8 +173,21 @@ def _fits(table: pd.DataFrame, wanted: list[str] | None) -> PageTable:
             "c2": estimate_text(fit.c2),
             "critical": estimate_text(fit.critical_batch_size),
             "rms": SortableText(f"{fit.rms:.2f}", fit.rms),
+            **_regimes_and_forms(fit),
         }
         for curve, fit in published.fits(wanted).items()
     ]
     caption = "Fits of K* = c1/B + c2 to the published curves, by a robust loss"
     return page_table("published-fits", caption, _COLUMNS, rows)
+
+
+def _regimes_and_forms(fit: LawFit) -> dict[str, SortableText]:
+    found = ends(fit, fit.observations, TOLERANCE)
+    forms = {form.name: form for form in compare(fit.observations)}
+    flat = estimate_text(found.flat) if found.is_flat else SortableText("", math.nan)
+    return {
+        "perfect": estimate_text(found.perfect),
+        "flat": flat,
+        "aicc": criterion_text(forms["law"]),
+        "aicc_power": criterion_text(forms["power_law"]),
+    }

@@ -203,7 +203,7 @@ def terminal_text(report: Report, tables: Tables) -> str:
         total = len(report.results)
         lines = [
             f"  {item.title} ({len(item.cells)} of {total} cells)"
-            if item.cells
+            if item.cells and item.unit == "cell"
             else f"  {item.title}"
             for item in warned
         ]
