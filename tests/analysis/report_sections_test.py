@@ -18,6 +18,7 @@ from dps_tf.analysis.report import (
     cost,
     curves,
     frontier,
+    law,
     naming,
     regimes,
     sensitivity,
