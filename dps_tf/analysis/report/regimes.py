@@ -10,6 +10,7 @@ import pandas as pd
 from dps_tf.analysis.law import Observations
 from dps_tf.analysis.regimes import (
     Regime,
+    by_batch_size,
     ends,
     fitted_regimes,
     measured_regimes,
@@ -112,7 +113,7 @@ def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
     tolerances: list[float] = []
     for panel, curve, observations in _observed(curves):
         # The fit answers for a batch size that this curve has not measured.
-        start = anchor if anchor in observations.batch_size else None
+        start = anchor if anchor in by_batch_size(observations).batch_size else None
         found = measured_regimes(observations, linear_from=start)
         # What rests on the fit leads: ends on points rest on single K*.
         fit = curves.fits[panel, curve]
