@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dps_tf.models import register as register_network
     from dps_tf.optim import register as register_optimizer
     from dps_tf.optim import register_schedule as register_schedule
+    from dps_tf.sparsity import register_selection as register_selection
+    from dps_tf.sparsity import register_sparsity_method as register_sparsity_method
     from dps_tf.training.callback import StepsToResult as StepsToResult
 
 __version__ = "0.1.0"
@@ -33,6 +35,8 @@ __all__ = [
     "register_network",
     "register_optimizer",
     "register_schedule",
+    "register_selection",
+    "register_sparsity_method",
 ]
 
 _LAZY = {
@@ -43,6 +47,8 @@ _LAZY = {
     "register_network": ("dps_tf.models", "register"),
     "register_optimizer": ("dps_tf.optim", "register"),
     "register_schedule": ("dps_tf.optim", "register_schedule"),
+    "register_selection": ("dps_tf.sparsity", "register_selection"),
+    "register_sparsity_method": ("dps_tf.sparsity", "register_sparsity_method"),
 }
 
 
