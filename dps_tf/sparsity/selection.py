@@ -248,9 +248,8 @@ def _filters(candidates: Candidates, sparsity: float) -> list[np.ndarray]:
     masks = []
     for score in candidates.scores[:-1]:
         means = score.reshape(-1, score.shape[-1]).mean(axis=0, dtype=np.float64)
-        best = np.argsort(-means, kind="stable")[
-            : max(1, kept_count(means.size, share))
-        ]
+        kept = max(1, kept_count(means.size, share))
+        best = np.argsort(-means, kind="stable")[:kept]
         mask = np.zeros(score.shape, np.float32)
         mask[..., best] = 1
         masks.append(mask)

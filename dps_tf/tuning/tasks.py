@@ -33,7 +33,7 @@ def check_names(workload: Workload) -> None:
 
 
 def check_pruning(specification: StudySpecification) -> None:
-    """Raises UserError for a sparsity method or selection that cannot do what is asked."""
+    """Raises UserError for what a sparsity method or selection cannot do."""
     cell, budget = specification.cell, specification.rule.last_evaluation
     sparsity.check_pruning(
         cell.sparsity_method, cell.sparsity, specification.pruning, budget
