@@ -202,7 +202,11 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
         ("tfmot_constant", {}, "prunes during training"),
         ("none", {}, "needs a sparsity method"),
         ("snip", {"scope": "everywhere"}, "selection 'everywhere' is unknown"),
-        ("snip", {"scope": "n_of_m"}, "cannot be reached: choose among 0.75, 0.5"),
+        (
+            "snip",
+            {"scope": "n_of_m", "arguments": {"n_of_m": {"m": 3}}},
+            "0.5 cannot be reached: choose among 0.3333, 0.6667, or",
+        ),
         ("force", {"scope": "n_of_m"}, "cannot be reached"),
         (
             "snip",

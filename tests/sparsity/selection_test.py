@@ -174,16 +174,11 @@ class SelectionsTest(tf.test.TestCase, parameterized.TestCase):
         realised = 1 - flat(masks).mean()
         self.assertLessEqual(abs(realised - sparsity), rounding / total + 1e-9)
 
-    @parameterized.parameters("n_of_m", "filters")
-    def test_biases_have_no_inputs(self, name):
+    @parameterized.parameters(("n_of_m", {"m": 2}), ("filters", {}))
+    def test_biases_have_no_inputs(self, name, arguments):
         roles = [VariableRole("l/bias", "l", "bias")]
         with self.assertRaisesRegex(UserError, "no meaning for l/bias"):
-            choose(
-                name,
-                Candidates([np.ones(3)], roles),
-                0.5,
-                {"m": 2} if name == "n_of_m" else {},
-            )
+            choose(name, Candidates([np.ones(3)], roles), 0.5, arguments)
 
 
 if __name__ == "__main__":

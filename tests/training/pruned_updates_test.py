@@ -59,7 +59,7 @@ def program_of(optimizer, strategy=None) -> Program:
 
 def masks_of(program: Program) -> list[np.ndarray]:
     draw = np.random.default_rng(0)
-    return [np.float32(draw.random(v.shape) < 0.4) for v in program.masks]
+    return [np.float32(draw.random(v.shape) < 0.7) for v in program.masks]
 
 
 def begin(program: Program) -> list[np.ndarray]:
@@ -126,7 +126,7 @@ class RealisedSparsityTest(tf.test.TestCase):
         program = program_of(optimizer)
         masks = tuple(masks_of(program))
         runner = TrainingRunner(
-            [program], 0, prune=lambda trial, initial: PrunedPoint(masks, 0.6)
+            [program], 0, prune=lambda trial, initial: PrunedPoint(masks, 0.3)
         )
         job = Job(trial=2, point={"learning_rate": RATE}, until=4, state=None)
         return runner.run(0, job, lambda: False)
