@@ -17,7 +17,7 @@ from dps_tf.core.registry import Argument, Reads
 from dps_tf.objectives.batch_sums import Progress
 from dps_tf.sparsity import scores
 from dps_tf.sparsity.cache import ScoreCache
-from dps_tf.sparsity.gradients import GradientProgram, program_of
+from dps_tf.sparsity.gradients import GradientProgram
 from dps_tf.sparsity.methods import (
     AT_LEAST_ONE,
     SparsityMethod,
@@ -68,7 +68,7 @@ class Iterative(SparsityMethod):
     def _iterate(self, request: MaskRequest, progress: Progress | None) -> Masks:
         sparsities = self.sparsities(request.sparsity, request.arguments)
         masks: Masks = []
-        with program_of(request.network).lock:
+        with request.program.lock:
             for turn, sparsity in enumerate(sparsities):
                 found = self.score(request, turn, masks)
                 allowed = None if self.may_return or not masks else masks
@@ -116,7 +116,7 @@ def _snip_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.nd
     Jorge et al. 2021, eq. 7 and algorithm 1. Deviation: not divided by the loss or by
     the number of batches, which changes no order.
     """
-    program = program_of(request.network)
+    program = request.program
     program.set_point(request.initial, masks or None)
     return scores.snip(program, request.theta, *request.data(turn))
 
@@ -125,7 +125,7 @@ def _flow_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.nd
     """Returns the scores of `synflow_scores`."""
     del turn
     positions = trainable_positions(request.network)
-    program = program_of(request.network)
+    program = request.program
     return synflow_scores(program, request.initial, positions, masks)
 
 

@@ -14,10 +14,10 @@ from dps_tf.core.cell import DENSE
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.registry import POSITIVE, Argument, Range, Reads, Registry
 from dps_tf.core.study import Pruning
+from dps_tf.objectives import Objective
 from dps_tf.objectives.batch_sums import Progress
 from dps_tf.sparsity import scores
 from dps_tf.sparsity.cache import ScoreCache
-from dps_tf.sparsity.gradients import program_of
 from dps_tf.sparsity.prunable import MaskSet, describe, roles
 from dps_tf.sparsity.request import (
     BalancedExamples,
@@ -131,6 +131,7 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
     key_parts: Mapping[str, Any],
     cache: ScoreCache | None = None,
     progress: Progress | None = None,
+    objective: Objective | None = None,
 ) -> MaskSet:
     """Returns the masks of one initial point, one per trainable variable.
 
@@ -153,6 +154,8 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
         cache: where scores are kept; None computes them anew.
         progress: called with (done, total) of the method's unit; not at all for what
             is in the cache or takes no gradient.
+        objective: whose loss scores are of; None is softmax cross-entropy. Another one
+            has to be named in `key_parts`. Pass the same object for all trials.
 
     Raises:
         UserError: what is asked for does not exist or keeps nothing.
@@ -173,6 +176,7 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
         sparsity,
         pruning,
         key_parts,
+        objective,
     )
     masks = known.prune(request, cache, progress)
     return describe(masks, request.roles, pruning.prunable, request.examples)
@@ -213,14 +217,14 @@ class OneShot(SparsityMethod):
 
 
 def _snip(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
-    program = program_of(request.network)
+    program = request.program
     with program.lock:
         program.set_point(request.initial)
         return scores.snip(program, request.theta, *request.data(), progress)
 
 
 def _grasp(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
-    program, temperature = program_of(request.network), request.arguments["temperature"]
+    program, temperature = request.program, request.arguments["temperature"]
     with program.lock:
         program.set_point(request.initial)
         return scores.grasp(
