@@ -151,7 +151,7 @@ class StudySpecification:
     def from_json(cls, value: Mapping[str, Any]) -> StudySpecification:
         """Returns the specification that `to_json` described."""
         values = dict(value)
-        values["cell"] = Cell(**values["cell"])
+        values["cell"] = Cell.from_json(values["cell"])
         values["workload"] = Workload.from_json(values["workload"])
         values["pruning"] = Pruning(**values["pruning"])
         return cls(**values)
