@@ -18,7 +18,7 @@ from absl import flags
 
 from dps_tf.analysis import fit_text
 from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table
-from dps_tf.analysis.law.fit import LEVEL, LOSSES
+from dps_tf.analysis.law import LEVEL, LOSSES
 from dps_tf.analysis.regimes import TOLERANCES
 from dps_tf.cli.command_line import FINISHED, run
 from dps_tf.core.errors import UserError

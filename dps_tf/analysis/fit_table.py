@@ -16,11 +16,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law.alternatives import Alternative, compare
-from dps_tf.analysis.law.fit import LEVEL, MINIMUM_POINTS, fit_law
-from dps_tf.analysis.law.fitted import LawFit
-from dps_tf.analysis.law.joint import JointFit, fit_joint
-from dps_tf.analysis.law.observations import Observations, from_results
+from dps_tf.analysis.law import (
+    LEVEL,
+    MINIMUM_POINTS,
+    Alternative,
+    JointFit,
+    LawFit,
+    Observations,
+    compare,
+    fit_joint,
+    fit_law,
+)
 from dps_tf.analysis.regimes import (
     TOLERANCES,
     Regime,
@@ -237,7 +243,7 @@ def _observations(rows: pd.DataFrame) -> Observations:
     if {"bracket_low", "steps_bound"} <= set(rows.columns):
         # A column of empty cells is read as numbers.
         bound = ["" if pd.isna(text) else str(text) for text in rows["steps_bound"]]
-        return from_results(rows.assign(steps_bound=bound))
+        return Observations.from_results(rows.assign(steps_bound=bound))
     known = rows[rows["steps_to_result"].notna()]
     low = None
     if "bracket_low" in rows.columns:

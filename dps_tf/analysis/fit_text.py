@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dps_tf.analysis.fit_table import CurveFit, TableFit
-from dps_tf.analysis.law.alternatives import Alternative
-from dps_tf.analysis.law.fitted import Estimate, LawFit
-from dps_tf.analysis.law.joint import JointFit
+from dps_tf.analysis.law import Alternative, Estimate, JointFit, LawFit
 from dps_tf.analysis.regimes import Regime
 
 _DEFINITIONS = {

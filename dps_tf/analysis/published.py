@@ -18,9 +18,7 @@ from importlib import resources
 import pandas as pd
 
 from dps_tf.analysis.interchange.shallue2019_names import to_metric, to_optimizer
-from dps_tf.analysis.law.fit import LEVEL, fit_law
-from dps_tf.analysis.law.fitted import LawFit
-from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law import LEVEL, LawFit, Observations, fit_law
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
 

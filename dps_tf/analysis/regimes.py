@@ -26,8 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dps_tf.analysis.law.fitted import Estimate, LawFit
-from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law import Estimate, LawFit, Observations
 from dps_tf.analysis.tables import Floats
 from dps_tf.core.errors import UserError
 

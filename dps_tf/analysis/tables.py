@@ -2,7 +2,7 @@
 
 The tables `studies` (one row per cell), `trials` (one per trial) and `curves` (one per
 evaluation) share the columns STUDY_KEY; everything in this package joins them by these.
-A sweep holds each CELL once, in one precision, which its table `studies` alone tells;
+A sweep holds each cell once, in one precision, which its table `studies` alone tells;
 several sweeps may hold the same cell in several precisions.
 """
 
@@ -19,37 +19,15 @@ from dps_tf.core.cell import Cell
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
 from dps_tf.core.study import FLOAT32
+from dps_tf.store.schemas import CELL_KEY, CURVES, PRECISION, TRIALS
 
-CELL = [
-    "workload",
-    "optimizer",
-    "sparsity_method",
-    "seed",
-    "batch_size",
-    "sparsity",
-]
-"""The columns that name a cell inside one sweep."""
-STUDY_KEY = [*CELL, "precision"]
+STUDY_KEY = [*CELL_KEY, PRECISION[0]]
 """The columns that name a study, in whichever sweep it is."""
 SCALING_CURVE = [name for name in STUDY_KEY if name != "batch_size"]
 """A curve is K* against the batch size with all else of the study fixed."""
 
-TRIAL_COLUMNS = [
-    "trial",
-    "outcome",
-    "steps_to_result",
-    "bracket_low",
-    "end_step",
-    "diverged_step",
-    "error",
-    "initial_seed",
-    "order_seed",
-    "realised_sparsity",
-    "layers",
-]
 BOUNDS = ["earliest", "latest"]
 """Columns that `trial_bounds.with_bounds` adds to `trials`."""
-EVALUATION_COLUMNS = ["trial", "step", "is_bound"]
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -67,26 +45,26 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
 
 def metaparameter_names(trials: pd.DataFrame) -> list[str]:
     """Returns the columns of `trials` that hold metaparameters, in their order."""
-    known = {*STUDY_KEY, *TRIAL_COLUMNS, *BOUNDS}
+    known = {*STUDY_KEY, *TRIALS.names, *BOUNDS}
     return [str(name) for name in trials.columns if name not in known]
 
 
 def metric_names(curves: pd.DataFrame) -> list[str]:
     """Returns the metric columns of `curves`, in their order."""
-    known = {*STUDY_KEY, *EVALUATION_COLUMNS}
+    known = {*STUDY_KEY, *CURVES.names}
     return [str(name) for name in curves.columns if name not in known]
 
 
 def cell_name(row: Mapping[Any, Any]) -> str:
     """Returns the name of the cell of a row, unique inside one sweep."""
-    return Cell(**{name: row[name] for name in CELL}).name
+    return Cell(**{name: row[name] for name in CELL_KEY}).name
 
 
 def with_precision(frame: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    """Returns a table of one sweep with the column precision behind those of CELL.
+    """Returns a table of one sweep with the column precision behind those of CELL_KEY.
 
     Args:
-        frame: any table with the columns CELL first.
+        frame: any table with the columns CELL_KEY first.
         studies: of the same sweep, one row per cell; rows of a cell that is not there
             count as float32: they are in no result.
     """
@@ -94,10 +72,10 @@ def with_precision(frame: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
     if len(set(known)) == 1:
         values: Any = known[0]
     else:
-        codes = _codes(frame, studies, CELL)
+        codes = _codes(frame, studies, CELL_KEY)
         values = np.append(known, FLOAT32)[codes]
     wider = frame.copy(deep=False)
-    wider.insert(len(CELL), "precision", values)
+    wider.insert(len(CELL_KEY), "precision", values)
     return wider
 
 

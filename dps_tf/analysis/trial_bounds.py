@@ -175,7 +175,7 @@ def _crossings(trials: pd.DataFrame, curves: pd.DataFrame, goal: Goal) -> _Cross
     order = np.lexsort((steps, codes))
     order = order[codes[order] >= 0]
     codes, steps = codes[order], steps[order]
-    reaches = _reaches(curves[goal.metric].to_numpy(np.float64)[order], goal)
+    reaches = goal.reaches(curves[goal.metric].to_numpy(np.float64)[order])
     # Only validation is stopped early; training metrics are always exact.
     bounds = curves["is_bound"].to_numpy(bool)[order]
     bounds &= goal.metric.startswith("validation/")
@@ -199,12 +199,3 @@ def _first(
     first[trials] = steps[at][position]
     low[trials] = before[at][position]
     return first, low
-
-
-def _reaches(values: Floats, goal: Goal) -> Bools:
-    """Returns `goal.reaches` of each value; a test holds the two together."""
-    if goal.direction == "minimize":
-        below = values <= goal.threshold if goal.inclusive else values < goal.threshold
-        return np.asarray(below, bool)
-    above = values >= goal.threshold if goal.inclusive else values > goal.threshold
-    return np.asarray(above, bool)

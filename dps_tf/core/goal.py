@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dps_tf.core.errors import UserError
 
@@ -65,8 +68,17 @@ class Goal:
         sign = _SIGNS[self.direction, self.inclusive]
         return f"{self.metric} {sign} {self.threshold!r}"
 
-    def reaches(self, value: float) -> bool:
-        """Returns whether a value of the metric meets the goal; NaN never does."""
+    @overload
+    def reaches(self, value: float) -> bool: ...
+
+    @overload
+    def reaches(self, value: NDArray[np.float64]) -> NDArray[np.bool_]: ...
+
+    def reaches(self, value: Any) -> Any:
+        """Returns whether a value of the metric meets the goal; NaN never does.
+
+        Of an array, returns an array of the same shape.
+        """
         if self.direction == "minimize":
             return value <= self.threshold if self.inclusive else value < self.threshold
         return value >= self.threshold if self.inclusive else value > self.threshold

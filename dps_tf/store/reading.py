@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from dps_tf.core.cell import CELL_KEY
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import FLOAT32
 from dps_tf.store.closing import read_closed
@@ -16,7 +17,7 @@ from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout
 from dps_tf.store.records import read_json
-from dps_tf.store.schemas import CELL_KEY, MEASUREMENTS, SCHEMAS, STUDIES
+from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS, STUDIES
 from dps_tf.store.tables import decode_table, empty_frame, to_arrow, to_frame
 
 

@@ -42,6 +42,11 @@ class TableSchema:
     more_numbers: bool = False
     first_numbers: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of `columns`, in order."""
+        return tuple(name for name, _ in self.columns)
+
     def all_columns(self, present: Iterable[str]) -> tuple[Column, ...]:
         """Returns the columns of a table that has the given names, in order.
 
@@ -49,7 +54,7 @@ class TableSchema:
             ValueError: a column is missing, or one is there that must not.
         """
         given = set(present)
-        known = {name for name, _ in self.columns}
+        known = set(self.names)
         if missing := sorted(known - given):
             raise ValueError(f"The table {self.name} lacks the columns {missing}.")
         axes = [name for name in cell_key(given) if is_axis(name)]

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law.alternatives import aicc, compare
-from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law import Observations, aicc, compare
 
 B = 2.0 ** np.arange(0, 20, 2)
 

@@ -10,7 +10,7 @@ from dps_tf.analysis.budgets import Budget, best_under_budget
 from dps_tf.analysis.interchange.archive import read_archive
 from dps_tf.analysis.interchange.reader import ArchiveRules
 from dps_tf.analysis.interchange.sweep import convert
-from dps_tf.analysis.law.observations import from_results
+from dps_tf.analysis.law import Observations
 from dps_tf.analysis.loading import load
 from dps_tf.analysis.reduce import results
 from dps_tf.analysis.tables import metaparameter_names
@@ -253,7 +253,7 @@ def test_a_goal_that_is_met_at_step_0_is_no_point_of_a_fit(tmp_path):
     )
     found = results(tables_.studies, tables_.trials)
     assert found["steps_to_result"].tolist() == [0]
-    assert len(from_results(found)) == 0
+    assert len(Observations.from_results(found)) == 0
 
 
 def test_of_several_rows_for_a_step_the_last_counts(tmp_path):

@@ -3,9 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law.fit import fit_law
-from dps_tf.analysis.law.joint import fit_joint
-from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law import Observations, fit_joint, fit_law
 from dps_tf.core.errors import UserError
 
 B = 2.0 ** np.arange(0, 16, 2)

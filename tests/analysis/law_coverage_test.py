@@ -14,8 +14,7 @@ import os
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law.fit import fit_law
-from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law import Observations, fit_law
 from tests.analysis.sweeps import minimum_factor, sweep
 
 BATCH_SIZES = 2.0 ** np.arange(0, 16, 2)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.stats import norm, t
 
-from dps_tf.analysis.law.fit import fit_law
+from dps_tf.analysis.law import Observations, fit_law
 from dps_tf.analysis.law.likelihood import (
     flat_curve,
     law_curve,
@@ -13,7 +13,6 @@ from dps_tf.analysis.law.likelihood import (
     no_plateau_curve,
     power_curve,
 )
-from dps_tf.analysis.law.observations import Observations, from_results
 from dps_tf.core.errors import UserError
 
 B = 2.0 ** np.arange(8)
@@ -182,6 +181,6 @@ def test_results_without_k_star_are_left_out_of_a_fit():
             "steps_bound": ["", ">= 350, <= 400", "> 1000", ">= 100, <= 300"],
         }
     )
-    observations = from_results(results)
+    observations = Observations.from_results(results)
     assert list(observations.batch_size) == [8, 16]
     assert list(observations.low) == [700, 300]

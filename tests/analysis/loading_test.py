@@ -14,6 +14,7 @@ import pytest
 from dps_tf.analysis import loading
 from dps_tf.analysis.order_statistics import repeats
 from dps_tf.analysis.report.naming import naming
+from dps_tf.analysis.tables import STUDY_KEY
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from tests.analysis.synthetic_sweeps import (
@@ -22,7 +23,7 @@ from tests.analysis.synthetic_sweeps import (
     write_open_study,
     write_sweep,
 )
-from tests.analysis.synthetic_tables import METRIC, STUDY_KEY, Made, Sweep, make
+from tests.analysis.synthetic_tables import METRIC, Made, Sweep, make
 
 ROOT = Path(__file__).parents[2]
 SMALL = Sweep(batch_sizes=(32, 64), points=8)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dps_tf.analysis import published
-from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law import Observations
 from dps_tf.analysis.regimes import (
     maximum_useful,
     perfect_scaling_first,

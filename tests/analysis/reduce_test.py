@@ -8,7 +8,7 @@ import pytest
 
 from dps_tf.analysis.reduce import results
 from dps_tf.analysis.tables import STUDY_KEY
-from dps_tf.analysis.trial_bounds import _reaches, with_bounds
+from dps_tf.analysis.trial_bounds import with_bounds
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.core.steps_to_result import reduce_study
@@ -199,14 +199,6 @@ def test_tables_that_do_not_belong_together_are_refused():
     studies["batch_size"] = 3
     with pytest.raises(UserError, match="batch_size=64"):
         results(studies, trials, curves)
-
-
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
-@pytest.mark.parametrize("inclusive", [True, False])
-def test_vectorized_comparison_is_that_of_the_goal(direction, inclusive):
-    goal = Goal(ERROR, 0.02, direction, inclusive)
-    values = np.array([0.0, 0.02, np.nextafter(0.02, 1), 1.0, np.nan, np.inf, -np.inf])
-    assert list(_reaches(values, goal)) == [goal.reaches(v) for v in values]
 
 
 def test_trial_bounds_of_a_race_meet_at_k_star():

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law.fit import fit_law
-from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law import Observations, fit_law
 from dps_tf.analysis.regimes import (
     fitted_regimes,
     linear_scaling_from,

@@ -8,8 +8,7 @@ import pytest
 
 from dps_tf.analysis import loading
 from dps_tf.analysis.fit_table import fit_table
-from dps_tf.analysis.law.joint import fit_joint
-from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law import Observations, fit_joint
 from dps_tf.analysis.report import assembly, curves, law_tables, naming, regime_table
 from dps_tf.analysis.report.effects import effects
 from dps_tf.analysis.report.learning_rates import rates_of, rule_table

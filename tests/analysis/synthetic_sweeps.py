@@ -18,10 +18,10 @@ from dps_tf.store.closing import close_study
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.records import write_json
-from dps_tf.store.schemas import MEASUREMENTS, WORK
+from dps_tf.store.schemas import CELL_KEY, MEASUREMENTS, WORK
 from dps_tf.store.study_opening import open_study
 from dps_tf.store.tables import empty_frame, write_table
-from tests.analysis.synthetic_tables import CELL, METRIC, Made
+from tests.analysis.synthetic_tables import METRIC, Made
 
 GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
 ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
@@ -33,7 +33,7 @@ def write_sweep(directory: Path, made: Made) -> Path:
     write_json(files, sweep.marker, {})
     files.write_atomic(sweep.config, GIN.encode())
     for row in made.studies.astype(object).to_dict("records"):
-        identity = {name: row[name] for name in CELL}
+        identity = {name: row[name] for name in CELL_KEY}
         layout = sweep.cell(Cell(**identity).name)
         trials, curves, measured = (
             _of_cell(table, identity)

@@ -16,24 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.tables import STUDY_KEY
 from dps_tf.core.evaluation_schedule import EvaluationSchedule
 from dps_tf.core.race import RaceRule
 from dps_tf.core.sampling import points
 from dps_tf.core.space import Space
 from dps_tf.core.steps_to_result import TrialResult, reduce_study
 from dps_tf.core.trial import Trajectory
-from dps_tf.store.schemas import MEASUREMENTS
+from dps_tf.store.schemas import CELL_KEY, MEASUREMENTS
 from dps_tf.store.tables import empty_frame
 
-CELL = [
-    "workload",
-    "optimizer",
-    "sparsity_method",
-    "seed",
-    "batch_size",
-    "sparsity",
-]
-STUDY_KEY = [*CELL, "precision"]
 METRIC = "validation/classification_error"
 VALIDATION_EXAMPLES = 6000
 LEARNING_RATE = ("log", 1e-4, 1.0)
@@ -291,7 +283,7 @@ def _measurements(identity: dict, winner: dict) -> list[dict]:
 
 def _nothing_measured() -> pd.DataFrame:
     frame = empty_frame(MEASUREMENTS)
-    frame.insert(len(CELL), "precision", pd.Series(dtype=object))
+    frame.insert(len(CELL_KEY), "precision", pd.Series(dtype=object))
     return frame
 
 

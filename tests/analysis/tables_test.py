@@ -15,7 +15,9 @@ from dps_tf.analysis.tables import (
     require,
     trial_codes,
 )
+from dps_tf.core.cell import Cell
 from dps_tf.core.errors import UserError
+from dps_tf.store.schemas import CELL_KEY
 from tests.analysis.synthetic import ERROR, random_truth, tables
 
 
@@ -75,3 +77,9 @@ def test_rows_belong_to_their_cells_however_many_they_are():
     half = studies[studies["batch_size"] == 8]
     assert belongs(trials, half).tolist() == (trials["batch_size"] == 8).tolist()
     assert not belongs(trials, half.iloc[:0]).any()
+
+
+def test_a_cell_has_one_key_in_memory_and_in_tables():
+    cell = Cell("mnist", "sgd", "none", 0, 64, 0.0)
+    assert tuple(cell.to_json()) == CELL_KEY
+    assert [*CELL_KEY, "precision"] == STUDY_KEY

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dps_tf
-from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.cell import Cell
+from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
 from dps_tf.store.events import encode_event, scan

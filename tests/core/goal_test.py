@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import operator
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +51,14 @@ def test_a_goal_is_one_comparison(goal, value):
     compare = COMPARISONS[goal.direction, goal.inclusive]
     for x in (value, *near(goal.threshold)):
         assert goal.reaches(x) == compare(x, goal.threshold)
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("inclusive", [True, False])
+def test_an_array_is_compared_value_by_value(direction, inclusive):
+    goal = Goal(ERROR, 0.02, direction, inclusive)
+    values = np.array([0.0, *near(0.02), 1.0, math.nan])
+    assert list(goal.reaches(values)) == [goal.reaches(float(v)) for v in values]
 
 
 @given(goals())

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law.fit import fit_law
-from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law import Observations, fit_law
 from dps_tf.core.errors import UserError
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.noisy_quadratic_search import best_steps

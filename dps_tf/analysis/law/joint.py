@@ -16,11 +16,10 @@ import pandas as pd
 from scipy.stats import f as f_distribution
 
 from dps_tf.analysis.law.alternatives import aicc
-from dps_tf.analysis.law.fit import LEVEL, MINIMUM_POINTS
-from dps_tf.analysis.law.fitted import Estimate, tails
+from dps_tf.analysis.law.fit import LEVEL, MINIMUM_POINTS, Estimate, tails
 from dps_tf.analysis.law.likelihood import Maximum, law_start, maximize
 from dps_tf.analysis.law.observations import Observations
-from dps_tf.analysis.law.posterior_draws import joint_draws
+from dps_tf.analysis.law.posterior import joint_draws
 from dps_tf.analysis.tables import Floats
 from dps_tf.core.errors import UserError, near_matches
 

@@ -66,6 +66,33 @@ class Observations:
         order = np.argsort(b, kind="stable")
         return cls(b[order], low[order], high[order])
 
+    @classmethod
+    def from_results(cls, results: pd.DataFrame) -> Observations:
+        """Returns the observations of one curve of a results table.
+
+        Cells without K* or with one of 0, and those whose K* has no lower bound worth
+        the name (a bracket that starts at 0 though K* is only bounded), are left out:
+        nothing is known of them that a fit could use.
+
+        Args:
+            results: rows of `reduce.results` that differ in batch size (and seed) only.
+        """
+        require(results, ["steps_to_result", "bracket_low", "steps_bound"], "results")
+        low = (
+            results["bracket_low"]
+            .astype("Float64")
+            .to_numpy(np.float64, na_value=np.nan)
+        )
+        known = (results["steps_to_result"] > 0).fillna(False).to_numpy(bool)
+        bounded = (results["steps_bound"] != "").to_numpy(bool)
+        used = known & ~(bounded & (low == 0))
+        rows = results.loc[used]
+        return cls.of(
+            rows["batch_size"].to_numpy(np.float64),
+            rows["steps_to_result"].astype(np.float64).to_numpy(),
+            low[used],
+        )
+
     def __len__(self) -> int:
         return len(self.batch_size)
 
@@ -94,26 +121,3 @@ def _checked(name: str, values: ArrayLike) -> Floats:
             f"{int(np.argmax(wrong)) + 1}; it must be a positive number."
         )
     return array
-
-
-def from_results(results: pd.DataFrame) -> Observations:
-    """Returns the observations of one curve of a results table.
-
-    Cells without K* or with one of 0, and those whose K* has no lower bound worth the
-    name (a bracket that starts at 0 though K* is only bounded), are left out: nothing
-    is known of them that a fit could use.
-
-    Args:
-        results: rows of `reduce.results` that differ in batch size (and seed) only.
-    """
-    require(results, ["steps_to_result", "bracket_low", "steps_bound"], "results")
-    low = results["bracket_low"].astype("Float64").to_numpy(np.float64, na_value=np.nan)
-    known = (results["steps_to_result"] > 0).fillna(False).to_numpy(bool)
-    bounded = (results["steps_bound"] != "").to_numpy(bool)
-    used = known & ~(bounded & (low == 0))
-    rows = results.loc[used]
-    return Observations.of(
-        rows["batch_size"].to_numpy(np.float64),
-        rows["steps_to_result"].astype(np.float64).to_numpy(),
-        low[used],
-    )

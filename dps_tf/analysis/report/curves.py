@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law.fit import MINIMUM_POINTS, fit_law
-from dps_tf.analysis.law.fitted import LawFit
-from dps_tf.analysis.law.observations import from_results
+from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, Observations, fit_law
 from dps_tf.analysis.order_statistics import repeats
 from dps_tf.analysis.report.naming import Naming
 from dps_tf.analysis.report.searches import searches_of, searches_sentence
@@ -66,7 +64,7 @@ def curves_of(
     fits = {}
     for (panel, curve), rows in cells.groupby(["panel", "curve"], sort=False):
         # K* of an open study may still fall: it is drawn, and fitted when closed.
-        observations = from_results(rows[rows["closed"]])
+        observations = Observations.from_results(rows[rows["closed"]])
         if observations.batch_sizes >= MINIMUM_POINTS:
             fits[str(panel), str(curve)] = fit_law(observations)
     searches = {} if studies is None else searches_of(cells, studies)

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from dps_tf.analysis.law.alternatives import (
+from dps_tf.analysis.law import (
     THREE_PARAMETERS_FROM,
     Alternative,
+    CurveRatio,
+    Estimate,
+    JointFit,
+    LawFit,
     compare,
+    fit_joint,
 )
-from dps_tf.analysis.law.fitted import Estimate, LawFit
-from dps_tf.analysis.law.joint import CurveRatio, JointFit, fit_joint
 from dps_tf.analysis.report.content import Column, PageTable, SortableText
 from dps_tf.analysis.report.curves import Curves, comparable, place_of
 from dps_tf.analysis.report.effects import effects

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.law.observations import Observations, from_results
+from dps_tf.analysis.law import Observations
 from dps_tf.analysis.regimes import (
     Regime,
     fitted_regimes,
@@ -59,7 +59,7 @@ def _observed(curves: Curves) -> list[tuple[str, str, Observations]]:
     """Returns the observations of each curve with enough batch sizes."""
     found = []
     for (panel, curve), cells in curves.cells.groupby(["panel", "curve"], sort=False):
-        observations = from_results(cells[cells["closed"]])
+        observations = Observations.from_results(cells[cells["closed"]])
         if observations.batch_sizes >= _LEAST_SIZES:
             found.append((str(panel), str(curve), observations))
     return found

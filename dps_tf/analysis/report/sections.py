@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from dps_tf.analysis.law.joint import JointFit
+from dps_tf.analysis.law import JointFit
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import law_tables, learning_rates
 from dps_tf.analysis.report.best_of_n import best_of_n_figures

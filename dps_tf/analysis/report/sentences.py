@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law.fitted import LawFit
+from dps_tf.analysis.law import LawFit
 from dps_tf.analysis.report.curves import Curves, comparable, groups, place_of
 from dps_tf.analysis.report.wording import count, interval, number, percent, steps
 

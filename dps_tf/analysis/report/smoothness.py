@@ -10,8 +10,7 @@ import pandas as pd
 from dps_tf.analysis.figures import smoothness as drawing
 from dps_tf.analysis.figures.steps_to_result import curve_handles
 from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
-from dps_tf.analysis.law.fitted import Estimate
-from dps_tf.analysis.law.joint import fit_joint
+from dps_tf.analysis.law import Estimate, fit_joint
 from dps_tf.analysis.report.content import (
     Column,
     FigureText,
