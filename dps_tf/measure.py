@@ -7,19 +7,25 @@ where `dps_tf.report` finds it; running the command again does what is missing.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, RUN_AGAIN, import_tensorflow, run
+from dps_tf.cli.command_line import (
+    FINISHED,
+    RUN_AGAIN,
+    import_modules,
+    import_tensorflow,
+    require,
+    run,
+)
 from dps_tf.cli.sweep_files import files_of
 from dps_tf.core.errors import UserError
-from dps_tf.store.closing import is_closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
+from dps_tf.store.sweep_reader import SweepReader
 
 if TYPE_CHECKING:
     from dps_tf.tuning.resources import Resources
@@ -50,14 +56,12 @@ _IMPORT = flags.DEFINE_multi_string(
 def main(argv: Sequence[str]) -> int:
     """Measures what the flags name and prints it; returns the exit code."""
     del argv
-    if not _SWEEP_DIR.value:
-        raise UserError("--sweep_dir is missing: name the directory of a sweep.")
+    require(_SWEEP_DIR)
     layout = SweepLayout(_SWEEP_DIR.value)
     is_grouped = _STRATEGY.value == "multi_worker_mirrored"
     cells = [] if is_grouped else _cells(layout)
     import_tensorflow()
-    for module in flags.FLAGS["import"].value:
-        importlib.import_module(module)
+    import_modules(_IMPORT.value)
     from dps_tf.tuning import grouped, launching
     from dps_tf.tuning.resources import Resources
 
@@ -111,11 +115,9 @@ def finished_cells(files: FileSystem, layout: SweepLayout) -> list[str]:
     Raises:
         UserError: there is no sweep, or nothing in it is finished.
     """
-    names = files.list_names(layout.cells)
-    if not names:
-        raise UserError(f"{layout.root} holds no sweep: name a --sweep_dir of train.")
-    finished = [n for n in names if is_closed(files, layout.cell(n).root)]
-    for name in names:
+    studies = SweepReader(files, layout.root).studies
+    finished = [name for name, study in studies.items() if study.is_closed]
+    for name in studies:
         if name not in finished:
             print(f"{name}: left out, it is not finished.")
     if not finished:

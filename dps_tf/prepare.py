@@ -10,7 +10,7 @@ from pathlib import Path
 
 from absl import flags
 
-from dps_tf.cli.command_line import run
+from dps_tf.cli.command_line import FINISHED, import_tensorflow, require, run
 from dps_tf.core.errors import UserError
 
 _DATASET = flags.DEFINE_string(
@@ -31,18 +31,17 @@ _RAW_DIR = flags.DEFINE_string(
 def main(argv: Sequence[str]) -> int:
     """Prepares the data set that the flags name; returns the exit code 0."""
     del argv
+    require(_DATASET, _DATA_DIR)
+    import_tensorflow()
     from dps_tf.data.preparation import prepare
 
-    for flag in (_DATASET, _DATA_DIR):
-        if not flag.value:
-            raise UserError(f"--{flag.name} is missing: see --help")
     raw_dir = None
     if _RAW_DIR.value is not None:
         raw_dir = Path(_RAW_DIR.value)
         if not raw_dir.is_dir():
             raise UserError(f"--raw_dir={raw_dir} is not a folder")
     prepare(_DATASET.value, Path(_DATA_DIR.value), raw_dir)
-    return 0
+    return FINISHED
 
 
 def entry_point() -> None:

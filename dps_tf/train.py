@@ -16,6 +16,7 @@ from dps_tf.cli.command_line import (
     DEFECT,
     FINISHED,
     RUN_AGAIN,
+    import_modules,
     import_tensorflow,
     run,
 )
@@ -122,9 +123,8 @@ def main(argv: Sequence[str]) -> int:
     from dps_tf.tuning import launching
     from dps_tf.workloads.reading import read_configuration
 
-    sweep, gin_text = read_configuration(
-        _GIN_FILES.value, _GIN_BINDINGS.value, flags.FLAGS["import"].value
-    )
+    import_modules(_IMPORT.value)
+    sweep, gin_text = read_configuration(_GIN_FILES.value, _GIN_BINDINGS.value)
     options = launching.Options(
         sweep_dir=_SWEEP_DIR.value or "",
         data_dir=_DATA_DIR.value,

@@ -24,12 +24,8 @@ from dps_tf.analysis.tables import (
 from dps_tf.analysis.trial_bounds import with_bounds
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
-from dps_tf.store import reading
-from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem, LocalFiles
-from dps_tf.store.layout import SweepLayout
-from dps_tf.store.records import read_json
-from dps_tf.store.study_reader import open_study_reader
+from dps_tf.store.sweep_reader import StoredTables, SweepReader
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,8 @@ def load(
     if not sweep_dirs:
         raise UserError("no sweep is named: give at least one sweep directory.")
     names = [os.fspath(directory) for directory in sweep_dirs]
-    read = [_read(files(name), name) for name in names]
+    sweeps = [_open(files(name), name) for name in names]
+    read = [_read(sweep, name) for sweep, name in zip(sweeps, names, strict=True)]
     _check_disjoint(names, read)
     studies, trials, curves, measurements = (
         pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
@@ -111,10 +108,10 @@ def load(
         Record(studies, with_open_ends(trials, studies), curves, measurements),
         goal,
         sweeps=tuple(
-            _sweep_record(files(name), name, tables.studies)
-            for name, tables in zip(names, read, strict=True)
+            _sweep_record(sweep, name, tables.studies)
+            for sweep, name, tables in zip(sweeps, names, read, strict=True)
         ),
-        problems=tuple(text for tables in read for text in tables.problems),
+        problems=tuple(text for sweep in sweeps for text in sweep.problems),
     )
 
 
@@ -196,13 +193,17 @@ def _of_cells(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     return table.merge(cells[STUDY_KEY], on=STUDY_KEY, how="inner")
 
 
-def _read(files: FileSystem, directory: str) -> reading.StoredTables:
+def _open(files: FileSystem, directory: str) -> SweepReader:
     if files.is_local and "://" not in directory and not Path(directory).is_dir():
         raise UserError(
             f"there is no directory {directory}: name the one that was given to train "
             "as --sweep_dir."
         )
-    tables = reading.read_sweep(files, directory, open_study_reader(files))
+    return SweepReader(files, directory)
+
+
+def _read(sweep: SweepReader, directory: str) -> StoredTables:
+    tables = sweep.tables()
     if tables.studies.empty:
         raise UserError(
             f"{directory} is a sweep in which no study has begun: train first, or wait."
@@ -215,7 +216,7 @@ def _read(files: FileSystem, directory: str) -> reading.StoredTables:
     )
 
 
-def _check_disjoint(names: Sequence[str], read: Sequence[reading.StoredTables]) -> None:
+def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
     seen: dict[tuple[Any, ...], str] = {}
     for sweep, tables in zip(names, read, strict=True):
         for cell in tables.studies[STUDY_KEY].itertuples(index=False, name=None):
@@ -231,34 +232,14 @@ def _check_disjoint(names: Sequence[str], read: Sequence[reading.StoredTables]) 
 
 
 def _sweep_record(
-    files: FileSystem, directory: str, studies: pd.DataFrame
+    sweep: SweepReader, directory: str, studies: pd.DataFrame
 ) -> SweepRecord:
-    layout = SweepLayout(directory)
-    try:
-        gin = files.read_bytes(layout.config).decode("utf-8", "replace")
-    except FileNotFoundError:
-        gin = ""
-    environments: list[dict[str, Any]] = []
-    for name in files.list_names(layout.cells):
-        try:
-            record = read_json(files, layout.cell(name).study)
-        except (FileNotFoundError, DamagedError):
-            continue
-        environments += [
-            dict(entry)
-            for entry in record.get("environments", [])
-            if dict(entry) not in environments
-        ]
     begun = {
         cell_name(row) for row in studies[STUDY_KEY].astype(object).to_dict("records")
     }
-    waiting = tuple(name for name in _planned(files, layout) if name not in begun)
-    return SweepRecord(directory, gin, tuple(environments), waiting)
-
-
-def _planned(files: FileSystem, layout: SweepLayout) -> list[str]:
-    """Returns the cells that the latest command on a sweep asked for."""
-    try:
-        return [str(name) for name in read_json(files, layout.sweep)["cells"]]
-    except (FileNotFoundError, DamagedError, KeyError):
-        return []
+    return SweepRecord(
+        directory,
+        gin=sweep.configuration(),
+        environments=sweep.environments(),
+        not_begun=tuple(name for name in sweep.planned if name not in begun),
+    )

@@ -1,56 +1,58 @@
-"""How far is each cell of a sweep, and what is left? From its records alone."""
+"""How far each cell of a sweep is, and what is left, from its records alone."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dps_tf.core.errors import UserError
 from dps_tf.core.race import follow_to, plan
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.trial import OUTCOMES
-from dps_tf.store.closing import is_closed, read_closed
-from dps_tf.store.errors import DamagedError
+from dps_tf.store.closing import Closed
 from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Locks
-from dps_tf.store.log import read_logs
-from dps_tf.store.records import read_json
 from dps_tf.store.study_history import StudyHistory
-from dps_tf.store.study_rows import study_result
+from dps_tf.store.study_reader import StudyReader
+from dps_tf.store.sweep_reader import SweepReader
 
 
 @dataclass(frozen=True)
-class CellStanding:
-    """How one cell stands.
+class CellStatus:
+    """How far one cell is.
 
     Attributes:
         name: of the cell.
-        closed: whether it is finished.
+        closed: whether it is finished, with tables that are intact.
         outcomes: trials by outcome; of an open study, `running` are those that have
-            to go on.
+            to go on. Empty where no trial has begun.
         steps_to_result: K* so far: of an open study an upper bound.
         bracket_low: the goal was met in (bracket_low, steps_to_result].
         steps_done: steps that count for the result.
-        steps_left: steps still needed at most, as far as is known.
+        steps_left: steps still needed at most, as far as is known; None where the cell
+            has not begun, or its record is damaged.
         seconds_left: steps_left at the pace so far, or None before the first turn.
         owner: who is running it, or None.
+        errors: texts of the errors of trials that failed, each once.
     """
 
     name: str
-    closed: bool
-    outcomes: dict[str, int]
-    steps_to_result: int | None
-    bracket_low: int | None
-    steps_done: int
-    steps_left: int
-    seconds_left: float | None
-    owner: str | None
+    closed: bool = False
+    outcomes: dict[str, int] = field(default_factory=dict)
+    steps_to_result: int | None = None
+    bracket_low: int | None = None
+    steps_done: int = 0
+    steps_left: int | None = None
+    seconds_left: float | None = None
+    owner: str | None = None
+    errors: tuple[str, ...] = ()
 
     @property
     def reached(self) -> str:
         """K* with its bracket, in words."""
+        if self.steps_to_result is None:
+            return "none reached"
         bound = "" if self.closed else "at most "
         return (
             f"K* {bound}{self.steps_to_result} in ({self.bracket_low}, "
@@ -60,102 +62,111 @@ class CellStanding:
     @property
     def left(self) -> str:
         """What is left, in words."""
+        if self.closed:
+            return "finished"
         who = f", run by {self.owner}" if self.owner else ", nobody is running it"
+        if self.steps_left is None:
+            return f"not started{who}"
+        if self.steps_left == 0:
+            return f"nothing left to train, but not closed: run the sweep again{who}"
         if self.seconds_left is None:
             return f"at most {self.steps_left} steps left{who}"
         minutes = self.seconds_left / 60
         return f"at most {self.steps_left} steps ({minutes:.1f} min) left{who}"
+
+    @property
+    def line(self) -> str:
+        """The cell as one line of text."""
+        counts = ", ".join(f"{n} {name}" for name, n in self.outcomes.items() if n)
+        said = [self.reached, counts] if counts else []
+        return f"{self.name}: {'; '.join([*said, self.left])}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as a JSON object."""
         return asdict(self)
 
 
-def standing(files: FileSystem, sweep_dir: str) -> list[CellStanding]:
-    """Returns how every cell of a sweep stands, in the order of running.
+def sweep_status(files: FileSystem, sweep: SweepReader) -> list[CellStatus]:
+    """Returns how far every cell of a sweep is, in the order of running.
 
-    Raises:
-        UserError: the directory holds no sweep.
+    Damage that is found on the way is in the sweep's `problems`.
     """
-    layout, locks = SweepLayout(sweep_dir), Locks(files)
-    try:
-        names = read_json(files, layout.sweep)["cells"]
-    except FileNotFoundError as error:
-        raise UserError(
-            f"{sweep_dir} holds no sweep: name the directory that was given to "
-            "dps_tf.train."
-        ) from error
-    except DamagedError:
-        names = []
+    locks = Locks(files)
     # Cells of an earlier configuration of the same directory come last.
-    names += [n for n in files.list_names(layout.cells) if n not in names]
-    return [_standing(files, layout.cell(name), name, locks) for name in names]
+    names = dict.fromkeys([*sweep.planned, *sweep.studies])
+    return [
+        _cell_status(sweep.studies[name], name, locks)
+        if name in sweep.studies
+        else CellStatus(name)
+        for name in names
+    ]
 
 
-def _standing(
-    files: FileSystem, cell: CellLayout, name: str, locks: Locks
-) -> CellStanding:
-    try:
-        content = read_json(files, cell.study)
-    except (FileNotFoundError, DamagedError):
-        return CellStanding(name, False, {}, None, None, 0, 0, None, None)
-    if "specification" not in content:
-        return _standing_of_tables(files, cell, name)
-    specification = StudySpecification.from_json(content["specification"])
-    knowledge = StudyHistory()
-    for events in read_logs(files, cell.logs)[0].values():
-        knowledge.add_all(events)
-    result = study_result(specification, knowledge)
-    closed = is_closed(files, cell.root)
-    pending, left = _left(specification, knowledge)
-    outcomes = _outcomes(result, set() if closed else set(pending))
+def merged_status(sweeps: Sequence[Sequence[CellStatus]]) -> list[CellStatus]:
+    """Returns the cells of several sweeps, such as the shards of one.
+
+    Each shard plans the whole grid, so a cell that has not begun in one directory is
+    left out where it has begun in another, or has been named before.
+    """
+    begun = {c.name for cells in sweeps for c in cells if c.steps_left is not None}
+    named: set[str] = set()
+    found = []
+    for cell in (cell for cells in sweeps for cell in cells):
+        if cell.steps_left is None and cell.name in begun | named:
+            continue
+        named.add(cell.name)
+        found.append(cell)
+    return found
+
+
+def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
+    closed = study.closed(("trials",))
+    if closed is not None:
+        return _closed_status(closed, name)
+    holder = locks.holder(study.layout.root)
+    owner = None if holder is None else str(holder)
+    if study.specification is None:
+        return CellStatus(name, owner=owner)
+    history, result = study.history, study.result()
+    pending, left = _left(study.specification, history)
     first = result.finishers[0] if result.finishers else None
-    return CellStanding(
+    return CellStatus(
         name=name,
-        closed=closed,
-        outcomes=outcomes,
+        outcomes=_outcomes(result, set(pending)) if history.trials else {},
         steps_to_result=first[0] if first else None,
         bracket_low=result.trials[first[1]].bracket_low if first else None,
         steps_done=sum(trial.end_step for trial in result.trials),
-        steps_left=0 if closed else left,
-        seconds_left=0.0 if closed else _seconds(knowledge, left),
-        owner=None if closed else _owner(locks, cell),
+        steps_left=left,
+        seconds_left=_seconds(history, left),
+        owner=owner,
+        errors=tuple(
+            dict.fromkeys(t.error for t in result.trials if t.error is not None)
+        ),
     )
 
 
-def _standing_of_tables(files: FileSystem, cell: CellLayout, name: str) -> CellStanding:
-    """Returns how a study stands that was read from an archive and never trained."""
-    closed, _ = read_closed(files, cell.root, ["trials"])
-    if closed is None:
-        return CellStanding(name, False, {}, None, None, 0, 0, None, None)
-    trials = closed.frame("trials").sort_values(["steps_to_result", "trial"])
+def _closed_status(closed: Closed, name: str) -> CellStatus:
+    trials, best = closed.frame("trials"), closed.best()
     counts = trials["outcome"].value_counts()
-    reached = trials[trials["outcome"] == "complete"]
-    first = None if reached.empty else reached.iloc[0]
-    return CellStanding(
+    return CellStatus(
         name=name,
         closed=True,
         outcomes={outcome: int(counts.get(outcome, 0)) for outcome in OUTCOMES},
-        steps_to_result=None if first is None else int(first["steps_to_result"]),
-        bracket_low=None if first is None else int(first["bracket_low"]),
+        steps_to_result=None if best is None else int(best["steps_to_result"]),
+        bracket_low=None if best is None else int(best["bracket_low"]),
         steps_done=int(trials["end_step"].sum()),
         steps_left=0,
         seconds_left=0.0,
-        owner=None,
+        errors=tuple(trials["error"].dropna().unique()),
     )
 
 
-def _owner(locks: Locks, cell: CellLayout) -> str | None:
-    holder = locks.holder(cell.root)
-    return None if holder is None else str(holder)
-
-
 def _left(
-    specification: StudySpecification, knowledge: StudyHistory
+    specification: StudySpecification, history: StudyHistory
 ) -> tuple[tuple[int, ...], int]:
     """Returns (trials that have to go on, steps they need at most)."""
     rule = specification.rule
-    states = knowledge.trajectories(specification.goal, rule.schedule.interval)
+    states = history.trajectories(specification.goal, rule.schedule.interval)
     todo = plan(states, rule)
     end = (rule.last_evaluation, todo.prefix) if rule.exhaustive else todo.cutoff
     done = {number: state.last_step for number, state in enumerate(states)}
@@ -173,7 +184,7 @@ def _outcomes(result: StudyResult, running: set[int]) -> dict[str, int]:
     return counts
 
 
-def _seconds(knowledge: StudyHistory, steps: int) -> float | None:
-    done = sum(trial.work.steps for trial in knowledge.trials.values())
-    seconds = sum(trial.work.seconds for trial in knowledge.trials.values())
-    return steps * seconds / done / knowledge.slots if done else None
+def _seconds(history: StudyHistory, steps: int) -> float | None:
+    done = sum(trial.work.steps for trial in history.trials.values())
+    seconds = sum(trial.work.seconds for trial in history.trials.values())
+    return steps * seconds / done / history.slots if done else None

@@ -1,17 +1,21 @@
 """What every command does alike: flags, one-line errors, exit codes.
 
 Exit codes: 0 finished; 1 a defect, or a trial that keeps failing; 2 something the user
-can mend; 75 run me again (EX_TEMPFAIL: schedulers requeue on it).
+can correct; 75 run me again (EX_TEMPFAIL: schedulers requeue on it).
 """
 
 from __future__ import annotations
 
-import importlib.util  # noqa: F401 - gin reports a missing file wrongly without it
+import importlib
+import importlib.util  # gin reports a missing file wrongly without it
 import os
 import select
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from absl import app, flags
 
@@ -24,10 +28,10 @@ FINISHED, DEFECT, USER_ERROR, RUN_AGAIN = 0, 1, 2, 75
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
     """Parses absl flags, calls `main(argv)` and exits with its code.
 
-    What a user can mend is printed as one line on standard error, with exit code 2. A
-    defect keeps its traceback and exits with 1. Where nobody reads the output any more,
-    as behind `| head`, the command ends without a word: with its own exit code if it
-    was done, else with that of a stop.
+    What a user can correct is printed as one line on standard error, with exit code 2.
+    A defect keeps its traceback and exits with 1. Where nobody reads the output any
+    more, as behind `| head`, the command ends without a word: with its own exit code if
+    it was done, else with that of a stop.
     """
     # TensorFlow's libraries write about devices they do not find; errors are raised.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -84,6 +88,44 @@ def import_tensorflow() -> None:
         finally:
             os.dup2(before, 2)
             os.close(before)
+
+
+def require(*holders: flags.FlagHolder[Any]) -> None:
+    """Raises UserError for the first flag that was not given."""
+    for holder in holders:
+        if holder.value in (None, "", []):
+            about = flags.FLAGS[holder.name].help
+            raise UserError(
+                f"--{holder.name} is missing: {about[0].lower()}{about[1:]}"
+            )
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Imports modules of the user's, which register workloads and the like.
+
+    They are looked for in the current folder too, as for `python -m`.
+
+    Raises:
+        UserError: there is none of that name, or it fails; with the place.
+    """
+    here = str(Path.cwd())
+    if names and not {here, ""} & set(sys.path):
+        sys.path.insert(0, here)
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise UserError(
+                f"--import={name}: {error}; run from its folder or put that on "
+                "PYTHONPATH."
+            ) from error
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            text = " ".join(str(error).split())
+            raise UserError(
+                f"--import={name} fails with {type(error).__name__}: {text} "
+                f"({place.filename}, line {place.lineno}); correct the module."
+            ) from error
 
 
 def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""What a user can mend, as one sentence."""
+"""A mistake that the user can correct, told in one sentence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """A mistake the user can mend.
+    """A mistake that the user can correct.
 
     The message is one sentence that names the value, what was allowed and what to do;
     commands print it without a traceback and exit with code 2.

@@ -101,5 +101,5 @@ class Runner(Protocol):
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Returns the report of a turn; a stop ends it between two slices."""
 
-    def facts(self, trial: int) -> TrialProvenance:
+    def provenance(self, trial: int) -> TrialProvenance:
         """Returns what the records tell of a trial beside its curve."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 
 from dps_tf.core.errors import UserError
 
-_SIGNS = {
-    ("minimize", True): "<=",
-    ("minimize", False): "<",
-    ("maximize", True): ">=",
-    ("maximize", False): ">",
+_COMPARISONS: dict[tuple[str, bool], tuple[str, Callable[[Any, float], Any]]] = {
+    ("minimize", True): ("<=", operator.le),
+    ("minimize", False): ("<", operator.lt),
+    ("maximize", True): (">=", operator.ge),
+    ("maximize", False): (">", operator.gt),
 }
 
 
@@ -65,7 +66,7 @@ class Goal:
         object.__setattr__(self, "threshold", float(self.threshold))
 
     def __str__(self) -> str:
-        sign = _SIGNS[self.direction, self.inclusive]
+        sign, _ = _COMPARISONS[self.direction, self.inclusive]
         return f"{self.metric} {sign} {self.threshold!r}"
 
     @overload
@@ -79,9 +80,8 @@ class Goal:
 
         Of an array, returns an array of the same shape.
         """
-        if self.direction == "minimize":
-            return value <= self.threshold if self.inclusive else value < self.threshold
-        return value >= self.threshold if self.inclusive else value > self.threshold
+        _, compare = _COMPARISONS[self.direction, self.inclusive]
+        return compare(value, self.threshold)
 
     def first_reached(self, values: Sequence[float]) -> int | None:
         """Returns the position of the first value that meets the goal, or None."""

@@ -35,7 +35,7 @@ def prepare(
     Raw files come from `raw_dir`, or without one from the network; either way they are
     compared with the published SHA-256 first, and what was prepared from them is read
     back and compared too. A set that is there already is checked and left alone.
-    Raises UserError for what the user can mend. `report` is told of each stage.
+    Raises UserError for what the user can correct. `report` is told of each stage.
     """
     if name not in PUBLISHED:
         raise UserError(

@@ -22,9 +22,9 @@ from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Locks
-from dps_tf.store.reading import read_measurements
 from dps_tf.store.records import set_aside
 from dps_tf.store.schemas import MEASUREMENTS
+from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.tables import write_table
 from dps_tf.training.program import Program
 from dps_tf.training.task import split_point
@@ -131,18 +131,18 @@ class Measurer:
         known = self._known(study.paths)
         mine = known[known["trial"] == trial.number]
         steps = log_spaced(trial.end, self._wanted.times)
-        count = self._wanted.count(int(study.facts["training_examples"]))
+        count = self._wanted.count(int(study.training_inputs["training_examples"]))
         found = set(zip(mine["step"], mine["quantity"], mine["examples"], strict=True))
         return found == {(k, name, count) for k in steps for name in QUANTITIES}
 
     def _known(self, paths: CellLayout) -> pd.DataFrame:
         """Returns the measurements of a cell; a damaged file is set aside."""
         try:
-            return read_measurements(self._files, paths.root)
+            return StudyReader(self._files, paths).measurements()
         except DamagedError as error:
             kept = set_aside(self._files, paths.measurements)
             self._say(f"note: {error} It is kept as {kept}.")
-            return read_measurements(self._files, paths.root)
+            return StudyReader(self._files, paths).measurements()
 
     def _measure(self, study: RecordedStudy, trial: RecordedTrial) -> None:
         lock = self._locks.acquire(study.paths.root)

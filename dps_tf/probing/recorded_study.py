@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.errors import UserError
 from dps_tf.core.study import StudySpecification
 from dps_tf.data.dataset import Dataset
-from dps_tf.store.closing import Closed, read_closed
+from dps_tf.store.closing import Closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
-from dps_tf.store.records import read_json
 from dps_tf.store.schemas import CURVES, TRIALS, TableSchema
-from dps_tf.store.study_opening import check_trained
+from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning import tasks
 
 
@@ -53,7 +52,7 @@ class RecordedStudy:
         name: of its cell.
         paths: of its cell.
         specification: what was asked.
-        facts: sizes and content of the data it was trained on.
+        training_inputs: sizes and content of the data it was trained on.
         environments: builds and instruction sets it was trained with.
         closed: its tables `trials` and `curves`.
     """
@@ -61,17 +60,14 @@ class RecordedStudy:
     name: str
     paths: CellLayout
     specification: StudySpecification
-    facts: Mapping[str, Any]
+    training_inputs: Mapping[str, Any]
     environments: Sequence[Mapping[str, Any]]
     closed: Closed
 
     def winner(self) -> int | None:
         """Returns the trial that met the goal first, or None if nobody did."""
-        trials = self.closed.frame("trials")
-        reached = trials[trials["outcome"] == "complete"]
-        if reached.empty:
-            return None
-        return int(reached.sort_values(["steps_to_result", "trial"])["trial"].iloc[0])
+        best = self.closed.best()
+        return None if best is None else int(best["trial"])
 
     def trial(self, number: int) -> RecordedTrial:
         """Returns a trial.
@@ -115,7 +111,7 @@ class RecordedStudy:
             UserError: they are not there, or others are.
         """
         found = tasks.load_dataset(self.specification.workload, data_dir)
-        if found.content_hash != self.facts["content_hash"]:
+        if found.content_hash != self.training_inputs["content_hash"]:
             raise UserError(
                 f"the data set in --data_dir={data_dir} is not the one that "
                 f"{self.name} was trained on: name the folder of that run."
@@ -158,22 +154,19 @@ def read_recorded(
         UserError: unknown cell, damaged tables, or a study that was read from an
             archive.
     """
-    known = files.list_names(layout.cells)
-    if cell not in known:
-        raise UserError(f"cell {cell!r} is unknown: {near_matches(cell, known)}.")
-    paths = layout.cell(cell)
-    closed, problems = read_closed(files, paths.root, ("trials", "curves"))
-    if problems:
-        raise UserError(f"{' '.join(problems)} Training again closes {cell} anew.")
+    study = SweepReader(files, layout.root).study(cell)
+    closed = study.closed(("trials", "curves"))
+    if study.problems:
+        raise UserError(
+            f"{' '.join(study.problems)} Training again closes {cell} anew."
+        )
     if closed is None:
         return None
-    content = read_json(files, paths.study)
-    check_trained(paths, content)
     return RecordedStudy(
         name=cell,
-        paths=paths,
-        specification=StudySpecification.from_json(content["specification"]),
-        facts=content["facts"],
-        environments=content["environments"],
+        paths=study.layout,
+        specification=study.trained(),
+        training_inputs=study.training_inputs,
+        environments=study.environments,
         closed=closed,
     )

@@ -38,6 +38,15 @@ class Closed:
         """Returns one table as a DataFrame."""
         return to_frame(self.tables[name])
 
+    def best(self) -> dict[Any, Any] | None:
+        """Returns the row of the trial that met the goal first, or None if none did."""
+        trials = self.frame("trials")
+        reached = trials[trials["outcome"] == "complete"]
+        if reached.empty:
+            return None
+        ordered = reached.sort_values(["steps_to_result", "trial"])
+        return dict(ordered.iloc[0])
+
 
 def close_study(
     files: FileSystem,
@@ -103,7 +112,7 @@ def read_closed(
     """Returns a closed study, or None, and sentences about what is damaged.
 
     None without a sentence: the study is open. None with sentences: it was closed but
-    something is damaged; reading its logs and closing it again mends that. Changes
+    something is damaged; reading its logs and closing it again repairs that. Changes
     nothing.
 
     Args:
@@ -135,7 +144,7 @@ def read_closed(
 
 
 def reopen_study(files: FileSystem, directory: str) -> list[str]:
-    """Opens a closed study, to extend or to mend it; returns where damage was put.
+    """Opens a closed study, to extend or to repair it; returns where damage was put.
 
     An open study stays as it is. Damaged files are set aside; tables that are intact
     stay until the study is closed again.

@@ -1,20 +1,32 @@
 """Steps of the operating system from which durable writes are made.
 
-All raise the plain OSError; `local_files` explains it to the user.
+All raise the plain OSError; `local_files` explains it to the user. A file that is being
+written has a name that tells who writes it, and so whether the writer is dead.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
+import hashlib
 import itertools
 import os
+import re
+import secrets
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from dps_tf.store import owners
+
 _SYNCING_THREADS = 8
 # What file systems answer that cannot do a thing, rather than failing at it.
 _UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+_TEMPORARY = re.compile(r"\.writing-([0-9a-f]{8})-(\d+)-([0-9a-f]{8})-\d+\.temporary")
+_STALE_AFTER = 3600.0  # seconds; writing one file does not take that long
+_PROCESS_TOKEN = secrets.token_hex(4)
+_SERIAL = itertools.count()
 
 
 def make_folders(folder: Path) -> None:
@@ -94,3 +106,37 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+@functools.cache
+def _machine_tag() -> str:
+    return hashlib.sha256(owners.machine().encode()).hexdigest()[:8]
+
+
+def temporary_path(path: str) -> Path:
+    """Returns a new name beside a file, to be written first and renamed then."""
+    writer = f"{_machine_tag()}-{os.getpid()}-{_PROCESS_TOKEN}-{next(_SERIAL)}"
+    return Path(path).parent / f".writing-{writer}.temporary"
+
+
+def is_temporary(name: str) -> bool:
+    """Returns whether `temporary_path` makes such names."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def is_stale(place: Path) -> bool:
+    """Returns whether nobody will finish a temporary file any more."""
+    match = _TEMPORARY.fullmatch(place.name)
+    if match is None:
+        return False
+    tag, pid, token = match.groups()
+    if tag == _machine_tag():
+        if int(pid) == os.getpid():
+            # A former life of this process number, which is common in containers.
+            return token != _PROCESS_TOKEN
+        if owners.is_surely_dead(int(pid), ""):
+            return True
+    try:
+        return time.time() - place.stat().st_mtime > _STALE_AFTER
+    except FileNotFoundError:
+        return False

@@ -76,7 +76,7 @@ def store_error(
     doing: str, path: str, number: int | None, reason: str | None
 ) -> StoreError:
     """Returns the StoreError with one sentence: what failed, where, why, what to do."""
-    advice = _ADVICE.get(number or 0, "mend that and run the command again")
+    advice = _ADVICE.get(number or 0, "correct that and run the command again")
     return StoreError(
         f"Cannot {doing} {path}: {reason or 'unknown error'}; {advice}.", path, number
     )

@@ -12,7 +12,6 @@ from dps_tf.core.errors import UserError
 from dps_tf.store import durable
 from dps_tf.store.errors import explained
 from dps_tf.store.layout import MARKER
-from dps_tf.store.temporary import is_stale, is_temporary, temporary_path
 
 _BATCH = 64  # temporary files at a time, far under the usual limit on open files
 
@@ -44,7 +43,7 @@ class LocalFiles:
         try:
             for path, data in contents.items():
                 with explained("write", path):
-                    waiting[path] = temporary_path(path)
+                    waiting[path] = durable.temporary_path(path)
                     descriptors.append(durable.create(waiting[path]))
                     durable.write_all(descriptors[-1], data)
             folders = {Path(path).parent for path in contents}
@@ -98,7 +97,7 @@ class LocalFiles:
                 names = [place.name for place in Path(directory).iterdir()]
             except FileNotFoundError:
                 return []
-        return sorted(name for name in names if not is_temporary(name))
+        return sorted(name for name in names if not durable.is_temporary(name))
 
     def make_directory(self, directory: str) -> None:
         """Makes a folder and those above it."""
@@ -133,7 +132,7 @@ class LocalFiles:
 
     def create_exclusive(self, path: str, data: bytes) -> bool:
         """Writes a file that must not exist yet; returns whether this caller did."""
-        place, temporary = Path(path), temporary_path(path)
+        place, temporary = Path(path), durable.temporary_path(path)
         with explained("write", path):
             if place.exists():
                 return False
@@ -164,7 +163,7 @@ class LocalFiles:
         removed = []
         with explained("clean", directory):
             for place in sorted(_entries(directory)):
-                if is_stale(place):
+                if durable.is_stale(place):
                     _discard(place)
                     removed.append(place.name)
         return removed

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dps_tf.store import durable, hosts
+from dps_tf.store import durable, owners
 from dps_tf.store.claims import Claim, Claims
 from dps_tf.store.errors import explained
 from dps_tf.store.files import FileSystem
@@ -160,7 +160,7 @@ class _Flock:
             return False
         if owner is not None and owner.is_here():
             return True
-        return hosts.is_on_local_disk(self._path)
+        return owners.is_on_local_disk(self._path)
 
     def release(self) -> None:
         if self._descriptor is not None:

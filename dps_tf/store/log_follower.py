@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dps_tf.store.events import Event, scan
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import segments
+from dps_tf.store.log import Event, scan
 
 
 class LogFollower:

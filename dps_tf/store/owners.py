@@ -1,4 +1,7 @@
-"""Who owns something, and how long an owner may be silent."""
+"""Owners: which process has something, whether it has ended, how long it may be silent.
+
+The functions about processes and disks read `/proc`, and know little without it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,15 @@ import platform
 import secrets
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from dps_tf.store import hosts
+_PROC = Path("/proc")
+_ENDED = ("Z", "X")  # states in Linux's list: waiting to be reaped, and dead
+_LOCAL_DISKS = frozenset(
+    ("apfs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "hfs", "jfs")
+    + ("overlay", "ramfs", "reiserfs", "tmpfs", "xfs", "zfs")
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class Owner:
         pid: number of the process.
         process_start: tells processes of the same number apart; '' if not known.
         host: name for people.
-        machine: where `pid` means something, see `hosts.machine`.
+        machine: where `pid` means something, see `machine`.
         started: seconds of the epoch, for people.
         token: random; the only thing that decides.
     """
@@ -52,9 +61,9 @@ class Owner:
         pid = os.getpid()
         return cls(
             pid=pid,
-            process_start=hosts.process_start(pid),
+            process_start=process_start(pid),
             host=platform.node(),
-            machine=hosts.machine(),
+            machine=machine(),
             started=time.time(),
             token=secrets.token_hex(8),
         )
@@ -70,11 +79,11 @@ class Owner:
 
     def is_here(self) -> bool:
         """Returns whether the owner runs, or ran, on this machine."""
-        return self.machine == hosts.machine()
+        return self.machine == machine()
 
     def is_surely_dead(self) -> bool:
         """Returns whether its process ran on this machine and has ended."""
-        return self.is_here() and hosts.is_surely_dead(self.pid, self.process_start)
+        return self.is_here() and is_surely_dead(self.pid, self.process_start)
 
 
 @dataclass(frozen=True)
@@ -101,3 +110,73 @@ class Holder:
             return text
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.last_heartbeat))
         return f"{text}, last heartbeat {at}"
+
+
+def machine() -> str:
+    """Returns what all processes share that see each other's process numbers.
+
+    On Linux the boot and the namespace of process numbers: two containers of one host
+    name, or one host before and after a restart, differ. Elsewhere the host name.
+    """
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return platform.node()
+
+
+def process_start(pid: int) -> str:
+    """Returns when a process began, in ticks since boot; '' where that is not known.
+
+    Numbers of processes are used again; together with this they are unique.
+    """
+    return _status(pid)[1]
+
+
+def is_surely_dead(pid: int, start: str) -> bool:
+    """Returns whether a process of this machine has ended.
+
+    Args:
+        pid: its number, as seen on this machine.
+        start: what `process_start` gave for it while it ran.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    state, now = _status(pid)
+    # A killed child keeps its number until its parent asks for its exit code.
+    return state in _ENDED or bool(start and now and start != now)
+
+
+def _status(pid: int) -> tuple[str, str]:
+    """Returns the state and the start of a process, '' where not known."""
+    try:
+        line = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return "", ""
+    # The second field is the command in parentheses and may hold anything; the state
+    # is the third field of the line and the start the 22nd.
+    after_command = line.rpartition(")")[2].split()
+    return after_command[0], after_command[19]
+
+
+def is_on_local_disk(path: str) -> bool:
+    """Returns whether a path surely lies on a disk that only this machine uses."""
+    try:
+        mounts = (_PROC / "self/mounts").read_text().splitlines()
+        device = Path(path).stat().st_dev
+    except OSError:
+        return False
+    for mount in reversed(mounts):
+        _, point, kind, *_ = mount.split()
+        try:
+            # Spaces in the name of a mount point are written as octal numbers.
+            place = Path(point.encode().decode("unicode_escape"))
+            if place.stat().st_dev == device:
+                return kind in _LOCAL_DISKS
+        except (OSError, ValueError):
+            continue
+    return False

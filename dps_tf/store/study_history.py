@@ -7,15 +7,31 @@ workers that report the same evaluation must agree.
 
 from __future__ import annotations
 
+import functools
+import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from dps_tf.core.execution import TrialProvenance, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.trial import Trajectory
-from dps_tf.store.events import Event
-from dps_tf.store.versions import package_versions
+from dps_tf.store.log import Event
+
+_PACKAGES = (
+    "dps_tf",
+    "tensorflow",
+    "tf-keras",
+    "keras-tuner",
+    "tensorflow-model-optimization",
+    "tensorflow-datasets",
+    "gin-config",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "scipy",
+)
 
 
 class Irreproducible(RuntimeError):
@@ -47,7 +63,7 @@ class TrialHistory:
         diverged_step: see Trajectory.
         failures: texts of errors so far, in order of time.
         failed: text of the error that stands, if any.
-        facts: seeds and pruning, once the trial has started.
+        provenance: seeds and pruning, once the trial has started.
         work: what was executed.
         point: metaparameters, where an oracle chose them while the study ran.
     """
@@ -57,7 +73,7 @@ class TrialHistory:
     diverged_step: int | None = None
     failures: list[str] = field(default_factory=list)
     failed: str | None = None
-    facts: TrialProvenance | None = None
+    provenance: TrialProvenance | None = None
     work: Work = field(default_factory=Work)
     point: dict[str, float] | None = None
     _contiguous: dict[int, int] = field(default_factory=dict)
@@ -143,9 +159,9 @@ class StudyHistory:
             trial.failures.append(event["error"])
             trial.failed = event["error"]
         elif kind == "start":
-            facts = dict(event["facts"])
-            facts["layers"] = tuple(facts["layers"])
-            self[event["trial"]].facts = TrialProvenance(**facts)
+            fields = dict(event["facts"])
+            fields["layers"] = tuple(fields["layers"])
+            self[event["trial"]].provenance = TrialProvenance(**fields)
         elif kind == "point":
             self[event["trial"]].point = event["point"]
         elif kind == "session":
@@ -205,17 +221,17 @@ def report_events(report: TurnReport) -> list[Event]:
     return [{**evaluation, **work}]
 
 
-def start_event(trial: int, facts: TrialProvenance) -> Event:
+def start_event(trial: int, provenance: TrialProvenance) -> Event:
     """Returns the event that tells of a trial's seeds and pruning."""
     return {
         "kind": "start",
         "trial": trial,
         "facts": {
-            "initial_seed": facts.initial_seed,
-            "order_seed": facts.order_seed,
-            "realised_sparsity": facts.realised_sparsity,
-            "layers": [dict(layer) for layer in facts.layers],
-            "examples": facts.examples,
+            "initial_seed": provenance.initial_seed,
+            "order_seed": provenance.order_seed,
+            "realised_sparsity": provenance.realised_sparsity,
+            "layers": [dict(layer) for layer in provenance.layers],
+            "examples": provenance.examples,
         },
     }
 
@@ -237,3 +253,15 @@ def session_event(slots: int, fingerprint: str) -> Event:
 def failure_event(trial: int, error: str) -> Event:
     """Returns the event that tells of an error."""
     return {"kind": "failure", "trial": trial, "error": error}
+
+
+@functools.cache
+def package_versions() -> dict[str, str]:
+    """Returns the versions of Python and of the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

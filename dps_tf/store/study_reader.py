@@ -1,20 +1,29 @@
-"""Reads a study that may still be running: from its logs, changing nothing."""
+"""Reads what the folder of a cell holds; every command that reads a study uses this.
+
+Reading changes nothing on disk, so it may go on while the study runs. What was read is
+kept: make a new reader to see what has been written since.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
-from dps_tf.core.study import StudySpecification
+from dps_tf.core.errors import UserError
+from dps_tf.core.steps_to_result import StudyResult
+from dps_tf.core.study import FLOAT32, StudySpecification
+from dps_tf.store.closing import Closed, is_closed, read_closed
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import CellLayout
+from dps_tf.store.layout import CLOSING_TABLES, CellLayout
 from dps_tf.store.log import read_logs
-from dps_tf.store.reading import StoredTables
 from dps_tf.store.records import read_json
-from dps_tf.store.schemas import SCHEMAS
+from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS, STUDIES
+from dps_tf.store.states import StateStore
 from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_rows import (
     Row,
@@ -24,11 +33,180 @@ from dps_tf.store.study_rows import (
     trial_rows,
     work_rows,
 )
-from dps_tf.store.tables import empty_frame
+from dps_tf.store.tables import decode_table, empty_frame, to_arrow, to_frame
+
+
+class StudyReader:
+    """One study as its files tell it, each read when it is first asked for.
+
+    Attributes:
+        layout: paths of the cell.
+        problems: sentences on what was found damaged by what was read so far.
+    """
+
+    def __init__(self, files: FileSystem, layout: CellLayout) -> None:
+        """Reads nothing yet."""
+        self._files = files
+        self.layout = layout
+        self.problems: list[str] = []
+
+    @functools.cached_property
+    def record(self) -> Mapping[str, Any] | None:
+        """The content of study.json; None where it is missing or damaged."""
+        try:
+            return dict(read_json(self._files, self.layout.study))
+        except FileNotFoundError:
+            return None
+        except DamagedError as error:
+            self._tell(str(error))
+            return None
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether the study was read from an archive, so that nothing can train it."""
+        return self.record is not None and "specification" not in self.record
+
+    @functools.cached_property
+    def specification(self) -> StudySpecification | None:
+        """What was asked of the study; None where study.json does not tell it."""
+        if self.record is None or self.is_archived:
+            return None
+        return StudySpecification.from_json(self.record["specification"])
+
+    @property
+    def training_inputs(self) -> Mapping[str, Any]:
+        """What the study is trained on: sizes and content of its data, if known."""
+        return {} if self.record is None else self.record.get("facts", {})
+
+    @property
+    def environments(self) -> Sequence[Mapping[str, Any]]:
+        """Builds and instruction sets that have trained it, the latest last."""
+        return [] if self.record is None else self.record.get("environments", [])
+
+    @functools.cached_property
+    def history(self) -> StudyHistory:
+        """What the logs say."""
+        logs, problems = read_logs(self._files, self.layout.logs)
+        for problem in problems:
+            self._tell(problem)
+        history = StudyHistory()
+        for events in logs.values():
+            history.add_all(events)
+        return history
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the study was closed; its tables are not verified."""
+        return is_closed(self._files, self.layout.root)
+
+    def closed(self, tables: Sequence[str] = CLOSING_TABLES) -> Closed | None:
+        """Returns the tables of a closed study; None if it is open or they are damaged.
+
+        Args:
+            tables: names of those that are wanted; only these are read and verified.
+        """
+        closed, problems = read_closed(self._files, self.layout.root, tables)
+        for problem in problems:
+            self._tell(problem)
+        return closed
+
+    @property
+    def states(self) -> StateStore:
+        """The states of its trials."""
+        return StateStore(self._files, self.layout.states)
+
+    def trained(self) -> StudySpecification:
+        """Returns the specification of a study that can be trained.
+
+        Raises:
+            UserError: it was read from an archive, or study.json is missing or damaged.
+        """
+        self.check_trained()
+        if self.specification is None:
+            raise UserError(
+                f"{self.layout.study} is missing or damaged: run the sweep again, "
+                "which restores it."
+            )
+        return self.specification
+
+    def check_trained(self) -> None:
+        """Raises UserError for a study that was read from an archive."""
+        if self.is_archived:
+            raise UserError(
+                f"{self.layout.root} was read from an archive, and there is nothing to "
+                "train again: choose another --sweep_dir."
+            )
+
+    def measurements(self) -> pd.DataFrame:
+        """Returns the measurements; none if there is no file.
+
+        Raises:
+            DamagedError: the file is damaged.
+        """
+        path = self.layout.measurements
+        try:
+            return to_frame(decode_table(path, self._files.read_bytes(path)))
+        except FileNotFoundError:
+            return empty_frame(MEASUREMENTS)
+
+    def tables(self, wanted: Sequence[str] = CLOSING_TABLES) -> dict[str, pa.Table]:
+        """Returns the tables by name, `studies` and `measurements` included.
+
+        Those of a closed study are read; those of an open one, or of one whose tables
+        are damaged, are made from its logs. What is missing or damaged is left out.
+
+        Args:
+            wanted: which of the large tables to return.
+        """
+        closed = self.closed(wanted)
+        if closed is not None:
+            row = {"precision": self._precision(), **closed.study, "closed": True}
+            found = {"studies": to_arrow(pd.DataFrame([row]), STUDIES), **closed.tables}
+        else:
+            found = self._tables_from_logs(wanted)
+        try:
+            rows = self.measurements()
+        except DamagedError as error:
+            self._tell(str(error))
+        else:
+            if len(rows):
+                found["measurements"] = to_arrow(rows, MEASUREMENTS)
+        return found
+
+    def _precision(self) -> str:
+        """Returns the precision of a study that was closed before its row told it."""
+        specification = (self.record or {}).get("specification", {})
+        return str(specification.get("precision", FLOAT32))
+
+    def _tables_from_logs(self, wanted: Sequence[str]) -> dict[str, pa.Table]:
+        if self.specification is None:
+            return {}
+        row, tables = study_tables(
+            self.specification, self.history, self.training_inputs, closed=False
+        )
+        frames = {"studies": pd.DataFrame([row]), **{n: tables[n] for n in wanted}}
+        return {name: to_arrow(frame, SCHEMAS[name]) for name, frame in frames.items()}
+
+    def result(self) -> StudyResult:
+        """Returns the reduction of the study as far as its logs tell it."""
+        return study_result(self.trained(), self.history)
+
+    def best_trial(self) -> int | None:
+        """Returns the trial that met the goal first so far, or None if none did."""
+        closed = self.closed(("trials",))
+        if closed is not None:
+            best = closed.best()
+            return None if best is None else int(best["trial"])
+        finishers = self.result().finishers
+        return finishers[0][1] if finishers else None
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
 
 
 def trial_points(
-    specification: StudySpecification, knowledge: StudyHistory, count: int
+    specification: StudySpecification, history: StudyHistory, count: int
 ) -> list[Mapping[str, float]]:
     """Returns the metaparameters of the first `count` trials.
 
@@ -37,14 +215,14 @@ def trial_points(
     """
     workload = specification.workload
     if workload.is_adaptive:
-        return [knowledge[i].point or {} for i in range(count)]
+        return [history[i].point or {} for i in range(count)]
     return list(workload.draw(specification.cell.seed, count))
 
 
 def study_tables(
     specification: StudySpecification,
-    knowledge: StudyHistory,
-    facts: Mapping[str, Any],
+    history: StudyHistory,
+    training_inputs: Mapping[str, Any],
     *,
     closed: bool,
 ) -> tuple[Row, dict[str, pd.DataFrame]]:
@@ -52,24 +230,24 @@ def study_tables(
 
     Args:
         specification: of the study.
-        knowledge: what its logs say.
-        facts: `training_examples` and `validation_examples`.
+        history: what its logs say.
+        training_inputs: `training_examples` and `validation_examples`.
         closed: whether the study is decided.
     """
-    result = study_result(specification, knowledge)
-    points = trial_points(specification, knowledge, len(result.trials))
-    validation = int(facts["validation_examples"])
+    result = study_result(specification, history)
+    points = trial_points(specification, history, len(result.trials))
+    validation = int(training_inputs["validation_examples"])
     row = study_row(
         specification,
-        training_examples=int(facts["training_examples"]),
+        training_examples=int(training_inputs["training_examples"]),
         validation_examples=validation,
         closed=closed,
         draws_exhausted=result.draws_exhausted,
     )
     rows = {
-        "trials": trial_rows(specification, knowledge, points, result),
-        "curves": curve_rows(specification, knowledge, result),
-        "work": work_rows(specification, knowledge, result, validation),
+        "trials": trial_rows(specification, history, points, result),
+        "curves": curve_rows(specification, history, result),
+        "work": work_rows(specification, history, result, validation),
     }
     return row, {name: _frame(name, found) for name, found in rows.items()}
 
@@ -78,29 +256,3 @@ def _frame(name: str, rows: Sequence[Row]) -> pd.DataFrame:
     if not rows:
         return empty_frame(SCHEMAS[name])
     return pd.DataFrame.from_records(list(rows))
-
-
-def open_study_reader(files: FileSystem) -> Callable[[str], StoredTables | None]:
-    """Returns the hook by which `read_sweep` reads studies that are not closed."""
-
-    def read(directory: str) -> StoredTables | None:
-        layout = CellLayout(directory)
-        try:
-            content = read_json(files, layout.study)
-        except FileNotFoundError:
-            return None
-        except DamagedError as error:
-            return StoredTables(problems=(str(error),))
-        logs, problems = read_logs(files, layout.logs)
-        knowledge = StudyHistory()
-        for events in logs.values():
-            knowledge.add_all(events)
-        specification = StudySpecification.from_json(content["specification"])
-        row, tables = study_tables(
-            specification, knowledge, content["facts"], closed=False
-        )
-        return StoredTables(
-            studies=pd.DataFrame([row]), **tables, problems=tuple(problems)
-        )
-
-    return read

@@ -14,10 +14,9 @@ from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.race import plan
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.trial import Trajectory
-from dps_tf.store.events import Event
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
-from dps_tf.store.log import open_log, read_logs
+from dps_tf.store.log import Event, open_log
 from dps_tf.store.log_follower import LogFollower
 from dps_tf.store.states import State, StateStore
 from dps_tf.store.study_history import (
@@ -27,6 +26,7 @@ from dps_tf.store.study_history import (
     session_event,
     start_event,
 )
+from dps_tf.store.study_reader import StudyReader
 
 SNAPSHOT_SECONDS = 30.0
 """Work that a kill may cost, about; at most a minute with a slice and the writing."""
@@ -39,7 +39,7 @@ class StudyRecord:
 
     Attributes:
         specification: the one in force.
-        knowledge: what the logs say, and what was added since.
+        history: what the logs say, and what was added since.
         problems: sentences about what was found damaged.
         has_other_bits: machines that round otherwise have worked on it; what is known
             of an evaluation then stays as it is when it is repeated.
@@ -76,7 +76,7 @@ class StudyRecord:
         self.specification = specification
         self.problems: list[str] = []
         self.has_other_bits = False
-        self.knowledge = StudyHistory()
+        self.history = StudyHistory()
         self._follower = follower
         self._read_logs()
         self._forget_failures()
@@ -93,14 +93,13 @@ class StudyRecord:
         if self._follower is not None:
             self.follow()
             return
-        logs, problems = read_logs(self._files, self._layout.logs)
-        self.problems += problems
-        for events in logs.values():
-            self.knowledge.add_all(events)
+        study = StudyReader(self._files, self._layout)
+        self.history = study.history
+        self.problems += study.problems
 
     def _forget_failures(self) -> None:
         """Lets failed trials be tried again, until MOST_ATTEMPTS."""
-        for trial in self.knowledge.trials.values():
+        for trial in self.history.trials.values():
             if len(trial.failures) < MOST_ATTEMPTS:
                 trial.failed = None
 
@@ -110,7 +109,7 @@ class StudyRecord:
         states, problems = self._store.load_many()
         self.problems += problems
         for number, state in states.items():
-            covered = self.knowledge[number].contiguous_step(interval)
+            covered = self.history[number].contiguous_step(interval)
             if state.step < covered + interval:
                 self._states[number] = TrialState(state.step, tuple(state.arrays))
             else:
@@ -142,21 +141,21 @@ class StudyRecord:
     def trajectory(self, trial: int) -> Trajectory:
         """Returns what a race needs to know of a trial."""
         specification = self.specification
-        return self.knowledge[trial].trajectory(
+        return self.history[trial].trajectory(
             specification.goal, specification.evaluations.interval
         )
 
     def trajectories(self) -> list[Trajectory]:
         """Returns the trajectories of trials 0, 1, ... up to the last known one."""
         specification = self.specification
-        return self.knowledge.trajectories(
+        return self.history.trajectories(
             specification.goal, specification.evaluations.interval
         )
 
-    def add_facts(self, trial: int, facts: TrialProvenance) -> None:
+    def add_provenance(self, trial: int, provenance: TrialProvenance) -> None:
         """Records a trial's seeds and pruning, once."""
-        if self.knowledge[trial].facts is None:
-            self._add([start_event(trial, facts)])
+        if self.history[trial].provenance is None:
+            self._add([start_event(trial, provenance)])
 
     def begin_session(self, slots: int) -> None:
         """Records how many trials run side by side from now on."""
@@ -170,7 +169,7 @@ class StudyRecord:
         """Records what a turn did."""
         events = report_events(report)
         for event in events if self.has_other_bits else ():
-            known = self.knowledge[report.trial].evaluations.get(event["step"])
+            known = self.history[report.trial].evaluations.get(event["step"])
             if known is not None and event["kind"] == "evaluation":
                 event["metrics"] = dict(known)
         self._add(events)
@@ -188,13 +187,13 @@ class StudyRecord:
 
     def _add(self, events: Sequence[Event]) -> None:
         for event in events:
-            self.knowledge.add(event)
+            self.history.add(event)
             self._log.append(event)
 
     def follow(self) -> list[Event]:
         """Takes in what other writers have added since the last time; returns it."""
         events = [] if self._follower is None else self._follower.new_events()
-        self.knowledge.add_all(events)
+        self.history.add_all(events)
         return events
 
     def publish(self) -> None:
@@ -209,7 +208,7 @@ class StudyRecord:
         if state is None or (known is not None and known.step >= state.step):
             return
         interval = self.specification.evaluations.interval
-        covered = self.knowledge[trial].contiguous_step(interval)
+        covered = self.history[trial].contiguous_step(interval)
         if state.step < covered + interval:
             self._states[trial] = TrialState(state.step, tuple(state.arrays))
 

@@ -26,11 +26,11 @@ Row = dict[str, Any]
 
 
 def study_result(
-    specification: StudySpecification, knowledge: StudyHistory
+    specification: StudySpecification, history: StudyHistory
 ) -> StudyResult:
     """Returns the reduction of a study as far as it is known."""
     rule = specification.rule
-    trajectories = knowledge.trajectories(specification.goal, rule.schedule.interval)
+    trajectories = history.trajectories(specification.goal, rule.schedule.interval)
     return reduce_study(trajectories, rule)
 
 
@@ -70,7 +70,7 @@ def study_row(
 
 def trial_rows(
     specification: StudySpecification,
-    knowledge: StudyHistory,
+    history: StudyHistory,
     points: Sequence[Mapping[str, float]],
     result: StudyResult,
 ) -> list[Row]:
@@ -78,7 +78,7 @@ def trial_rows(
     identity = specification.cell.to_json()
     rows = []
     for number, trial in enumerate(result.trials):
-        facts = knowledge[number].facts or TrialProvenance(0, 0)
+        provenance = history[number].provenance or TrialProvenance(0, 0)
         rows.append(
             {
                 **identity,
@@ -89,11 +89,13 @@ def trial_rows(
                 "end_step": trial.end_step,
                 "diverged_step": trial.diverged_step,
                 "error": trial.error,
-                "initial_seed": facts.initial_seed,
-                "order_seed": facts.order_seed,
-                "realised_sparsity": facts.realised_sparsity,
+                "initial_seed": provenance.initial_seed,
+                "order_seed": provenance.order_seed,
+                "realised_sparsity": provenance.realised_sparsity,
                 # In the order of the log, whether they were read from it or not.
-                "layers": json.dumps([dict(x) for x in facts.layers], sort_keys=True),
+                "layers": json.dumps(
+                    [dict(layer) for layer in provenance.layers], sort_keys=True
+                ),
                 **points[number],
             }
         )
@@ -101,7 +103,7 @@ def trial_rows(
 
 
 def curve_rows(
-    specification: StudySpecification, knowledge: StudyHistory, result: StudyResult
+    specification: StudySpecification, history: StudyHistory, result: StudyResult
 ) -> list[Row]:
     """Returns the rows of the table `curves`, cut to what the rule needs."""
     identity = specification.cell.to_json()
@@ -110,18 +112,18 @@ def curve_rows(
             **identity,
             "trial": number,
             "step": step,
-            "is_bound": step in knowledge[number].bounds,
-            **knowledge[number].evaluations[step],
+            "is_bound": step in history[number].bounds,
+            **history[number].evaluations[step],
         }
         for number, trial in enumerate(result.trials)
         for step in specification.evaluations.steps_up_to(trial.end_step)
-        if step in knowledge[number].evaluations
+        if step in history[number].evaluations
     ]
 
 
 def work_rows(
     specification: StudySpecification,
-    knowledge: StudyHistory,
+    history: StudyHistory,
     result: StudyResult,
     validation_examples: int,
 ) -> list[Row]:
@@ -136,9 +138,9 @@ def work_rows(
     ends = {number: trial.end_step for number, trial in enumerate(result.trials)}
     totals = dict.fromkeys(_QUANTITIES, 0.0)
     rows = []
-    for number in sorted({*ends, *knowledge.trials}):
+    for number in sorted({*ends, *history.trials}):
         for name, value in _work(
-            specification, knowledge[number], ends.get(number, 0)
+            specification, history[number], ends.get(number, 0)
         ).items():
             totals[name] += value
             rows.append({**identity, "trial": number, "quantity": name, "value": value})

@@ -81,7 +81,7 @@ class TrainingRunner:
         """Returns the seed of a trial's order of examples."""
         return derive_seed(self._seed, 0 if self._shared_order else trial, "order")
 
-    def facts(self, trial: int) -> TrialProvenance:
+    def provenance(self, trial: int) -> TrialProvenance:
         """Returns the seeds and the pruning of a trial; computes scores if need be."""
         pruned = self._pruned_point(trial)
         return TrialProvenance(

@@ -89,12 +89,12 @@ class ChiefTuner(StudyTuner):
 
     def _resume(self) -> None:
         """Tells the oracle of the trials that the record knows."""
-        knowledge = self._record.knowledge
+        history = self._record.history
         trials: list[Any] = []
-        while knowledge[len(trials)].point is not None:
+        while history[len(trials)].point is not None:
             number = len(trials)
             trial = self.oracle.create_trial(f"recorded {number}")
-            point = knowledge[number].point or {}
+            point = history[number].point or {}
             trial.hyperparameters.values = values_of(point, trial.hyperparameters)
             trials.append(trial)
             if self._has_ended(number):
@@ -134,7 +134,7 @@ class ChiefTuner(StudyTuner):
                     self._trials_of_workers.dismiss(worker)
                 return None, over
             number = int(trial.trial_id)
-            if self._record.knowledge[number].point is None:
+            if self._record.history[number].point is None:
                 fixed = self._record.specification.workload.fixed
                 point = {**fixed, **point_of(trial.hyperparameters.values)}
                 self._record.add_point(number, point)

@@ -259,7 +259,7 @@ class ChiefWorker:
             self._layout,
             self._specification,
             prepared.environment,
-            prepared.facts,
+            prepared.training_inputs,
             allow_other_machine=allow_other_machine,
             writer=self._writer,
             follower=follower,
@@ -288,7 +288,7 @@ class ChiefWorker:
         until = time.monotonic() + _POINT_SECONDS
         while True:
             record.follow()
-            point = record.knowledge[number].point
+            point = record.history[number].point
             if point is not None:
                 return {number: point}
             if time.monotonic() > until:

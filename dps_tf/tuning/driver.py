@@ -82,7 +82,7 @@ class StudyDriver:
             Interrupted: a stop was asked for; everything is saved.
         """
         self._on_open = on_open or self._on_open
-        self._prepare_facts()
+        self._prepare_provenance()
         free = list(range(self._runner.slots))
         with ThreadPoolExecutor(self._runner.slots, "slot") as pool:
             try:
@@ -104,7 +104,7 @@ class StudyDriver:
             raise Interrupted
         return todo
 
-    def _prepare_facts(self) -> None:
+    def _prepare_provenance(self) -> None:
         """Prunes the trials that are sure to be needed, before the race begins.
 
         Scores use all processors and may take a while, so they are shown as such.
@@ -129,7 +129,7 @@ class StudyDriver:
         """Makes a trial known to keras-tuner and the record, before its first turn."""
         if trial not in self._opened:
             self._on_open(trial)
-            self._record.add_facts(trial, self._runner.facts(trial))
+            self._record.add_provenance(trial, self._runner.provenance(trial))
             self._opened.add(trial)
 
     def run_alone(self, trial: int) -> None:

@@ -24,7 +24,7 @@ from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.launching import Options
 from dps_tf.tuning.resources import Resources, free_memory
 
-_DEFECT, _MENDABLE, _RUN_AGAIN = 1, 2, groups.RUN_AGAIN  # as in `command_line`
+_DEFECT, _USER_ERROR, _RUN_AGAIN = 1, 2, groups.RUN_AGAIN  # as in `command_line`
 _LOOK_SECONDS = 0.2
 
 
@@ -75,7 +75,7 @@ def _lead(leader: groups.Leader, lead: Callable[[Resources], int]) -> int:
         code = _RUN_AGAIN
         raise
     except (UserError, StoreError):
-        code = _MENDABLE
+        code = _USER_ERROR
         raise
     finally:
         leader.end(code)
@@ -108,7 +108,7 @@ def _follow(follower: groups.Follower, options: Options) -> int:
 def _ended(follower: groups.Follower, code: int) -> int:
     follower.deadline.is_told = True
     follower.deadline.code = code
-    if code in (_DEFECT, _MENDABLE):
+    if code in (_DEFECT, _USER_ERROR):
         print(
             f"error: the first process of the group ended with exit code {code} and "
             "says why.",

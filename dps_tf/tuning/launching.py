@@ -12,7 +12,8 @@ from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
-from dps_tf.store.study_opening import check_continues, read_specification
+from dps_tf.store.study_opening import check_continues
+from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.training import placement, threads
 from dps_tf.training.environment import describe
@@ -182,9 +183,7 @@ class Launcher:
         check_directory(self._files, self._layout)
         for study in sweep.studies:
             cell = self._layout.cell(study.cell.name)
-            stored = read_specification(self._files, cell)
-            if stored is not None:
-                check_continues(cell, study, stored)
+            check_continues(StudyReader(self._files, cell), study)
             if simulation.is_simulated(study.workload):
                 continue
             if not is_finished(self._files, cell, study):
@@ -268,7 +267,7 @@ class Launcher:
                 prune,
             ),
             environment=describe(self._machine().replicas, self._machine().processes),
-            facts={
+            training_inputs={
                 "training_examples": len(dataset.train),
                 "validation_examples": len(dataset.validation),
                 "content_hash": dataset.content_hash,

@@ -108,7 +108,7 @@ def prepared(specification: StudySpecification) -> PreparedStudy:
     return PreparedStudy(
         runner=SimulatedRunner(specification),
         environment={"numpy": np.__version__, "machine": platform.machine()},
-        facts={
+        training_inputs={
             "training_examples": TRAINING_EXAMPLES,
             "validation_examples": 0,
             "content_hash": hashlib.sha256(text.encode()).hexdigest(),
@@ -133,7 +133,7 @@ class SimulatedRunner:
         """Always one."""
         return 1
 
-    def facts(self, trial: int) -> TrialProvenance:
+    def provenance(self, trial: int) -> TrialProvenance:
         """Returns the seeds that a trained trial would have; nothing is drawn."""
         seed = self._specification.cell.seed
         return TrialProvenance(

@@ -11,12 +11,12 @@ from typing import Any
 from dps_tf.core.execution import Runner
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.store.closing import close_study, is_closed, read_closed, reopen_study
+from dps_tf.store.closing import close_study, read_closed, reopen_study
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log_follower import LogFollower
-from dps_tf.store.study_opening import open_study, read_specification
-from dps_tf.store.study_reader import study_tables
+from dps_tf.store.study_opening import open_study
+from dps_tf.store.study_reader import StudyReader, study_tables
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.store.study_rows import study_result
 from dps_tf.tuning.driver import Progress
@@ -33,12 +33,12 @@ class PreparedStudy:
     Attributes:
         runner: runs turns of its trials.
         environment: what the bits depend on.
-        facts: `training_examples`, `validation_examples`, `content_hash`.
+        training_inputs: `training_examples`, `validation_examples`, `content_hash`.
     """
 
     runner: Runner
     environment: Mapping[str, Any]
-    facts: Mapping[str, Any]
+    training_inputs: Mapping[str, Any]
 
 
 def is_finished(
@@ -47,15 +47,15 @@ def is_finished(
     """Returns whether the study is closed, intact and all that is asked for.
 
     Raises:
-        UserError: it holds another study (from the comparison in `open_study`).
+        UserError: the study was read from an archive.
     """
-    if not is_closed(files, layout.root):
+    study = StudyReader(files, layout)
+    if not study.is_closed or study.record is None:
         return False
-    stored = read_specification(files, layout)
-    if stored is None or stored["specification"] != specification.to_json():
+    study.check_trained()
+    if study.record["specification"] != specification.to_json():
         return False
-    closed, problems = read_closed(files, layout.root)
-    return closed is not None and not problems
+    return study.closed() is not None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def run_study(
     layout: CellLayout,
     specification: StudySpecification,
     prepare: Callable[[], PreparedStudy],
-    conditions: RunContext,
+    context: RunContext,
 ) -> StudyResult:
     """Returns the result of a study after running what remains of it.
 
@@ -95,26 +95,26 @@ def run_study(
         layout: paths of its cell.
         specification: what is asked for.
         prepare: makes the runner.
-        conditions: under which it is run.
+        context: under which it is run.
 
     Raises:
         Interrupted: a stop was asked for; everything is saved.
         UserError: the cell holds another study.
     """
     prepared = prepare()
-    record = _open(files, layout, specification, prepared, conditions)
+    record = _open(files, layout, specification, prepared, context)
     project = "keras_tuner"
-    if conditions.share is not None:
-        conditions.share.follow_for(record)
-        project = f"keras_tuner-{conditions.share.writer}"
+    if context.share is not None:
+        context.share.follow_for(record)
+        project = f"keras_tuner-{context.share.writer}"
     try:
-        _search(files, layout, record, prepared, conditions, project)
+        _search(files, layout, record, prepared, context, project)
     finally:
-        if conditions.share is not None and files.is_local:
+        if context.share is not None and files.is_local:
             files.remove_tree(f"{layout.root}/{project}")
-    if conditions.stop() and not study_result(specification, record.knowledge).decided:
+    if context.stop() and not study_result(specification, record.history).decided:
         raise Interrupted
-    return _finish(files, layout, record, prepared, conditions)
+    return _finish(files, layout, record, prepared, context)
 
 
 def _open(
@@ -122,22 +122,22 @@ def _open(
     layout: CellLayout,
     specification: StudySpecification,
     prepared: PreparedStudy,
-    conditions: RunContext,
+    context: RunContext,
 ) -> StudyRecord:
     """Returns the record of a study, to be run in this session."""
-    share = conditions.share
+    share = context.share
     follower = None if share is None else share.follower
-    if conditions.chief is not None:
+    if context.chief is not None:
         follower = LogFollower(files, layout.logs, "main")
     record = open_study(
         files,
         layout,
         specification,
         prepared.environment,
-        prepared.facts,
-        allow_other_machine=conditions.allow_other_machine,
+        prepared.training_inputs,
+        allow_other_machine=context.allow_other_machine,
         writer="main" if share is None else share.writer,
-        guard=conditions.guard,
+        guard=context.guard,
         follower=follower,
     )
     record.begin_session(prepared.runner.slots)
@@ -148,7 +148,7 @@ def _open(
             for path in reopen_study(files, layout.root)
         ]
     for sentence in record.problems:
-        conditions.say(f"note: {sentence}")
+        context.say(f"note: {sentence}")
     return record
 
 
@@ -157,7 +157,7 @@ def _search(
     layout: CellLayout,
     record: StudyRecord,
     prepared: PreparedStudy,
-    conditions: RunContext,
+    context: RunContext,
     project: str,
 ) -> None:
     """Lets keras-tuner run the study in a project folder that is made anew.
@@ -176,17 +176,17 @@ def _search(
             prepared.runner,
             directory,
             project,
-            conditions.stop,
-            conditions.progress,
-            conditions.share,
+            context.stop,
+            context.progress,
+            context.share,
         )
-        if conditions.chief is None:
+        if context.chief is None:
             StudyTuner(*arguments).search()
         else:
             # Loads gRPC.
             from dps_tf.tuning.chief import ChiefTuner
 
-            ChiefTuner(conditions.chief, *arguments).search()
+            ChiefTuner(context.chief, *arguments).search()
 
 
 def _finish(
@@ -194,32 +194,32 @@ def _finish(
     layout: CellLayout,
     record: StudyRecord,
     prepared: PreparedStudy,
-    conditions: RunContext,
+    context: RunContext,
 ) -> StudyResult:
     """Closes a decided study; one with a failed trial stays open, to be tried again.
 
     Of several workers one closes it.
     """
     specification = record.specification
-    result = study_result(specification, record.knowledge)
-    share = conditions.share
+    result = study_result(specification, record.history)
+    share = context.share
     if not result.decided:
         return result
     if share is not None:
         if not share.claim_closing() or is_finished(files, layout, specification):
             return result
-        share.await_others(conditions.stop)
+        share.await_others(context.stop)
     for trial in range(len(result.trials)):
         # A race may end before a trial has begun; its record is that of every other.
-        if record.knowledge[trial].facts is None:
-            record.add_facts(trial, prepared.runner.facts(trial))
+        if record.history[trial].provenance is None:
+            record.add_provenance(trial, prepared.runner.provenance(trial))
     record.snapshot(force=True)
     if share is not None:
-        _search(files, layout, record, prepared, conditions, "keras_tuner")
+        _search(files, layout, record, prepared, context, "keras_tuner")
         share.check_closing()
-    conditions.guard()
+    context.guard()
     row, tables = study_tables(
-        specification, record.knowledge, prepared.facts, closed=True
+        specification, record.history, prepared.training_inputs, closed=True
     )
     close_study(files, layout.root, study=row, **tables)
     return result

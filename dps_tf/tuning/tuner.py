@@ -143,7 +143,7 @@ class StudyTuner(keras_tuner.Tuner):
     ) -> dict[str, float]:
         """Runs one trial that an oracle chose to its end; returns its metrics."""
         number = int(trial.trial_id)
-        recorded = self._record.knowledge[number].point
+        recorded = self._record.history[number].point
         fixed = self._record.specification.workload.fixed
         point = recorded or {**fixed, **point_of(trial.hyperparameters.values)}
         if recorded is None:
@@ -175,7 +175,7 @@ class StudyTuner(keras_tuner.Tuner):
         return plan(self._record.trajectories(), self._record.specification.rule)
 
     def _result(self) -> Any:
-        return study_result(self._record.specification, self._record.knowledge)
+        return study_result(self._record.specification, self._record.history)
 
     def _open(self, number: int) -> None:
         """Opens trials of keras-tuner up to a number, a tuner slot each."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Iterator, Sequence
 
 import gin
@@ -16,7 +15,7 @@ from dps_tf.workloads import gin_files as configurations
 
 
 def read_configuration(
-    gin_files: Sequence[str], bindings: Sequence[str], modules: Sequence[str] = ()
+    gin_files: Sequence[str], bindings: Sequence[str]
 ) -> tuple[SweepSpecification, str]:
     """Returns (the sweep, the resolved configuration as gin text).
 
@@ -25,14 +24,6 @@ def read_configuration(
     Raises:
         UserError: whatever is wrong in them.
     """
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            raise UserError(
-                f"--import={module}: {error}; run from its folder or put that on "
-                "PYTHONPATH."
-            ) from error
     if not gin_files and not bindings:
         raise UserError(
             "no configuration was given: name one with --gin_file, for example "

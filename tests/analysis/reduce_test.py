@@ -201,6 +201,14 @@ def test_tables_that_do_not_belong_together_are_refused():
         results(studies, trials, curves)
 
 
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("inclusive", [True, False])
+def test_vectorized_comparison_is_that_of_the_goal(direction, inclusive):
+    goal = Goal(ERROR, 0.02, direction, inclusive)
+    values = np.array([0.0, 0.02, np.nextafter(0.02, 1), 1.0, np.nan, np.inf, -np.inf])
+    assert list(goal.reaches(values)) == [goal.reaches(v) for v in values]
+
+
 def test_trial_bounds_of_a_race_meet_at_k_star():
     truth = random_truth(np.random.default_rng(5), finishers=1)
     studies, trials, _ = tables(truth)

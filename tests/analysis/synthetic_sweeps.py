@@ -78,10 +78,10 @@ def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     specification = StudySpecification(cell, workload, finishers=1)
     write_json(files, sweep.marker, {})
     layout = sweep.cell(cell.name)
-    facts = {"training_examples": 54_000, "validation_examples": 6_000}
-    record = open_study(files, layout, specification, ENVIRONMENT, facts)
+    inputs = {"training_examples": 54_000, "validation_examples": 6_000}
+    record = open_study(files, layout, specification, ENVIRONMENT, inputs)
     for trial, errors in enumerate(([0.2, 0.1, 0.03], [0.9], [0.5])):
-        record.add_facts(trial, TrialProvenance(trial, trial))
+        record.add_provenance(trial, TrialProvenance(trial, trial))
         for place, error in enumerate(errors):
             record.add_report(_report(trial, 100 * (place + 1), error))
     record.snapshot(force=True)

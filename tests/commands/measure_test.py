@@ -12,7 +12,7 @@ from pathlib import Path
 from absl.testing import absltest, parameterized
 
 from dps_tf.store.files import LocalFiles
-from dps_tf.store.reading import read_sweep
+from dps_tf.store.sweep_reader import SweepReader
 from tests.tuning import small_sweeps
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ class MeasureCommandTest(parameterized.TestCase):
         self.assertRegex(done.stdout, f"{CELL}: trial . is trained again")
         for column in ("smoothness", "gradient_square", "noise_trace", "noise_scale"):
             self.assertIn(column, done.stdout)
-        measured = read_sweep(LocalFiles(), str(sweep)).measurements
+        measured = SweepReader(LocalFiles(), str(sweep)).tables().measurements
         self.assertLen(measured, 3 * 4)
 
     @parameterized.parameters(

@@ -10,7 +10,7 @@ import pytest
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.files import LocalFiles
-from dps_tf.store.reading import read_sweep
+from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning import launching
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.workloads import gin_files as configurations
@@ -89,7 +89,7 @@ def test_tiny_sweep_runs_to_its_end(name: str, tmp_path: Path) -> None:
     sweep, text = read_configuration([name], [])
     options = launching.Options(str(tmp_path / "sweep"), slots=2)
     launching.Launcher(options, StopRequest()).run(sweep, text)
-    tables = read_sweep(LocalFiles(), options.sweep_dir)
+    tables = SweepReader(LocalFiles(), options.sweep_dir).tables()
     assert not tables.problems
     assert tables.studies["closed"].all()
     assert len(tables.studies) == len(sweep.studies)

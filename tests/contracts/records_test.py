@@ -19,7 +19,7 @@ from dps_tf.core.cell import Cell
 from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
-from dps_tf.store.events import encode_event, scan
+from dps_tf.store.log import encode_event, scan
 from dps_tf.store.owners import Owner
 from dps_tf.store.study_history import (
     StudyHistory,
@@ -96,7 +96,7 @@ REPORTS = st.builds(
     st.integers(0, 10**9),
     st.floats(0, 1e6),
 )
-FACTS = st.builds(
+PROVENANCES = st.builds(
     TrialProvenance,
     st.integers(0, 2**63 - 1),
     st.integers(0, 2**63 - 1),
@@ -109,23 +109,23 @@ FACTS = st.builds(
 )
 EVENTS = (
     REPORTS.flatmap(lambda report: st.sampled_from(report_events(report)))
-    | st.builds(start_event, st.integers(0, 99), FACTS)
+    | st.builds(start_event, st.integers(0, 99), PROVENANCES)
     | st.builds(failure_event, st.integers(0, 99), st.text())
     | st.builds(session_event, st.integers(1, 9), st.text())
 )
 
 
-def text_of(knowledge: StudyHistory) -> dict[int, str]:
+def text_of(history: StudyHistory) -> dict[int, str]:
     """Returns what is known of each trial, NaN and all, whatever the order of keys."""
     return {
         number: json.dumps(dataclasses.asdict(trial), sort_keys=True, default=sorted)
-        for number, trial in knowledge.trials.items()
+        for number, trial in history.trials.items()
     }
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(EVENTS, max_size=5))
-def test_knowledge_from_a_log_is_that_of_who_wrote_it(events):
+def test_history_from_a_log_is_that_of_who_wrote_it(events):
     told, read = StudyHistory(), StudyHistory()
     seen = set()
     data = b""
@@ -145,6 +145,6 @@ def test_knowledge_from_a_log_is_that_of_who_wrote_it(events):
 
 @given(st.sampled_from(["new kind", "", "Evaluation"]), st.integers(0, 9))
 def test_kinds_of_later_versions_are_left_alone(kind, trial):
-    knowledge = StudyHistory()
-    knowledge.add({"kind": kind, "trial": trial})
-    assert knowledge.trials == {}
+    history = StudyHistory()
+    history.add({"kind": kind, "trial": trial})
+    assert history.trials == {}

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from dps_tf.store.durable import temporary_path
 from dps_tf.store.errors import StoreError
 from dps_tf.store.files import LocalFiles
-from dps_tf.store.temporary import temporary_path
 
 
 class Killed(BaseException):

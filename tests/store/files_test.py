@@ -11,10 +11,10 @@ import pytest
 
 from dps_tf.core.errors import UserError
 from dps_tf.store import durable
+from dps_tf.store.durable import is_temporary, temporary_path
 from dps_tf.store.errors import StoreError
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import MARKER
-from dps_tf.store.temporary import is_temporary, temporary_path
 from tests.store.faulty_files import FaultyFiles, Killed, at_every_write_point
 from tests.store.object_store import ObjectFiles
 
@@ -266,7 +266,7 @@ def test_temporary_files_of_the_living_stay(tmp_path):
         [
             sys.executable,
             "-c",
-            "import sys; from dps_tf.store.temporary import temporary_path;"
+            "import sys; from dps_tf.store.durable import temporary_path;"
             "temporary_path(sys.argv[1]).write_bytes(b'half')",
             f"{tmp_path}/b",
         ],

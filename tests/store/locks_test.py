@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dps_tf.store import hosts, locks
+from dps_tf.store import locks, owners
 from dps_tf.store.errors import LockLost
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.locks import Locks
@@ -143,7 +143,7 @@ def test_across_machines_a_silent_owner_is_taken_over(monkeypatch):
 
 
 def test_on_a_disk_of_this_machine_a_restart_does_not_block(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks.hosts, "is_on_local_disk", lambda _: True)
+    monkeypatch.setattr(locks.owners, "is_on_local_disk", lambda _: True)
     before, _ = _on(LocalFiles(), "this machine before it was restarted")
     lock = before.acquire(str(tmp_path))
     # What a power failure leaves: the claim, but nobody who holds the flock.
@@ -153,7 +153,7 @@ def test_on_a_disk_of_this_machine_a_restart_does_not_block(tmp_path, monkeypatc
 
 
 def test_on_a_shared_disk_the_claim_of_another_machine_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks.hosts, "is_on_local_disk", lambda _: False)
+    monkeypatch.setattr(locks.owners, "is_on_local_disk", lambda _: False)
     (a, _), (b, clock) = _on(LocalFiles(), "a"), _on(LocalFiles(), "b")
     lock = a.acquire(str(tmp_path))
     # As on network file systems whose flock does not reach other machines.
@@ -179,21 +179,21 @@ def test_without_flock_the_claim_decides(tmp_path, monkeypatch):
 
 def test_processes_are_told_apart_by_number_and_start():
     pid = os.getpid()
-    start = hosts.process_start(pid)
-    assert not hosts.is_surely_dead(pid, start)
-    assert not hosts.is_surely_dead(pid, "")
+    start = owners.process_start(pid)
+    assert not owners.is_surely_dead(pid, start)
+    assert not owners.is_surely_dead(pid, "")
     if start:
-        assert hosts.is_surely_dead(pid, f"{start}1")
+        assert owners.is_surely_dead(pid, f"{start}1")
     child = subprocess.run(["true"], check=False)
     assert child.returncode == 0
     with subprocess.Popen(["true"]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        assert hosts.is_surely_dead(ended.pid, ""), "its parent has not asked yet"
-    assert hosts.is_surely_dead(ended.pid, "")
-    assert not hosts.is_surely_dead(1, "")
-    assert hosts.machine() == hosts.machine()
-    assert not hosts.is_on_local_disk("/no/such/place")
-    assert not hosts.is_on_local_disk("/proc")
+        assert owners.is_surely_dead(ended.pid, ""), "its parent has not asked yet"
+    assert owners.is_surely_dead(ended.pid, "")
+    assert not owners.is_surely_dead(1, "")
+    assert owners.machine() == owners.machine()
+    assert not owners.is_on_local_disk("/no/such/place")
+    assert not owners.is_on_local_disk("/proc")
 
 
 CLAIM = """

@@ -81,25 +81,27 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
         )
 
     def test_trial_is_a_function_of_its_seeds(self):
-        """The same through the program, from the seeds that the facts tell."""
+        """The same through the program, from the seeds that the provenance tells."""
         runner = self.runner()
-        facts = runner.facts(2)
-        self.assertEqual(facts.initial_seed, derive_seed(11, 2, "initial point"))
-        self.assertEqual(facts.order_seed, derive_seed(11, 2, "order"))
+        provenance = runner.provenance(2)
+        self.assertEqual(provenance.initial_seed, derive_seed(11, 2, "initial point"))
+        self.assertEqual(provenance.order_seed, derive_seed(11, 2, "order"))
         found = self.turn(runner, 20)
         program = self.programs[1]
-        PROBLEM.begin(program, seed=facts.initial_seed)
-        loss = program.advance(PROBLEM.order(0, 20, facts.order_seed)).loss
+        PROBLEM.begin(program, seed=provenance.initial_seed)
+        loss = program.advance(PROBLEM.order(0, 20, provenance.order_seed)).loss
         evaluation = program.evaluate()
         self.assertTrue(same_bits(program.read(), found.state))
         self.assertEqual(found.metrics, {**evaluation.metrics, "train/loss": loss})
 
     def test_shared_order_is_that_of_the_first_trial(self):
         own, shared = self.runner(), self.runner(order="shared")
-        self.assertNotEqual(own.facts(2).order_seed, own.facts(0).order_seed)
-        self.assertEqual(shared.facts(2).order_seed, own.facts(0).order_seed)
-        self.assertEqual(shared.facts(2).initial_seed, own.facts(2).initial_seed)
-        self.assertNotEqual(self.runner().facts(1), self.runner().facts(2))
+        self.assertNotEqual(own.provenance(2).order_seed, own.provenance(0).order_seed)
+        self.assertEqual(shared.provenance(2).order_seed, own.provenance(0).order_seed)
+        self.assertEqual(
+            shared.provenance(2).initial_seed, own.provenance(2).initial_seed
+        )
+        self.assertNotEqual(self.runner().provenance(1), self.runner().provenance(2))
 
     @parameterized.parameters(0.0, 1e-3, 1e9)
     def test_slices_and_turns_change_no_bit(self, slice_seconds):
@@ -199,12 +201,14 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
             return half(trial, initial)
 
         runner = self.runner(prune=prune)
-        facts = runner.facts(2)
-        self.assertEqual((facts.realised_sparsity, facts.examples), (0.5, 7))
-        self.assertEqual(facts.layers, ({"name": "all"},))
+        provenance = runner.provenance(2)
+        self.assertEqual((provenance.realised_sparsity, provenance.examples), (0.5, 7))
+        self.assertEqual(provenance.layers, ({"name": "all"},))
         state = self.turn(runner, 10).state
         state = self.turn(runner, 20, state, slot=1).state
-        initial = models.initial_point(self.programs[0].network, facts.initial_seed)
+        initial = models.initial_point(
+            self.programs[0].network, provenance.initial_seed
+        )
         masks = half(2, initial).masks
         for array, mask in zip(state.arrays, [*masks, *masks], strict=True):
             self.assertAllEqual(array[mask == 0], np.zeros(np.sum(mask == 0)))

@@ -227,7 +227,7 @@ def test_trial_that_only_fails_in_company_is_not_failed():
     one = MemoryStudy(study_of(SIX))
     one.drive(Crowded(SIX_TRIALS, slots=3, seconds=0.002))
     assert one.tables() == undisturbed(SIX, SIX_TRIALS)
-    assert one.knowledge()[2].failures == []
+    assert one.history()[2].failures == []
 
 
 def test_failing_trial_is_tried_again_on_three_starts_and_then_no_more():
@@ -245,7 +245,7 @@ def test_failing_trial_is_tried_again_on_three_starts_and_then_no_more():
         tried.append(None)
     # In each of three starts: once with the others, once alone.
     assert tried == [1, 1, None] * 3 + [None] * 2
-    assert len(one.knowledge()[1].failures) == 3
+    assert len(one.history()[1].failures) == 3
     assert one.result().trials[1].outcome == "failed"
 
 
@@ -258,13 +258,13 @@ def test_trial_that_recovers_leaves_no_trace():
 
 
 def test_trial_that_cannot_be_pruned_fails_and_stops_nobody():
-    def facts_of(trial: int):
+    def provenance_of(trial: int):
         if trial == 1:
             raise MemoryError("no memory for scores")
-        return SyntheticRunner(SIX_TRIALS).facts(trial)
+        return SyntheticRunner(SIX_TRIALS).provenance(trial)
 
     one = MemoryStudy(study_of(SIX))
-    one.drive(SyntheticRunner(SIX_TRIALS, slots=2, facts_of=facts_of))
+    one.drive(SyntheticRunner(SIX_TRIALS, slots=2, provenance_of=provenance_of))
     found = one.frame("trials").set_index("trial")
     assert found.loc[1, "outcome"] == "failed"
     assert "no memory for scores" in found.loc[1, "error"]
@@ -294,7 +294,7 @@ def test_errors_that_are_no_trials_own_end_the_run_with_all_saved(error):
     runner = SyntheticRunner(SIX_TRIALS, slots=2, before_slice=before_slice)
     with pytest.raises(type(error)):
         one.drive(runner)
-    assert one.knowledge()[4].failures == []
+    assert one.history()[4].failures == []
     done = sum(turn.last - turn.first for turn in runner.turns)
     again = SyntheticRunner(SIX_TRIALS)
     one.drive(again)

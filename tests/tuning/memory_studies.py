@@ -12,17 +12,16 @@ from dps_tf.core.race import Plan
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.store.layout import CellLayout
-from dps_tf.store.log import read_logs
 from dps_tf.store.schemas import SCHEMAS
 from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_opening import open_study
-from dps_tf.store.study_reader import study_tables
+from dps_tf.store.study_reader import StudyReader, study_tables
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.store.study_rows import study_result
 from dps_tf.store.tables import encode_table
 from dps_tf.tuning.driver import StudyDriver
 from tests.store.object_store import ObjectFiles
-from tests.tuning.studies import ENVIRONMENT, FACTS, RESULTS
+from tests.tuning.studies import ENVIRONMENT, RESULTS, TRAINING_INPUTS
 from tests.tuning.synthetic_runner import SyntheticRunner
 
 LAYOUT = CellLayout("sweep/cells/cell")
@@ -55,7 +54,9 @@ class MemoryStudy:
     problems: list[str] = field(default_factory=list)
 
     def open(self) -> StudyRecord:
-        record = open_study(self.files, LAYOUT, self.study, ENVIRONMENT, FACTS)
+        record = open_study(
+            self.files, LAYOUT, self.study, ENVIRONMENT, TRAINING_INPUTS
+        )
         self.problems = list(record.problems)
         return record
 
@@ -74,25 +75,25 @@ class MemoryStudy:
         todo = StudyDriver(record, runner, points.__getitem__, stop).run()
         # As closing does for trials that a race has no use for.
         for trial in range(todo.prefix):
-            if self.result().decided and record.knowledge[trial].facts is None:
-                record.add_facts(trial, runner.facts(trial))
+            if self.result().decided and record.history[trial].provenance is None:
+                record.add_provenance(trial, runner.provenance(trial))
         record.snapshot(force=True)
         return todo
 
-    def knowledge(self) -> StudyHistory:
+    def history(self) -> StudyHistory:
         """Returns what the logs say, failures that will be tried again included."""
-        logs, problems = read_logs(self.files, LAYOUT.logs)
-        assert problems == []
-        knowledge = StudyHistory()
-        for events in logs.values():
-            knowledge.add_all(events)
-        return knowledge
+        study = StudyReader(self.files, LAYOUT)
+        history = study.history
+        assert study.problems == []
+        return history
 
     def result(self) -> StudyResult:
-        return study_result(self.study, self.knowledge())
+        return study_result(self.study, self.history())
 
     def frame(self, name: str) -> pd.DataFrame:
-        _, frames = study_tables(self.study, self.knowledge(), FACTS, closed=True)
+        _, frames = study_tables(
+            self.study, self.history(), TRAINING_INPUTS, closed=True
+        )
         return frames[name]
 
     def tables(self) -> dict[str, bytes]:

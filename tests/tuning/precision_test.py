@@ -8,7 +8,7 @@ import dps_tf
 from dps_tf.core.errors import UserError
 from dps_tf.probing.measurement import Measurer, Wanted
 from dps_tf.store.files import LocalFiles
-from dps_tf.store.study_opening import read_specification
+from dps_tf.store.study_reader import StudyReader
 from tests.tuning import small_sweeps
 
 CELL = "blobs-nesterov-snip-seed0-b8-s0.5"
@@ -18,8 +18,8 @@ BFLOAT16 = "sweep.precision = 'mixed_bfloat16'"
 
 def test_precision_is_part_of_the_record_and_of_the_replay(tmp_path):
     layout = small_sweeps.trained(tmp_path / "sweep", [*PRUNED, BFLOAT16])
-    stored = read_specification(LocalFiles(), layout.cell(CELL))
-    assert stored["specification"]["precision"] == "mixed_bfloat16"
+    stored = StudyReader(LocalFiles(), layout.cell(CELL)).specification
+    assert stored.precision == "mixed_bfloat16"
     assert set(dps_tf.load(layout.root).results["precision"]) == {"mixed_bfloat16"}
     # It refuses a replay that is not that of the record, bit for bit.
     measured = Measurer(LocalFiles(), layout, Wanted(30, 2)).measure(CELL, [0])

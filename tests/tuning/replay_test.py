@@ -176,9 +176,9 @@ class ReplayTest(Sweep):
 
     def test_other_data_are_refused(self):
         study = self.study()
-        facts = {**study.facts, "content_hash": "other"}
+        inputs = {**study.training_inputs, "content_hash": "other"}
         with self.assertRaisesRegex(UserError, "is not the one"):
-            dataclasses.replace(study, facts=facts).dataset(None)
+            dataclasses.replace(study, training_inputs=inputs).dataset(None)
 
 
 class MeasurerTest(Sweep):

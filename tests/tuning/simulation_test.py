@@ -186,9 +186,9 @@ class SimulatedRunnerTest(parameterized.TestCase):
         ]
         self.assertEqual(losses[0], losses[1])
 
-    def test_facts_tell_of_the_model(self):
+    def test_training_inputs_tell_of_the_model(self):
         one, other = (
-            simulation.prepared(self.study(*more)).facts["content_hash"]
+            simulation.prepared(self.study(*more)).training_inputs["content_hash"]
             for more in ((), ("workload.network_arguments = {'dimensions': 300}",))
         )
         self.assertNotEqual(one, other)

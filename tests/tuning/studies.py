@@ -25,7 +25,11 @@ from tests.core.specifications import specification
 from tests.tuning.synthetic_runner import SyntheticRunner
 
 ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
-FACTS = {"training_examples": 100, "validation_examples": 20, "content_hash": "c0ffee"}
+TRAINING_INPUTS = {
+    "training_examples": 100,
+    "validation_examples": 20,
+    "content_hash": "c0ffee",
+}
 RESULTS = ("trials", "curves")
 """The tables that may depend on nothing but the specification."""
 
@@ -58,7 +62,7 @@ def run(
     stop: StopRequest | None = None,
     said: list[str] | None = None,
     environment: dict[str, str] = ENVIRONMENT,
-    facts: dict[str, Any] = FACTS,
+    training_inputs: dict[str, Any] = TRAINING_INPUTS,
     **options: Any,
 ) -> StudyResult:
     """Runs a study in a sweep directory, as the command does."""
@@ -69,7 +73,7 @@ def run(
         files,
         sweep.cell(study.cell.name),
         study,
-        lambda: PreparedStudy(runner, environment, facts),
+        lambda: PreparedStudy(runner, environment, training_inputs),
         RunContext(
             stop or StopRequest(),
             say=(said if said is not None else []).append,
@@ -163,7 +167,7 @@ def run_in_sweep(
             files,
             layout.cell(specification.cell.name),
             specification,
-            lambda: PreparedStudy(runner, ENVIRONMENT, FACTS),
+            lambda: PreparedStudy(runner, ENVIRONMENT, TRAINING_INPUTS),
             RunContext(stop or StopRequest(), guard=guard, say=say),
         ),
         say=lambda text: None,

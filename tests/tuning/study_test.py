@@ -19,9 +19,9 @@ from tests.core.naive_race import answer
 from tests.core.specifications import ERROR
 from tests.tuning.studies import (
     ENVIRONMENT,
-    FACTS,
     SIX,
     SIX_TRIALS,
+    TRAINING_INPUTS,
     frame,
     interrupting,
     layout_of,
@@ -60,7 +60,7 @@ def test_record_names_the_machine_the_data_and_what_was_asked(undisturbed):
     assert record["specification"] == STUDY.to_json()
     assert record["fingerprint"] == STUDY.fingerprint
     assert record["environments"] == [ENVIRONMENT]
-    assert record["facts"] == FACTS
+    assert record["facts"] == TRAINING_INPUTS
 
 
 @pytest.mark.parametrize("slots", [2, 4])
@@ -140,7 +140,7 @@ def test_other_data_are_refused(undisturbed):
             undisturbed,
             STUDY,
             SyntheticRunner(SIX_TRIALS),
-            facts={**FACTS, "content_hash": "decaf"},
+            training_inputs={**TRAINING_INPUTS, "content_hash": "decaf"},
         )
 
 

@@ -34,7 +34,7 @@ from tests.core.naive_race import Study
 from tests.store.object_store import ObjectFiles
 from tests.tuning.studies import (
     ENVIRONMENT,
-    FACTS,
+    TRAINING_INPUTS,
     interrupting,
     run,
     study_of,
@@ -59,7 +59,9 @@ def launch(directory, runner_of, stop=None, said=None) -> SweepOutcome:
             files,
             layout.cell(study.cell.name),
             study,
-            lambda: PreparedStudy(runner_of(study.cell.batch_size), ENVIRONMENT, FACTS),
+            lambda: PreparedStudy(
+                runner_of(study.cell.batch_size), ENVIRONMENT, TRAINING_INPUTS
+            ),
             RunContext(stop or StopRequest(), guard=guard, say=lambda text: None),
         )
 
@@ -230,7 +232,7 @@ def run_anywhere(files, study: StudySpecification, **conditions) -> StudyResult:
         files,
         SweepLayout(ROOT).cell(study.cell.name),
         study,
-        lambda: PreparedStudy(SyntheticRunner(TRIALS), ENVIRONMENT, FACTS),
+        lambda: PreparedStudy(SyntheticRunner(TRIALS), ENVIRONMENT, TRAINING_INPUTS),
         RunContext(StopRequest(), say=lambda text: None, **conditions),
     )
 

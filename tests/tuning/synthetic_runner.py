@@ -41,7 +41,7 @@ class SyntheticRunner:
         before_slice: called with (trial, step) before each slice; may raise or kill.
         seconds: length of a slice.
         turns: what was run.
-        facts_of: what facts() does instead of looking up seeds.
+        provenance_of: what provenance() does instead of looking up seeds.
     """
 
     trials: Sequence[WholeTrial]
@@ -51,16 +51,16 @@ class SyntheticRunner:
     before_slice: Callable[[int, int], object] = lambda trial, step: None
     seconds: float = 0.0
     turns: list[Turn] = field(default_factory=list)
-    facts_of: Callable[[int], TrialProvenance] | None = None
+    provenance_of: Callable[[int], TrialProvenance] | None = None
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._busy: dict[int, set[int]] = {}
 
-    def facts(self, trial: int) -> TrialProvenance:
+    def provenance(self, trial: int) -> TrialProvenance:
         """Returns the seeds; pruned like a network would be."""
-        if self.facts_of is not None:
-            return self.facts_of(trial)
+        if self.provenance_of is not None:
+            return self.provenance_of(trial)
         layer = {"name": "dense", "parameters": 10, "kept": 5, "emptied": False}
         return TrialProvenance(
             initial_seed=derive_seed(0, trial, "initial point"),

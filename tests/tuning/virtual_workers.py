@@ -18,20 +18,19 @@ import pandas as pd
 
 from dps_tf.core.execution import Job, Runner, TrialProvenance, TurnReport
 from dps_tf.core.study import StudySpecification
-from dps_tf.store import hosts
+from dps_tf.store import owners
 from dps_tf.store.claims import Claims
 from dps_tf.store.layout import CellLayout
-from dps_tf.store.log import read_logs
 from dps_tf.store.owners import Owner
 from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_opening import open_study
-from dps_tf.store.study_reader import study_tables
+from dps_tf.store.study_reader import StudyReader, study_tables
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.tuning import driver
 from dps_tf.tuning.driver import StudyDriver
 from dps_tf.tuning.sharing import SharedCell
 from tests.store.object_store import ObjectFiles
-from tests.tuning.studies import ENVIRONMENT, FACTS
+from tests.tuning.studies import ENVIRONMENT, TRAINING_INPUTS
 
 LAYOUT = CellLayout("gs://bucket/sweep/cells/cell")
 
@@ -248,8 +247,8 @@ class TimedRunner:
     def slots(self) -> int:
         return self.worker.slots
 
-    def facts(self, trial: int) -> TrialProvenance:
-        return self.inner.facts(trial)
+    def provenance(self, trial: int) -> TrialProvenance:
+        return self.inner.provenance(trial)
 
     def seconds(self, job: Job) -> float:
         steps = job.until - (0 if job.state is None else job.state.step)
@@ -269,12 +268,12 @@ class Outcome:
     Attributes:
         tables: `trials`, `curves`, `work`.
         seconds: until the last of them knew the result.
-        knowledge: of all logs.
+        history: of all logs.
     """
 
     tables: dict[str, pd.DataFrame]
     seconds: float
-    knowledge: StudyHistory
+    history: StudyHistory
 
     def total(self, quantity: str) -> float:
         work = self.tables["work"]
@@ -308,7 +307,7 @@ class _Cell:
     def _live(self, number: int, worker: Worker) -> None:
         world = self.world
         files = VirtualFiles(world, self.objects, self.latency, self.can_append)
-        machine = hosts.machine() if worker.is_here else f"machine {number}"
+        machine = owners.machine() if worker.is_here else f"machine {number}"
         owner = Owner(number, "", "host", machine, 0.0, f"worker{number}")
         claims = Claims(files, LAYOUT.claims, owner, clock=world.clock)
         claims.start = lambda: None  # type: ignore[method-assign]
@@ -358,7 +357,7 @@ class _Cell:
             LAYOUT,
             self.study,
             ENVIRONMENT,
-            FACTS,
+            TRAINING_INPUTS,
             writer=share.writer,
             follower=share.follower,
         )
@@ -382,8 +381,8 @@ class _Cell:
         share.await_others(lambda: False)
         share.check_closing()
         for trial in range(plan.prefix):
-            if record.knowledge[trial].facts is None:
-                record.add_facts(trial, runner.facts(trial))
+            if record.history[trial].provenance is None:
+                record.add_provenance(trial, runner.provenance(trial))
         record.snapshot(force=True)
 
 
@@ -401,7 +400,7 @@ def run_together(
     cell = _Cell(study, runner, latency, can_append, seed)
     monkeypatch.setattr(driver, "ThreadPoolExecutor", _Slots)
     monkeypatch.setattr(driver, "wait", _wait)
-    monkeypatch.setattr(hosts, "is_surely_dead", lambda pid, start: pid in cell.ended)
+    monkeypatch.setattr(owners, "is_surely_dead", lambda pid, start: pid in cell.ended)
     for number, worker in enumerate(workers):
         cell.add(number, worker)
     cell.world.run()
@@ -412,10 +411,8 @@ def run_together(
 def _outcome(study: StudySpecification, objects: dict, seconds: float) -> Outcome:
     files = ObjectFiles()
     files.objects = objects
-    logs, problems = read_logs(files, LAYOUT.logs)
-    assert problems == []
-    knowledge = StudyHistory()
-    for events in logs.values():
-        knowledge.add_all(events)
-    _, tables = study_tables(study, knowledge, FACTS, closed=True)
-    return Outcome(tables, seconds, knowledge)
+    reader = StudyReader(files, LAYOUT)
+    history = reader.history
+    assert reader.problems == []
+    _, tables = study_tables(study, history, TRAINING_INPUTS, closed=True)
+    return Outcome(tables, seconds, history)

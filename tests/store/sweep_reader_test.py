@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from dps_tf.core.errors import UserError
+from dps_tf.core.execution import TrialState, TurnReport
 from dps_tf.store.closing import close_study
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
-from dps_tf.store.reading import StoredTables, read_measurements, read_sweep
 from dps_tf.store.records import write_json
 from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS
+from dps_tf.store.study_opening import open_study
+from dps_tf.store.study_reader import StudyReader
+from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.store.tables import empty_frame, write_table
+from tests.core import specifications
 from tests.store import frames
 from tests.store.object_store import ObjectFiles
 
@@ -39,7 +44,7 @@ def _sweep(files=None, root="gs://b/s"):
 
 def test_closed_cells_are_joined_in_the_order_of_their_identity():
     files, sweep = _sweep()
-    tables = read_sweep(files, sweep.root)
+    tables = SweepReader(files, sweep.root).tables()
     assert tables.studies["batch_size"].tolist() == [8, 64, 512]
     assert tables.trials["batch_size"].unique().tolist() == [8, 64, 512]
     assert tables.trials["trial"].tolist() == [0, 1, 2] * 3
@@ -51,7 +56,7 @@ def test_closed_cells_are_joined_in_the_order_of_their_identity():
 def test_metaparameters_that_a_cell_lacks_are_missing_numbers():
     files, sweep = _sweep()
     _close(files, sweep, 16, momentum=0.9)
-    trials = read_sweep(files, sweep.root).trials
+    trials = SweepReader(files, sweep.root).tables().trials
     assert list(trials.columns[-2:]) == ["learning_rate", "momentum"]
     assert trials["momentum"].isna().sum() == 9
     assert trials["momentum"].dtype == "float64"
@@ -64,57 +69,79 @@ def test_an_empty_sweep_gives_empty_tables_with_all_columns():
     files.objects["/abs"] = (b"", 0.0)
     root = SweepLayout("gs://b/s")
     files.write_atomic(root.marker, b"{}")
-    tables = read_sweep(files, root.root)
+    tables = SweepReader(files, root.root).tables()
     for name in SCHEMAS:
         pd.testing.assert_frame_equal(getattr(tables, name), empty_frame(SCHEMAS[name]))
 
 
 def test_a_directory_without_a_sweep_is_refused(tmp_path):
     with pytest.raises(UserError, match="holds no sweep"):
-        read_sweep(LocalFiles(), str(tmp_path))
+        SweepReader(LocalFiles(), str(tmp_path))
     with pytest.raises(UserError, match="holds no sweep"):
-        read_sweep(LocalFiles(), f"{tmp_path}/missing")
+        SweepReader(LocalFiles(), f"{tmp_path}/missing")
 
 
-def test_open_cells_come_from_the_hook():
+def _open(files, sweep, batch_size):
+    """Begins a study of three trials, of which the first reaches the goal."""
+    study = specifications.specification(batch_size, points=3)
+    inputs = {"training_examples": 100, "validation_examples": 20}
+    layout = sweep.cell(study.cell.name)
+    record = open_study(files, layout, study, {"tensorflow": "1"}, inputs)
+    interval = study.evaluations.interval
+    for place, error in enumerate((0.5, 0.0)):
+        step = interval * (place + 1)
+        metrics = {study.goal.metric: error}
+        state = TrialState(step, (np.zeros(1),))
+        record.add_report(TurnReport(0, state, step, metrics, False, None, interval, 1))
+    record.snapshot(force=True)
+    return layout
+
+
+def test_open_cells_are_read_from_their_logs():
     files, sweep = _sweep()
-    files.write_atomic(sweep.cell("b1024").study, b"")
+    layout = _open(files, sweep, 1024)
     files.write_atomic(sweep.cell("b2048").study, b"")
-    asked = []
-
-    def read_open(directory):
-        asked.append(directory)
-        if directory.endswith("b2048"):
-            return None
-        changes = {"batch_size": 1024}
-        return StoredTables(
-            studies=pd.DataFrame([frames.study(closed=False, **changes)]),
-            trials=frames.trials(**changes).head(1),
-            curves=frames.curves(**changes).head(2),
-            problems=("a torn line",),
-        )
-
-    tables = read_sweep(files, sweep.root, read_open)
-    assert asked == [sweep.cell("b1024").root, sweep.cell("b2048").root]
+    before = dict(files.objects)
+    reader = SweepReader(files, sweep.root)
+    tables = reader.tables()
     assert tables.studies["closed"].tolist() == [True, True, True, False]
-    assert len(tables.trials) == 10 and len(tables.curves) == 65
-    assert tables.problems == ("a torn line",)
-    assert len(read_sweep(files, sweep.root).studies) == 3
+    first = tables.trials[tables.trials["batch_size"] == 1024].iloc[0]
+    assert first["outcome"] == "complete"
+    assert len(tables.curves) == 63 + 2
+    assert len(tables.problems) == 1 and "b2048" in tables.problems[0]
+    study = reader.study(layout.root.rpartition("/")[2])
+    assert study.result().finishers[0] == (first["steps_to_result"], 0)
+    assert study.states.trials() == [0] and study.closed() is None
+    assert files.objects == before, "reading changed something"
 
 
-def test_a_damaged_closed_cell_is_read_by_the_hook_and_told():
+def test_a_damaged_closed_cell_is_read_from_its_logs_and_told():
     files, sweep = _sweep()
-    path = sweep.cell("b8").table("curves")
+    layout = _open(files, sweep, 16)
+    changes = {"batch_size": 16}
+    close_study(
+        files,
+        layout.root,
+        study=frames.study(**changes),
+        trials=frames.trials(**changes),
+        curves=frames.curves(**changes),
+        work=frames.work(**changes),
+    )
+    path = layout.table("curves")
     files.write_atomic(path, files.read_bytes(path)[:-5])
     before = dict(files.objects)
-    tables = read_sweep(
-        files,
-        sweep.root,
-        lambda _: StoredTables(trials=frames.trials(batch_size=8).head(1)),
-    )
-    assert tables.trials["batch_size"].tolist() == [8, 64, 64, 64, 512, 512, 512]
+    tables = SweepReader(files, sweep.root).tables()
+    row = tables.studies[tables.studies["batch_size"] == 16].iloc[0]
+    assert not row["closed"]
+    assert (tables.curves["batch_size"] == 16).sum() == 2
     assert len(tables.problems) == 1 and path in tables.problems[0]
     assert files.objects == before, "reading changed something"
+
+
+def test_an_unknown_cell_is_told_with_those_that_are_near():
+    files, sweep = _sweep()
+    with pytest.raises(UserError, match="'b65' is unknown: did you mean 'b64'"):
+        SweepReader(files, sweep.root).study("b65")
 
 
 def test_measurements_are_read_from_open_and_closed_cells():
@@ -124,18 +151,18 @@ def test_measurements_are_read_from_open_and_closed_cells():
         rows = frames.measurements(batch_size=batch_size)
         write_table(files, path, rows, MEASUREMENTS)
     files.write_atomic(sweep.cell("b8").measurements, b"junk")
-    tables = read_sweep(files, sweep.root)
+    tables = SweepReader(files, sweep.root).tables()
     assert tables.measurements["batch_size"].tolist() == [64, 1024]
     assert len(tables.problems) == 1
-    assert len(read_measurements(files, sweep.cell("b64").root)) == 1
-    assert len(read_measurements(files, sweep.cell("b512").root)) == 0
+    assert len(StudyReader(files, sweep.cell("b64")).measurements()) == 1
+    assert len(StudyReader(files, sweep.cell("b512")).measurements()) == 0
 
 
 def test_only_the_wanted_tables_are_read():
     files, sweep = _sweep()
     for name in ("curves", "work"):
         files.remove(sweep.cell("b8").table(name))
-    tables = read_sweep(files, sweep.root, tables=["trials"])
+    tables = SweepReader(files, sweep.root).tables(["trials"])
     assert len(tables.trials) == 9 and len(tables.curves) == 0
     assert tables.problems == ()
 
@@ -144,7 +171,7 @@ def test_many_cells_are_joined(tmp_path):
     files, sweep = LocalFiles(), SweepLayout(str(tmp_path))
     for batch_size in range(40, 0, -1):
         _close(files, sweep, batch_size)
-    tables = read_sweep(files, sweep.root)
+    tables = SweepReader(files, sweep.root).tables()
     assert tables.studies["batch_size"].tolist() == list(range(1, 41))
     assert tables.curves["batch_size"].is_monotonic_increasing
 
@@ -158,10 +185,10 @@ def test_a_study_that_was_closed_without_its_precision_has_that_of_its_specifica
     # Older still, or of an archive: nothing of a precision anywhere.
     write_json(files, sweep.cell("b64").study, {"specification": {}})
     write_json(files, sweep.cell("b512").study, {"archive": {}})
-    tables = read_sweep(files, sweep.root)
+    tables = SweepReader(files, sweep.root).tables()
     expected = ["mixed_bfloat16", "float32", "float32"]
     assert tables.studies["precision"].tolist() == expected
     files.write_atomic(sweep.cell("b8").study, b"{")
-    torn = read_sweep(files, sweep.root)
+    torn = SweepReader(files, sweep.root).tables()
     assert torn.studies["precision"].tolist() == ["float32"] * 3
     assert len(torn.problems) == 1 and "b8" in torn.problems[0]

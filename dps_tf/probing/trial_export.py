@@ -1,0 +1,130 @@
+"""Saves a trained trial of a sweep as Keras weights and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.core.seeds import derive_seed
+from dps_tf.core.study import StudySpecification
+from dps_tf.models import initial_point
+from dps_tf.sparsity import export, prunable, tfmot
+from dps_tf.store.files import FileSystem
+from dps_tf.store.states import State
+from dps_tf.store.study_reader import StudyReader
+from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.tuning import tasks
+from dps_tf.tuning.pruning import Pruner
+
+BEST = "best"
+"""Names the trial that met the goal first."""
+
+
+def export_trial(  # noqa: PLR0913 - each is independent of the others
+    files: FileSystem,
+    sweep: SweepReader,
+    cell: str,
+    trial: str,
+    out: str,
+    data_dir: str | None = None,
+) -> str:
+    """Writes the newest state of a trial to `out`; returns what to tell the user.
+
+    Args:
+        files: where the sweep is.
+        sweep: its reader.
+        cell: name of one of its cells.
+        trial: number of a trial whose state is kept, or `best`.
+        out: folder to write.
+        data_dir: folder of prepared data sets; gives the shape of the network, and
+            the examples of scores that are not in the sweep's cache.
+
+    Raises:
+        UserError: unknown cell or trial, no kept state, or other data.
+    """
+    study = sweep.study(cell)
+    specification = study.trained()
+    number = _trial_number(study, cell, trial)
+    state = _state(study, cell, number)
+    dataset = tasks.load_dataset(specification.workload, data_dir)
+    if dataset.content_hash != study.training_inputs["content_hash"]:
+        raise UserError(
+            f"the data set in --data_dir={data_dir} is not the one that {cell} was "
+            "trained on: name the folder that the sweep was run with."
+        )
+    model = tasks.build_task(specification.workload, dataset).network()
+    model.set_weights(state.arrays[: len(model.weights)])
+    if specification.cell.sparsity_method.startswith("tfmot_"):
+        masks = _tfmot_masks(specification, state, model)
+    else:
+        prune = Pruner(specification, dataset, sweep.layout.scores, files)
+        masks = _masks(specification, number, model, prune)
+    about = {"cell": specification.cell.to_json(), "trial": number, "step": state.step}
+    found = export.save_sparse(model, masks, out, specification.pruning.prunable, about)
+    return (
+        f"{cell}, trial {number}, after {state.step} steps:\n{export.table(found)}\n"
+        f"saved in {out}"
+    )
+
+
+def _trial_number(study: StudyReader, cell: str, trial: str) -> int:
+    """Returns the number of the trial that the user named."""
+    if trial != BEST:
+        if not trial.isdecimal():
+            raise UserError(
+                f"--trial={trial} is no trial: give a number from 0, or best."
+            )
+        return int(trial)
+    best = study.best_trial()
+    if best is None:
+        raise UserError(
+            f"no trial of {cell} has reached the goal, so none is best: give a number."
+        )
+    return best
+
+
+def _state(study: StudyReader, cell: str, trial: int) -> State:
+    """Returns the newest kept state of a trial."""
+    store = study.states
+    state, problems = store.load(trial)
+    if state is not None:
+        return state
+    kept = ", ".join(map(str, store.trials())) or "none (they were discarded)"
+    damage = "".join(f"{problem} " for problem in problems)
+    raise UserError(
+        f"trial {trial} of {cell} has no kept state: {damage}trials that have one: "
+        f"{kept}."
+    )
+
+
+def _masks(
+    specification: StudySpecification, trial: int, model: keras.Model, prune: Pruner
+) -> Sequence[np.ndarray]:
+    """Returns the masks that the trial was trained with; ones for a dense cell."""
+    cell = specification.cell
+    if cell.sparsity == 0:
+        return [np.ones(v.shape, np.float32) for v in model.trainable_variables]
+    seed = derive_seed(cell.seed, trial, "initial point")
+    return prune(trial, initial_point(model, seed)).masks or ()
+
+
+def _tfmot_masks(
+    specification: StudySpecification, state: State, model: keras.Model
+) -> Sequence[np.ndarray]:
+    """Returns the masks that tfmot left in a trial; makes pruned weights zero."""
+    cell, pruning = specification.cell, specification.pruning
+    wrapper = tfmot.wrap(
+        model,
+        cell.sparsity_method,
+        cell.sparsity,
+        pruning.arguments,
+        specification.workload.step_budget,
+        pruning.prunable,
+    )
+    masks = export.carried_masks(wrapper, state.arrays)
+    wrapper.check_reached(state.step)
+    model.set_weights(prunable.masked(model, model.get_weights(), masks))
+    return masks

@@ -1,0 +1,149 @@
+"""Reads a sweep directory: its cells, its configuration, all its tables."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from dps_tf.core.errors import UserError, near_matches
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.files import FileSystem
+from dps_tf.store.layout import CLOSING_TABLES, SweepLayout
+from dps_tf.store.records import read_json
+from dps_tf.store.schemas import CELL_KEY, SCHEMAS, STUDIES
+from dps_tf.store.study_reader import StudyReader
+from dps_tf.store.tables import empty_frame, to_arrow, to_frame
+
+
+@dataclass(frozen=True)
+class StoredTables:
+    """The tables of one or several studies; see `schemas` for their columns.
+
+    Attributes:
+        studies: one row per cell.
+        trials: one row per trial.
+        curves: one row per evaluation.
+        measurements: one row per measurement.
+        work: what was really executed; never a result.
+        problems: sentences about damaged files that were skipped.
+    """
+
+    studies: pd.DataFrame = field(default_factory=lambda: _empty("studies"))
+    trials: pd.DataFrame = field(default_factory=lambda: _empty("trials"))
+    curves: pd.DataFrame = field(default_factory=lambda: _empty("curves"))
+    measurements: pd.DataFrame = field(default_factory=lambda: _empty("measurements"))
+    work: pd.DataFrame = field(default_factory=lambda: _empty("work"))
+    problems: tuple[str, ...] = ()
+
+
+_FRAMES = tuple(item.name for item in fields(StoredTables) if item.name != "problems")
+
+
+class SweepReader:
+    """A sweep as its files tell it; changes nothing, so the sweep may be running.
+
+    Attributes:
+        layout: paths of the sweep.
+        studies: the reader of each cell that has a folder, by name, sorted.
+    """
+
+    def __init__(self, files: FileSystem, directory: str) -> None:
+        """Lists the cells.
+
+        Raises:
+            UserError: the directory holds no sweep.
+        """
+        self._files = files
+        self.layout = SweepLayout(directory)
+        names = files.list_names(self.layout.cells)
+        if not names and not files.exists(self.layout.marker):
+            raise UserError(
+                f"{directory} holds no sweep: name the directory that was given to "
+                "train as --sweep_dir."
+            )
+        self.studies = {
+            name: StudyReader(files, self.layout.cell(name)) for name in names
+        }
+        self._problems: list[str] = []
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Sentences on what was found damaged by what was read so far."""
+        told = [text for study in self.studies.values() for text in study.problems]
+        return (*self._problems, *told)
+
+    def study(self, cell: str) -> StudyReader:
+        """Returns the reader of a cell; UserError for one that is not there."""
+        if cell not in self.studies:
+            raise UserError(
+                f"cell {cell!r} is unknown: {near_matches(cell, self.studies)}."
+            )
+        return self.studies[cell]
+
+    @functools.cached_property
+    def planned(self) -> tuple[str, ...]:
+        """The cells that the latest command on the sweep asked for, in its order."""
+        try:
+            return tuple(map(str, read_json(self._files, self.layout.sweep)["cells"]))
+        except (FileNotFoundError, KeyError):
+            return ()
+        except DamagedError as error:
+            self._problems.append(str(error))
+            return ()
+
+    def configuration(self) -> str:
+        """Returns the resolved gin configuration; '' where there is none."""
+        try:
+            return self._files.read_bytes(self.layout.config).decode("utf-8", "replace")
+        except FileNotFoundError:
+            return ""
+
+    def environments(self) -> tuple[dict[str, Any], ...]:
+        """Returns the builds and instruction sets that its studies have seen, once."""
+        found: list[dict[str, Any]] = []
+        for study in self.studies.values():
+            found += [dict(e) for e in study.environments if dict(e) not in found]
+        return tuple(found)
+
+    def tables(self, wanted: Sequence[str] = CLOSING_TABLES) -> StoredTables:
+        """Returns the tables of all cells, rows in the order of their identity.
+
+        Args:
+            wanted: which of the large tables to return; the others stay empty.
+        """
+        parts: dict[str, list[pa.Table]] = {name: [] for name in _FRAMES}
+        for study in self.studies.values():
+            for name, table in study.tables(wanted).items():
+                parts[name].append(table)
+        frames = {
+            name: to_frame(_concatenated(name, tables))
+            for name, tables in parts.items()
+            if tables
+        }
+        if "studies" in frames:
+            frames["studies"] = to_frame(to_arrow(frames["studies"], STUDIES))
+        return StoredTables(**frames, problems=self.problems)
+
+
+def _concatenated(name: str, parts: list[pa.Table]) -> pa.Table:
+    """Joins tables whose further columns may differ; gaps become missing numbers."""
+    ordered = sorted(parts, key=_identity)
+    joined = pa.concat_tables(ordered, promote_options="default")
+    order = [column for column, _ in SCHEMAS[name].all_columns(joined.column_names)]
+    return joined.select(order)
+
+
+def _identity(table: pa.Table) -> tuple[Any, ...]:
+    """Returns the cell of a table of one cell, by which tables are put in order."""
+    if table.num_rows == 0:
+        return ()
+    return tuple(table[name][0].as_py() for name in CELL_KEY)
+
+
+def _empty(name: str) -> pd.DataFrame:
+    return empty_frame(SCHEMAS[name])
