@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from dps_tf.core.errors import UserError
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_AXIS = re.compile(r"[A-Za-z_]\w*(\.\w+)+", re.ASCII)
+_AXIS = re.compile(r"(workload|pruning)(\.[A-Za-z_]\w*){1,2}", re.ASCII)
 DENSE = "none"
 """The sparsity method of cells that prune nothing."""
 
@@ -41,8 +41,8 @@ class Cell:
         seed: study seed, at least 0.
         batch_size: global batch size, at least 1.
         sparsity: zero fraction of the prunable parameters, in [0, 1).
-        axes: further axes in alphabetical order, each a gin name with a dot and the
-            text of its value (`axis_text`).
+        axes: further axes in alphabetical order, each the gin name of a value of the
+            workload or of pruning, and the text of that value (`axis_text`).
     """
 
     workload: str
@@ -64,7 +64,7 @@ class Cell:
         for name, _ in self.axes:
             if not is_axis(name):
                 raise UserError(
-                    f"axis {name!r} is not usable: write the gin name of a value, for "
+                    f"axis {name!r} is no value of a workload or of pruning: write for "
                     "example 'workload.network_arguments.width'."
                 )
         object.__setattr__(self, "axes", tuple(sorted(self.axes)))
@@ -72,7 +72,7 @@ class Cell:
     @property
     def name(self) -> str:
         """A unique name that is a safe folder name."""
-        axes = "".join(f"-{name}-{_path_part(text)}" for name, text in self.axes)
+        axes = "".join(f"-{axis_part(name, text)}" for name, text in self.axes)
         return (
             f"{self.workload}-{self.optimizer}-{self.sparsity_method}"
             f"-seed{self.seed}-b{self.batch_size}-s{self.sparsity!r}{axes}"
@@ -132,12 +132,12 @@ def axis_text(value: object) -> str:
     return text
 
 
-def _path_part(text: str) -> str:
-    """Returns a text as a part of a name; another text gives another part."""
+def axis_part(name: str, text: str) -> str:
+    """Returns an axis and its value as part of a path; another value gives another."""
     plain = re.sub(r"[^A-Za-z0-9._]+", "_", text)[:40]
-    if plain == text:
-        return text
-    return f"{plain}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    if plain != text:
+        plain += f"_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{name}-{plain}"
 
 
 def check_sparsity(sparsity: object) -> None:

@@ -108,8 +108,8 @@ def _check_owners(axes: Mapping[str, Any], workloads: Sequence[Workload]) -> Non
     for name, values in axes.items():
         if not isinstance(values, Mapping) and not is_axis(name):
             raise UserError(
-                f"axis {name!r} is not the gin name of a value: write for example "
-                "'workload.network_arguments.width'."
+                f"axis {name!r} is no value of a workload or of pruning: write for "
+                "example 'workload.network_arguments.width'."
             )
         if isinstance(values, Mapping) and name not in owners:
             raise UserError(
@@ -145,11 +145,6 @@ def _at(study: StudySpecification, values: Mapping[str, Any]) -> StudySpecificat
     parts = {"workload": study.workload, "pruning": study.pruning}
     for name, value in values.items():
         part, *path = name.split(".")
-        if part not in parts:
-            raise UserError(
-                f"axis {name!r} is of {part!r}; an axis can be a value of "
-                f"{near_matches(part, parts)}."
-            )
         parts[part] = _changed(parts[part], name, path, value)
     axes = tuple((name, axis_text(value)) for name, value in values.items())
     return replace(study, cell=replace(study.cell, axes=axes), **parts)
@@ -165,7 +160,7 @@ def _changed(part: Any, axis: str, path: list[str], value: Any) -> Any:
             f"{near_matches(name, known)}."
         )
     mapping = getattr(part, name)
-    if isinstance(mapping, Mapping) != (len(key) == 1) or len(key) > 1:
+    if isinstance(mapping, Mapping) != bool(key):
         example = f"{name}.width" if isinstance(mapping, Mapping) else name
         raise UserError(
             f"axis {axis!r} does not name a single value: write "

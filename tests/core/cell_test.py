@@ -109,8 +109,9 @@ def test_json_is_one_column_per_axis_and_comes_back(cell):
 
 
 def test_the_key_of_a_table_is_that_of_a_cell_and_its_axes():
-    columns = ["step", "b.y", *CELL_KEY[::-1], "a.x", "validation/top5.error"]
-    assert cell_key(columns) == [*CELL_KEY, "a.x", "b.y"]
+    axes = ["pruning.scope", "workload.fixed.momentum", "workload.order"]
+    columns = ["step", axes[2], *CELL_KEY[::-1], *axes[:2], "val.loss", "workload"]
+    assert cell_key(columns) == [*CELL_KEY, *axes]
 
 
 @pytest.mark.parametrize("value", ["", float("nan"), object(), {1, 2}])
@@ -119,7 +120,7 @@ def test_what_cannot_be_told_apart_in_a_table_is_no_value_of_an_axis(value):
         axis_text(value)
 
 
-@pytest.mark.parametrize("name", ["width", "a-b.c", "a.", ".a", "validation/x.y"])
+@pytest.mark.parametrize("name", ["width", "workload", "workload.", "workload.a-b", "goal.threshold", "a.b"])
 def test_an_axis_without_a_gin_name_is_refused(name):
-    with pytest.raises(UserError, match="is not usable"):
+    with pytest.raises(UserError, match="is no value of a workload"):
         Cell(**CELL, axes=((name, "1"),))

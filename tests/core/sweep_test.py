@@ -127,13 +127,13 @@ def test_axes_under_a_name_are_of_that_workload_or_optimizer_only():
 @pytest.mark.parametrize(
     ("axes", "named"),
     [
-        ({"width": (1,)}, "'width' is not the gin name of a value"),
+        ({"width": (1,)}, "'width' is no value of a workload"),
         ({WIDTH: 16}, "it must be a list of values"),
         ({WIDTH: ()}, "it must be a list of values"),
         ({WIDTH: (16, 16)}, "width-16 twice"),
         ({WIDTH: (object(),)}, "cannot be the value of an axis"),
         ({"sgdd": {WIDTH: (16,)}}, "did you mean 'sgd'"),
-        ({"goal.threshold": (0.1,)}, "is of 'goal'; an axis can be a value of"),
+        ({"goal.threshold": (0.1,)}, "'goal.threshold' is no value of a workload"),
         ({"workload.goal": (0.1,)}, "names no value that can be an axis"),
         ({"workload.netwrk": ("mlp",)}, "did you mean 'network'"),
         (
