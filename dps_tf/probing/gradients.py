@@ -1,19 +1,13 @@
 """The gradient of the training loss over a stated set of examples, at any point.
 
-What smoothness and noise scale are made of. Everything runs on a network of its own, so
-a measurement leaves the trial that is measured as it is. Sums over batches run in
-float64 and in the order of the batches, however many threads compute them.
+Smoothness and noise scale are made of it. Everything runs on a network of its own, so a
+measurement leaves the trial that is measured as it is.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
-import os
-import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +17,13 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core.order import examples_at
 from dps_tf.data.dataset import Examples
+from dps_tf.objectives.batch_sums import BatchSums, dense_gradients
 from dps_tf.objectives.losses import softmax_cross_entropy
 from dps_tf.sparsity.prunable import trainable_positions
 
 BATCH_SIZE = 100
 """Examples of a batch: the small batch of the noise scale, and fits a core's cache."""
-_BATCHES_AT_ONCE = 5  # per call of a pass; part of the order of sums, so a constant
-_MOST_THREADS = 8
-_NUMBERS = itertools.count()
+_BATCHES_AT_ONCE = 5  # per call; part of the order of sums, so a constant
 
 
 @dataclass(frozen=True)
@@ -64,7 +57,6 @@ class ExampleGradients:
     Attributes:
         examples: number of examples.
         batch_size: examples of a batch; the last may be smaller.
-        traces: how often the pass was traced; stays at the number of threads.
     """
 
     def __init__(
@@ -87,16 +79,28 @@ class ExampleGradients:
         """
         self.examples = len(examples)
         self.batch_size = max(1, min(batch_size, self.examples // 2))
-        self.traces = 0
         self._order = examples_at(0, 1, 0, self.examples, self.examples)[0]
         self._inputs, self._labels = examples.inputs, examples.labels
-        self._threads = threads or _available()
         self._model = network()
         self._variables = self._model.trainable_variables
         self._masks = [
             tf.Variable(tf.ones_like(v), trainable=False) for v in self._variables
         ]
         self._lock = threading.Lock()
+        inputs, labels = self._inputs, self._labels
+        signature = [
+            tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype),
+            tf.TensorSpec([None, *labels.shape[1:]], labels.dtype),
+            tf.TensorSpec([], tf.float32),
+        ]
+        self._sums = BatchSums(
+            self._part, signature, name="example_gradients", threads=threads
+        )
+
+    @property
+    def traces(self) -> int:
+        """How often the gradient was traced; stays at the number of threads."""
+        return self._sums.traces
 
     def at(
         self,
@@ -132,64 +136,23 @@ class ExampleGradients:
         return moved
 
     def _sum(self, smoothing: np.float32) -> MeanGradient:
-        total = [np.zeros(v.shape, np.float64) for v in self._variables]
-        squares = 0.0
         stride = _BATCHES_AT_ONCE * self.batch_size
-        idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        for one in self._passes:
-            idle.put(one)
 
-        def of_part(start: int) -> tuple[float, list[np.ndarray]]:
+        def of_part(start: int) -> list[tf.Tensor]:
             part = self._order[start : start + stride]
-            one = idle.get()
-            try:
-                square, *sums = one(
-                    tf.constant(self._inputs[part]),
-                    tf.constant(self._labels[part]),
-                    tf.constant(smoothing),
-                )
-            finally:
-                idle.put(one)
-            return float(square), [s.numpy() for s in sums]
+            return [
+                tf.constant(self._inputs[part]),
+                tf.constant(self._labels[part]),
+                tf.constant(smoothing),
+            ]
 
-        with ThreadPoolExecutor(len(self._passes)) as pool:
-            for square, sums in pool.map(of_part, range(0, self.examples, stride)):
-                squares += square
-                for into, part in zip(total, sums, strict=True):
-                    into += part
+        squares, *total = self._sums(of_part, range(0, self.examples, stride))
         return MeanGradient(
             values=tuple(part / self.examples for part in total),
             examples=self.examples,
             batch_size=self.batch_size,
-            batch_square=squares / (self.examples // self.batch_size),
+            batch_square=float(squares) / (self.examples // self.batch_size),
         )
-
-    @functools.cached_property
-    def _passes(self) -> list[Any]:
-        """Compiled passes; each runs in one thread at a time.
-
-        TensorFlow's graph optimizer turns AddN into temporary variables whose names
-        all functions that run at once share, so each pass has a scope of its own.
-        """
-        inputs, labels = self._inputs, self._labels
-        signature = [
-            tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype),
-            tf.TensorSpec([None, *labels.shape[1:]], labels.dtype),
-            tf.TensorSpec([], tf.float32),
-        ]
-
-        def build() -> Any:
-            scope = f"example_gradients_{next(_NUMBERS)}"
-
-            def run(*arguments: tf.Tensor) -> list[tf.Tensor]:
-                self.traces += 1
-                with tf.name_scope(scope):
-                    return self._part(*arguments)
-
-            function = tf.function(run, input_signature=signature, autograph=False)
-            return function.get_concrete_function()
-
-        return [build() for _ in range(self._threads)]
 
     def _part(
         self, inputs: tf.Tensor, labels: tf.Tensor, smoothing: tf.Tensor
@@ -230,18 +193,8 @@ class ExampleGradients:
             each = softmax_cross_entropy(labels, tf.cast(logits, tf.float32), smoothing)
             positions = each.shape[1:].num_elements()
             loss = tf.reduce_sum(each) / positions
-        zero = tf.UnconnectedGradients.ZERO
-        gradients = tape.gradient(loss, self._variables, unconnected_gradients=zero)
+        gradients = dense_gradients(tape, loss, self._variables)
         return [
-            tf.cast(tf.convert_to_tensor(g) * m, tf.float64)
+            tf.cast(g * m, tf.float64)
             for g, m in zip(gradients, self._masks, strict=True)
         ]
-
-
-def _available() -> int:
-    """Returns how many passes keep the machine busy."""
-    if tf.config.list_physical_devices("GPU"):
-        return 1
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return min(cores, _MOST_THREADS)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import LawFit
-from dps_tf.analysis.report.curves import Curves, comparable, groups, place_of
+from dps_tf.analysis.report.curves import Curves, comparable, groups
 from dps_tf.analysis.report.wording import count, interval, number, percent, steps
 
 
@@ -15,13 +15,15 @@ def summary(curves: Curves, regimes: pd.DataFrame) -> tuple[str, ...]:
 
     Args:
         curves: of the report.
-        regimes: see `regime_table.regimes_of`.
+        regimes: see `regimes.regimes_of`.
     """
     found = []
     for panel, curve, cells in groups(curves):
-        points = curves.panel(panel)
-        points = points[(points["curve"] == curve) & (points["bound"] == "")]
-        parts = [_range(place_of(curves, panel, curve), points, cells)]
+        plot_rows = curves.panel(panel)
+        plot_rows = plot_rows[
+            (plot_rows["curve"] == curve) & (plot_rows["bound"] == "")
+        ]
+        parts = [_range(curves.title(panel, curve), plot_rows, cells)]
         fit = curves.fits.get((panel, curve))
         if fit is not None:
             parts.append(_law(fit))
@@ -32,18 +34,18 @@ def summary(curves: Curves, regimes: pd.DataFrame) -> tuple[str, ...]:
     return (*found, *_comparisons(curves))
 
 
-def _range(name: str, points: pd.DataFrame, cells: pd.DataFrame) -> str:
+def _range(name: str, plot_rows: pd.DataFrame, cells: pd.DataFrame) -> str:
     missing = int(cells["steps_to_result"].isna().sum())
     end = f" {count(missing, 'batch size')} without a K*." if missing else ""
-    if points.empty:
+    if plot_rows.empty:
         return f"{name}: no K* is known exactly.{end}"
-    points = points.sort_values("batch_size")
-    first, last = points.iloc[0], points.iloc[-1]
+    plot_rows = plot_rows.sort_values("batch_size")
+    first, last = plot_rows.iloc[0], plot_rows.iloc[-1]
     start = (
         f"{name}: {steps(first['steps_to_result'])} steps to result at batch size "
         f"{first['batch_size']:,}"
     )
-    if len(points) == 1:
+    if len(plot_rows) == 1:
         return f"{start}.{end}"
     batch = last["batch_size"] / first["batch_size"]
     fewer = first["steps_to_result"] / last["steps_to_result"]
@@ -92,11 +94,11 @@ def _regimes(row: pd.Series) -> str:
 def _comparisons(curves: Curves) -> list[str]:
     """Returns how curves lie beside the first of their workload, at equal batches."""
     found = []
-    exact = curves.points[curves.points["bound"] == ""]
+    exact = curves.plot_rows[curves.plot_rows["bound"] == ""]
     together = comparable(curves)
     for name, pairs in together.items():
         steps_of = {
-            _within(name, place_of(curves, panel, curve)): exact[
+            _within(name, curves.title(panel, curve)): exact[
                 (exact["panel"] == panel) & (exact["curve"] == curve)
             ].set_index("batch_size")["steps_to_result"]
             for panel, curve in pairs

@@ -12,11 +12,15 @@ import pandas as pd
 from absl.testing import absltest, parameterized
 
 from dps_tf.core.errors import UserError
-from dps_tf.probing.looks import QUANTITIES
-from dps_tf.probing.measurement import Measurer, Wanted
-from dps_tf.probing.program_cache import ProgramCache
-from dps_tf.probing.recorded_study import read_recorded
-from dps_tf.probing.replay import log_spaced, replay
+from dps_tf.probing import (
+    QUANTITIES,
+    Measurer,
+    ProgramCache,
+    Wanted,
+    log_spaced,
+    read_recorded,
+    replay,
+)
 from dps_tf.store.closing import close_study, read_closed
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
@@ -64,7 +68,7 @@ def swept() -> Path:
 
 
 @functools.cache
-def instruments() -> ProgramCache:
+def compiled() -> ProgramCache:
     """Returns what all tests measure with: compiled once."""
     return ProgramCache()
 
@@ -82,7 +86,7 @@ class Sweep(parameterized.TestCase):
 
     def measurer(self, examples=40, times=4, **more):
         wanted = Wanted(examples, times)
-        given = {"say": self.said.append, "instruments": instruments(), **more}
+        given = {"say": self.said.append, "programs": compiled(), **more}
         return Measurer(FILES, self.layout, wanted, **given)
 
     def study(self, cell=DENSE):
@@ -94,7 +98,7 @@ class ReplayTest(Sweep):
         """Returns (the differences that were told, the program)."""
         told: list[str] = []
         dataset = study.dataset(None)
-        program = instruments().program(study, dataset)
+        program = compiled().program(study, dataset)
         replay(program, trial, masks, looks or {}, differs=told.append)
         return told, program
 

@@ -7,18 +7,34 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.report.content import Column, PageTable, SortableText
+from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report.content import (
+    Column,
+    PageTable,
+    Part,
+    Report,
+    ReportContext,
+    SortableText,
+)
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.wording import number, steps
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import STUDY_KEY, metric_names
 
-_BEFORE_POINT = [*STUDY_KEY, "goal", "steps_to_result", "bracket_low", "best_trial"]
+_MOST_ROWS = 24
+"""Evaluations of a plain training run that are printed; the last one is among them."""
+_BEFORE_METAPARAMETERS = [
+    *STUDY_KEY,
+    "goal",
+    "steps_to_result",
+    "bracket_low",
+    "best_trial",
+]
 
 
 def metaparameters_of(results: pd.DataFrame) -> list[str]:
     """Returns the names of the metaparameters: they stand before `trials`."""
     names = [str(name) for name in results.columns]
-    return names[len(_BEFORE_POINT) : names.index("trials")]
+    return names[len(_BEFORE_METAPARAMETERS) : names.index("trials")]
 
 
 def steps_text(row: Any) -> str:
@@ -42,6 +58,16 @@ def steps_text(row: Any) -> str:
     if not row["closed"]:
         return "none so far"
     return "all diverged" if row["infeasible"] == row["trials"] else "not reached"
+
+
+def results_part(context: ReportContext) -> Part:
+    """Returns the table of results."""
+    text = (
+        "K* is the first evaluated step at which the best trial of a study met the "
+        "goal; (a, b] is its bracket: the goal was met after step a, at or before step "
+        "b."
+    )
+    return Part((text,), (), (results_page_table(context.curves),))
 
 
 def results_page_table(curves: Curves) -> PageTable:
@@ -155,3 +181,51 @@ def aligned(columns: dict[str, list[str]], left: Collection[str] = ()) -> str:
 
     rows = zip(*shown.values(), strict=True)
     return line(shown) + "".join(line(row) for row in rows)
+
+
+def terminal_text(report: Report, tables: Tables) -> str:
+    """Returns the table of results, what is missing, and what to beware of.
+
+    A single trial of a single cell is a plain training run: its curve comes first.
+    """
+    parts = []
+    if len(tables.results) == 1 and len(tables.trials) == 1:
+        parts.append(curve_text(tables.curves))
+    parts.append(terminal_table(report.results))
+    if report.state:
+        parts.append(f"not finished: {report.state}\n")
+    warned = [caution for caution in report.cautions if not caution.is_note]
+    if warned:
+        total = len(report.results)
+        lines = [
+            f"  {item.title} ({len(item.cells)} of {total} cells)"
+            if item.cells
+            else f"  {item.title}"
+            for item in warned
+        ]
+        parts.append("\n".join(["beware (the report explains):", *lines]) + "\n")
+    return "\n".join(parts)
+
+
+def curve_text(curves: pd.DataFrame) -> str:
+    """Returns the evaluations of one trial as aligned text, thinned out if many."""
+    names = [name for name in metric_names(curves) if curves[name].notna().any()]
+    step = -(-len(curves) // _MOST_ROWS)
+    # From the end, so that the last evaluation is always there.
+    shown = curves.sort_values("step").iloc[::-1].iloc[::step].iloc[::-1]
+    texts = {"step": [f"{value:,}" for value in shown["step"]]}
+    for name in names:
+        texts[name] = [number(float(value), 4) for value in shown[name]]
+    return aligned(texts)
+
+
+def published_text(report: Report) -> str:
+    """Returns the fits of published curves as plain text."""
+    table = report.sections[0].tables[0]
+    columns = {
+        column.title: [
+            getattr(value, "text", str(value)) for value in table.frame[column.name]
+        ]
+        for column in table.columns
+    }
+    return aligned(columns, left={"Curve", "Goal"})

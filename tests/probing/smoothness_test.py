@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from absl.testing import absltest, parameterized
 
-from dps_tf.probing.smoothness import local_smoothness
+from dps_tf.probing import local_smoothness
 
 
 class LocalSmoothnessTest(parameterized.TestCase):

@@ -1,21 +1,26 @@
 """How do curves stay apart without colour, in print and on a phone?
 
 Each curve has a colour, a marker and a line style of its own, so that any one of the
-three may be lost. Text is large enough for a figure printed at half a page.
+three may be lost. Text is large enough for a figure printed at half a page. This is
+the only module that imports matplotlib when it runs: it makes figures, artists of
+legends, and the bytes that a figure becomes, the same ones each time it is drawn.
 """
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
-from matplotlib.axes import Axes
+from matplotlib.axes import Axes as Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 # Okabe and Ito 2008, "Color universal design": told apart with any colour vision. The
@@ -42,6 +47,10 @@ LINES = (
 )
 _DIGIT = 0.1
 """Inches that a digit of a tick takes."""
+_PNG_DOTS_PER_INCH = 200
+"""Enough for print at the size of the figure."""
+SIZE = (6.2, 4.2)
+"""Of a figure with one axis, in inches."""
 INK = "#1b1f24"
 MUTED = "#59636e"
 GRID = "#d8dee4"
@@ -78,7 +87,7 @@ _STYLE: dict[str, Any] = {
     "xtick.labelcolor": INK,
     "ytick.color": MUTED,
     "ytick.labelcolor": INK,
-    # Glyphs as paths: the figure looks the same where the fonts are missing.
+    # Glyphs as paths: the figure line_styles the same where the fonts are missing.
     "svg.fonttype": "path",
     # Fixes the ids that matplotlib would otherwise draw at random.
     "svg.hashsalt": "dps_tf",
@@ -94,18 +103,18 @@ class LineStyle:
     line: Any
 
 
-def looks(names: Sequence[str]) -> dict[str, LineStyle]:
-    """Returns a look per name, in the order of the names.
+def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
+    """Returns a line style per name, in the order of the names.
 
     No two of the first 385 names share colour, marker and line style.
     """
     return {
         name: LineStyle(
-            PALETTE[place % len(PALETTE)],
-            MARKERS[place % len(MARKERS)],
-            LINES[(place + place // (len(PALETTE) * len(MARKERS))) % len(LINES)],
+            PALETTE[i % len(PALETTE)],
+            MARKERS[i % len(MARKERS)],
+            LINES[(i + i // (len(PALETTE) * len(MARKERS))) % len(LINES)],
         )
-        for place, name in enumerate(dict.fromkeys(names))
+        for i, name in enumerate(dict.fromkeys(names))
     }
 
 
@@ -193,16 +202,41 @@ def batch_ticks(axis: Axes, batch_sizes: Sequence[int]) -> None:
     axis.set_xticks(sizes, labels=labels)
 
 
-def mark_style(look: LineStyle, *, hollow: bool = False) -> dict[str, Any]:
+def mark_style(line_style: LineStyle, *, hollow: bool = False) -> dict[str, Any]:
     """Returns the keywords of a marker without line; hollow means only a bound."""
     return {
-        "color": look.color,
-        "marker": look.marker,
-        "markerfacecolor": "white" if hollow else look.color,
-        "markeredgecolor": look.color if hollow else "white",
+        "color": line_style.color,
+        "marker": line_style.marker,
+        "markerfacecolor": "white" if hollow else line_style.color,
+        "markeredgecolor": line_style.color if hollow else "white",
         "markeredgewidth": 1.4 if hollow else 0.7,
         "linestyle": "none",
     }
+
+
+def joined_marks(line_style: LineStyle, **changes: Any) -> dict[str, Any]:
+    """Returns the keywords of a line with its markers."""
+    return {**mark_style(line_style), "linestyle": line_style.line, **changes}
+
+
+def line_style_of(line_styles: Mapping[str, LineStyle], name: object) -> LineStyle:
+    """Returns the line style of a name, or a neutral one for a name without."""
+    return line_styles.get(str(name), LineStyle(MUTED, "o", "-"))
+
+
+def line_handle(label: str, **style: Any) -> Any:
+    """Returns an entry of a legend that shows a line or a marker."""
+    return Line2D([], [], **style, label=label)
+
+
+def patch_handle(label: str, **style: Any) -> Any:
+    """Returns an entry of a legend that shows a filled area."""
+    return Patch(**style, label=label)
+
+
+def curve_handles(line_styles: Mapping[str, LineStyle]) -> list[Any]:
+    """Returns the legend of some curves."""
+    return [line_handle(name, **joined_marks(s)) for name, s in line_styles.items()]
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int = 3) -> None:
@@ -215,6 +249,38 @@ def legend_below(figure: Figure, handles: Sequence[Any], columns: int = 3) -> No
         )
 
 
-def fallback(looks_by_name: Mapping[str, LineStyle], name: str) -> LineStyle:
-    """Returns the look of a name, or a neutral one for a name without."""
-    return looks_by_name.get(name, LineStyle(MUTED, "o", "-"))
+@contextmanager
+def one_axis(
+    line_styles: Mapping[str, LineStyle], columns: int = 2
+) -> Iterator[tuple[Figure, Axes]]:
+    """Gives a figure with one axis to draw on; its legend names the curves."""
+    with styled():
+        figure = new_figure(*SIZE)
+        yield figure, figure.subplots()
+        legend_below(figure, curve_handles(line_styles), columns)
+
+
+def lay_out(figure: Figure) -> None:
+    """Fixes where everything stands: else each file would find it again."""
+    with styled():
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
+def png(figure: Figure, dots_per_inch: int = _PNG_DOTS_PER_INCH) -> bytes:
+    """Returns the figure as PNG, without the version of the program that drew it."""
+    return _saved(figure, "png", {"Software": None}, dots_per_inch)
+
+
+def svg(figure: Figure) -> bytes:
+    """Returns the figure as SVG, without date, its text as paths."""
+    return _saved(figure, "svg", {"Date": None, "Creator": "dps_tf"}, 150)
+
+
+def _saved(
+    figure: Figure, kind: str, metadata: dict[str, str | None], dots_per_inch: int
+) -> bytes:
+    buffer = io.BytesIO()
+    with styled():
+        figure.savefig(buffer, format=kind, metadata=metadata, dpi=dots_per_inch)
+    return buffer.getvalue()

@@ -8,8 +8,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.data.dataset import Examples
-from dps_tf.probing.example_gradients import ExampleGradients
-from dps_tf.probing.noise_scale import NoiseEstimate, average, estimate
+from dps_tf.probing import ExampleGradients, NoiseEstimate, average, estimate
 
 
 def estimate_of(gradients: np.ndarray, small: int) -> NoiseEstimate:

@@ -1,4 +1,4 @@
-"""The tables of the law: its constants, alternatives to it, and what moves them."""
+"""The law K* = c1/B + c2: its constants, alternatives to it, and what moves them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from dps_tf.analysis.law import (
     THREE_PARAMETERS_FROM,
     Alternative,
     CurveRatio,
-    Estimate,
     JointFit,
     LawFit,
     compare,
     fit_joint,
 )
-from dps_tf.analysis.report.content import Column, PageTable, SortableText
-from dps_tf.analysis.report.curves import Curves, comparable, place_of
-from dps_tf.analysis.report.effects import effects
-from dps_tf.analysis.report.wording import interval, number
+from dps_tf.analysis.report.content import (
+    Column,
+    PageTable,
+    Part,
+    ReportContext,
+    SortableText,
+    estimate_text,
+    page_table,
+)
+from dps_tf.analysis.report.curves import Curves, comparable, effects
+from dps_tf.analysis.report.regimes import regime_page_table
+from dps_tf.analysis.report.wording import number, percent
 
 _MODELS = {
     "both_free": "c1 and c2 both differ from curve to curve",
@@ -29,25 +36,40 @@ _MODELS = {
 }
 
 
-def estimate_text(estimate: Estimate) -> str:
-    """Returns a value with its interval, as a table shows it."""
-    return f"{number(estimate.value)} ({interval(estimate.low, estimate.high)})"
+def law_part(context: ReportContext) -> Part:
+    """Returns the fits, what moves from curve to curve, and alternatives to the law.
 
-
-def _shown(estimate: Estimate) -> SortableText:
-    return SortableText(estimate_text(estimate), estimate.value)
+    Nothing without a fit.
+    """
+    curves, joint = context.curves, context.joint
+    if not curves.fits:
+        return Part()
+    level = next(iter(curves.fits.values())).level
+    paragraphs = (
+        f"Intervals are {percent(level)} intervals of the posterior, unweighted in log "
+        "K*, with each K* known to lie in its bracket; an end that is not stated is "
+        "open. c1 counts examples and rules where batches are small, c2 counts steps "
+        "and is the plateau; at the critical batch size c1/c2, K* is twice the "
+        "plateau.",
+        *joint_sentences(joint),
+    )
+    tables = [fit_table(curves)]
+    if joint:
+        tables.append(joint_table(curves, joint))
+    tables.append(regime_page_table(curves, context.options.anchor))
+    return Part(paragraphs, (), (*tables, alternatives_table(curves)))
 
 
 def fit_table(curves: Curves) -> PageTable:
     """Returns the constants of each fitted curve."""
     rows = [
         {
-            "curve": place_of(curves, panel, curve),
+            "curve": curves.title(panel, curve),
             "search": curves.searches.get((panel, curve), ""),
             "points": len(fit.observations),
-            "c1": _shown(fit.c1),
-            "c2": _shown(fit.c2),
-            "critical": _shown(fit.critical_batch_size),
+            "c1": estimate_text(fit.c1),
+            "c2": estimate_text(fit.c2),
+            "critical": estimate_text(fit.critical_batch_size),
             "residual": _residual(fit),
         }
         for (panel, curve), fit in curves.fits.items()
@@ -74,14 +96,13 @@ def fit_table(curves: Curves) -> PageTable:
             "Root mean square of log2(K* / fit), and the largest with its batch size.",
         ),
     )
-    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
-    return PageTable("law", "Fits of K* = c1/B + c2", columns, frame)
+    return page_table("law", "Fits of K* = c1/B + c2", columns, rows)
 
 
 def _residual(fit: LawFit) -> SortableText:
-    place = int(abs(fit.residuals).argmax())
-    value = float(fit.residuals[place])
-    size = fit.observations.batch_size[place]
+    worst = int(abs(fit.residuals).argmax())
+    value = float(fit.residuals[worst])
+    size = fit.observations.batch_size[worst]
     return SortableText(f"{fit.rms:.2f} ({value:+.2f} at {size:g})", fit.rms)
 
 
@@ -90,7 +111,7 @@ def alternatives_table(curves: Curves) -> PageTable:
     rows = []
     for (panel, curve), fit in curves.fits.items():
         found = {item.name: item for item in compare(fit.observations)}
-        row: dict[str, object] = {"curve": place_of(curves, panel, curve)}
+        row: dict[str, object] = {"curve": curves.title(panel, curve)}
         for name, item in found.items():
             row[name] = _criterion(item)
         exponent = found["power_law"].parameters["a"]
@@ -108,9 +129,8 @@ def alternatives_table(curves: Curves) -> PageTable:
         ),
         Column("exponent", "a", "Exponent of the power law; 1 is the law."),
     )
-    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
     caption = "The law against two alternatives, by AICc"
-    return PageTable("alternatives", caption, columns, frame)
+    return page_table("alternatives", caption, columns, rows)
 
 
 def _criterion(item: Alternative) -> SortableText:
@@ -129,9 +149,7 @@ def joint_fits(curves: Curves) -> dict[str, JointFit]:
         fitted = [pair for pair in pairs if pair in curves.fits]
         if len(fitted) < 2:
             continue
-        mine = {
-            place_of(curves, *pair): curves.fits[pair].observations for pair in fitted
-        }
+        mine = {curves.title(*pair): curves.fits[pair].observations for pair in fitted}
         ratios = effects(curves, fitted)
         found[name] = fit_joint(mine, next(iter(mine)), pairs=ratios)
     return found
@@ -143,9 +161,9 @@ def joint_table(curves: Curves, joint: Mapping[str, JointFit]) -> PageTable:
         {
             "curve": ratio.curve,
             "reference": ratio.reference,
-            "c1": _shown(ratio.c1),
-            "c2": _shown(ratio.c2),
-            "critical": _shown(ratio.critical_batch_size),
+            "c1": estimate_text(ratio.c1),
+            "c2": estimate_text(ratio.c2),
+            "critical": estimate_text(ratio.critical_batch_size),
             "moves": moves_text(ratio),
             "searches": _searches(curves, ratio),
         }
@@ -166,9 +184,8 @@ def joint_table(curves: Curves, joint: Mapping[str, JointFit]) -> PageTable:
         ),
         Column("searches", "Searches", "What their K* are the best of."),
     )
-    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
     caption = "What moves from curve to curve, fitted jointly with one residual scale"
-    return PageTable("joint", caption, columns, frame)
+    return page_table("joint", caption, columns, rows)
 
 
 def moves_text(ratio: CurveRatio) -> str:
@@ -181,7 +198,7 @@ def moves_text(ratio: CurveRatio) -> str:
 
 
 def _searches(curves: Curves, ratio: CurveRatio) -> str:
-    of = {place_of(curves, *pair): text for pair, text in curves.searches.items()}
+    of = {curves.title(*pair): text for pair, text in curves.searches.items()}
     mine, theirs = of.get(ratio.curve, ""), of.get(ratio.reference, "")
     return mine if mine == theirs else f"{mine} against {theirs}"
 
@@ -189,8 +206,10 @@ def _searches(curves: Curves, ratio: CurveRatio) -> str:
 def effect_sentences(curves: Curves, joint: Mapping[str, JointFit]) -> tuple[str, ...]:
     """Returns for each pair of curves by how much c1 and c2 differ."""
     return tuple(
-        f"{ratio.curve} against {ratio.reference}: c1 times {estimate_text(ratio.c1)}, "
-        f"c2 times {estimate_text(ratio.c2)}; {_verdict(ratio)}{_told(curves, ratio)}."
+        f"{ratio.curve} against {ratio.reference}: "
+        f"c1 times {estimate_text(ratio.c1).text}, "
+        f"c2 times {estimate_text(ratio.c2).text}; "
+        f"{_verdict(ratio)}{_told(curves, ratio)}."
         for fit in joint.values()
         for ratio in fit.ratios
     )

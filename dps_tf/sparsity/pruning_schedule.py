@@ -1,4 +1,4 @@
-"""When does a pruning schedule of tfmot reach its sparsity? Arithmetic of steps.
+"""The step at which a pruning schedule of tfmot reaches its sparsity.
 
 tfmot counts the first update as step 1 and moves its masks at the steps t with
 begin <= t <= end and (t - begin) divisible by the frequency. With its defaults a short

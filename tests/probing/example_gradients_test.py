@@ -10,7 +10,7 @@ from dps_tf import models
 from dps_tf.data import load
 from dps_tf.data.dataset import Examples
 from dps_tf.objectives.losses import softmax_cross_entropy
-from dps_tf.probing.example_gradients import ExampleGradients
+from dps_tf.probing import ExampleGradients
 
 
 class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):

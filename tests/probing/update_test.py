@@ -7,10 +7,13 @@ import tensorflow as tf
 
 from dps_tf import models
 from dps_tf.data import load
-from dps_tf.probing.example_gradients import ExampleGradients
-from dps_tf.probing.looks import QUANTITIES, measure_update
-from dps_tf.probing.noise_scale import estimate
-from dps_tf.probing.smoothness import local_smoothness
+from dps_tf.probing import (
+    QUANTITIES,
+    ExampleGradients,
+    estimate,
+    local_smoothness,
+    measure_update,
+)
 
 
 class MeasureUpdateTest(tf.test.TestCase):

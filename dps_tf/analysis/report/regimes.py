@@ -15,8 +15,13 @@ from dps_tf.analysis.regimes import (
     measured_regimes,
     perfect_scaling_first,
 )
-from dps_tf.analysis.report.content import Column, PageTable, SortableText
-from dps_tf.analysis.report.curves import Curves, place_of
+from dps_tf.analysis.report.content import (
+    Column,
+    PageTable,
+    SortableText,
+    page_table,
+)
+from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.wording import interval, number, percent
 
 TOLERANCE = 0.2
@@ -125,7 +130,7 @@ def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
         tolerances = sorted({regime.tolerance for regime in found})
         for name in dict.fromkeys(regime.name for regime in found):
             row: dict[str, Any] = {
-                "curve": place_of(curves, panel, curve),
+                "curve": curves.title(panel, curve),
                 "definition": _NAMES[name],
             }
             mine = [regime for regime in found if regime.name == name]
@@ -139,9 +144,8 @@ def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
             for t in tolerances
         ),
     )
-    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
     caption = "Ends of the regimes by definition and tolerance t, in batch sizes"
-    return PageTable("regimes", caption, columns, frame)
+    return page_table("regimes", caption, columns, rows)
 
 
 def _text(regime: Regime) -> SortableText:
