@@ -84,8 +84,8 @@ def best_rates(
 
     Columns: those of `study_key`, steps_to_result, effective_learning_rate (of the best
     trial), effective_low and effective_high (over the trials known to have reached the
-    goal by (1 + within) K*), trials_within (their number), spread_open (whether trials that
-    were stopped, or are known by bounds only, might belong to them too). NaN where
+    goal by (1 + within) K*), trials_within (their number), spread_open (whether trials
+    that were stopped, or are known by bounds only, might belong to them too). NaN where
     nobody reached the goal.
 
     Args:

@@ -222,9 +222,13 @@ def _read(sweep: SweepReader, directory: str) -> StoredTables:
 
 def _with_axes(tables: StoredTables, axes: Collection[str]) -> StoredTables:
     """Returns tables whose cells have all axes that any cell has."""
-    names = ("studies", "trials", "curves", "measurements")
-    wider = {name: with_axes(getattr(tables, name), axes) for name in names}
-    return replace(tables, **wider)
+    return replace(
+        tables,
+        studies=with_axes(tables.studies, axes),
+        trials=with_axes(tables.trials, axes),
+        curves=with_axes(tables.curves, axes),
+        measurements=with_axes(tables.measurements, axes),
+    )
 
 
 def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:

@@ -38,7 +38,8 @@ def results(
 
     Columns: those of `study_key`, goal, steps_to_result, bracket_low, best_trial (NA
     where nobody is known to have reached the goal), the best trial's metaparameters,
-    trials and the five outcomes that add up to it, at_boundary, closed, steps_bound, then:
+    trials and the five outcomes that add up to it, at_boundary, closed, steps_bound,
+    then:
         steps_low, steps_high: K* lies between them; NA for infinity. They are equal
             where K* is exact, and steps_bound is then empty.
         finishers_known: how many of K_(1), K_(2), ... are exact.

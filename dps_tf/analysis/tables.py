@@ -61,7 +61,8 @@ def with_axes(frame: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
     wider = frame.copy(deep=False)
     for place, name in enumerate(sorted(axes), len(CELL_KEY)):
         if name not in wider.columns:
-            wider.insert(place, name, pd.Series("", index=wider.index, dtype=object))
+            texts = pd.Series("", wider.index, dtype=wider["workload"].dtype)
+            wider.insert(place, name, texts)
     return wider
 
 
@@ -74,7 +75,8 @@ def read_csv(path: str | Path, **options: Any) -> pd.DataFrame:
     """
     names = pd.read_csv(path, nrows=0, **options).columns
     axes = [name for name in names if is_axis(name)]
-    frame = pd.read_csv(path, dtype=dict.fromkeys(axes, str), **options)
+    types = dict.fromkeys(axes, str)
+    frame: pd.DataFrame = pd.read_csv(path, dtype=types, **options)
     return frame.fillna(dict.fromkeys(axes, ""))
 
 

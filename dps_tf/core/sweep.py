@@ -142,7 +142,7 @@ def _at(study: StudySpecification, values: Mapping[str, Any]) -> StudySpecificat
     """Returns a study with other values, and these as further axes of its cell."""
     if not values:
         return study
-    parts = {"workload": study.workload, "pruning": study.pruning}
+    parts: dict[str, Any] = {"workload": study.workload, "pruning": study.pruning}
     for name, value in values.items():
         part, *path = name.split(".")
         parts[part] = _changed(parts[part], name, path, value)

@@ -120,7 +120,9 @@ def test_what_cannot_be_told_apart_in_a_table_is_no_value_of_an_axis(value):
         axis_text(value)
 
 
-@pytest.mark.parametrize("name", ["width", "workload", "workload.", "workload.a-b", "goal.threshold", "a.b"])
+@pytest.mark.parametrize(
+    "name", ["width", "workload", "workload.", "workload.a-b", "goal.threshold", "a.b"]
+)
 def test_an_axis_without_a_gin_name_is_refused(name):
     with pytest.raises(UserError, match="is no value of a workload"):
         Cell(**CELL, axes=((name, "1"),))
