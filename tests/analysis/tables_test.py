@@ -91,5 +91,6 @@ def test_a_cell_has_one_key_in_memory_and_in_tables():
     row = pd.DataFrame([{**wider.to_json(), "precision": "float32", "trial": 3}])
     assert study_key(row) == [*CELL_KEY, axis, "precision"]
     assert curve_key(row) == [n for n in study_key(row) if n != "batch_size"]
-    assert cell_name(row.iloc[0].to_dict()) == wider.name
-    assert cell_name({**row.iloc[0], axis: ""}) == cell.name
+    [values] = row.astype(object).to_dict("records")
+    assert cell_name(values) == wider.name
+    assert cell_name({**values, axis: ""}) == cell.name

@@ -143,11 +143,14 @@ def axis_texts(row: Mapping[Any, Any] | pd.Series, axes: Sequence[str]) -> list[
 
 
 def axis_order(values: pd.Series) -> pd.Series:
-    """Returns the places of values of an axis in their order, numbers by their size."""
+    """Returns the places of values of an axis in their order.
+
+    Cells without the axis come first, numbers by their size, then texts.
+    """
 
     def key(text: str) -> tuple[float, str]:
         try:
-            return float(text), text
+            return float(text or -math.inf), text
         except ValueError:
             return math.inf, text
 
