@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from dps_tf.analysis import loading, report
-from dps_tf.tuning import launching
-from dps_tf.workloads.reading import read_configuration
-from tests.tuning.small_sweeps import launched
+from tests.tuning.small_sweeps import configured, launched
 
 FILE = Path(__file__).parent / "width_axis.gin"
 WIDTH = "workload.network_arguments.width"
@@ -20,8 +18,7 @@ SMOOTHING = "workload.fixed.label_smoothing"
 @pytest.mark.slow
 def test_an_axis_goes_from_the_gin_file_to_the_report(tmp_path):
     importlib.import_module("tests.extensions.width_axis")
-    sweep, _ = read_configuration([str(FILE)], [])
-    launching.check_names(sweep)
+    sweep = configured([], [str(FILE)])
     assert len(sweep.studies) == 2 * 2
     launched(tmp_path / "sweep", sweep)
     tables = loading.load(tmp_path / "sweep")
