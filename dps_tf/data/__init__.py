@@ -10,21 +10,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.registry import Registry, arguments_of
 from dps_tf.data import embedded, prepared
+from dps_tf.data.arrays import DecodedRows, open_arrays, write_arrays
 from dps_tf.data.dataset import (
     Dataset,
     Examples,
     Source,
-    content_hash,
+    identity,
     in_evaluation,
 )
 from dps_tf.data.splits import SPLITS, split_indices
 
-__all__ = ["DATASETS", "SPLITS", "Dataset", "Examples", "Source", "load", "register"]
+__all__ = [
+    "DATASETS",
+    "SPLITS",
+    "Dataset",
+    "DecodedRows",
+    "Examples",
+    "Source",
+    "load",
+    "open_arrays",
+    "register",
+    "write_arrays",
+]
 
 Loader = Callable[..., Source]
 
@@ -83,21 +93,16 @@ def load(
     )
     train = source.examples(train_indices)
     validation = source.examples(validation_indices)
-    stored = [train.inputs, train.labels, validation.inputs, validation.labels]
+    parts = [train, validation]
     described = "lee2021" if split == "lee2021" else f"seeded({split_seed})"
-    if source.transform is None:
-        digest = content_hash(*stored)
-        return Dataset(name, train, validation, source.classes, digest, described)
-    evaluated = in_evaluation(train, source.transform)
-    # Of what a network reads, one example tells how the same set was cropped.
-    first = np.arange(1)
+    read = [in_evaluation(part, source.transform) for part in parts]
     return Dataset(
         name,
-        evaluated,
-        in_evaluation(validation, source.transform),
+        read[0],
+        read[1],
         source.classes,
-        content_hash(*stored, evaluated.inputs[first], evaluated.labels[first]),
+        identity(source, described, parts),
         described,
         source.transform,
-        train,
+        None if source.transform is None else parts[0],
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,9 +60,10 @@ def write_arrays(
     sums = {name: hashlib.sha256() for name in names}
     like: dict[str, np.ndarray] = {}
     count = 0
-    with (folder / "inputs.bin").open("wb") as one, (folder / "labels.bin").open(
-        "wb"
-    ) as two:
+    with (
+        (folder / "inputs.bin").open("wb") as one,
+        (folder / "labels.bin").open("wb") as two,
+    ):
         for batch in batches:
             if len(batch[0]) != len(batch[1]):
                 raise ValueError(f"{len(batch[0])} inputs, {len(batch[1])} labels")
@@ -86,7 +86,7 @@ def write_arrays(
     manifest = {"format": _FORMAT, **described, "facts": dict(facts or {})}
     partial = folder / f".{_MANIFEST}"
     partial.write_text(json.dumps(manifest, indent=1, sort_keys=True))
-    os.replace(partial, folder / _MANIFEST)
+    partial.replace(folder / _MANIFEST)
 
 
 def has_arrays(folder: Path) -> bool:
