@@ -59,7 +59,11 @@ def images(name: str) -> Callable[..., Source]:
             source = _image_source(name, arrays)
         else:
             source = _image_source(name, _read_arrays(name, folder))
-        return replace(source, transform=transform)
+        return replace(
+            source,
+            transform=transform,
+            given_test=lambda: read_checked_images(name, folder, "test"),
+        )
 
     return load_images
 
@@ -99,7 +103,7 @@ def add_arrays(name: str, folder: Path) -> None:
     ):
         if 0 < held < count:
             indices = split_indices(split.partition("(")[0], count, held, 0)
-            parts = [source.examples(rows) for rows in indices]
+            parts = [source.examples(rows) for rows in indices[:2]]
             hashes[split_key(split, parts)] = identity(source, split, parts)
     facts = {
         **read.facts,
@@ -113,32 +117,50 @@ def tiny_shakespeare(data_dir: Path | None, length: int = 64) -> Source:
     """Returns sequences of characters, int32 [n, length], each with its next ones.
 
     Input t of a sequence is followed by label t; sequences follow each other without
-    overlap in the first 95 % of the text (TFDS's training and validation parts, its
-    test part is left alone). Tokens number the characters of the whole text in
+    overlap in the first 95 % of the text (TFDS's training and validation parts; its
+    test part is the test set). Tokens number the characters of the whole text in
     alphabetical order. A tenth of the sequences is for validation.
     """
     name = "tiny_shakespeare"
     train, validation, test = read_checked_texts(name, _require(name, data_dir))
     vocabulary = sorted(set(train + validation + test))
     token_of = {character: token for token, character in enumerate(vocabulary)}
-    tokens = np.asarray([token_of[c] for c in train + validation], np.int32)
-    count = (len(tokens) - 1) // length if length > 0 else 0
-    if count < 2:
-        raise UserError(
-            f"length is {length}: it must be at least 1 and leave two sequences in "
-            f"{len(tokens)} characters"
-        )
-    inputs = tokens[: count * length].reshape(count, length)
-    labels = tokens[1 : count * length + 1].reshape(count, length)
-    return Source(inputs, labels, len(vocabulary), max(1, count // 10))
+
+    def sequences(text: str) -> tuple[np.ndarray, np.ndarray]:
+        tokens = np.asarray([token_of[c] for c in text], np.int32)
+        count = (len(tokens) - 1) // length if length > 0 else 0
+        if count < 2:
+            raise UserError(
+                f"length is {length}: it must be at least 1 and leave two sequences in "
+                f"{len(tokens)} characters"
+            )
+        inputs = tokens[: count * length].reshape(count, length)
+        return inputs, tokens[1 : count * length + 1].reshape(count, length)
+
+    inputs, labels = sequences(train + validation)
+    return Source(
+        inputs,
+        labels,
+        len(vocabulary),
+        max(1, len(labels) // 10),
+        given_test=lambda: sequences(test),
+        token_bytes=[len(character.encode()) for character in vocabulary],
+    )
 
 
-def read_checked_images(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns pixels and labels in file order; refuses all but the published set."""
+def read_checked_images(
+    name: str, folder: Path, split: str = "train"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns pixels and labels in file order; refuses all but the published set.
+
+    `split`: `train` or `test`.
+    """
     from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
 
-    pixels, labels = _read(name, folder, lambda: tfds.read_images(folder))
-    _check_content(name, folder, content_sum(pixels, labels))
+    pixels, labels = _read(name, folder, lambda: tfds.read_images(folder, split))
+    published = PUBLISHED[name]
+    expected = published.content if split == "train" else published.test_content
+    _check_content(name, folder, content_sum(pixels, labels), expected)
     return pixels, labels
 
 
@@ -149,7 +171,7 @@ def read_checked_texts(name: str, folder: Path) -> list[str]:
     splits = ("train", "validation", "test")
     parts = _read(name, folder, lambda: tfds.read_texts(folder, splits))
     digest = hashlib.sha256("".join(parts).encode()).hexdigest()
-    _check_content(name, folder, digest)
+    _check_content(name, folder, digest, PUBLISHED[name].content)
     return parts
 
 
@@ -179,8 +201,8 @@ def _read(name: str, folder: Path, read: Callable[[], _T]) -> _T:
         ) from error
 
 
-def _check_content(name: str, folder: Path, found: str) -> None:
-    if found != PUBLISHED[name].content:
+def _check_content(name: str, folder: Path, found: str, expected: str) -> None:
+    if found != expected:
         raise _not_published(name, folder, found)
 
 

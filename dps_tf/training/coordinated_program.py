@@ -9,6 +9,7 @@ import numpy as np
 
 from dps_tf.core.errors import GroupLost, UserError
 from dps_tf.core.execution import TrialState
+from dps_tf.core.study import VALIDATION
 from dps_tf.training.evaluation import Evaluation
 from dps_tf.training.group import Leader
 from dps_tf.training.peer_connection import Message
@@ -48,10 +49,10 @@ class CoordinatedProgram(Program):
         self._leader.send_call("advance", [indices])
         return _together(lambda: super(CoordinatedProgram, self).advance(indices))
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self, split: str = VALIDATION) -> Evaluation:
         """Evaluates, everywhere; returns what was found here."""
-        self._leader.send_call("evaluate")
-        return _together(super().evaluate)
+        self._leader.send_call("evaluate", split=split)
+        return _together(lambda: super(CoordinatedProgram, self).evaluate(split))
 
 
 def _together(call: Any) -> Any:
@@ -91,6 +92,6 @@ def follow(program: Program, call: Message) -> None:
     elif call.name == "advance":
         program.advance(call.arrays[0])
     elif call.name == "evaluate":
-        program.evaluate()
+        program.evaluate(call.values["split"])
     else:
         raise UserError(f"the first process of the group asks for {call.name!r}.")

@@ -15,7 +15,7 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import TrialState
 from dps_tf.core.goal import Goal
-from dps_tf.training import evaluator
+from dps_tf.training import evaluation
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.program import Program
 from dps_tf.training.task import Task
@@ -46,7 +46,7 @@ class TraceTest(tf.test.TestCase, parameterized.TestCase):
     def test_one_trace_serves_all_trials(self, goal):
         program = DECAYING.program(goal=goal)
         with mock.patch.object(
-            evaluator, "batch_counts", wraps=evaluator.batch_counts
+            evaluation, "outputs_of", wraps=evaluation.outputs_of
         ) as counted:
             DECAYING.begin(program)
             program.advance(DECAYING.order(0, 1))
