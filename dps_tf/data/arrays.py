@@ -1,4 +1,4 @@
-"""Sets of any size as two files of one folder, mapped into memory.
+"""Examples that stay in files until they are read, so that a set may exceed memory.
 
 A set is written once, batch by batch, from whatever holds it; any example is then
 reached by its number. A manifest beside the files names what they hold, with SHA-256
@@ -7,6 +7,7 @@ sums, so that opening a set reads neither of them.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -16,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from dps_tf.core.errors import UserError
+
+Preprocess = Callable[[np.ndarray], np.ndarray]
 
 _MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -182,3 +186,83 @@ class DecodedRows:
         for place, row in enumerate(rows):
             found[place] = self._decode(self._records[int(row)])
         return found
+
+
+class MappedRows:
+    """Rows of an array that is mapped from a file, preprocessed when they are read.
+
+    Stands for `preprocess(array[indices])`, which may be larger than memory. Indexed by
+    whole numbers, of any shape, it gives an array; a slice is a view, as in NumPy, and
+    `numpy.asarray` reads it.
+
+    Attributes:
+        dtype: of the array that it stands for.
+    """
+
+    def __init__(
+        self,
+        array: np.ndarray,
+        indices: np.ndarray,
+        preprocess: Preprocess | None = None,
+    ):
+        """Reads one row, for its shape and type.
+
+        Args:
+            array: [n, ...].
+            indices: int [m], rows of `array`.
+            preprocess: turns rows [k, ...] into what is read, each by itself; None
+                leaves them.
+        """
+        self._array = array
+        self._indices = indices
+        self._preprocess = preprocess
+        like = self._read(indices[:1])
+        self._row_shape = like.shape[1:]
+        self.dtype = like.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array that it stands for."""
+        return (len(self._indices), *self._row_shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of its dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of its elements."""
+        return int(np.prod(self.shape))
+
+    @property
+    def nbytes(self) -> int:
+        """What it would take in memory."""
+        return self.size * self.dtype.itemsize
+
+    def _read(self, rows: np.ndarray) -> np.ndarray:
+        found = np.asarray(self._array[rows])
+        return found if self._preprocess is None else self._preprocess(found)
+
+    def __len__(self) -> int:
+        """Returns the number of rows."""
+        return len(self._indices)
+
+    def __getitem__(self, key: slice | np.ndarray) -> np.ndarray | MappedRows:
+        """Returns a view of a slice of rows, or the rows at whole numbers."""
+        rows = self._indices[key]
+        if isinstance(key, slice):
+            view = copy.copy(self)
+            view._indices = rows
+            return view
+        return self._read(rows.reshape(-1)).reshape(*rows.shape, *self._row_shape)
+
+    def __array__(
+        self,
+        dtype: DTypeLike | None = None,
+        copy: bool | None = None,
+    ) -> np.ndarray:
+        """Returns all rows as an array, which is always a new one."""
+        if copy is False:
+            raise ValueError("rows of a file cannot be an array without a copy")
+        return self._read(self._indices).astype(dtype or self.dtype, copy=False)

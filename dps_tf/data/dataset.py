@@ -11,8 +11,7 @@ import numpy as np
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.order import examples_at
-from dps_tf.data.arrays import DecodedRows
-from dps_tf.data.mapped import MappedRows, Preprocess
+from dps_tf.data.arrays import DecodedRows, MappedRows, Preprocess
 
 if TYPE_CHECKING:
     from dps_tf.data.transforms import Transform

@@ -17,11 +17,10 @@ import numpy as np
 from dps_tf.core.errors import UserError
 from dps_tf.data.arrays import Arrays, has_arrays, open_arrays, write_arrays
 from dps_tf.data.dataset import Source, identity, split_key
-from dps_tf.data.preprocessing import Whitening, pixel_counts
 from dps_tf.data.published import PUBLISHED
 from dps_tf.data.raw import content_sum
 from dps_tf.data.splits import split_indices
-from dps_tf.data.transforms import image_augmentation
+from dps_tf.data.transforms import Whitening, image_augmentation, pixel_counts
 
 _T = TypeVar("_T")
 
