@@ -221,7 +221,7 @@ class StudySpecification:
         """Returns the specification that `to_json` described."""
         values = dict(value)
         values["search_mode"] = values.pop("schedule")
-        values["cell"] = Cell(**values["cell"])
+        values["cell"] = Cell.from_json(values["cell"])
         values["workload"] = Workload.from_json(values["workload"])
         values["pruning"] = Pruning(**values["pruning"])
         return cls(**values)
