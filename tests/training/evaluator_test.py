@@ -111,7 +111,11 @@ class OddLogitsTest(tf.test.TestCase):
         return program
 
     def test_first_of_equal_logits_is_the_guess(self):
-        found = self.constant_network([0.0, 1.0, 1.0, 0.0])._evaluators["validation"]._exact()
+        found = (
+            self.constant_network([0.0, 1.0, 1.0, 0.0])
+            ._evaluators["validation"]
+            ._exact()
+        )
         self.assertEqual(wrong_of(found), int(np.sum(HELD.labels != 1)))
         self.assertTrue(found.is_finite)
 
