@@ -25,7 +25,7 @@ from dps_tf.analysis.report.curves import RowsByCell
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.wording import number
-from dps_tf.analysis.tables import STUDY_KEY, metric_names
+from dps_tf.analysis.tables import metric_names, study_key
 
 _SPLITS = ("train", "validation", "test")
 
@@ -65,7 +65,8 @@ def at_result(context: ReportContext) -> pd.DataFrame:
     evaluated. One row per cell whose K* is known, in the order of the report.
     """
     curves, tables = context.curves, context.tables
-    keys = tables.studies[STUDY_KEY].itertuples(index=False, name=None)
+    key = study_key(curves.cells)
+    keys = tables.studies[key].itertuples(index=False, name=None)
     goals = dict(zip(keys, tables.goals, strict=True))
     columns = ["trial", "step", *metric_names(tables.curves)]
     rows_of = RowsByCell(tables.curves, curves.cells, columns)
@@ -73,7 +74,7 @@ def at_result(context: ReportContext) -> pd.DataFrame:
     for cell in curves.cells.to_dict("records"):
         if pd.isna(cell["best_trial"]) or pd.isna(cell["steps_to_result"]):
             continue
-        metric = goals[tuple(cell[name] for name in STUDY_KEY)].metric.partition("/")[2]
+        metric = goals[tuple(cell[name] for name in key)].metric.partition("/")[2]
         mine = rows_of.of(cell)
         at = (mine["trial"] == cell["best_trial"]) & (
             mine["step"] == cell["steps_to_result"]
