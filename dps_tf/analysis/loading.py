@@ -7,7 +7,7 @@ of the race that will close them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ import pandas as pd
 from dps_tf.analysis import reduce
 from dps_tf.analysis.tables import (
     GOAL_COLUMNS,
-    STUDY_KEY,
+    axes_of,
     cell_name,
     study_goal,
+    study_key,
+    with_axes,
     with_precision,
 )
 from dps_tf.analysis.trial_bounds import with_bounds
@@ -27,6 +29,10 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.sweep_reader import StoredTables, SweepReader
+
+LABEL = "sweep.label"
+"""The axis that tells sweeps apart which have been given labels."""
+_FRAMES = ("studies", "trials", "curves", "measurements", "work")
 
 
 @dataclass(frozen=True)
@@ -96,9 +102,8 @@ def load(
         goal: another goal than the studies' own, or another threshold for the metric
             of each study's own goal. No training is needed; where a trial was stopped
             before it could answer, K* is bounded (`steps_bound`).
-        labels: one per directory, so that sweeps of the same cells lie side by side: in
-            every table a label stands before the name of the optimizer, `label: sgd`,
-            unless it is empty.
+        labels: one per directory, so that sweeps of the same cells lie side by side:
+            cells have the further axis LABEL then, unless their label is empty.
         files: the file system of a directory; that of this machine by default.
 
     Raises:
@@ -121,6 +126,8 @@ def load(
     )
     if labels:
         read = [_labelled(t, label) for t, label in zip(read, labels, strict=True)]
+    axes = {axis for tables in read for axis in axes_of(tables.studies)}
+    read = [_with_axes(tables, axes) for tables in read]
     _check_disjoint(names, read)
     studies, trials, curves, measurements, work = (
         pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
@@ -198,9 +205,8 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
     A trial that may still go on is `censored`: its record ends before it could answer.
     """
     keys = ["step_budget", "evaluation_interval", "closed"]
-    study = trials[STUDY_KEY].merge(
-        studies[[*STUDY_KEY, *keys]], on=STUDY_KEY, how="left"
-    )
+    names = study_key(studies)
+    study = trials[names].merge(studies[[*names, *keys]], on=names, how="left")
     interval = study["evaluation_interval"].clip(lower=1)
     last = study["step_budget"] // interval * interval
     goes_on = ~study["closed"] & (trials["end_step"].to_numpy() < last)
@@ -212,7 +218,8 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
 
 def _of_cells(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Returns the rows of a table that belong to some cells."""
-    return table.merge(cells[STUDY_KEY], on=STUDY_KEY, how="inner")
+    names = study_key(cells)
+    return table.merge(cells[names], on=names, how="inner")
 
 
 def _open(files: FileSystem, directory: str) -> SweepReader:
@@ -241,28 +248,32 @@ def _read(sweep: SweepReader, directory: str) -> StoredTables:
     )
 
 
-def _labelled(tables: StoredTables, label: str) -> StoredTables:
-    """Returns tables whose optimizers carry a label, unless it is empty."""
-    if not label:
-        return tables
-    frames = ("studies", "trials", "curves", "measurements", "work")
-    changed = {
-        name: getattr(tables, name).assign(
-            optimizer=f"{label}: " + getattr(tables, name)["optimizer"].astype(str)
-        )
-        for name in frames
+def _with_axes(tables: StoredTables, axes: Collection[str]) -> StoredTables:
+    """Returns tables whose cells have all axes that any cell has."""
+    changed: dict[str, Any] = {
+        name: with_axes(getattr(tables, name), axes) for name in _FRAMES
     }
     return replace(tables, **changed)
+
+
+def _labelled(tables: StoredTables, label: str) -> StoredTables:
+    """Returns tables whose cells have the axis LABEL, unless the label is empty."""
+    if not label:
+        return tables
+    wider = _with_axes(tables, {*axes_of(tables.studies), LABEL})
+    changed: dict[str, Any] = {
+        name: getattr(wider, name).assign(**{LABEL: label}) for name in _FRAMES
+    }
+    return replace(wider, **changed)
 
 
 def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
     seen: dict[tuple[Any, ...], str] = {}
     for sweep, tables in zip(names, read, strict=True):
-        for cell in tables.studies[STUDY_KEY].itertuples(index=False, name=None):
+        names = study_key(tables.studies)
+        for cell in tables.studies[names].itertuples(index=False, name=None):
             if cell in seen:
-                told = ", ".join(
-                    f"{k}={v}" for k, v in zip(STUDY_KEY, cell, strict=True)
-                )
+                told = ", ".join(f"{k}={v}" for k, v in zip(names, cell, strict=True))
                 raise UserError(
                     f"{seen[cell]} and {sweep} hold the same cell ({told}): name only "
                     "one of them, or give each a --label of its own."
@@ -274,7 +285,8 @@ def _sweep_record(
     sweep: SweepReader, directory: str, studies: pd.DataFrame
 ) -> SweepRecord:
     begun = {
-        cell_name(row) for row in studies[STUDY_KEY].astype(object).to_dict("records")
+        cell_name(row)
+        for row in studies[study_key(studies)].astype(object).to_dict("records")
     }
     return SweepRecord(
         directory,

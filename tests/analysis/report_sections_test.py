@@ -191,7 +191,7 @@ def test_labels_let_sweeps_of_the_same_cells_lie_side_by_side(tmp_path):
         loading.load(*folders, labels=["a"])
     tables = loading.load(*folders, labels=["mine", "theirs"])
     found = naming.naming(tables.results)
-    assert list(found.line_styles) == ["mine: sgd", "theirs: sgd"]
+    assert list(found.line_styles) == ["label mine", "label theirs"]
     assert len(found.panels) == 1
     first, last = (w for sweep in tables.sweeps[:1] for w in sweep.written)
     assert 0 < first <= last

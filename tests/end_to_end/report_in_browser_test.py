@@ -243,7 +243,7 @@ def explored(page: Page, number: int) -> str:
         f"{found}.dataset.drawn ? done(1) : setTimeout(look, 50); look(); }})"
     )
     page.value(drawn)
-    return f"Bokeh.index.roots[{number}].model"
+    return f"Bokeh.index.roots.find(view => {found}.contains(view.el)).model"
 
 
 def test_charts_are_drawn_without_a_complaint(page, file):

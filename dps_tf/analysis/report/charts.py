@@ -23,7 +23,7 @@ from dps_tf.analysis.report.curves import Curves, RowsByCell, fit_lines
 from dps_tf.analysis.report.naming import cell_names
 from dps_tf.analysis.report.style import LineStyle
 from dps_tf.analysis.report.wording import number, steps
-from dps_tf.analysis.tables import STUDY_KEY, metaparameter_names
+from dps_tf.analysis.tables import metaparameter_names, study_key
 
 _TOOLS = "pan,wheel_zoom,box_zoom,reset,save"
 _HEIGHT = 420
@@ -258,7 +258,8 @@ def learning_curve_data(context: ReportContext) -> list[dict[str, Any]]:
     outcome (`best trial` for the best), point (metaparameters in words), steps, values.
     """
     curves, tables = context.curves, context.tables
-    keys = tables.studies[STUDY_KEY].itertuples(index=False, name=None)
+    key = study_key(tables.studies)
+    keys = tables.studies[key].itertuples(index=False, name=None)
     goals = dict(zip(keys, tables.goals, strict=True))
     metrics = {goal.metric for goal in tables.goals} & set(map(str, tables.curves))
     columns = ["trial", "step", "is_bound", *sorted(metrics)]
@@ -269,7 +270,7 @@ def learning_curve_data(context: ReportContext) -> list[dict[str, Any]]:
     found = []
     cells = curves.cells.assign(cell_name=cell_names(curves.cells))
     for cell in cells.to_dict("records"):
-        goal = goals[tuple(cell[name] for name in STUDY_KEY)]
+        goal = goals[tuple(cell[name] for name in key)]
         if goal.metric not in metrics:
             continue
         rows = records.of(cell)

@@ -21,7 +21,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import number
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import study_key
 
 _COLUMNS = (
     Column("curve", "Curve"),
@@ -74,15 +74,16 @@ def cost_part(context: ReportContext) -> Part:
 def recorded_step_times(context: ReportContext) -> pd.DataFrame:
     """Returns seconds per step of the best trial of each cell, as training recorded.
 
-    Columns: STUDY_KEY, devices (1), seconds, price (0), as `costs` takes them.
+    Columns: those of `study_key`, devices (1), seconds, price (0); see `costs`.
     """
     work = context.tables.work
     if work.empty:
         return pd.DataFrame()
-    best = context.curves.cells[[*STUDY_KEY, "best_trial"]].dropna(subset="best_trial")
+    keys = study_key(work)
+    best = context.curves.cells[[*keys, "best_trial"]].dropna(subset="best_trial")
     best = best.rename(columns={"best_trial": "trial"}).astype({"trial": "Int64"})
-    mine = work.astype({"trial": "Int64"}).merge(best, on=[*STUDY_KEY, "trial"])
-    wide = mine.pivot_table(index=STUDY_KEY, columns="quantity", values="value")
+    mine = work.astype({"trial": "Int64"}).merge(best, on=[*keys, "trial"])
+    wide = mine.pivot_table(index=keys, columns="quantity", values="value")
     if not {"seconds", "steps"} <= set(wide.columns):
         return pd.DataFrame()
     wide = wide[(wide["seconds"] > 0) & (wide["steps"] > 0)]

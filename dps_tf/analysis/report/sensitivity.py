@@ -36,7 +36,7 @@ from dps_tf.analysis.sensitivity import (
     by_points,
     law_by_goal,
 )
-from dps_tf.analysis.tables import SCALING_CURVE
+from dps_tf.analysis.tables import curve_key
 
 _CONSTANTS = {
     "c1": "c1 (examples)",
@@ -79,11 +79,10 @@ def _named(laws: pd.DataFrame, curves: Curves) -> pd.DataFrame:
     """Returns the laws of the first seed of each curve, with its panel and its name."""
     if laws.empty:
         return laws.assign(panel="", curve="")
+    keys = curve_key(curves.cells)
     names = curves.cells.sort_values("seed", kind="stable")
-    names = names.drop_duplicates(["panel", "curve"])[
-        [*SCALING_CURVE, "panel", "curve"]
-    ]
-    return laws.merge(names, on=SCALING_CURVE)
+    names = names.drop_duplicates(["panel", "curve"])[[*keys, "panel", "curve"]]
+    return laws.merge(names, on=keys)
 
 
 def draw_goals(
