@@ -68,8 +68,8 @@ def by_points(tables: Tables) -> pd.DataFrame:
     """Returns K* of the first half of the trials, one row per cell with two or more.
 
     Columns: those of `study_key`, points (of the half), steps_to_result (of all), low,
-    high. Trials that an oracle chose after those before them are no sample of the whole, and
-    their first half is the first half of that search.
+    high. Trials that an oracle chose after those before them are no sample of the
+    whole, and their first half is the first half of that search.
 
     Args:
         tables: of some sweeps.
