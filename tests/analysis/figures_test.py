@@ -154,7 +154,9 @@ DRAWINGS = {
     "published": lambda a: (
         style.log2_axis(a, "x"),
         style.log2_axis(a, "y"),
-        published.draw_published(a, two_curves(steps_to_result=[900.0, 300.0, 100.0])),
+        published.draw_published(
+            a, two_curves(steps_to_result=[900.0, 300.0, 100.0]), STYLES
+        ),
     ),
     "training_curve": lambda a: training_curves.draw_training(
         a, STEPS.assign(value=[0.9, 0.3, 0.02, 0.8, 0.2, 0.03]), 0.03, STYLES

@@ -124,26 +124,16 @@ def _scaling(curves: Curves, panel: str) -> Chart:
         shared = {"color": style.color, "legend_label": str(curve)}
         fit = lines[lines["curve"] == curve]
         if len(fit):
-            band = ColumnDataSource(
-                {
-                    "x": list(fit["batch_size"]),
-                    "low": list(fit["low"]),
-                    "high": list(fit["high"]),
-                }
+            ends = fit[["batch_size", "low", "high"]].to_dict("list")
+            band = ColumnDataSource(ends)
+            plot.varea(
+                "batch_size", "low", "high", source=band, fill_alpha=0.12, **shared
             )
-            plot.varea("x", "low", "high", source=band, fill_alpha=0.12, **shared)
             plot.line(list(fit["batch_size"]), list(fit["steps"]), **shared)
         sizes = list(mine["batch_size"])
         low = np.maximum(mine["low"].to_numpy(float), 0.5)
-        plot.segment(
-            sizes,
-            low,
-            sizes,
-            list(mine["high"]),
-            line_width=5,
-            line_alpha=0.35,
-            **shared,
-        )
+        wide = {"line_width": 5, "line_alpha": 0.35, **shared}
+        plot.segment(sizes, low, sizes, list(mine["high"]), **wide)
         marks.append(_marks(plot, mine, cells, style, shared))
     tooltips = [("curve", "@curve"), ("batch size", "@batch_size{0,0}")]
     tooltips += [("K*", "@steps"), ("best trial", "@trial")]
@@ -207,29 +197,7 @@ def _learning_curves(context: ReportContext) -> Chart | None:
     plot = _new_figure("Step", "Metric of the goal", "log" if is_log else "linear")
     marks = []
     for outcome, color in _OUTCOMES.items():
-        wide = 3 if outcome == "best trial" else 1
-        shared = {"color": color, "legend_label": outcome}
-        empty: dict[str, list[Any]] = {"xs": [], "ys": []}
-        plot.multi_line(
-            "xs",
-            "ys",
-            source=ColumnDataSource(empty),
-            name=f"lines {outcome}",
-            line_width=wide,
-            **shared,
-        )
-        empty = {name: [] for name in ("x", "y", "trial", "point")}
-        marks.append(
-            plot.scatter(
-                "x",
-                "y",
-                source=ColumnDataSource(empty),
-                size=5,
-                name=f"marks {outcome}",
-                fill_alpha=0.5,
-                **shared,
-            )
-        )
+        marks.append(_outcome(plot, outcome, color))
     tooltips = [
         ("trial", "@trial"),
         ("step", "@x{0,0}"),
@@ -237,18 +205,26 @@ def _learning_curves(context: ReportContext) -> Chart | None:
         ("at", "@point"),
     ]
     plot.add_tools(HoverTool(renderers=marks, tooltips=tooltips))
-    goal = ColumnDataSource({"x": [], "y": []})
-    plot.line(
-        "x",
-        "y",
-        source=goal,
-        name="goal",
-        line_dash="dashed",
-        color="#808a94",
-        legend_label="goal",
-    )
+    goal = {"name": "goal", "line_dash": "dashed", "color": "#808a94"}
+    plot.line("x", "y", source=_empty("x", "y"), legend_label="goal", **goal)
     _finish(plot)
     return Chart("Learning curves of the trials", _text(plot), json.dumps(data))
+
+
+def _outcome(plot: Any, outcome: str, color: str) -> Any:
+    """Adds the lines and marks of one outcome, still empty; returns the marks."""
+    shared = {"color": color, "legend_label": outcome}
+    wide = 3 if outcome == "best trial" else 1
+    line = {"name": f"lines {outcome}", "line_width": wide, **shared}
+    plot.multi_line("xs", "ys", source=_empty("xs", "ys"), **line)
+    mark = {"name": f"marks {outcome}", "size": 5, "fill_alpha": 0.5, **shared}
+    source = _empty("x", "y", "trial", "point")
+    return plot.scatter("x", "y", source=source, **mark)
+
+
+def _empty(*names: str) -> ColumnDataSource:
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    return ColumnDataSource(columns)
 
 
 def learning_curve_data(context: ReportContext) -> list[dict[str, Any]]:

@@ -212,6 +212,11 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
             f"its bracket, with its {percent(level)} band; thin lines: where K* of a "
             f"new study would lie with {percent(level)}."
         )
+    if curves.fits and (curves.cells["at_boundary"] != "").any():
+        parts.append(
+            "To the fit, a K* whose best trial lies at an end of its range is an upper "
+            "bound: a wider range might give a smaller one."
+        )
     if (curves.plot_rows["bound"] != "").any():
         parts.append(
             "Hollow marks with an arrow are bounds: the records do not say more."

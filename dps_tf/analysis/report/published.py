@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -79,15 +79,17 @@ def _short(name: str) -> str:
     return name.removeprefix(f"{published.PREFIX}-")
 
 
-def draw_published(axis: Axes, published: pd.DataFrame) -> None:
+def draw_published(
+    axis: Axes, published: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
     """Draws published curves behind one's own, on the same axes.
 
     Args:
         axis: an axis that holds K* against the batch size.
         published: one row per curve and batch size: curve, batch_size,
             steps_to_result.
+        line_styles: line style of each curve.
     """
-    line_styles = published_styles(published)
     for curve, rows in published.groupby("curve", sort=False):
         rows = rows.sort_values("batch_size")
         x, y = rows["batch_size"], rows["steps_to_result"]
@@ -96,15 +98,18 @@ def draw_published(axis: Axes, published: pd.DataFrame) -> None:
     axis.autoscale(enable=True)
 
 
-def published_styles(published: pd.DataFrame) -> dict[str, LineStyle]:
-    """Returns a line style per published curve: colours, and marks that are hollow."""
-    names = list(dict.fromkeys(published["curve"]))
-    found = style.assign_styles(names)
-    # Markers from the far end, so that they differ from those of one's own curves.
-    return {
-        name: LineStyle(one.color, style.MARKERS[-1 - i % len(style.MARKERS)], one.line)
-        for i, (name, one) in enumerate(found.items())
-    }
+def published_styles(
+    names: Sequence[str], own: Sequence[str] = ()
+) -> dict[str, LineStyle]:
+    """Returns a line style per published curve, other ones than of one's own curves.
+
+    Args:
+        names: of the published curves.
+        own: names of one's own curves.
+    """
+    mine = [f"own: {name}" for name in own]
+    found = style.assign_styles([*mine, *names])
+    return {name: found[name] for name in names}
 
 
 def _keywords(line_style: LineStyle) -> dict[str, Any]:
@@ -116,10 +121,9 @@ def _keywords(line_style: LineStyle) -> dict[str, Any]:
 def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
     shown = table.assign(curve=[_short(str(name)) for name in table["curve"]])
     names = list(dict.fromkeys(shown["curve"]))
-    handles = [
-        style.line_handle(name, **_keywords(line_style))
-        for name, line_style in published_styles(shown).items()
-    ]
+    own = list(curves.naming.line_styles) if curves is not None else []
+    line_styles = published_styles(names, own)
+    handles = [style.line_handle(n, **_keywords(s)) for n, s in line_styles.items()]
     with style.styled():
         figure = style.new_figure(6.9, 5.0 + 0.1 * len(handles))
         axis = figure.subplots()
@@ -130,7 +134,7 @@ def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
             handles = [*style.curve_handles(curves.naming.line_styles), *handles]
         style.log2_axis(axis, "x")
         style.log2_axis(axis, "y")
-        draw_published(axis, shown)
+        draw_published(axis, shown, line_styles)
         axis.set(xlabel="Batch size", ylabel="Steps to result")
         style.batch_ticks(axis, sizes)
         style.legend_below(figure, handles, columns=1 if len(handles) < 7 else 2)

@@ -68,9 +68,10 @@ def _law(fit: LawFit) -> str:
     critical = fit.critical_batch_size
     text = f"The fit is K* = {number(fit.c1.value)}/B + {number(fit.c2.value)}"
     if not fit.plateau_resolved:
-        return (
-            f"{text}; no plateau is resolved: larger batches would still pay beyond "
-            f"the critical batch size of {interval(critical.low, critical.high)}."
+        return f"{text}; no plateau is resolved: " + (
+            f"c1/c2 is {interval(critical.low, critical.high)}."
+            if critical.low > 0
+            else "these K* do not bound c1/c2."
         )
     if not fit.slope_resolved:
         return f"{text}; the curve is flat within its scatter."
@@ -81,6 +82,12 @@ def _law(fit: LawFit) -> str:
 
 
 def _regimes(row: pd.Series) -> str:
+    seen = f"up to {row['points_perfect']:g}"
+    if pd.notna(row["points_useful"]):
+        seen += f" and from {row['points_useful']:g}"
+    within = f"Within {percent(row['tolerance'])},"
+    if row["perfect_end_low"] == 0 and np.isinf(row["perfect_end_high"]):
+        return f"{within} the fit tells no ends of regimes; by single points, {seen}."
     perfect, useful = (
         f"{number(row[name])} ({interval(row[f'{name}_low'], row[f'{name}_high'])})"
         for name in ("perfect_end", "useful_end")
@@ -90,12 +97,9 @@ def _regimes(row: pd.Series) -> str:
         if row["is_flat"]
         else f"the curve is not seen to become flat up to {row['largest']:g}"
     )
-    seen = f"up to {row['points_perfect']:g}"
-    if pd.notna(row["points_useful"]):
-        seen += f" and from {row['points_useful']:g}"
     return (
-        f"Within {percent(row['tolerance'])}, perfect scaling holds up to batch size "
-        f"{perfect} and {flat}, by the fit; by single points, {seen}."
+        f"{within} perfect scaling holds up to batch size {perfect} and {flat}, by the "
+        f"fit; by single points, {seen}."
     )
 
 
