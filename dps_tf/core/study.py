@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.evaluation_schedule import EvaluationSchedule
 from dps_tf.core.goal import Goal
-from dps_tf.core.race import RaceRule
+from dps_tf.core.race import FEASIBLE_UNTIL, RaceRule
 from dps_tf.core.version import RESULTS_VERSION
 from dps_tf.core.workload import Workload
 
@@ -74,6 +74,8 @@ class StudySpecification:
         precision: in which trials are trained and evaluated, one of PRECISIONS. Scores
             for pruning, smoothness and noise scale are taken in float32 always: they
             describe the network, and the same scores serve both.
+        feasible_until: `K_1`, or `K_m` in studies that were recorded when budgets over
+            feasible trials counted divergences up to K_(m); see `core.race`.
         intra_op_threads: TensorFlow's threads per operation: they change the bits.
         results_version: RESULTS_VERSION of the code.
     """
@@ -86,12 +88,14 @@ class StudySpecification:
     evaluation: str = "exact"
     pruning: Pruning = field(default_factory=Pruning)
     precision: str = FLOAT32
+    feasible_until: str = "K_1"
     intra_op_threads: int = 1
     results_version: int = RESULTS_VERSION
 
     def __post_init__(self) -> None:
         _known("schedule", self.schedule, SCHEDULES)
         _known("evaluation", self.evaluation, EVALUATIONS)
+        _known("feasible_until", self.feasible_until, FEASIBLE_UNTIL[:2])
         _check_precision(self.precision)
         if self.cell.sparsity > 0 and self.cell.sparsity_method == DENSE:
             raise UserError(
@@ -131,6 +135,8 @@ class StudySpecification:
         """What decides the study."""
         workload = self.workload
         feasible = workload.count == "feasible"
+        exhaustive = self.schedule == "exhaustive" or workload.is_adaptive
+        whole_run = exhaustive and self.feasible_until == "K_1"
         return RaceRule(
             points=workload.points,
             finishers=min(self.finishers, workload.points),
@@ -138,8 +144,9 @@ class StudySpecification:
             schedule=self.evaluations,
             feasible_only=feasible,
             max_draws=(workload.max_draws or 10 * workload.points) if feasible else 0,
-            exhaustive=self.schedule == "exhaustive" or workload.is_adaptive,
+            exhaustive=exhaustive,
             stop_at_goal=self.stop_at_goal or workload.is_adaptive,
+            feasible_until="end" if whole_run else self.feasible_until,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -149,6 +156,9 @@ class StudySpecification:
         values["workload"] = self.workload.to_json()
         pruning = {f.name: getattr(self.pruning, f.name) for f in fields(self.pruning)}
         values["pruning"] = {**pruning, "arguments": dict(self.pruning.arguments)}
+        if self.workload.count != "feasible" or self.feasible_until == "K_m":
+            # As in the records of before there was a choice.
+            del values["feasible_until"]
         # Tuples become lists here, so that what is read back compares equal.
         return dict(_jsonable(values))
 
@@ -159,7 +169,14 @@ class StudySpecification:
         values["cell"] = Cell(**values["cell"])
         values["workload"] = Workload.from_json(values["workload"])
         values["pruning"] = Pruning(**values["pruning"])
-        return cls(**values)
+        recorded = "K_m" if values["workload"].count == "feasible" else "K_1"
+        return cls(**{"feasible_until": recorded, **values})
+
+    def continuing(self, stored: StudySpecification | None) -> StudySpecification:
+        """Returns this specification with the rules under which a study was begun."""
+        if stored is None:
+            return self
+        return replace(self, feasible_until=stored.feasible_until)
 
     def identity(self) -> dict[str, Any]:
         """Returns what may never differ between two runs of one study, flat."""

@@ -53,7 +53,8 @@ def is_finished(
     if not study.is_closed or study.record is None:
         return False
     study.check_trained()
-    if study.record["specification"] != specification.to_json():
+    asked = specification.continuing(study.specification)
+    if study.record["specification"] != asked.to_json():
         return False
     return study.closed() is not None
 
@@ -112,7 +113,10 @@ def run_study(
     finally:
         if context.share is not None and files.is_local:
             files.remove_tree(f"{layout.root}/{project}")
-    if context.stop() and not study_result(specification, record.history).decided:
+    if (
+        context.stop()
+        and not study_result(record.specification, record.history).decided
+    ):
         raise Interrupted
     return _finish(files, layout, record, prepared, context)
 
