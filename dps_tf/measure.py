@@ -82,8 +82,7 @@ def _cells(layout: SweepLayout) -> Sequence[str]:
 
 def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) -> int:
     """Measures cells with this machine's devices, or a group's; the exit code."""
-    from dps_tf.probing.measurement import Measurer, Wanted
-    from dps_tf.probing.program_cache import ProgramCache
+    from dps_tf.probing import Measurer, ProgramCache, Wanted
     from dps_tf.tuning.interruption import Interrupted, StopRequest
 
     stop = StopRequest()
@@ -94,7 +93,7 @@ def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) ->
         layout,
         Wanted(_EXAMPLES.value, _TIMES.value),
         data_dir=_DATA_DIR.value,
-        instruments=ProgramCache(resources),
+        programs=ProgramCache(resources),
         stop=stop,
     )
     with stop.listening():
