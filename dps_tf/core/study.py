@@ -181,6 +181,8 @@ class StudySpecification:
     def identity(self) -> dict[str, Any]:
         """Returns what may never differ between two runs of one study, flat."""
         flat = _flat(self.to_json())
+        # A study keeps the rule it was begun with: see `continuing`.
+        flat.pop("feasible_until", None)
         grows = ("workload.points", "workload.step_budget", "workload.max_draws")
         for key in (*grows, "finishers", "workload.goal"):
             for name in [n for n in flat if n == key or n.startswith(key + ".")]:

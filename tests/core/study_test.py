@@ -281,7 +281,7 @@ def test_a_budget_over_feasible_trials_keeps_the_rule_it_was_recorded_with():
     assert asked.rule.feasible_until == "K_1"
     assert stored.rule.feasible_until == "K_m"
     assert stored.to_json() == recorded
-    assert asked.refusals(stored)
+    assert asked.fingerprint == stored.fingerprint
     assert not asked.continuing(stored).refusals(stored)
     assert asked.continuing(stored) == stored
     exhaustive = dataclasses.replace(asked, schedule="exhaustive")
