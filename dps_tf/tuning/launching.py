@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
@@ -30,6 +31,7 @@ from dps_tf.tuning.study import PreparedStudy, RunContext, is_finished, run_stud
 from dps_tf.tuning.sweep import (
     SweepOutcome,
     check_directory,
+    repeat_studies,
     run_shared_sweep,
     run_sweep,
     start_sweep,
@@ -149,16 +151,27 @@ class Launcher:
         mine = sweep.studies[first::step]
         if not mine:
             return SweepOutcome()
-        part = SweepSpecification(mine)
+        outcome = self._run_part(self._layout, SweepSpecification(mine))
+        repeated = repeat_studies(
+            self._files, self._layout, replace(sweep, studies=mine)
+        )
+        if repeated:
+            # The chief of several machines runs these alone: they are few.
+            self._post = None
+            again = SweepSpecification(repeated)
+            start_sweep(self._files, self._layout.repeats, again, gin_text)
+            outcome.add(self._run_part(self._layout.repeats, again))
+        return outcome
+
+    def _run_part(self, layout: SweepLayout, part: SweepSpecification) -> SweepOutcome:
+        run_cell = functools.partial(self._run_cell, layout)
         if not self._options.share:
-            return run_sweep(
-                self._files, self._layout, part, self._run_cell, stop=self._stop
-            )
+            return run_sweep(self._files, layout, part, run_cell, stop=self._stop)
         return run_shared_sweep(
             self._files,
-            self._layout,
+            layout,
             part,
-            lambda specification, share: self._run_cell(specification, share=share),
+            lambda specification, share: run_cell(specification, share=share),
             len(self._machine().strategies),
             stop=self._stop,
         )
@@ -209,6 +222,7 @@ class Launcher:
 
     def _run_cell(
         self,
+        layout: SweepLayout,
         specification: StudySpecification,
         guard: Callable[[], None] = lambda: None,
         share: SharedCell | None = None,
@@ -217,7 +231,7 @@ class Launcher:
         with StudyProgress(name, specification.rule) as progress:
             result = run_study(
                 self._files,
-                self._layout.cell(name),
+                layout.cell(name),
                 specification,
                 lambda: self._prepare(specification, progress),
                 RunContext(
@@ -233,7 +247,7 @@ class Launcher:
         # many cells keeps those of cells long finished.
         gc.collect()
         if specification.workload.points == 1:
-            print(curve_of(self._files, self._layout.cell(name).root))
+            print(curve_of(self._files, layout.cell(name).root))
         return result
 
     def _prepare(

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from dps_tf.core.errors import UserError
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.core.sweep import SweepSpecification
+from dps_tf.core.sweep import SweepSpecification, repeat_study
 from dps_tf.store.claims import Claims
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Locks
 from dps_tf.store.owners import Owner
 from dps_tf.store.records import write_json
+from dps_tf.store.study_reader import StudyReader
 from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.sharing import SharedCell, living_workers
 from dps_tf.tuning.study import is_finished
@@ -41,6 +42,12 @@ class SweepOutcome:
     ran: dict[str, StudyResult] = field(default_factory=dict)
     finished_before: list[str] = field(default_factory=list)
     busy: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: SweepOutcome) -> None:
+        """Adds what became of further cells."""
+        self.ran |= other.ran
+        self.finished_before += other.finished_before
+        self.busy |= other.busy
 
     @property
     def failed(self) -> list[str]:
@@ -77,6 +84,36 @@ def start_sweep(
     files.write_atomic(layout.config, gin_text.encode())
     cells = [study.cell.name for study in sweep.studies]
     write_json(files, layout.sweep, {"cells": cells})
+
+
+def repeat_studies(
+    files: FileSystem, layout: SweepLayout, sweep: SweepSpecification
+) -> tuple[StudySpecification, ...]:
+    """Returns the repeats of the best points of all studies that are finished.
+
+    Cells in which no trial met the goal have nothing to repeat.
+
+    Args:
+        files: where the sweep is.
+        layout: its paths.
+        sweep: its cells, and how often their best points are repeated.
+    """
+    found = []
+    for study in sweep.studies if sweep.repeats else ():
+        cell = layout.cell(study.cell.name)
+        closed = StudyReader(files, cell).closed(("trials",))
+        if closed is None or not is_finished(files, cell, study):
+            continue
+        trials = closed.frame("trials")
+        trials = trials[trials["outcome"] == "complete"]
+        best = trials.sort_values(["steps_to_result", "trial"], kind="stable")
+        head = best.head(sweep.repeated_points)
+        points = [
+            {str(k): v for k, v in row.items()} for row in head.to_dict("records")
+        ]
+        if points:
+            found.append(repeat_study(study, points, sweep.repeats))
+    return tuple(found)
 
 
 def run_sweep(  # noqa: PLR0913 - each is independent of the others

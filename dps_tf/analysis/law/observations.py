@@ -89,7 +89,9 @@ class Observations:
         What is only known as a bound enters as one: a cell that nobody is known to
         have solved, by the steps that were followed; a K* whose best metaparameters
         lie at an end of their range, from above, since a wider range may give less.
-        Cells with a K* of 0 and those in which every trial diverged are left out.
+        Cells with a K* of 0 and those in which every trial diverged are left out. A
+        column `noise` (octaves), as of `repeats.with_noise`, makes noisy cells weigh
+        less.
 
         Args:
             results: rows of `reduce.results` that differ in batch size (and seed) only.
@@ -108,6 +110,7 @@ class Observations:
             results["batch_size"].to_numpy(np.float64)[used],
             np.where(is_beyond, np.inf, steps)[used],
             np.where(is_beyond, beyond, low)[used],
+            _floats(results, "noise")[used] if "noise" in results.columns else None,
         )
 
     def located(self) -> Observations:
