@@ -100,8 +100,9 @@ class Observations:
         steps = _floats(results, "steps_to_result")
         low = _floats(results, "bracket_low")
         if "at_boundary" in results.columns:
-            at_end = results["at_boundary"].fillna("").astype(str) != ""
-            low = np.where(at_end & ~np.isnan(steps), 0.0, low)
+            # A column of empty cells is read as numbers.
+            ends = [pd.notna(text) and text != "" for text in results["at_boundary"]]
+            low = np.where(np.array(ends, bool) & ~np.isnan(steps), 0.0, low)
         bounded = (results["steps_bound"] != "").to_numpy(bool)
         beyond = _followed(results)
         is_beyond = np.isnan(steps) & bounded & (beyond > 0)
