@@ -45,25 +45,25 @@ class SweepSpecification:
                     f"{least}."
                 )
 
-    def _most_trials(self, study: StudySpecification) -> int:
+    def _max_trials(self, study: StudySpecification) -> int:
         repeated = min(self.repeated_points, study.rule.finishers)
         return study.rule.draws_limit + self.repeats * repeated
 
     @property
-    def most_trials(self) -> int:
+    def max_trials(self) -> int:
         """Trials that the sweep may start at most, repeats included."""
-        return sum(map(self._most_trials, self.studies))
+        return sum(map(self._max_trials, self.studies))
 
     @property
-    def most_steps(self) -> int:
+    def max_steps(self) -> int:
         """Steps that the sweep may cost at most: every trial to its budget."""
-        return sum(self._most_trials(s) * s.rule.last_evaluation for s in self.studies)
+        return sum(self._max_trials(s) * s.rule.last_evaluation for s in self.studies)
 
     @property
-    def most_examples(self) -> int:
+    def max_examples(self) -> int:
         """Training examples that the sweep may cost at most, evaluations left out."""
         return sum(
-            self._most_trials(s) * s.rule.last_evaluation * s.cell.batch_size
+            self._max_trials(s) * s.rule.last_evaluation * s.cell.batch_size
             for s in self.studies
         )
 
@@ -103,7 +103,7 @@ def repeat_study(
         study,
         cell=replace(study.cell, seed=seed),
         workload=workload,
-        schedule="exhaustive",
+        search_mode="exhaustive",
         finishers=1,
         stop_at_goal=True,
     )

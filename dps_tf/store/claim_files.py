@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dps_tf.store.errors import DamagedError, StoreError
@@ -64,10 +63,6 @@ class ClaimFiles:
             return Newest(generation, content["token"], content["released"])
         return Newest(generation, f"unreadable-{name}-{generation}", False)
 
-    def names(self) -> list[str]:
-        """Returns the sorted names that have ever been claimed."""
-        return sorted({name for name, _ in self._generations()})
-
     def create(self, name: str, generation: int, token: str) -> bool:
         """Makes a claim; returns False if there is one of that generation."""
         data = encode_record({"token": token, "released": False})
@@ -113,16 +108,12 @@ class ClaimFiles:
             return None
 
     def _generations(self) -> list[tuple[str, int]]:
-        return generations(self.files.list_names(self.directory))
+        names = self.files.list_names(self.directory)
+        matches = map(_FILE.fullmatch, names)
+        return [(match[1], int(match[2])) for match in matches if match]
 
     def _path(self, name: str, generation: int) -> str:
         return f"{self.directory}/{name}.{generation:08d}.claim"
 
     def _owner_path(self, token: str) -> str:
         return f"{self.directory}/{token}.owner"
-
-
-def generations(names: Iterable[str]) -> list[tuple[str, int]]:
-    """Returns (name of the thing, generation) of each claim among names of files."""
-    matches = map(_FILE.fullmatch, names)
-    return [(match[1], int(match[2])) for match in matches if match]

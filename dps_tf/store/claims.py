@@ -93,13 +93,6 @@ class Claims:
         self.files.remove_older(name, generation)
         return claim
 
-    def mine(self, name: str) -> Claim | None:
-        """Returns the claim of a thing if this owner has it, else None."""
-        newest = self.files.newest(check_name(name))
-        if newest.token == self.owner.token and not newest.is_released:
-            return Claim(self, name, newest.generation)
-        return None
-
     def holder(self, name: str) -> Holder | None:
         """Returns who has a thing, or None if it is free or its owner surely dead."""
         newest = self.files.newest(check_name(name))
@@ -111,13 +104,6 @@ class Claims:
         heard = self.files.last_heartbeat(newest.token)
         silent = self._silent_for(newest.token, beat)
         return Holder(owner, beat, heard, max(0.0, self._timing.expire_after - silent))
-
-    def may_live(self, token: str) -> bool:
-        """Returns whether an owner has neither ended here nor been silent too long."""
-        owner, beat = self.files.read_owner(token)
-        if _process_has_ended(owner):
-            return False
-        return self._silent_for(token, beat) < self._timing.expire_after
 
     def shows_life(self, name: str) -> bool:
         """Returns whether the owner of a thing surely lives.
@@ -132,10 +118,6 @@ class Claims:
         if owner is not None and owner.is_here():
             return not owner.is_surely_dead()
         return beat != self._first_beats.setdefault(newest.token, beat)
-
-    def names(self) -> list[str]:
-        """Returns the sorted names that have ever been claimed here."""
-        return self.files.names()
 
     def beat(self) -> None:
         """Shows once that this owner lives."""

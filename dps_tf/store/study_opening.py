@@ -9,7 +9,6 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.study import StudySpecification
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
-from dps_tf.store.log_follower import LogFollower
 from dps_tf.store.records import set_aside, write_json
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.study_record import StudyRecord
@@ -50,9 +49,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     training_inputs: Mapping[str, Any],
     *,
     allow_other_machine: bool = False,
-    writer: str = "main",
     guard: Callable[[], None] = lambda: None,
-    follower: LogFollower | None = None,
 ) -> StudyRecord:
     """Returns the record of a study, new, continued or extended.
 
@@ -63,9 +60,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         environment: what the bits depend on: builds and instruction set.
         training_inputs: sizes and content of the data it is trained on.
         allow_other_machine: whether another environment may continue it; recorded.
-        writer: name of the log that this process alone writes.
         guard: see StudyRecord.
-        follower: see StudyRecord.
 
     Raises:
         UserError: the stored study differs, with the differences.
@@ -84,9 +79,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         # An extension: what was closed is open again, before the new aim is known.
         files.remove(layout.closed)
         write_json(files, layout.study, content)
-    record = StudyRecord(
-        files, layout, specification, writer=writer, guard=guard, follower=follower
-    )
+    record = StudyRecord(files, layout, specification, guard=guard)
     record.has_other_bits = len(environments) > 1
     if study.specification is None and record.history.trials:
         record.problems.append(

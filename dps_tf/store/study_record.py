@@ -8,7 +8,7 @@ never knows of an evaluation that the log has lost; the tables are on the disk b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.race import plan
@@ -17,10 +17,8 @@ from dps_tf.core.trial import Trajectory
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import Event, open_log
-from dps_tf.store.log_follower import LogFollower
 from dps_tf.store.states import State, StateStore
 from dps_tf.store.study_history import (
-    StudyHistory,
     failure_event,
     report_events,
     session_event,
@@ -51,9 +49,7 @@ class StudyRecord:
         layout: CellLayout,
         specification: StudySpecification,
         *,
-        writer: str = "main",
         guard: Callable[[], None] = lambda: None,
-        follower: LogFollower | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         """Opens the record; use `open_study`, which checks the specification.
@@ -62,11 +58,8 @@ class StudyRecord:
             files: where it is.
             layout: its paths.
             specification: the one in force.
-            writer: name of the log that this process alone writes.
             guard: called before anything is written; raises if another owner has
                 taken over.
-            follower: reads the logs, and goes on to follow them, where several
-                workers write; by default they are read once.
             clock: monotonic, in seconds.
         """
         self._guard = guard
@@ -76,26 +69,16 @@ class StudyRecord:
         self.specification = specification
         self.problems: list[str] = []
         self.has_other_bits = False
-        self.history = StudyHistory()
-        self._follower = follower
-        self._read_logs()
+        study = StudyReader(files, layout)
+        self.history = study.history
+        self.problems += study.problems
         self._forget_failures()
-        self._log = open_log(files, layout.log(writer))
+        self._log = open_log(files, layout.log("main"))
         self._store = StateStore(files, layout.states)
         self._states: dict[int, TrialState] = {}
         self._dirty: set[int] = set()
-        if follower is None:
-            # Others go on saving states: of theirs one is read when it is needed.
-            self._load_states()
+        self._load_states()
         self._saved_at = clock()
-
-    def _read_logs(self) -> None:
-        if self._follower is not None:
-            self.follow()
-            return
-        study = StudyReader(self._files, self._layout)
-        self.history = study.history
-        self.problems += study.problems
 
     def _forget_failures(self) -> None:
         """Lets failed trials be tried again, until MOST_ATTEMPTS."""
@@ -152,6 +135,10 @@ class StudyRecord:
             specification.goal, specification.evaluations.interval
         )
 
+    def point(self, trial: int) -> Mapping[str, float]:
+        """Returns the metaparameters that an oracle chose for a trial."""
+        return self.history[trial].point or {}
+
     def add_provenance(self, trial: int, provenance: TrialProvenance) -> None:
         """Records a trial's seeds and pruning, once."""
         if self.history[trial].provenance is None:
@@ -190,47 +177,21 @@ class StudyRecord:
             self.history.add(event)
             self._log.append(event)
 
-    def follow(self) -> list[Event]:
-        """Takes in what other writers have added since the last time; returns it."""
-        events = [] if self._follower is None else self._follower.new_events()
-        self.history.add_all(events)
-        return events
-
-    def publish(self) -> None:
-        """Lets those who follow the log see everything; durable at a snapshot."""
-        self._log.flush(sync=False)
-
-    def reload_state(self, trial: int) -> None:
-        """Takes the newest state on the disk, which another worker may have saved."""
-        state, problems = self._store.load(trial)
-        self.problems += problems
-        known = self._states.get(trial)
-        if state is None or (known is not None and known.step >= state.step):
-            return
-        interval = self.specification.evaluations.interval
-        covered = self.history[trial].contiguous_step(interval)
-        if state.step < covered + interval:
-            self._states[trial] = TrialState(state.step, tuple(state.arrays))
-
     def snapshot(self, *, force: bool = False) -> None:
         """Puts everything on the disk, if the last time was long enough ago."""
         if not force and self._clock() - self._saved_at < SNAPSHOT_SECONDS:
             return
-        self.save(self._dirty)
-        self._saved_at = self._clock()
-
-    def save(self, trials: Collection[int]) -> None:
-        """Puts the log, and what has changed of some trials' states, on the disk."""
         self._guard()
         self._log.flush(sync=True)
         states = {
             trial: State(state.step, list(state.arrays), {})
-            for trial in sorted(self._dirty.intersection(trials))
+            for trial in sorted(self._dirty)
             if (state := self._states.get(trial)) is not None
         }
         if states:
             self._store.save_many(states)
-        self._dirty.difference_update(states)
+        self._dirty.clear()
+        self._saved_at = self._clock()
 
     def discard_states(self) -> None:
         """Removes the states: the study can then be read but not extended."""

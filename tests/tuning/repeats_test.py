@@ -46,8 +46,8 @@ def test_impossible_numbers_of_repeats_are_refused(change):
 
 def test_most_that_a_sweep_may_cost_counts_its_repeats():
     plain, repeated = configured(BINDINGS), configured([*BINDINGS, *REPEATED])
-    assert plain.most_trials == 3 and repeated.most_trials == 3 + 2 * 3
-    assert repeated.most_steps == 3 * plain.most_steps
+    assert plain.max_trials == 3 and repeated.max_trials == 3 + 2 * 3
+    assert repeated.max_steps == 3 * plain.max_steps
 
 
 @pytest.mark.slow
