@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.tables import STUDY_KEY, Floats, cell_codes, cell_name
+from dps_tf.analysis.tables import Floats, cell_codes, cell_name, study_key
 from dps_tf.core.sweep import repeated_seed
 
-COLUMNS = [*STUDY_KEY, "trial", "repeat", "outcome", "steps_to_result", "bracket_low"]
-COLUMNS += ["earliest", "latest"]
+RESULT = ["outcome", "steps_to_result", "bracket_low", "earliest", "latest"]
 LEAST_REPEATS = 3
 """Repeats of a point below which no standard deviation is taken of them."""
 
@@ -32,8 +31,8 @@ def repeats_of(
 ) -> pd.DataFrame:
     """Returns one row per repeat, under the cell and trial whose point was repeated.
 
-    Columns COLUMNS: those of the cell, its trial, number of the repeat from 0, and the
-    result. Repeats of points that are no trial of the sweep (any more) are left out.
+    Columns: those of `study_key`, trial, repeat (number from 0) and RESULT. Repeats of
+    points that are no trial of the sweep (any more) are left out.
 
     Args:
         bounded: trials of the repeats' own studies, with `earliest` and `latest`.
@@ -41,7 +40,8 @@ def repeats_of(
         trials: of the sweep itself.
     """
     found = []
-    for _, mine in bounded.groupby(STUDY_KEY, sort=False):
+    names = study_key(bounded)
+    for _, mine in bounded.groupby(names, sort=False):
         rows: list[dict[Any, Any]] = mine.to_dict("records")
         repeated = points[cell_name(rows[0])]
         original = _original(rows[0], repeated, trials)
@@ -51,11 +51,11 @@ def repeats_of(
             number = int(row["trial"])
             trial = _trial(original, repeated[number])
             if trial is not None:
-                about = {name: original[name].iloc[0] for name in STUDY_KEY}
-                result = {name: row[name] for name in COLUMNS[-5:]}
+                about = {name: original[name].iloc[0] for name in names}
+                result = {name: row[name] for name in RESULT}
                 before = repeated[:number].count(repeated[number])
                 found.append({**about, "trial": trial, "repeat": before, **result})
-    frame = pd.DataFrame(found, columns=COLUMNS)
+    frame = pd.DataFrame(found, columns=[*names, "trial", "repeat", *RESULT])
     whole = ["steps_to_result", "bracket_low"]
     return frame.astype({name: "Int64" for name in whole})
 
@@ -65,7 +65,7 @@ def _original(
 ) -> pd.DataFrame | None:
     """Returns the trials of the cell whose points were repeated under other seeds."""
     alike = np.ones(len(trials), bool)
-    for name in STUDY_KEY:
+    for name in study_key(trials):
         if name != "seed":
             alike &= (trials[name] == cell[name]).to_numpy(bool)
     for _, mine in trials[alike].groupby("seed", sort=False):
@@ -84,8 +84,9 @@ def _trial(trials: pd.DataFrame, point: Point) -> int | None:
 def summary(repeats: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     """Returns one row per repeated point, the best of each cell first.
 
-    Columns: STUDY_KEY, trial, is_best, recorded (the trial's own steps-to-result as K*
-    counts it; NaN for others than the best), repeats, reached, median, least, greatest
+    Columns: those of `study_key`, trial, is_best, recorded (the trial's own
+    steps-to-result as K* counts it; NaN for others than the best), repeats, reached,
+    median, least, greatest
     (infinity where a repeat did not reach the goal within its budget, or is not known
     to have), optimism (median / K* of the best point), noise (standard deviation of
     log2 steps in octaves; NaN unless LEAST_REPEATS repeats or more all reached).
@@ -95,6 +96,7 @@ def summary(repeats: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
         results: one row per cell, of `reduce.results`.
     """
     rows = []
+    names = study_key(results)
     cells: list[dict[Any, Any]] = results.to_dict("records")
     placed = repeats.assign(cell=cell_codes(repeats, results))
     for _, mine in placed.groupby(["cell", "trial"], sort=False):
@@ -106,7 +108,7 @@ def summary(repeats: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
         k_star = float(cell["steps_to_result"]) if is_best else np.nan
         rows.append(
             {
-                **{name: cell[name] for name in STUDY_KEY},
+                **{name: cell[name] for name in names},
                 "trial": trial,
                 "is_best": is_best,
                 "recorded": k_star,
@@ -119,10 +121,10 @@ def summary(repeats: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
                 "noise": float(np.std(np.log2(steps), ddof=1)) if known else np.nan,
             }
         )
-    columns = [*STUDY_KEY, "trial", "is_best", "recorded", "repeats", "reached"]
+    columns = [*names, "trial", "is_best", "recorded", "repeats", "reached"]
     columns += ["median", "least", "greatest", "optimism", "noise"]
     frame = pd.DataFrame(rows, columns=columns)
-    order = [*STUDY_KEY, "is_best", "trial"]
+    order = [*names, "is_best", "trial"]
     ascending = [name != "is_best" for name in order]
     return frame.sort_values(order, ascending=ascending, ignore_index=True)
 

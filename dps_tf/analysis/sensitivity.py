@@ -21,11 +21,11 @@ from dps_tf.analysis.law import MINIMUM_POINTS, Observations, fit_law
 from dps_tf.analysis.loading import Record, Tables, tables_of
 from dps_tf.analysis.tables import (
     GOAL_COLUMNS,
-    SCALING_CURVE,
-    STUDY_KEY,
     Floats,
     cell_codes,
+    curve_key,
     study_goal,
+    study_key,
 )
 from dps_tf.core.goal import Goal
 
@@ -38,8 +38,8 @@ GOALS = (1.0, 1.25, 1.5, 2.0, 3.0)
 def by_interval(tables: Tables, multiples: Sequence[int] = INTERVALS) -> pd.DataFrame:
     """Returns K* had trials been evaluated less often, one row per cell and multiple.
 
-    Columns: STUDY_KEY, multiple, evaluation_interval, steps_to_result (as recorded),
-    low, high. Studies whose evaluations are irregular are left out.
+    Columns: those of `study_key`, multiple, evaluation_interval, steps_to_result (as
+    recorded), low, high. Studies whose evaluations are irregular are left out.
 
     Args:
         tables: of some sweeps.
@@ -60,14 +60,15 @@ def by_interval(tables: Tables, multiples: Sequence[int] = INTERVALS) -> pd.Data
             coarser = regular.assign(evaluation_interval=multiple * interval)
             cells = reduce.results(coarser, trials, kept, goal, from_curves=True)
             found.append(_ranges(cells, tables.results).assign(multiple=multiple))
-    columns = [*STUDY_KEY, "multiple", "evaluation_interval", *_RANGE]
+    columns = [*study_key(tables.studies), "multiple", "evaluation_interval", *_RANGE]
     return _joined(found, columns)
 
 
 def by_points(tables: Tables) -> pd.DataFrame:
     """Returns K* of the first half of the trials, one row per cell with two or more.
 
-    Columns: STUDY_KEY, points (of the half), steps_to_result (of all), low, high.
+    Columns: those of `study_key`, points (of the half), steps_to_result (of all), low,
+    high.
     Trials that an oracle chose after those before them are no sample of the whole, and
     their first half is the first half of that search.
 
@@ -82,7 +83,7 @@ def by_points(tables: Tables) -> pd.DataFrame:
     np.minimum.at(low, codes[first], bounded["earliest"].to_numpy(np.float64)[first])
     np.minimum.at(high, codes[first], bounded["latest"].to_numpy(np.float64)[first])
     steps = tables.results["steps_to_result"].astype("Float64")
-    frame = studies[STUDY_KEY].assign(
+    frame = studies[study_key(studies)].assign(
         points=half,
         steps_to_result=_in_order(tables.results, steps, studies),
         low=low,
@@ -123,14 +124,14 @@ def by_goal(tables: Tables, multiples: Sequence[float] = GOALS) -> pd.DataFrame:
 def law_by_goal(cells: pd.DataFrame) -> pd.DataFrame:
     """Returns c1 and c2 against the goal, one row per curve and goal with a fit.
 
-    Columns: SCALING_CURVE, multiple, threshold, goal, and for c1, c2 and
+    Columns: those of `curve_key`, multiple, threshold, goal, and for c1, c2 and
     critical_batch_size the value, `_low` and `_high`.
 
     Args:
         cells: of `by_goal`.
     """
     rows = []
-    keys = [*SCALING_CURVE, "multiple", "threshold", "goal"]
+    keys = [*curve_key(cells), "multiple", "threshold", "goal"]
     for key, mine in cells.groupby(keys, sort=False):
         observations = Observations.from_results(mine[mine["closed"]])
         if observations.batch_sizes < MINIMUM_POINTS:
@@ -172,14 +173,15 @@ def _looser(goal: Goal, multiple: float) -> Goal:
 
 
 def _of(table: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    return table.merge(studies[STUDY_KEY], on=STUDY_KEY, how="inner")
+    names = study_key(studies)
+    return table.merge(studies[names], on=names, how="inner")
 
 
 def _ranges(cells: pd.DataFrame, recorded: pd.DataFrame) -> pd.DataFrame:
     """Returns K* as a range, and as it is recorded."""
     low, high = _ends(cells)
     steps = recorded["steps_to_result"].astype("Float64")
-    return cells[[*STUDY_KEY, "evaluation_interval"]].assign(
+    return cells[[*study_key(cells), "evaluation_interval"]].assign(
         steps_to_result=_in_order(recorded, steps, cells), low=low, high=high
     )
 

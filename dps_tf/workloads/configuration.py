@@ -125,6 +125,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     evaluation_mode: str = "exact",
     further_splits: Mapping[str, str] | None = None,
     precision: str = "float32",
+    axes: Mapping[str, Any] | None = None,
     repeats: int = 0,
     repeated_points: int = 1,
 ) -> SweepSpecification:
@@ -133,7 +134,8 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     With `repeats`, the `repeated_points` best points of each cell are trained again
     under so many new seeds, once its study is closed.
 
-    `workloads` is one workload, or a list with one for each optimizer.
+    `workloads` is one workload, or a list with one for each optimizer; `axes` maps gin
+    names of further axes to their values.
     """
     found = [workloads] if isinstance(workloads, Workload) else workloads
     found = _sequence("sweep.workloads", found)
@@ -154,8 +156,18 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         evaluation=evaluation_mode,
         further_splits=_mapping("sweep.further_splits", further_splits),
         precision=precision,
+        axes=_axes(axes or {}),
     )
     return replace(cells, repeats=repeats, repeated_points=repeated_points)
+
+
+def _axes(axes: Any) -> Mapping[str, Any]:
+    if isinstance(axes, Mapping) and all(isinstance(name, str) for name in axes):
+        return axes
+    raise UserError(
+        f"sweep.axes is {axes!r}; it must be a dictionary such as "
+        "{'workload.network_arguments.width': (16, 32)}."
+    )
 
 
 def _points(

@@ -8,9 +8,10 @@ import pytest
 
 from dps_tf.analysis import repeats
 from dps_tf.analysis.law import Observations, fit_law
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.core.cell import CELL_KEY
 
-CELL = dict(zip(STUDY_KEY, ["toy", "sgd", "none", 0, 8, 0.0, "float32"], strict=True))
+KEY = [*CELL_KEY, "precision"]
+CELL = dict(zip(KEY, ["toy", "sgd", "none", 0, 8, 0.0, "float32"], strict=True))
 
 
 def table(cells):
@@ -21,7 +22,7 @@ def table(cells):
         for trial, steps in trials.items()
         for r, k in enumerate(steps)
     ]
-    return pd.DataFrame(rows).reindex(columns=repeats.COLUMNS)
+    return pd.DataFrame(rows).assign(outcome="complete")
 
 
 def results(k_star):
