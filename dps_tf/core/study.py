@@ -176,10 +176,12 @@ class StudySpecification:
             metrics: of the validation split; with those of the splits that are always
                 evaluated, once they are known.
             is_bound: whether what is known does not count as meeting the goal.
+
+        Of a goal over several evaluations, each that might be the last belongs.
         """
         value = metrics.get(self.goal.metric, math.nan)
         ends = step == self.rule.last_evaluation or (
-            not is_bound and self.goal.reaches(value)
+            not is_bound and (self.goal.mean_of > 1 or self.goal.reaches(value))
         )
         return tuple(
             name for name, when in self.further_splits.items() if ends or when != "ends"
