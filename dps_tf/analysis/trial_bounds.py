@@ -29,6 +29,7 @@ from dps_tf.analysis.tables import (
 )
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import is_further
 
 Bools = NDArray[np.bool_]
 
@@ -186,6 +187,9 @@ def _crossings(trials: pd.DataFrame, curves: pd.DataFrame, goal: Goal) -> _Cross
     # Only validation is stopped early; training metrics are always exact.
     bounds = curves["is_bound"].to_numpy(bool)[order]
     bounds &= goal.metric.startswith("validation/")
+    if is_further(goal.metric):
+        # Not looked at there: it may have met the goal.
+        bounds |= np.isnan(values)
     met, may_be_met = _met(values, bounds, codes, goal)
     before = np.where(np.r_[False, codes[1:] == codes[:-1]], np.r_[0, steps[:-1]], 0)
     size = len(trials)
