@@ -4,6 +4,8 @@ K* is a minimum over N trials. Redrawing n of these N with replacement, the best
 has a distribution in closed form: with the trials in the order of their
 steps-to-result, P(best of n is among the first k) = 1 - (1 - k/N)^n.
 
+Only exchangeable trials may be redrawn, see `exchangeable`.
+
 What this is not: a confidence interval, or a weight for a fit. It is one-sided, since
 no redraw can beat the observed minimum, which alone keeps 1 - (1 - 1/N)^N of the mass
 at n = N: 63 % for large N. What other trials would have given is not in the data.
@@ -19,8 +21,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
-from dps_tf.analysis.tables import Floats, curve_key
+from dps_tf.analysis.tables import Floats, belongs, curve_key
 from dps_tf.core.errors import UserError
+from dps_tf.core.workload import QUASI_RANDOM
 
 QUANTILES = (0.05, 0.1, 0.5, 0.9, 0.95)
 """Median, 80 % and 90 % intervals."""
@@ -28,6 +31,20 @@ QUANTILES = (0.05, 0.1, 0.5, 0.9, 0.95)
 FAR_SECOND = 0.1
 """A tenth of K*, 0.14 octaves: published K* curves scatter by 0.03 to 0.25 octaves
 about their fits (`published.py`), so less is not worth drawing for."""
+
+
+def exchangeable(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
+    """Returns the trials whose order says nothing of their results.
+
+    Redrawing them stands for other draws. An oracle that learns chooses a point after
+    the trials before it: its trials are no sample, and their best of n is not defined.
+
+    Args:
+        trials: any table with one row per trial.
+        studies: one row per cell.
+    """
+    drawn = studies[studies["oracle"] == QUASI_RANDOM]
+    return trials[belongs(trials, drawn)] if len(drawn) else trials.iloc[:0]
 
 
 def mass_on_minimum(trials: int) -> float:

@@ -68,8 +68,9 @@ def by_points(tables: Tables) -> pd.DataFrame:
     """Returns K* of the first half of the trials, one row per cell with two or more.
 
     Columns: those of `study_key`, points (of the half), steps_to_result (of all), low,
-    high. Trials that an oracle chose after those before them are no sample of the
-    whole, and their first half is the first half of that search.
+    high.
+    Trials that an oracle chose after those before them are no sample of the whole, and
+    their first half is the first half of that search.
 
     Args:
         tables: of some sweeps.
@@ -172,7 +173,8 @@ def _looser(goal: Goal, multiple: float) -> Goal:
 
 
 def _of(table: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    return table.merge(studies[study_key(studies)], on=study_key(studies), how="inner")
+    names = study_key(studies)
+    return table.merge(studies[names], on=names, how="inner")
 
 
 def _ranges(cells: pd.DataFrame, recorded: pd.DataFrame) -> pd.DataFrame:

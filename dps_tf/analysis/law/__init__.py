@@ -14,6 +14,7 @@ from dps_tf.analysis.law.alternatives import (
     aicc,
     compare,
     critical_batch_sizes,
+    prefers_power_law,
 )
 from dps_tf.analysis.law.fit import (
     FEW_POINTS,
@@ -45,4 +46,5 @@ __all__ = [
     "critical_batch_sizes",
     "fit_joint",
     "fit_law",
+    "prefers_power_law",
 ]

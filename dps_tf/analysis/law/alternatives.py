@@ -189,15 +189,22 @@ class CriticalBatchSizes:
         }
 
 
+def prefers_power_law(forms: Sequence[Alternative]) -> bool:
+    """Returns whether AICc of the power law is quoted and lower than the law's."""
+    aiccs = {form.name: form.aicc for form in forms}
+    law, power = aiccs["law"], aiccs["power_law"]
+    return law is not None and power is not None and power < law
+
+
 def critical_batch_sizes(
     fit: LawFit, forms: Sequence[Alternative]
 ) -> CriticalBatchSizes | None:
     """Returns critical batch sizes where the power law is preferred, else None.
 
-    Preferred: its AICc is quoted and lower than the law's. Intervals have equal tails;
-    the power law's are of its posterior with log c and a flat, and the prior of c2 for
-    d, sampled by importance resampling about its mode. Averaging: Burnham and Anderson
-    2002, section 4.
+    Preferred: see `prefers_power_law`. Intervals have equal tails. The power law's are
+    of its posterior with log c and a flat, and the prior of c2 for d, sampled by
+    importance resampling about its mode. Averaging: Burnham and Anderson 2002,
+    section 4.
 
     Args:
         fit: of the loss gaussian.
@@ -205,7 +212,9 @@ def critical_batch_sizes(
     """
     named = {form.name: form for form in forms}
     law, power = named["law"].aicc, named["power_law"].aicc
-    if law is None or power is None or power >= law or fit.posterior is None:
+    if law is None or power is None or fit.posterior is None:
+        return None
+    if not prefers_power_law(forms):
         return None
     weight = float(1 / (1 + np.exp((law - power) / 2)))
     constants, _ = fit.posterior.draws

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
 from scipy.stats import f as f_distribution
 from scipy.stats import t as t_distribution
 
@@ -27,6 +26,7 @@ from dps_tf.analysis.law.likelihood import (
     law_start,
     maximize,
     no_plateau_curve,
+    soft_l1_squares,
 )
 from dps_tf.analysis.law.observations import Observations
 from dps_tf.analysis.law.posterior import PRIOR, Posterior, posterior
@@ -35,8 +35,6 @@ from dps_tf.core.errors import UserError, near_matches
 
 LOSSES = ("gaussian", "soft_l1")
 LEVEL = 0.95
-SOFT_L1_SCALE = 0.1
-"""In natural log K*, 0.14 octaves: residuals well beyond it count linearly."""
 MINIMUM_POINTS = 3
 """Two parameters and a residual scale."""
 FEW_POINTS = 5
@@ -174,10 +172,10 @@ def fit_law(
 
     With `gaussian`, estimates are those of least squares where every K* is exact, and
     else the posterior means of log c1 and log c2; intervals hold equal tails of the
-    posterior. With `soft_l1`, least squares of the middles with that loss (scale
-    SOFT_L1_SCALE), and t intervals from its sandwich covariance, which know nothing of
-    brackets: for tables with outliers and without an evaluation grid. Where it resolves
-    no plateau or no slope, its ends are those of `gaussian`.
+    posterior. With `soft_l1`, least squares of the middles with that loss
+    (`likelihood.SOFT_L1_SCALE`), and t intervals from its sandwich covariance, which
+    know nothing of brackets: for tables with outliers and without an evaluation grid.
+    Where it resolves no plateau or no slope, its ends are those of `gaussian`.
 
     Args:
         observations: steps-to-result at three or more batch sizes.
@@ -266,42 +264,26 @@ def _is_refused(
 
 def _fit_soft_l1(observations: Observations, start: Floats, level: float) -> LawFit:
     located = observations.located()
-    log2_batch = np.log2(located.batch_size)
-    target = np.log2(located.middle)
-
-    def residual(p: Floats) -> Floats:
-        return np.asarray(np.log(2) * (law_curve(p, log2_batch)[0] - target))
-
-    found = least_squares(
-        residual,
-        start,
-        loss="soft_l1",
-        f_scale=SOFT_L1_SCALE,
-        **dict.fromkeys(("xtol", "ftol", "gtol"), 1e-12),
-    )
-    r = residual(found.x)
-    jacobian = np.log(2) * law_curve(found.x, log2_batch)[1]
-    covariance = _sandwich(r, jacobian)
+    best, covariance = soft_l1_squares(located, start)
     freedom = len(located) - 2
     quantile = float(t_distribution.ppf((1 + level) / 2, freedom))
     plateau = _is_refused(observations, no_plateau_curve, start, level)
     slope = _is_refused(observations, flat_curve, start, level)
     # Where the curve does not depend on c1 or c2, a covariance says nothing of it.
     other = None if plateau and slope else posterior(observations, start)
-    levels = tails(level)
 
     def estimate(
         direction: Sequence[float], name: str, low: bool, high: bool
     ) -> Estimate:
-        center = float(np.dot(direction, found.x))
-        if other is None:
-            half = quantile * float(np.sqrt(direction @ covariance @ direction))
-            ends = np.exp2(np.array([center - half, center + half]))
-        else:
-            ends = getattr(other, f"quantiles_{name}")(levels)
+        center = float(np.dot(direction, best))
+        if other is not None:
+            ends = getattr(other, f"quantiles_{name}")(tails(level))
+            return _estimate(center, ends, low, high)
+        half = quantile * float(np.sqrt(direction @ covariance @ direction))
+        ends = np.exp2(np.array([center - half, center + half]))
         return _estimate(center, ends, low, high)
 
-    residuals = _residuals(observations, float(found.x[0]), float(found.x[1]))
+    residuals = _residuals(observations, float(best[0]), float(best[1]))
     return LawFit(
         c1=estimate((1, 0), "c1", slope, True),
         c2=estimate((0, 1), "c2", plateau, True),
@@ -313,15 +295,4 @@ def _fit_soft_l1(observations: Observations, start: Floats, level: float) -> Law
         observations=observations,
         plateau_resolved=plateau,
         slope_resolved=slope,
-    )
-
-
-def _sandwich(residual: Floats, jacobian: Floats) -> Floats:
-    """Returns the covariance of an M-estimate of the soft-L1 loss (Huber 1981)."""
-    z = (residual / SOFT_L1_SCALE) ** 2
-    psi = residual / np.sqrt(1 + z)
-    slope = float(np.mean((1 + z) ** -1.5))
-    spread = float(np.sum(psi**2) / (len(residual) - jacobian.shape[1]))
-    return np.asarray(
-        spread / slope**2 * np.linalg.pinv(jacobian.T @ jacobian), np.float64
     )

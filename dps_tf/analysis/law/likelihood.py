@@ -24,6 +24,9 @@ floor keeps the likelihood bounded where a curve passes through every bracket.""
 SCALE_CEILING = 2.0
 """Octaves: a factor of four. Beyond it there is no law to speak of."""
 
+SOFT_L1_SCALE = 0.1
+"""In natural log K*, 0.14 octaves: residuals well beyond it count linearly."""
+
 Curve = Callable[[Floats, Floats], tuple[Floats, Floats]]
 """(parameters [p], log2 of batch sizes [n]) -> (log2 steps [n], derivative [n, p])."""
 
@@ -198,3 +201,35 @@ def law_start(observations: Observations) -> Floats:
         if error < least * (1 - 1e-9):
             best, least = found, error
     return best
+
+
+def soft_l1_squares(observations: Observations, start: Floats) -> tuple[Floats, Floats]:
+    """Returns (log2 c1, log2 c2) of least squares with the loss, and its covariance.
+
+    Args:
+        observations: n steps-to-result, none of them a bound.
+        start: (log2 c1, log2 c2) near the least.
+    """
+    log2_batch = np.log2(observations.batch_size)
+    target = np.log2(observations.middle)
+
+    def residual(p: Floats) -> Floats:
+        return np.asarray(np.log(2) * (law_curve(p, log2_batch)[0] - target))
+
+    tight = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-12)
+    scale = SOFT_L1_SCALE
+    found = least_squares(residual, start, loss="soft_l1", f_scale=scale, **tight)
+    jacobian = np.log(2) * law_curve(found.x, log2_batch)[1]
+    covariance = _sandwich(residual(found.x), jacobian)
+    return np.asarray(found.x, np.float64), covariance
+
+
+def _sandwich(residual: Floats, jacobian: Floats) -> Floats:
+    """Returns the covariance of an M-estimate of the soft-L1 loss (Huber 1981)."""
+    z = (residual / SOFT_L1_SCALE) ** 2
+    psi = residual / np.sqrt(1 + z)
+    slope = float(np.mean((1 + z) ** -1.5))
+    spread = float(np.sum(psi**2) / (len(residual) - jacobian.shape[1]))
+    return np.asarray(
+        spread / slope**2 * np.linalg.pinv(jacobian.T @ jacobian), np.float64
+    )

@@ -89,7 +89,9 @@ class Observations:
         What is only known as a bound enters as one: a cell that nobody is known to
         have solved, by the steps that were followed; a K* whose best metaparameters
         lie at an end of their range, from above, since a wider range may give less.
-        Cells with a K* of 0 and those in which every trial diverged are left out.
+        Cells with a K* of 0 and those in which every trial diverged are left out. A
+        column `noise` (octaves), as of `repeats.with_noise`, makes noisy cells weigh
+        less.
 
         Args:
             results: rows of `reduce.results` that differ in batch size (and seed) only.
@@ -98,8 +100,9 @@ class Observations:
         steps = _floats(results, "steps_to_result")
         low = _floats(results, "bracket_low")
         if "at_boundary" in results.columns:
-            at_end = results["at_boundary"].fillna("").astype(str) != ""
-            low = np.where(at_end & ~np.isnan(steps), 0.0, low)
+            # A column of empty cells is read as numbers.
+            ends = [pd.notna(text) and text != "" for text in results["at_boundary"]]
+            low = np.where(np.array(ends, bool) & ~np.isnan(steps), 0.0, low)
         bounded = (results["steps_bound"] != "").to_numpy(bool)
         beyond = _followed(results)
         is_beyond = np.isnan(steps) & bounded & (beyond > 0)
@@ -108,6 +111,7 @@ class Observations:
             results["batch_size"].to_numpy(np.float64)[used],
             np.where(is_beyond, np.inf, steps)[used],
             np.where(is_beyond, beyond, low)[used],
+            _floats(results, "noise")[used] if "noise" in results.columns else None,
         )
 
     def located(self) -> Observations:

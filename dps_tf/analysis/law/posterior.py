@@ -177,10 +177,8 @@ def _first_ends(observations: Observations, center: Floats) -> list[Ends]:
     steps = np.log2(located.middle)
     examples = steps + np.log2(located.batch_size)
     # The prior of c2 has 2^-12 of its weight below the lower end.
-    return [
-        _wide(examples, C1_BELOW, float(center[0])),
-        _wide(steps, 12, float(center[1])),
-    ]
+    c1, c2 = float(center[0]), float(center[1])
+    return [_wide(examples, C1_BELOW, c1), _wide(steps, 12, c2)]
 
 
 def _wide(values: Floats, below: float, middle: float) -> Ends:

@@ -32,7 +32,6 @@ from dps_tf.analysis.report.law import (
     effect_sentences,
     forms_of,
     joint_fits,
-    law_cautions,
     law_part,
 )
 from dps_tf.analysis.report.layers import layers_part
@@ -120,8 +119,9 @@ def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report
     found = [entry.build(context) for entry in SECTIONS]
     found_cautions = (
         *not_begun(tables.sweeps),
-        *cautions(curves, tables.studies, tables.trials, tables.problems),
-        *law_cautions(curves, context.forms),
+        *cautions(
+            curves, tables.studies, tables.trials, tables.problems, context.forms
+        ),
     )
     return Report(
         title=_title(tables.results),
@@ -254,7 +254,7 @@ def write_report(
     contents = {
         PAGE: render(report, specification_table(tables.studies), refresh).encode(),
         "results.csv": csv_bytes(tables.results),
-        "best_of_n.csv": csv_bytes(best_of_n_table(tables.bounded)),
+        "best_of_n.csv": csv_bytes(best_of_n_table(tables.bounded, tables.studies)),
         "results.parquet": bytes(tables.results.to_parquet(index=False)),
         "trials.parquet": encode_table(trials, TRIALS.of_several_sweeps()),
         "curves.parquet": encode_table(tables.curves, CURVES.of_several_sweeps()),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.law import FEW_POINTS, LawFit, prefers_power_law
 from dps_tf.analysis.loading import SweepRecord
 from dps_tf.analysis.report.content import Caution
 from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.law import Forms
 from dps_tf.analysis.report.naming import cell_names
 from dps_tf.analysis.report.wording import and_list, count, percent
 from dps_tf.analysis.tables import study_key
@@ -19,13 +22,19 @@ published K* about their fits."""
 MOSTLY_INFEASIBLE = 0.7
 """More than in any but the widest of the published searches (6 to 89 %, mostly below
 60 %): few trials are left that can find a minimum."""
-MOSTLY_AT_ONCE = 0.1
-"""Share of the trials: more than the few that lucky points explain."""
+MISFIT = 0.5
+"""Octaves: more than twice the scatter of published K* about their fits."""
+MET_AT_ONCE = 0.5
+"""Share of trials that met the goal at the first evaluation of all."""
 _SPARSITY_SLACK = 0.005
 
 
 def cautions(
-    curves: Curves, studies: pd.DataFrame, trials: pd.DataFrame, problems: Sequence[str]
+    curves: Curves,
+    studies: pd.DataFrame,
+    trials: pd.DataFrame,
+    problems: Sequence[str],
+    forms: Forms,
 ) -> tuple[Caution, ...]:
     """Returns all that apply, those that may change a result first.
 
@@ -34,9 +43,10 @@ def cautions(
         studies: one row per cell.
         trials: one row per trial.
         problems: sentences about damaged files.
+        forms: see `law.forms_of`.
     """
     names = study_key(studies)
-    asked = studies[[*names, "points", "prunable", "count", "schedule"]]
+    asked = studies[[*names, "points", "prunable", "count", "oracle"]]
     cells = curves.cells.merge(asked, on=names)
     cells["name"] = cell_names(cells)
     found: list[Caution] = []
@@ -44,7 +54,7 @@ def cautions(
         text = "They were skipped; results may rest on less than was run: "
         found.append(Caution("Damaged files", text + " ".join(problems)))
     found += [*_results(cells, trials), *_search(cells), *_comparisons(cells)]
-    found += _pruning(cells, trials)
+    found += [*_laws(curves, forms), *_pruning(cells, trials)]
     return tuple(sorted(found, key=lambda caution: caution.is_note))
 
 
@@ -111,8 +121,19 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
     yield from _about(
         f"Best {and_list(names)} at the boundary",
         "The best value lies within 5 % of an end of its range, on its scale: a wider "
-        "range may give a smaller K*.",
+        "range may give a smaller K*. In fits such a K* counts as an upper bound.",
         at_end,
+    )
+    steps, interval = cells["steps_to_result"], cells["evaluation_interval"]
+    at_once = (steps <= interval).fillna(False) | (
+        cells["first_evaluation"] >= MET_AT_ONCE
+    )
+    yield from _about(
+        "The goal is met at the first evaluation",
+        "K* is the first evaluation, or half of all trials met the goal there: an "
+        "untrained network might meet it too. Choose a stricter goal, or evaluate "
+        "earlier.",
+        cells[at_once & (interval > 0)],
     )
     yield from _about(
         "The winner is alone",
@@ -121,13 +142,6 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
         "trials may lower it further. The table of sensitivities has K* of the first "
         "half of the trials.",
         cells[cells["lone_winner"].fillna(False)],
-    )
-    yield from _about(
-        "Goal met at the first evaluation",
-        f"More than {percent(MOSTLY_AT_ONCE)} of the trials met the goal at the first "
-        "evaluation of all: an untrained network might meet it too. Ask for a stricter "
-        "goal, or evaluate earlier.",
-        cells[cells["first_evaluation"] > MOSTLY_AT_ONCE],
     )
     yield from _about(
         "Coarse evaluation",
@@ -141,6 +155,46 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
         "were left to find the minimum.",
         cells[cells["infeasible_share"] > MOSTLY_INFEASIBLE],
     )
+
+
+def _laws(curves: Curves, forms: Forms) -> Iterator[Caution]:
+    """Yields where c1/B + c2 is not what the points say, or little but a prior."""
+    fits = {curves.title(*pair): fit for pair, fit in curves.fits.items()}
+    far = tuple(name for name, fit in fits.items() if _worst(fit) >= MISFIT)
+    if far:
+        yield Caution(
+            "K* far from its fit",
+            f"A K* lies {MISFIT:g} octaves or more from c1/B + c2: the law or that K* "
+            "is wrong there, and c1 and c2 with it.",
+            far,
+            unit="curve",
+        )
+    others = tuple(
+        curves.title(*pair)
+        for pair, of_curve in forms.items()
+        if prefers_power_law(of_curve)
+    )
+    if others:
+        yield Caution(
+            "A power law is preferred",
+            "c/B^a + d has the lower AICc: c1, c2 and c1/c2 are those of a form that "
+            "fits worse. The table of alternatives has the critical batch size under "
+            "both, and averaged.",
+            others,
+            unit="curve",
+        )
+    short = tuple(name for name, fit in fits.items() if fit.is_short)
+    if short:
+        yield Caution(
+            f"Fewer than {FEW_POINTS} batch sizes",
+            "The prior decides how far the intervals of c1 and c2 reach.",
+            short,
+            unit="curve",
+        )
+
+
+def _worst(fit: LawFit) -> float:
+    return float(np.nanmax(np.abs(fit.residuals)))
 
 
 def _comparisons(cells: pd.DataFrame) -> Iterator[Caution]:

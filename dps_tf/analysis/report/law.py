@@ -18,7 +18,6 @@ from dps_tf.analysis.law import (
     fit_joint,
 )
 from dps_tf.analysis.report.content import (
-    Caution,
     Column,
     PageTable,
     Part,
@@ -65,29 +64,6 @@ def law_part(context: ReportContext) -> Part:
     tables.append(regime_page_table(curves, context.options.anchor))
     tables.append(alternatives_table(curves, context.forms))
     return Part(paragraphs, (), tables)
-
-
-def law_cautions(curves: Curves, forms: Forms) -> list[Caution]:
-    """Returns of which curves the law says more than is known."""
-    found = []
-    preferred = [curves.title(*pair) for pair in misfits(curves, forms)]
-    if preferred:
-        text = (
-            "By AICc, c/B^a + d describes these curves better than c1/B + c2: their "
-            "c1/c2 and the ends of their regimes depend on the form. The section on "
-            "the law has critical batch sizes of both forms."
-        )
-        found.append(
-            Caution("Another form fits better", text, tuple(preferred), unit="curve")
-        )
-    short = [curves.title(*pair) for pair, fit in curves.fits.items() if fit.is_short]
-    if short:
-        text = (
-            "With K* at fewer than five batch sizes the prior decides how far the "
-            "intervals of c1, c2 and c1/c2 reach. Measure further batch sizes."
-        )
-        found.append(Caution("Few batch sizes", text, tuple(short), unit="curve"))
-    return found
 
 
 def fit_table(curves: Curves) -> PageTable:
