@@ -30,6 +30,7 @@ from dps_tf.analysis.report import (
     noise,
     normalized,
     published,
+    repeats,
     sensitivity,
     style,
     training_curves,
@@ -154,6 +155,13 @@ DRAWINGS = {
         two_curves(steps=[900.0, 300.0, 100.0], examples=[3600.0, 4800.0, 6400.0]),
         pd.DataFrame({"curve": "a", "steps": [900.0, 90.0]}).assign(
             examples=[3500.0, 7000.0], c1=3000.0, c2=50.0
+        ),
+        STYLES,
+    ),
+    "repeats": lambda a: repeats.draw_repeats(
+        a,
+        two_curves(median=[900.0, 300.0, np.inf], recorded=[800.0, 280.0, 90.0]).assign(
+            least=80.0, greatest=[1000.0, 310.0, np.inf] * 2
         ),
         STYLES,
     ),

@@ -23,6 +23,7 @@ from dps_tf.analysis.report import (
     regimes,
     sensitivity,
 )
+from dps_tf.analysis.report import repeats as report_repeats
 from dps_tf.analysis.report.wording import duration
 from dps_tf.analysis.tensorboard import seconds_per_step
 from dps_tf.core.errors import UserError
@@ -137,6 +138,26 @@ def test_sensitivity_shows_own_goal_as_measured_and_looser_ones_below():
     assert (looser <= own).all() and (looser < own).any()
     assert set(frames) == {"by-interval", "by-points", "by-goal"}
     assert len(part.illustrations) == 1
+
+
+def test_repeats_stand_beside_the_minimum_they_repeat():
+    tables = tables_of(make(SMALL))
+    row = tables.results.iloc[0]
+    key = {name: row[name] for name in [*CELL_KEY, "precision"]}
+    steps = np.array([1.0, 2.0, 4.0]) * float(row["steps_to_result"])
+    again = pd.DataFrame(
+        [
+            {**key, "trial": int(row["best_trial"]), "repeat": i, "latest": s}
+            for i, s in enumerate(steps)
+        ]
+    ).assign(outcome="complete")
+    context = context_of(dataclasses.replace(tables, repeats=again))
+    part = report_repeats.repeats_part(context)
+    assert "standard deviation of 100 % of the steps" in part.paragraphs[0]
+    [told] = part.tables[0].frame.to_dict("records")
+    assert told["optimism"].key == 2 and told["noise"].key == pytest.approx(1.0)
+    assert told["median"].key == 2 * told["recorded"].key == 2 * steps[0]
+    assert report_repeats.repeats_part(context_of(tables)) == content.Part()
 
 
 # Charts for exploring.

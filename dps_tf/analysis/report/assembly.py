@@ -43,6 +43,7 @@ from dps_tf.analysis.report.normalized import normalized_part
 from dps_tf.analysis.report.page import render, specification_table
 from dps_tf.analysis.report.published import beside_published, published_part
 from dps_tf.analysis.report.regimes import regimes_of
+from dps_tf.analysis.report.repeats import repeats_part
 from dps_tf.analysis.report.results import results_part
 from dps_tf.analysis.report.sensitivity import sensitivity_part
 from dps_tf.analysis.report.smoothness import smoothness_part
@@ -67,7 +68,9 @@ SECTIONS = [
     SectionEntry("table", "Results", (results_part,)),
     SectionEntry("law", "The law K* = c1/B + c2", (normalized_part, law_part)),
     SectionEntry("frontier", "Steps against examples", (frontier_part,)),
-    SectionEntry("sensitivity", "How sure are these numbers?", (sensitivity_part,)),
+    SectionEntry(
+        "sensitivity", "How sure are these numbers?", (repeats_part, sensitivity_part)
+    ),
     SectionEntry("published", "Beside published curves", (published_part,)),
     SectionEntry("cost", "Time and cost", (cost_part,)),
     SectionEntry(
