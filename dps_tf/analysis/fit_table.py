@@ -34,7 +34,13 @@ from dps_tf.analysis.regimes import (
     measured_regimes,
     sensitivity,
 )
-from dps_tf.analysis.tables import SCALING_CURVE, Floats, curve_label, require
+from dps_tf.analysis.tables import (
+    Floats,
+    curve_key,
+    curve_label,
+    read_csv,
+    require,
+)
 from dps_tf.core.errors import UserError
 
 
@@ -144,7 +150,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
         UserError: no such file, no CSV, a missing column, or a cell that is no number.
     """
     try:
-        frame = pd.read_csv(path, skipinitialspace=True)
+        frame = read_csv(path, skipinitialspace=True)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise UserError(f"--csv={str(path)!r} is not a file.") from error
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as e:
@@ -232,7 +238,7 @@ def _curves(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
             raise UserError(f"curve is empty in row {row}; name it or drop the column.")
         names = frame["curve"].astype(str)
     else:
-        present = [name for name in SCALING_CURVE if name in frame.columns]
+        present = [name for name in curve_key(frame) if name in frame.columns]
         varying: Sequence[str] = [n for n in present if frame[n].nunique() > 1]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)

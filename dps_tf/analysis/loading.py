@@ -7,7 +7,7 @@ of the race that will close them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ import pandas as pd
 
 from dps_tf.analysis import reduce
 from dps_tf.analysis.tables import (
-    STUDY_KEY,
+    axes_of,
     cell_name,
     study_goal,
+    study_key,
+    with_axes,
     with_precision,
 )
 from dps_tf.analysis.trial_bounds import with_bounds
@@ -99,6 +101,8 @@ def load(
     names = [os.fspath(directory) for directory in sweep_dirs]
     sweeps = [_open(files(name), name) for name in names]
     read = [_read(sweep, name) for sweep, name in zip(sweeps, names, strict=True)]
+    axes = {axis for tables in read for axis in axes_of(tables.studies)}
+    read = [_with_axes(tables, axes) for tables in read]
     _check_disjoint(names, read)
     studies, trials, curves, measurements = (
         pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
@@ -176,9 +180,8 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
     A trial that may still go on is `censored`: its record ends before it could answer.
     """
     keys = ["step_budget", "evaluation_interval", "closed"]
-    study = trials[STUDY_KEY].merge(
-        studies[[*STUDY_KEY, *keys]], on=STUDY_KEY, how="left"
-    )
+    names = study_key(studies)
+    study = trials[names].merge(studies[[*names, *keys]], on=names, how="left")
     interval = study["evaluation_interval"].clip(lower=1)
     last = study["step_budget"] // interval * interval
     goes_on = ~study["closed"] & (trials["end_step"].to_numpy() < last)
@@ -190,7 +193,8 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
 
 def _of_cells(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Returns the rows of a table that belong to some cells."""
-    return table.merge(cells[STUDY_KEY], on=STUDY_KEY, how="inner")
+    names = study_key(cells)
+    return table.merge(cells[names], on=names, how="inner")
 
 
 def _open(files: FileSystem, directory: str) -> SweepReader:
@@ -216,14 +220,24 @@ def _read(sweep: SweepReader, directory: str) -> StoredTables:
     )
 
 
+def _with_axes(tables: StoredTables, axes: Collection[str]) -> StoredTables:
+    """Returns tables whose cells have all axes that any cell has."""
+    return replace(
+        tables,
+        studies=with_axes(tables.studies, axes),
+        trials=with_axes(tables.trials, axes),
+        curves=with_axes(tables.curves, axes),
+        measurements=with_axes(tables.measurements, axes),
+    )
+
+
 def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
     seen: dict[tuple[Any, ...], str] = {}
     for sweep, tables in zip(names, read, strict=True):
-        for cell in tables.studies[STUDY_KEY].itertuples(index=False, name=None):
+        names = study_key(tables.studies)
+        for cell in tables.studies[names].itertuples(index=False, name=None):
             if cell in seen:
-                told = ", ".join(
-                    f"{k}={v}" for k, v in zip(STUDY_KEY, cell, strict=True)
-                )
+                told = ", ".join(f"{k}={v}" for k, v in zip(names, cell, strict=True))
                 raise UserError(
                     f"{seen[cell]} and {sweep} hold the same cell ({told}): name only "
                     "one of them."
@@ -235,7 +249,8 @@ def _sweep_record(
     sweep: SweepReader, directory: str, studies: pd.DataFrame
 ) -> SweepRecord:
     begun = {
-        cell_name(row) for row in studies[STUDY_KEY].astype(object).to_dict("records")
+        cell_name(row)
+        for row in studies[study_key(studies)].astype(object).to_dict("records")
     }
     return SweepRecord(
         directory,

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
-from dps_tf.analysis.tables import SCALING_CURVE, Floats
+from dps_tf.analysis.tables import Floats, curve_key
 from dps_tf.core.errors import UserError
 
 QUANTILES = (0.05, 0.1, 0.5, 0.9, 0.95)
@@ -185,7 +185,9 @@ def repeats(results: pd.DataFrame) -> pd.DataFrame:
     Args:
         results: one row per cell, of `reduce.results`.
     """
-    keys = [name for name in [*SCALING_CURVE, "batch_size", "goal"] if name != "seed"]
+    keys = [
+        name for name in [*curve_key(results), "batch_size", "goal"] if name != "seed"
+    ]
     exact = results["steps_to_result"].where(results["steps_bound"] == "")
     frame = results[keys].assign(steps=exact.astype("Float64").astype(np.float64))
     grouped = frame.groupby(keys, sort=True)["steps"]

@@ -16,12 +16,12 @@ import pandas as pd
 
 from dps_tf.analysis import search_health
 from dps_tf.analysis.tables import (
-    STUDY_KEY,
     Codes,
     Floats,
     cell_codes,
     metaparameter_names,
     study_goal,
+    study_key,
 )
 from dps_tf.analysis.trial_bounds import with_bounds
 from dps_tf.core.goal import Goal
@@ -36,9 +36,10 @@ def results(
 ) -> pd.DataFrame:
     """Returns one row per cell, in the order of `studies`.
 
-    Columns: STUDY_KEY, goal, steps_to_result, bracket_low, best_trial (NA where nobody
-    is known to have reached the goal), the best trial's metaparameters, trials and the
-    five outcomes that add up to it, at_boundary, closed, steps_bound, then:
+    Columns: those of `study_key`, goal, steps_to_result, bracket_low, best_trial (NA
+    where nobody is known to have reached the goal), the best trial's metaparameters,
+    trials and the five outcomes that add up to it, at_boundary, closed, steps_bound,
+    then:
         steps_low, steps_high: K* lies between them; NA for infinity. They are equal
             where K* is exact, and steps_bound is then empty.
         finishers_known: how many of K_(1), K_(2), ... are exact.
@@ -57,7 +58,7 @@ def results(
     bounded = with_bounds(studies, trials, curves, goal)
     codes = cell_codes(bounded, studies)
     best = _best_trial(bounded, codes, len(studies))
-    frame = studies[STUDY_KEY].reset_index(drop=True)
+    frame = studies[study_key(studies)].reset_index(drop=True)
     frame["goal"] = [str(goal or study_goal(study)) for _, study in studies.iterrows()]
     row = bounded.iloc[np.maximum(best, 0)].reset_index(drop=True)
     reached = best >= 0

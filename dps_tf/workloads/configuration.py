@@ -123,10 +123,12 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     evaluation_mode: str = "exact",
     further_splits: Mapping[str, str] | None = None,
     precision: str = "float32",
+    axes: Mapping[str, Any] | None = None,
 ) -> SweepSpecification:
     """Returns the studies of the grid; see `core.sweep.grid`.
 
-    `workloads` is one workload, or a list with one for each optimizer.
+    `workloads` is one workload, or a list with one for each optimizer; `axes` maps gin
+    names of further axes to their values.
     """
     found = [workloads] if isinstance(workloads, Workload) else workloads
     found = _sequence("sweep.workloads", found)
@@ -147,6 +149,16 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         evaluation=evaluation_mode,
         further_splits=_mapping("sweep.further_splits", further_splits),
         precision=precision,
+        axes=_axes(axes or {}),
+    )
+
+
+def _axes(axes: Any) -> Mapping[str, Any]:
+    if isinstance(axes, Mapping) and all(isinstance(name, str) for name in axes):
+        return axes
+    raise UserError(
+        f"sweep.axes is {axes!r}; it must be a dictionary such as "
+        "{'workload.network_arguments.width': (16, 32)}."
     )
 
 

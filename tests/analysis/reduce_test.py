@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.reduce import results
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.trial_bounds import with_bounds
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
@@ -174,7 +174,7 @@ def test_columns_start_with_those_of_the_result_table():
         np.random.default_rng(0), points={"learning_rate": np.ones(12)}
     )
     frame = results(*tables(truth))
-    first = [*STUDY_KEY, "goal", "steps_to_result", "bracket_low", "best_trial"]
+    first = [*study_key(frame), "goal", "steps_to_result", "bracket_low", "best_trial"]
     then = ["at_boundary", "closed", "steps_bound"]
     wanted = [*first, "learning_rate", "trials", *OUTCOMES, *then]
     assert list(frame.columns)[: len(wanted)] == wanted

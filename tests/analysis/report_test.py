@@ -37,7 +37,7 @@ from dps_tf.analysis.report.results import steps_text, terminal_table
 from dps_tf.analysis.report.smoothness import means_of_cells, ratios_to_dense
 from dps_tf.analysis.report.summary import summary
 from dps_tf.analysis.report.wording import interval, number
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import study_key
 from dps_tf.core.errors import UserError
 from tests.analysis.synthetic_tables import (
     METRIC,
@@ -627,7 +627,7 @@ def test_exhaustive_study_shows_what_budgets_buy():
     table = budget_table(found)
     assert table is not None
     whole_budget = table.frame[table.frame["budget"] == "2000 steps"]
-    trials = tables.trials.merge(tables.curves, on=[*STUDY_KEY, "trial"])
+    trials = tables.trials.merge(tables.curves, on=[*study_key(tables.trials), "trial"])
     for row in whole_budget.to_dict("records"):
         mine = trials[trials["batch_size"] == row["batch_size"]]
         least = mine.groupby("trial")[METRIC].min()

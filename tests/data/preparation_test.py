@@ -75,6 +75,12 @@ class PrepareTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((len(dataset.train), len(dataset.validation)), (30, 10))
         both = np.concatenate([dataset.train.inputs, dataset.validation.inputs])
         self.assertAllClose(both.mean((0, 1, 2)), np.zeros(images.shape[-1]), atol=1e-6)
+        with_test = data.load(name, self.data, validation_examples=10, test="given")
+        _, test_labels = preparation.read_checked_images(name, folder, "test")
+        self.assertAllEqual(with_test.test.labels, test_labels)
+        self.assertLen(with_test.test, tiny_published.TEST)
+        self.assertAllEqual(with_test.train.inputs, dataset.train.inputs)
+        self.assertNotEqual(with_test.content_hash, dataset.content_hash)
 
     def test_text_becomes_sequences_whose_labels_are_the_next_characters(self):
         self.offer("tiny_shakespeare")

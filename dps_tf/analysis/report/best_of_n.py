@@ -21,7 +21,7 @@ from dps_tf.analysis.report.curves import Curves, RowsByCell, groups
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import percent, with_panel
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import study_key
 
 _QUANTILES = (0.1, 0.5, 0.9)
 _MOST_DRAWS = 60
@@ -61,20 +61,21 @@ def best_of_n_part(context: ReportContext) -> Part:
 def best_of_n_table(bounded: pd.DataFrame) -> pd.DataFrame:
     """Returns the distribution of the best of n for every cell.
 
-    Columns: STUDY_KEY and those of `BestOfN.to_frame`. n runs over 1 .. N, or for more
-    than a hundred trials over a hundred numbers that are evenly spaced in log n.
+    Columns: those of `study_key` and of `BestOfN.to_frame`. n runs over 1 .. N, or for
+    more than a hundred trials over a hundred numbers that are evenly spaced in log n.
 
     Args:
         bounded: trials with `earliest` and `latest` of `trial_bounds.with_bounds`.
     """
     tables = []
-    for cell, trials in bounded.groupby(STUDY_KEY, sort=False):
+    names = study_key(bounded)
+    for cell, trials in bounded.groupby(names, sort=False):
         found = best_of_n(
             trials["earliest"], trials["latest"], _draws(len(trials), 100)
         ).to_frame()
-        identity: dict[str, Any] = dict(zip(STUDY_KEY, cell, strict=True))
+        identity: dict[str, Any] = dict(zip(names, cell, strict=True))
         named = found.assign(**identity)
-        tables.append(named[[*STUDY_KEY, *found.columns]])
+        tables.append(named[[*names, *found.columns]])
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 

@@ -11,7 +11,7 @@ from dps_tf.analysis.report.content import Caution
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import cell_names
 from dps_tf.analysis.report.wording import and_list, count, percent
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import study_key
 
 COARSE = 0.1
 """An evaluation interval of a tenth of K*: 0.14 octaves, the size of the scatter of
@@ -33,9 +33,9 @@ def cautions(
         trials: one row per trial.
         problems: sentences about damaged files.
     """
-    cells = curves.cells.merge(
-        studies[[*STUDY_KEY, "points", "prunable", "count", "schedule"]], on=STUDY_KEY
-    )
+    names = study_key(studies)
+    asked = studies[[*names, "points", "prunable", "count", "schedule"]]
+    cells = curves.cells.merge(asked, on=names)
     cells["name"] = cell_names(cells)
     found: list[Caution] = []
     if problems:
@@ -162,8 +162,9 @@ def _pruning(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
             "dense one with them.",
             is_note=True,
         )
-    realised = trials.groupby(STUDY_KEY, sort=False)["realised_sparsity"].mean()
-    both = cells.join(realised.rename("realised"), on=STUDY_KEY)
+    names = study_key(trials)
+    realised = trials.groupby(names, sort=False)["realised_sparsity"].mean()
+    both = cells.join(realised.rename("realised"), on=names)
     far = (both["realised"] - both["sparsity"]).abs() > _SPARSITY_SLACK
     yield from _about(
         "Sparsity is not the one asked for",

@@ -26,8 +26,10 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.measurements import along_training, measured_on_best
+from dps_tf.analysis.report.naming import axis_texts
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import interval, number
+from dps_tf.analysis.tables import axes_of
 from dps_tf.core.cell import DENSE
 
 
@@ -84,7 +86,7 @@ def smoothness_table(ratios: pd.DataFrame) -> PageTable | None:
 def means_of_cells(measured: pd.DataFrame) -> pd.DataFrame:
     """Returns the mean of L over the measurements of each cell, as `mean`."""
     keys = ["panel", "curve", "optimizer", "sparsity_method", "sparsity", "precision"]
-    keys.append("batch_size")
+    keys += [*axes_of(measured), "batch_size"]
     means = measured.groupby(keys, sort=False)["value"].mean()
     return means.rename("mean").reset_index()
 
@@ -109,20 +111,23 @@ def means_by_sparsity(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _groups(cells: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Returns the cells of each panel, optimizer, precision and method.
+    """Returns the cells of each panel, optimizer, precision, further axis and method.
 
     Dense cells are in the group of each method.
     """
     several_panels = cells["panel"].nunique() > 1
     several_precisions = cells["precision"].nunique() > 1
     found = []
-    keys = ["panel", "optimizer", "precision"]
-    for (panel, optimizer, precision), mine in cells.groupby(keys, sort=False):
+    axes = axes_of(cells)
+    keys = ["panel", "optimizer", "precision", *axes]
+    varying = [axis for axis in axes if cells[axis].nunique() > 1]
+    for (panel, optimizer, precision, *_), mine in cells.groupby(keys, sort=False):
         methods = [m for m in mine["sparsity_method"].unique() if m != DENSE]
         for method in methods or [DENSE]:
             parts = [str(panel)] if several_panels else []
             parts += [str(optimizer)] if str(optimizer) not in str(panel) else []
             parts += [method] if len(methods) > 1 else []
+            parts += axis_texts(mine.iloc[0], varying)
             parts += [str(precision)] if several_precisions else []
             rows = mine[mine["sparsity_method"].isin([method, DENSE])]
             found.append((", ".join(parts), rows))
