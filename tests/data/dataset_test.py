@@ -10,7 +10,7 @@ from absl.testing import parameterized
 from dps_tf import data
 from dps_tf.core.errors import UserError
 from dps_tf.data.dataset import Examples, Source, content_hash
-from dps_tf.data.preprocessing import Whitening
+from dps_tf.data.transforms import Whitening
 from tests.data import raw_files
 
 EMBEDDED = ("digits", "synthetic")
