@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis import reduce
+from dps_tf.analysis import reduce, repeats
 from dps_tf.analysis.tables import (
+    GOAL_COLUMNS,
     axes_of,
     cell_name,
     study_goal,
@@ -67,6 +68,8 @@ class Tables(Record):
             `earliest` and `latest`, between which each met it.
         goals: the goal of each row of `studies`.
         sweeps: what each sweep was run with.
+        repeats: one row per repeat of a best point; see `analysis.repeats`. Without
+            rows and columns where nothing was repeated.
         problems: sentences about damaged files that were skipped.
     """
 
@@ -74,6 +77,7 @@ class Tables(Record):
     bounded: pd.DataFrame
     goals: tuple[Goal, ...] = ()
     sweeps: tuple[SweepRecord, ...] = ()
+    repeats: pd.DataFrame = field(default_factory=pd.DataFrame)
     problems: tuple[str, ...] = ()
 
 
@@ -108,7 +112,7 @@ def load(
         pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
         for name in ("studies", "trials", "curves", "measurements")
     )
-    return tables_of(
+    found = tables_of(
         Record(studies, with_open_ends(trials, studies), curves, measurements),
         goal,
         sweeps=tuple(
@@ -117,6 +121,39 @@ def load(
         ),
         problems=tuple(text for sweep in sweeps for text in sweep.problems),
     )
+    again = [
+        _repeats(SweepReader(files(name), sweep.layout.repeats.root), tables, goal)
+        for name, sweep, tables in zip(names, sweeps, read, strict=True)
+        if files(name).exists(sweep.layout.repeats.marker)
+    ]
+    return (
+        replace(found, repeats=pd.concat(again, ignore_index=True)) if again else found
+    )
+
+
+def _repeats(
+    sweep: SweepReader, tables: StoredTables, goal: Goal | float | None
+) -> pd.DataFrame:
+    """Returns the repeats of best points of one sweep; see `analysis.repeats`."""
+    stored = sweep.tables(("trials", "curves"))
+    if stored.studies.empty:
+        return pd.DataFrame()
+    trials, curves = (
+        with_precision(table, stored.studies)
+        for table in (stored.trials, stored.curves)
+    )
+    record = Record(
+        stored.studies,
+        with_open_ends(trials, stored.studies),
+        curves,
+        stored.measurements,
+    )
+    points = {
+        name: [dict(point) for point in study.specification.workload.explicit_points]
+        for name, study in sweep.studies.items()
+        if study.specification is not None
+    }
+    return repeats.repeats_of(tables_of(record, goal).bounded, points, tables.trials)
 
 
 def tables_of(
@@ -167,7 +204,7 @@ def _by_goal(
     """Returns studies that are reduced for the same goal, None for their own."""
     if goal is None or isinstance(goal, Goal):
         return [(studies, goal)]
-    kinds = ["goal_metric", "goal_direction", "goal_inclusive"]
+    kinds = [name for name in GOAL_COLUMNS if name != "goal_threshold"]
     return [
         (group, wanted_goal(group.iloc[0], goal))
         for _, group in studies.groupby(kinds, sort=False)

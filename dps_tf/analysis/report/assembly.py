@@ -194,7 +194,7 @@ def write_report(
     contents = {
         PAGE: render(report, specification_table(tables.studies)).encode(),
         "results.csv": csv_bytes(tables.results),
-        "best_of_n.csv": csv_bytes(best_of_n_table(tables.bounded)),
+        "best_of_n.csv": csv_bytes(best_of_n_table(tables.bounded, tables.studies)),
         "results.parquet": bytes(tables.results.to_parquet(index=False)),
         "trials.parquet": encode_table(trials, TRIALS.of_several_sweeps()),
         "curves.parquet": encode_table(tables.curves, CURVES.of_several_sweeps()),
