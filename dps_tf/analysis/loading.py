@@ -108,8 +108,8 @@ def load(
         Record(studies, with_open_ends(trials, studies), curves, measurements),
         goal,
         sweeps=tuple(
-            _sweep_record(sweep, name, tables.studies)
-            for sweep, name, tables in zip(sweeps, names, read, strict=True)
+            _sweep_record(sweep, name, studies)
+            for sweep, name in zip(sweeps, names, strict=True)
         ),
         problems=tuple(text for sweep in sweeps for text in sweep.problems),
     )
@@ -234,6 +234,14 @@ def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
 def _sweep_record(
     sweep: SweepReader, directory: str, studies: pd.DataFrame
 ) -> SweepRecord:
+    """Returns what a sweep was run with.
+
+    Args:
+        sweep: its reader.
+        directory: as the user named it.
+        studies: of all sweeps that are loaded. Each shard of a sweep plans the whole
+            grid, so a cell has not begun only if no other directory holds it.
+    """
     begun = {
         cell_name(row) for row in studies[STUDY_KEY].astype(object).to_dict("records")
     }

@@ -22,7 +22,7 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.sparsity.mask_set import MaskSet, describe
 from dps_tf.sparsity.prunable import VariableRole, roles, trainable_positions
-from dps_tf.store.errors import DamagedError
+from dps_tf.store.errors import DamagedError, explained
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import absolute
 from dps_tf.store.records import encode_record, read_json
@@ -52,6 +52,7 @@ def save_sparse(
         StoreError: the file system refused.
     """
     files, folder = LocalFiles(), absolute(path)
+    files.remove_stale(folder)
     names = files.list_names(folder)
     if names and RECORD not in names:
         raise UserError(f"{folder} holds {names[0]}: name an empty folder to export to")
@@ -166,7 +167,8 @@ def _require_zero(
 def _weights(model: keras.Model) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / WEIGHTS
-        model.save_weights(str(place))
+        with explained("write", str(place)):
+            model.save_weights(str(place))
         return place.read_bytes()
 
 

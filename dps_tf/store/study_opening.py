@@ -69,6 +69,8 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     Raises:
         UserError: the stored study differs, with the differences.
     """
+    for folder in (layout.root, layout.logs):
+        files.remove_stale(folder)
     study = StudyReader(files, layout)
     check_continues(study, specification)
     environments = [dict(environment)]

@@ -61,6 +61,19 @@ class StudyReader:
             self._tell(str(error))
             return None
 
+    def is_there(self) -> bool:
+        """Returns whether the folder holds a study, or one that is about to begin."""
+        layout = self.layout
+        parts = (layout.study, layout.closed, layout.logs, layout.claims, layout.lock)
+        return any(map(self._files.exists, parts))
+
+    def cell_name(self) -> str | None:
+        """Returns the name of the cell that study.json tells; None where it does not.
+
+        It is that of the folder, unless somebody has copied or renamed that.
+        """
+        return None if self.specification is None else self.specification.cell.name
+
     @property
     def is_archived(self) -> bool:
         """Whether the study was read from an archive, so that nothing can train it."""

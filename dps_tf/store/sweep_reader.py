@@ -13,7 +13,7 @@ import pyarrow as pa
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import CLOSING_TABLES, SweepLayout
+from dps_tf.store.layout import CLOSING_TABLES, SweepLayout, is_name
 from dps_tf.store.records import read_json
 from dps_tf.store.schemas import CELL_KEY, SCHEMAS, STUDIES
 from dps_tf.store.study_reader import StudyReader
@@ -60,16 +60,31 @@ class SweepReader:
         """
         self._files = files
         self.layout = SweepLayout(directory)
-        names = files.list_names(self.layout.cells)
-        if not names and not files.exists(self.layout.marker):
+        self._problems: list[str] = []
+        self.studies: dict[str, StudyReader] = {}
+        for name in files.list_names(self.layout.cells):
+            self._add(name)
+        has_marker = files.exists(self.layout.marker)
+        if not has_marker and not self.planned and not self.studies:
             raise UserError(
                 f"{directory} holds no sweep: name the directory that was given to "
                 "train as --sweep_dir."
             )
-        self.studies = {
-            name: StudyReader(files, self.layout.cell(name)) for name in names
-        }
-        self._problems: list[str] = []
+        if not has_marker:
+            self._problems.append(_missing(self.layout.marker))
+
+    def _add(self, name: str) -> None:
+        """Adds the study of a name in cells/, or says why it is passed over."""
+        why = "it holds no study"
+        if is_name(name):
+            study = StudyReader(self._files, self.layout.cell(name))
+            own = study.cell_name()
+            if own in (None, name) and study.is_there():
+                self.studies[name] = study
+                return
+            if own not in (None, name):
+                why = f"it is a copy of {own}"
+        self._problems.append(f"{self.layout.cells}/{name} is passed over: {why}.")
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -90,7 +105,9 @@ class SweepReader:
         """The cells that the latest command on the sweep asked for, in its order."""
         try:
             return tuple(map(str, read_json(self._files, self.layout.sweep)["cells"]))
-        except (FileNotFoundError, KeyError):
+        except FileNotFoundError:
+            if self.studies:
+                self._problems.append(_missing(self.layout.sweep))
             return ()
         except DamagedError as error:
             self._problems.append(str(error))
@@ -128,6 +145,10 @@ class SweepReader:
         if "studies" in frames:
             frames["studies"] = to_frame(to_arrow(frames["studies"], STUDIES))
         return StoredTables(**frames, problems=self.problems)
+
+
+def _missing(path: str) -> str:
+    return f"{path} is missing: running the sweep again restores it."
 
 
 def _concatenated(name: str, parts: list[pa.Table]) -> pa.Table:
