@@ -71,9 +71,9 @@ def _report_sweeps(out: Path) -> None:
     from dps_tf.analysis.cost import read_step_times
 
     times = read_step_times(_STEP_TIMES.value) if _STEP_TIMES.value else None
-    wishes = report.ReportOptions(_PUBLISHED.value, times, _ANCHOR.value)
+    options = report.ReportOptions(_PUBLISHED.value, times, _ANCHOR.value)
     tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value)
-    found = report.write_report(tables, out, wishes)
+    found = report.write_report(tables, out, options)
     if _TENSORBOARD.value:
         from dps_tf.analysis.tensorboard import write_events
 

@@ -18,6 +18,7 @@ from dps_tf.cli.command_line import (
     RUN_AGAIN,
     import_modules,
     import_tensorflow,
+    require,
     run,
 )
 from dps_tf.core.errors import UserError
@@ -119,6 +120,8 @@ def _run_workers() -> int:
 def main(argv: Sequence[str]) -> int:
     """Runs the sweep that the flags name; returns the exit code."""
     del argv
+    if not _DRY_RUN.value:
+        require(_SWEEP_DIR)
     import_tensorflow()
     from dps_tf.tuning import launching
     from dps_tf.workloads.reading import read_configuration
@@ -167,8 +170,6 @@ def _train(
         print(describe(sweep, gin_text))
         print(explain(options.data_placement))
         return FINISHED
-    if not options.sweep_dir:
-        raise UserError("--sweep_dir is missing: name a directory for the results.")
     if _WORKERS.value > 1:
         return _run_workers()
     return _code(launching.launch(sweep, gin_text, options, resources))

@@ -16,7 +16,7 @@ class TrialState:
     Attributes:
         step: updates made.
         arrays: the variables of the program in its own order: weights, optimizer
-            slots, carrier variables, and what the last evaluation got wrong.
+            slots, what the last evaluation got wrong, variables of pruning wrappers.
     """
 
     step: int

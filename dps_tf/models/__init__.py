@@ -11,7 +11,7 @@ from typing import Any
 
 from dps_tf._keras import keras
 from dps_tf.core.registry import Registry, arguments_of
-from dps_tf.models import networks
+from dps_tf.models import image_networks, language_networks, networks
 from dps_tf.models.initial_point import initial_point
 from dps_tf.models.precision import in_precision
 
@@ -39,6 +39,13 @@ for _builder in (
     networks.mlp,
     networks.mlp_batch_norm,
     networks.tiny_transformer,
+    image_networks.shallue2019_simple_cnn,
+    image_networks.vgg11,
+    image_networks.resnet50,
+    image_networks.vit,
+    language_networks.transformer,
+    language_networks.lstm,
+    language_networks.gpt,
 ):
     register(_builder.__name__, _builder)
 

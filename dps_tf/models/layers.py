@@ -180,18 +180,19 @@ class PositionEmbedding(keras.layers.Layer):
 
 
 @_register
-class CausalAttention(keras.layers.Layer):
-    """Scaled dot-product attention of each position to itself and earlier ones.
+class SelfAttention(keras.layers.Layer):
+    """Scaled dot-product attention of each position to others of its sequence.
 
     Has no variables: takes float32 [batch, length, 3 * width] (queries, keys, values)
     and returns [batch, length, width], so that every kernel of a model is a plain
     two-dimensional Dense kernel, prunable like any.
     """
 
-    def __init__(self, heads: int, **kwargs: Any):
-        """`heads`: must divide the width."""
+    def __init__(self, heads: int, causal: bool = True, **kwargs: Any):
+        """`heads` must divide the width; `causal` hides later positions."""
         super().__init__(**kwargs)
         self.heads = heads
+        self.causal = causal
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the values, averaged by attention."""
@@ -200,14 +201,16 @@ class CausalAttention(keras.layers.Layer):
         parts = tf.reshape(inputs, [-1, length, 3, self.heads, depth])
         query, key, value = tf.unstack(parts, axis=2)
         scores = tf.einsum("bqhd,bkhd->bhqk", query, key) / depth**0.5
-        allowed = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
         # Sums over a sequence in float32, whatever the precision of the layer.
         scores = tf.cast(scores, tf.float32)
-        weights = tf.nn.softmax(tf.where(allowed, scores, scores.dtype.min))
+        if self.causal:
+            allowed = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
+            scores = tf.where(allowed, scores, scores.dtype.min)
+        weights = tf.nn.softmax(scores)
         weights = tf.cast(weights, inputs.dtype)
         mixed = tf.einsum("bhqk,bkhd->bqhd", weights, value)
         return tf.reshape(mixed, [-1, length, width])
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "heads": self.heads}
+        return {**super().get_config(), "heads": self.heads, "causal": self.causal}

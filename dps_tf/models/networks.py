@@ -12,10 +12,10 @@ from typing import Any
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.models.layers import (
-    CausalAttention,
     GhostBatchNormalization,
     PadChannels,
     PositionEmbedding,
+    SelfAttention,
 )
 
 layers = keras.layers
@@ -29,19 +29,22 @@ def fan_in_normal() -> keras.initializers.Initializer:
     return keras.initializers.VarianceScaling(1.0, "fan_in", "truncated_normal")
 
 
-def _dense(units: int, name: str, **arguments: Any) -> keras.layers.Layer:
+def dense(units: int, name: str, **arguments: Any) -> keras.layers.Layer:
+    """Returns a Dense layer whose kernel starts as `fan_in_normal`."""
     return layers.Dense(
         units, kernel_initializer=fan_in_normal(), name=name, **arguments
     )
 
 
-def _conv(filters: int, size: int, name: str, **arguments: Any) -> keras.layers.Layer:
+def conv(filters: int, size: int, name: str, **arguments: Any) -> keras.layers.Layer:
+    """Returns a Conv2D layer whose kernel starts as `fan_in_normal`."""
     return layers.Conv2D(
         filters, size, kernel_initializer=fan_in_normal(), name=name, **arguments
     )
 
 
-def _require_image(name: str, input_shape: Sequence[int]) -> None:
+def require_image(name: str, input_shape: Sequence[int]) -> None:
+    """Raises UserError unless inputs are [height, width, channels]."""
     if len(input_shape) != 3:
         raise UserError(
             f"model {name!r} takes images [height, width, channels], not inputs of "
@@ -56,14 +59,14 @@ def simple_cnn(input_shape: Sequence[int], classes: int) -> keras.Model:
     classes. Source: Lee et al. 2021, published code; Shallue et al. have a hidden
     dense layer.
     """
-    _require_image("simple_cnn", input_shape)
+    require_image("simple_cnn", input_shape)
     inputs = keras.Input(tuple(input_shape), name="image")
     x = inputs
     for index, filters in enumerate((32, 64), start=1):
-        x = _conv(filters, 5, f"conv{index}", activation="relu")(x)
+        x = conv(filters, 5, f"conv{index}", activation="relu")(x)
         x = layers.MaxPooling2D(2, name=f"pool{index}")(x)
     x = layers.Flatten(name="flatten")(x)
-    return keras.Model(inputs, _dense(classes, "dense")(x), name="simple_cnn")
+    return keras.Model(inputs, dense(classes, "dense")(x), name="simple_cnn")
 
 
 def resnet8(input_shape: Sequence[int], classes: int) -> keras.Model:
@@ -74,24 +77,22 @@ def resnet8(input_shape: Sequence[int], classes: int) -> keras.Model:
     block's shortcut is its input before the ReLU, those of the down-sampling blocks
     are the input after it, averaged 2 x 2 and padded with channels of zeros.
     """
-    _require_image("resnet8", input_shape)
+    require_image("resnet8", input_shape)
     inputs = keras.Input(tuple(input_shape), name="image")
-    x = _conv(16, 3, "conv1", padding="same")(inputs)
+    x = conv(16, 3, "conv1", padding="same")(inputs)
     for block, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
         active = layers.ReLU(name=f"block{block}_relu1")(x)
         shortcut = x
         if stride > 1:
             pooled = layers.AveragePooling2D(stride, name=f"block{block}_pool")(active)
             shortcut = PadChannels(filters, name=f"block{block}_pad")(pooled)
-        y = _conv(filters, 3, f"conv{2 * block}", strides=stride, padding="same")(
-            active
-        )
+        y = conv(filters, 3, f"conv{2 * block}", strides=stride, padding="same")(active)
         y = layers.ReLU(name=f"block{block}_relu2")(y)
-        y = _conv(filters, 3, f"conv{2 * block + 1}", padding="same")(y)
+        y = conv(filters, 3, f"conv{2 * block + 1}", padding="same")(y)
         x = layers.Add(name=f"block{block}_add")([shortcut, y])
     x = layers.ReLU(name="relu")(x)
     x = layers.GlobalAveragePooling2D(name="pool")(x)
-    return keras.Model(inputs, _dense(classes, "dense")(x), name="resnet8")
+    return keras.Model(inputs, dense(classes, "dense")(x), name="resnet8")
 
 
 def mlp(
@@ -101,8 +102,8 @@ def mlp(
     inputs = keras.Input(tuple(input_shape), name="input")
     x = layers.Flatten(name="flatten")(inputs)
     for index, width in enumerate(widths, start=1):
-        x = _dense(width, f"dense{index}", activation="relu")(x)
-    logits = _dense(classes, f"dense{len(widths) + 1}")(x)
+        x = dense(width, f"dense{index}", activation="relu")(x)
+    logits = dense(classes, f"dense{len(widths) + 1}")(x)
     return keras.Model(inputs, logits, name="mlp")
 
 
@@ -120,10 +121,10 @@ def mlp_batch_norm(
     inputs = keras.Input(tuple(input_shape), name="input")
     x = layers.Flatten(name="flatten")(inputs)
     for index, width in enumerate(widths, start=1):
-        x = _dense(width, f"dense{index}", use_bias=False)(x)
+        x = dense(width, f"dense{index}", use_bias=False)(x)
         x = GhostBatchNormalization(ghost_batch_size, name=f"norm{index}")(x)
         x = layers.ReLU(name=f"relu{index}")(x)
-    logits = _dense(classes, f"dense{len(widths) + 1}")(x)
+    logits = dense(classes, f"dense{len(widths) + 1}")(x)
     return keras.Model(inputs, logits, name="mlp_batch_norm")
 
 
@@ -148,28 +149,29 @@ def tiny_transformer(
         )
     inputs = keras.Input(tuple(input_shape), dtype="int32", name="tokens")
     embed = layers.Embedding(
-        classes, width, embeddings_initializer=_small_normal(), name="embedding"
+        classes, width, embeddings_initializer=small_normal(), name="embedding"
     )
     x = PositionEmbedding(name="position")(embed(inputs))
     for index in range(1, blocks + 1):
         x = _transformer_block(x, width, heads, f"block{index}")
     x = layers.LayerNormalization(name="norm")(x)
     # Small, so that the first loss is that of a uniform guess, log(vocabulary).
-    output = layers.Dense(classes, kernel_initializer=_small_normal(), name="dense")
+    output = layers.Dense(classes, kernel_initializer=small_normal(), name="dense")
     return keras.Model(inputs, output(x), name="tiny_transformer")
 
 
-def _small_normal() -> keras.initializers.Initializer:
+def small_normal() -> keras.initializers.Initializer:
+    """Returns a new normal of standard deviation 0.02."""
     return keras.initializers.RandomNormal(stddev=0.02)  # GPT-2's choice
 
 
 def _transformer_block(x: Any, width: int, heads: int, name: str) -> Any:
     y = layers.LayerNormalization(name=f"{name}_norm1")(x)
-    y = _dense(3 * width, f"{name}_attention_in")(y)
-    y = CausalAttention(heads, name=f"{name}_attention")(y)
-    y = _dense(width, f"{name}_attention_out")(y)
+    y = dense(3 * width, f"{name}_attention_in")(y)
+    y = SelfAttention(heads, name=f"{name}_attention")(y)
+    y = dense(width, f"{name}_attention_out")(y)
     x = layers.Add(name=f"{name}_add1")([x, y])
     y = layers.LayerNormalization(name=f"{name}_norm2")(x)
-    y = _dense(4 * width, f"{name}_dense1", activation="gelu")(y)
-    y = _dense(width, f"{name}_dense2")(y)
+    y = dense(4 * width, f"{name}_dense1", activation="gelu")(y)
+    y = dense(width, f"{name}_dense2")(y)
     return layers.Add(name=f"{name}_add2")([x, y])

@@ -51,6 +51,9 @@ def _copied(model: keras.Model, precision: str, keeps_outputs: bool) -> keras.Mo
         config = layer.get_config()
         if not stays and layer.dtype_policy.name == _FLOAT32:
             config["dtype"] = precision
+            if "cell" in config:
+                # What a recurrent layer repeats is a layer with a policy of its own.
+                config["cell"]["config"]["dtype"] = precision
         return type(layer).from_config(config)
 
     return keras.models.clone_model(model, clone_function=copied)

@@ -13,10 +13,9 @@ from dps_tf import sparsity
 from dps_tf.core.errors import UserError
 from dps_tf.data.dataset import Dataset
 from dps_tf.models import initial_point
-from dps_tf.probing.looks import QUANTITIES, measure_update
-from dps_tf.probing.program_cache import ProgramCache
+from dps_tf.probing.quantities import QUANTITIES, measure_update
 from dps_tf.probing.recorded_study import RecordedStudy, RecordedTrial, read_recorded
-from dps_tf.probing.replay import Weights, log_spaced, replay
+from dps_tf.probing.replay import ProgramCache, Weights, log_spaced, replay
 from dps_tf.sparsity.methods import SCHEDULED
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
@@ -66,7 +65,7 @@ class Measurer:
         layout: its paths.
         wanted: what to measure.
         data_dir: folder of prepared data sets.
-        instruments: compiled already, or None.
+        programs: what is compiled already; None compiles on one device.
         stop: whether to leave.
         say: prints a sentence for the user.
     """
@@ -78,7 +77,7 @@ class Measurer:
         wanted: Wanted,
         *,
         data_dir: str | None = None,
-        instruments: ProgramCache | None = None,
+        programs: ProgramCache | None = None,
         stop: Callable[[], bool] = lambda: False,
         say: Callable[[str], None] = print,
     ):
@@ -90,7 +89,7 @@ class Measurer:
         self._stop = stop
         self._say = say
         self._locks = Locks(files)
-        self._instruments = instruments or ProgramCache()
+        self._programs = programs or ProgramCache()
 
     def measure(self, cell: str, trials: Sequence[int] = ()) -> pd.DataFrame:
         """Measures what is not measured yet of some trials of a cell.
@@ -170,10 +169,10 @@ class Measurer:
         """Returns the measurements of one trial after training it again."""
         specification = study.specification
         dataset = study.dataset(self._data_dir)
-        program = self._instruments.program(study, dataset)
+        program = self._programs.program(study, dataset)
         masks = self._masks(study, trial, dataset, program)
         count = self._wanted.count(len(dataset.train))
-        gradients = self._instruments.gradients(study, dataset, count)
+        gradients = self._programs.gradients(study, dataset, count)
         smoothing = split_point(trial.point)[0].get("label_smoothing", 0.0)
         rows: list[dict[str, object]] = []
 
@@ -232,7 +231,7 @@ class Measurer:
         if not all("CPU" in device.upper() for device in devices):
             self._say(f"note: {told}; sums have no fixed order on {devices[0]}.")
             return
-        places = "; ".join(study.differences(self._instruments.environment()))
+        places = "; ".join(study.differences(self._programs.environment()))
         raise UserError(
             f"{told}: "
             + (

@@ -1,23 +1,30 @@
 """Trains a recorded trial again, to look at what its record does not hold.
 
 A trial is a function of its seeds and point, so training it again gives the same curve,
-bit for bit on a CPU. Whoever replays is shown the weights around single updates.
+bit for bit on a CPU. The caller of `replay` is given the weights around single updates.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.order import examples_at
+from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.models import initial_point
-from dps_tf.probing.recorded_study import RecordedTrial
+from dps_tf.probing.gradients import ExampleGradients
+from dps_tf.probing.recorded_study import RecordedStudy, RecordedTrial
 from dps_tf.sparsity.prunable import masked
+from dps_tf.training.environment import describe
 from dps_tf.training.program import Program
+from dps_tf.tuning import tasks
 from dps_tf.tuning.interruption import Interrupted
+from dps_tf.tuning.resources import Resources
 
 _SLICE = 100
 """Most steps between two looks at whether to stop."""
@@ -25,6 +32,62 @@ _SLICE = 100
 Weights = tuple[np.ndarray, ...]
 Look = Callable[[Weights, Weights], None]
 """Is given the model's weights before and after an update."""
+
+
+class ProgramCache:
+    """The latest program and gradients, for as long as the next study needs the same.
+
+    Programs serve all trials of a study; gradients all studies of a network and data,
+    and are taken on one device, in float32, however trials are trained.
+
+    Args:
+        resources: what trials are trained again on; None is one device of this machine.
+    """
+
+    def __init__(self, resources: Resources | None = None) -> None:
+        """Touches no device yet."""
+        self._resources = resources
+        self._program: tuple[str, Program] | None = None
+        self._gradients: tuple[str, ExampleGradients] | None = None
+
+    def program(self, study: RecordedStudy, dataset: Dataset) -> Program:
+        """Returns a program of a study that evaluates exactly.
+
+        Where the study stopped evaluations early, its record holds bounds, which
+        depend on the goal of that time.
+        """
+        key = study.specification.fingerprint + dataset.content_hash
+        if self._program is None or self._program[0] != key:
+            exact = replace(study.specification, evaluation="exact")
+            self._program = None  # its memory is free before the next one is built
+            self._program = key, self._machine().programs(exact, dataset)[0]
+        return self._program[1]
+
+    def environment(self) -> dict[str, str]:
+        """Returns what the bits of trials depend on that are trained again."""
+        return describe(self._machine().replicas, self._machine().processes)
+
+    def _machine(self) -> Resources:
+        if self._resources is None:
+            self._resources = Resources.of_this_machine(slots=1)
+        return self._resources
+
+    def gradients(
+        self, study: RecordedStudy, dataset: Dataset, examples: int
+    ) -> ExampleGradients:
+        """Returns gradients over the first `examples` training examples."""
+        workload = study.specification.workload
+        arguments = dict(workload.network_arguments)
+        key = json.dumps(
+            [workload.network, arguments, dataset.content_hash, examples],
+            sort_keys=True,
+        )
+        if self._gradients is None or self._gradients[0] != key:
+            train = dataset.train
+            first = Examples(train.inputs[:examples], train.labels[:examples])
+            network = tasks.build_task(workload, dataset).network
+            self._gradients = key, ExampleGradients(network, first)
+        return self._gradients[1]
 
 
 def log_spaced(end: int, times: int) -> list[int]:

@@ -116,7 +116,7 @@ def _tfmot_masks(
 ) -> Sequence[np.ndarray]:
     """Returns the masks that tfmot left in a trial; makes pruned weights zero."""
     cell, pruning = specification.cell, specification.pruning
-    wrapper = tfmot.wrap(
+    wrapper = tfmot.wrap_with_schedule(
         model,
         cell.sparsity_method,
         cell.sparsity,
@@ -124,7 +124,7 @@ def _tfmot_masks(
         specification.workload.step_budget,
         pruning.prunable,
     )
-    masks = export.carried_masks(wrapper, state.arrays)
+    masks = export.masks_in_state(wrapper, state.arrays)
     wrapper.check_reached(state.step)
     model.set_weights(prunable.masked(model, model.get_weights(), masks))
     return masks

@@ -20,8 +20,13 @@ import numpy as np
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
-from dps_tf.sparsity.mask_set import MaskSet, describe
-from dps_tf.sparsity.prunable import VariableRole, roles, trainable_positions
+from dps_tf.sparsity.prunable import (
+    MaskSet,
+    VariableRole,
+    describe,
+    roles,
+    trainable_positions,
+)
 from dps_tf.store.errors import DamagedError, explained
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import absolute
@@ -112,26 +117,27 @@ def load_sparse(path: str, network: keras.Model) -> MaskSet:
     return describe(masks, roles(network), record["prunable"])
 
 
-def carried_masks(carrier: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def masks_in_state(pruned: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Returns the masks of a trial that tfmot pruned, one per trainable variable.
 
     Args:
-        carrier: `tfmot.wrap` of the trial's network; its state is overwritten.
-        arrays: state of the trial, the carrier's `state_variables` one after the other
+        pruned: `tfmot.wrap_with_schedule` of the trial's network; its state is
+            overwritten.
+        arrays: state of the trial, the wrappers' `state_variables` one after the other
             somewhere among them. Masks alternate with scalar thresholds, so nothing
             else looks like them.
 
     Raises:
         UserError: they are not there.
     """
-    own = carrier.state_variables
+    own = pruned.state_variables
     forms = [(tuple(v.shape), v.dtype.as_numpy_dtype) for v in own]
     found = [(array.shape, array.dtype.type) for array in arrays]
     for start in range(len(arrays) - len(own) + 1):
         if found[start : start + len(own)] == forms:
             for variable, value in zip(own, arrays[start:], strict=False):
                 variable.assign(value)
-            return carrier.mask_set().masks
+            return pruned.mask_set().masks
     raise UserError(
         "the state of the trial holds no masks of tfmot: it was trained by another "
         "sparsity method or network"
@@ -154,9 +160,9 @@ def _require_zero(
     model: keras.Model, masks: Sequence[np.ndarray], known: Sequence[VariableRole]
 ) -> None:
     values = model.get_weights()
-    places = trainable_positions(model)
-    for place, mask, role in zip(places, masks, known, strict=True):
-        outside = np.count_nonzero(values[place][np.asarray(mask) == 0])
+    positions = trainable_positions(model)
+    for position, mask, role in zip(positions, masks, known, strict=True):
+        outside = np.count_nonzero(values[position][np.asarray(mask) == 0])
         if outside:
             raise UserError(
                 f"{role.name} has {outside} entries outside of its mask that are not "
@@ -166,10 +172,10 @@ def _require_zero(
 
 def _weights(model: keras.Model) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / WEIGHTS
-        with explained("write", str(place)):
-            model.save_weights(str(place))
-        return place.read_bytes()
+        path = Path(folder) / WEIGHTS
+        with explained("write", str(path)):
+            model.save_weights(str(path))
+        return path.read_bytes()
 
 
 def _archive(masks: Sequence[np.ndarray], known: Sequence[VariableRole]) -> bytes:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dps_tf.core.errors import UserError
-from dps_tf.sparsity.gradients import GradientProgram, Progress
+from dps_tf.objectives.batch_sums import Progress
+from dps_tf.sparsity.gradients import GradientProgram
 from dps_tf.sparsity.selection import select
 
 Masks = list[np.ndarray]
@@ -54,14 +55,15 @@ class Rounds:
 
     Attributes:
         sparsities: after each round, not falling.
-        places: of the prunable variables among the trainable ones, in the order of the
-            ranking; the others keep a mask of ones.
-        layers: of each of `places`, for a ranking inside each layer; None for global.
+        positions: of the prunable variables among the trainable ones, in the order of
+            the ranking; the others keep a mask of ones.
+        layers: of each of `positions`, for a ranking inside each layer; None ranks all
+            entries together.
         may_return: whether an entry that was pruned may be kept again.
     """
 
     sparsities: Sequence[float]
-    places: Sequence[int]
+    positions: Sequence[int]
     layers: Sequence[Hashable] | None = None
     may_return: bool = False
 
@@ -75,17 +77,17 @@ def iterate(score: Score, rounds: Rounds, progress: Progress | None = None) -> M
         rounds: at least one.
         progress: called with (rounds done, rounds).
     """
-    places = rounds.places
+    positions = rounds.positions
     masks: Masks = []
     for turn, sparsity in enumerate(rounds.sparsities):
         scores = score(turn, masks)
         masks = masks or [np.ones(np.shape(part), np.float32) for part in scores]
-        among = None if rounds.may_return else [masks[place] for place in places]
-        chosen = [scores[place] for place in places]
+        among = None if rounds.may_return else [masks[i] for i in positions]
+        chosen = [scores[i] for i in positions]
         kept = select(chosen, sparsity, rounds.layers, among)
         masks = list(masks)
-        for place, mask in zip(places, kept, strict=True):
-            masks[place] = mask
+        for position, mask in zip(positions, kept, strict=True):
+            masks[position] = mask
         if progress is not None:
             progress(turn + 1, len(rounds.sparsities))
     return masks
@@ -94,7 +96,7 @@ def iterate(score: Score, rounds: Rounds, progress: Progress | None = None) -> M
 def synflow_scores(
     program: GradientProgram,
     values: Sequence[np.ndarray],
-    places: Sequence[int],
+    positions: Sequence[int],
     masks: Masks,
 ) -> list[np.ndarray]:
     """Returns |theta m| d R / d |theta m|, float64; reads no data.
@@ -109,16 +111,16 @@ def synflow_scores(
     Args:
         program: its point is overwritten.
         values: the initial point, in the order of the network's weights.
-        places: of the trainable variables among them.
+        positions: of the trainable variables among them.
         masks: one per trainable variable; empty for ones.
     """
     positive = [np.abs(value) for value in values]
     program.set_point(positive, masks or None)
     gradients = program.output_gradient()
     scores = []
-    for position, (place, gradient) in enumerate(zip(places, gradients, strict=True)):
-        mask = masks[position] if masks else 1.0
-        scores.append(positive[place].astype(np.float64) * mask * gradient)
+    for i, (position, gradient) in enumerate(zip(positions, gradients, strict=True)):
+        mask = masks[i] if masks else 1.0
+        scores.append(positive[position].astype(np.float64) * mask * gradient)
     if not all(np.isfinite(part).all() for part in scores):
         raise UserError(
             "synflow scores overflow: the sum of this network's outputs with absolute "

@@ -1,8 +1,8 @@
 """The mask of a trial: a pure function of its network, initial point, data and method.
 
 Masks are float32 arrays of zeros and ones, one per trainable variable, ones where a
-variable is not prunable. The native carrier multiplies the initial point and every
-gradient by them, so gradients, gradient norms and clipping see kept parameters only.
+variable is not prunable. Training multiplies the initial point and every gradient by
+them, so gradients, gradient norms and clipping see kept parameters only.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dps_tf._keras import keras
 from dps_tf.core.cell import DENSE
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import Pruning
+from dps_tf.objectives.batch_sums import Progress
 from dps_tf.sparsity import iterative, methods, scores
 from dps_tf.sparsity.cache import ScoreCache
-from dps_tf.sparsity.gradients import Progress, program_of
-from dps_tf.sparsity.mask_set import MaskSet, describe
-from dps_tf.sparsity.prunable import roles, trainable_positions
+from dps_tf.sparsity.gradients import program_of
+from dps_tf.sparsity.prunable import MaskSet, describe, roles, trainable_positions
 from dps_tf.sparsity.request import MaskRequest, TrainingData
 from dps_tf.sparsity.selection import select
 
@@ -70,7 +70,7 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
     if known.kind == methods.SCHEDULED:
         raise UserError(
             f"sparsity method {method!r} prunes during training and has no mask at "
-            "the initial point: train it with the carrier of dps_tf.sparsity.tfmot"
+            "the initial point: train it inside the wrappers of dps_tf.sparsity.tfmot"
         )
     request = MaskRequest(
         network, initial, dataset, known, sparsity, pruning, key_parts
@@ -88,10 +88,10 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
 def _selected(request: MaskRequest, found: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Returns one mask per trainable variable from one-shot scores of all of them."""
     masks = scores.ones_like(found)
-    chosen = [found[place] for place in request.places]
+    chosen = [found[position] for position in request.positions]
     kept = select(chosen, request.sparsity, request.layers)
-    for place, mask in zip(request.places, kept, strict=True):
-        masks[place] = mask
+    for position, mask in zip(request.positions, kept, strict=True):
+        masks[position] = mask
     return masks
 
 
@@ -124,11 +124,11 @@ def _rounds(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]
     the number of batches, which changes no order.
     """
     name, program = request.method.name, program_of(request.network)
-    places = trainable_positions(request.network)
+    positions = trainable_positions(request.network)
 
     def score(turn: int, masks: list[np.ndarray]) -> list[np.ndarray]:
         if name == "synflow":
-            return iterative.synflow_scores(program, request.initial, places, masks)
+            return iterative.synflow_scores(program, request.initial, positions, masks)
         program.set_point(request.initial, masks or None)
         return scores.snip(program, request.theta, *request.data(turn))
 
@@ -141,7 +141,7 @@ def _rounds(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]
         return iterative.iterate(
             score,
             iterative.Rounds(
-                sparsities, request.places, request.layers, name == "force"
+                sparsities, request.positions, request.layers, name == "force"
             ),
             progress,
         )

@@ -1,4 +1,4 @@
-"""Which variables of a network may be pruned, and what are they called?
+"""The prunable variables of a network, and the masks over them, layer by layer.
 
 A kernel is a trainable variable of rank 2 or more: kernels of dense, convolutional,
 depthwise and recurrent layers, embeddings. A bias is one whose name ends in `bias`, of
@@ -78,8 +78,8 @@ def _role(variable: Any, layer: str | None) -> VariableRole:
 
 def trainable_positions(network: keras.Model) -> tuple[int, ...]:
     """Returns where each trainable variable stands in `network.weights`."""
-    places = {id(variable): place for place, variable in enumerate(network.weights)}
-    return tuple(places[id(variable)] for variable in network.trainable_variables)
+    found = {id(variable): i for i, variable in enumerate(network.weights)}
+    return tuple(found[id(variable)] for variable in network.trainable_variables)
 
 
 def masked(
@@ -93,6 +93,59 @@ def masked(
         masks: 0/1, one per variable, in the order of `network.trainable_variables`.
     """
     result = [np.array(value) for value in values]
-    for place, mask in zip(trainable_positions(network), masks, strict=True):
-        result[place] *= mask.astype(result[place].dtype)
+    for position, mask in zip(trainable_positions(network), masks, strict=True):
+        result[position] *= mask.astype(result[position].dtype)
     return result
+
+
+@dataclass(frozen=True)
+class MaskSet:
+    """The masks of a trial and what they amount to.
+
+    Attributes:
+        masks: float32 0/1, one per trainable variable.
+        realised_sparsity: zero fraction of the prunable parameters.
+        layers: one row per prunable variable: `name` (`layer/variable`), `role`
+            (`kernel` or `bias`), `parameters`, `kept`, `emptied`. A layer is emptied
+            when its kernel is; rows of biases are never `emptied`, see `kept`.
+        examples: training examples the scores were computed on (per round).
+    """
+
+    masks: list[np.ndarray]
+    realised_sparsity: float
+    layers: list[dict[str, Any]]
+    examples: int = 0
+
+
+def describe(
+    masks: Sequence[np.ndarray],
+    known: Sequence[VariableRole],
+    prunable: str,
+    examples: int = 0,
+) -> MaskSet:
+    """Returns the masks with their sparsity, counted over the prunable set.
+
+    Args:
+        masks: one per trainable variable.
+        known: their roles, as `roles` gives them.
+        prunable: `kernels` or `kernels_and_biases`.
+        examples: training examples behind the masks.
+    """
+    wanted = prunable_roles(prunable)
+    rows: list[dict[str, Any]] = []
+    for mask, role in zip(masks, known, strict=True):
+        if role.role in wanted:
+            kept = int(np.count_nonzero(mask))
+            rows.append(
+                {
+                    "name": role.name,
+                    "role": role.role,
+                    "parameters": int(mask.size),
+                    "kept": kept,
+                    "emptied": role.role == KERNEL and kept == 0,
+                }
+            )
+    parameters = sum(row["parameters"] for row in rows)
+    kept = sum(row["kept"] for row in rows)
+    realised = 1 - kept / parameters if parameters else 0.0
+    return MaskSet(list(masks), realised, rows, examples)

@@ -1,4 +1,4 @@
-"""What a mask depends on, and the key under which it is kept."""
+"""What a mask depends on: its key in the cache, and the examples its scores read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import Pruning
 from dps_tf.core.version import RESULTS_VERSION
-from dps_tf.sparsity import examples as examples_of
 from dps_tf.sparsity.gradients import BATCH
 from dps_tf.sparsity.methods import ITERATIVE, Method
 from dps_tf.sparsity.prunable import (
@@ -25,7 +24,7 @@ from dps_tf.sparsity.prunable import (
 )
 
 
-class Examples(Protocol):
+class ScoreExamples(Protocol):
     """Training examples: `inputs` [n, ...] and `labels`, int32 [n] or [n, length]."""
 
     @property
@@ -41,7 +40,7 @@ class TrainingData(Protocol):
     """What scores read of a `dps_tf.data.Dataset`: never its validation examples."""
 
     @property
-    def train(self) -> Examples:
+    def train(self) -> ScoreExamples:
         """Returns the training examples."""
 
     @property
@@ -81,32 +80,32 @@ class MaskRequest:
         return roles(self.network)
 
     @cached_property
-    def places(self) -> list[int]:
+    def positions(self) -> list[int]:
         """Where the prunable variables stand: kernels, then biases, each in order.
 
         The order matters for ties only: of entries without any score (zero biases,
         weights of units that are dead at the initial point) biases go first, as in the
         published code of Lee et al. 2021. UserError if there are none.
         """
-        places = [
-            place
-            for place, role in enumerate(self.roles)
+        found = [
+            position
+            for position, role in enumerate(self.roles)
             if role.is_in(self.pruning.prunable)
         ]
-        if not places:
+        if not found:
             raise UserError(
                 f"network {self.network.name!r} has no variable in the prunable set "
                 f"{self.pruning.prunable!r}: sparsity {self.sparsity!r} has no meaning "
                 "for it"
             )
-        return sorted(places, key=lambda place: self.roles[place].role != KERNEL)
+        return sorted(found, key=lambda i: self.roles[i].role != KERNEL)
 
     @cached_property
     def layers(self) -> list[str] | None:
-        """The layer of each of `places`, or None for a global ranking."""
+        """The layer of each of `positions`, or None for a global ranking."""
         if self.pruning.scope == "global":
             return None
-        return [self.roles[place].layer for place in self.places]
+        return [self.roles[position].layer for position in self.positions]
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
@@ -116,7 +115,7 @@ class MaskRequest:
     @cached_property
     def theta(self) -> list[np.ndarray]:
         """The initial point of the trainable variables."""
-        return [self.initial[place] for place in trainable_positions(self.network)]
+        return [self.initial[i] for i in trainable_positions(self.network)]
 
     @cached_property
     def is_balanced(self) -> bool:
@@ -148,13 +147,11 @@ class MaskRequest:
         available = len(train.inputs)
         if self.is_balanced:
             classes = self.dataset.classes
-            chosen = examples_of.balanced(
-                train.labels, classes, self.examples // classes
-            )
+            chosen = balanced(train.labels, classes, self.examples // classes)
         elif self.method.kind == ITERATIVE:
-            chosen = examples_of.window(available, self.examples, turn)
+            chosen = window(available, self.examples, turn)
         else:
-            count = len(examples_of.first(available, self.examples))
+            count = len(first(available, self.examples))
             return train.inputs[:count], train.labels[:count]  # views, no copies
         return train.inputs[chosen], train.labels[chosen]
 
@@ -179,3 +176,49 @@ class MaskRequest:
             key["prunable"] = self.pruning.prunable
             key["scope"] = self.pruning.scope
         return key
+
+
+def first(available: int, examples: int) -> np.ndarray:
+    """Returns the indices of the first `examples`, int64; 0 takes all."""
+    return np.arange(_checked(examples, available) or available)
+
+
+def window(available: int, examples: int, turn: int) -> np.ndarray:
+    """Returns the indices that round `turn` = 0, 1, ... reads, int64 [examples].
+
+    Rounds read consecutive stretches and start again at the front, so each sees fresh
+    examples, as the loaders of the published codes give, but the same ones every time.
+    """
+    examples = _checked(examples, available) or available
+    return (turn * examples + np.arange(examples)) % available
+
+
+def balanced(labels: np.ndarray, classes: int, per_class: int) -> np.ndarray:
+    """Returns the indices of the first `per_class` of each class, int64, by class.
+
+    `labels`: int [n]. Raises UserError if a class has fewer examples.
+    """
+    if labels.ndim != 1:
+        raise UserError(
+            "class-balanced examples need one label per example; for sequences set "
+            "the number of examples of pruning instead"
+        )
+    chosen = []
+    for label in range(classes):
+        found = np.flatnonzero(labels == label)[:per_class]
+        if found.size < per_class:
+            raise UserError(
+                f"class {label} has {found.size} training examples, but {per_class} of "
+                "each class are to be read: ask for fewer"
+            )
+        chosen.append(found)
+    return np.concatenate(chosen)
+
+
+def _checked(examples: int, available: int) -> int:
+    if not 0 <= examples <= available:
+        raise UserError(
+            f"{examples} examples for scores are asked for, but there are {available} "
+            "training examples: choose between 1 and that, or 0 for the default"
+        )
+    return examples

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from dps_tf.core.seeds import derive_seed
-from dps_tf.sparsity.gradients import GradientProgram, Progress
+from dps_tf.objectives.batch_sums import Progress
+from dps_tf.sparsity.gradients import GradientProgram
 
 Arrays = Sequence[np.ndarray]
 

@@ -1,17 +1,18 @@
-"""tensorflow-model-optimization as carrier of masks, and its own magnitude schedules.
+"""Wrappers of tensorflow-model-optimization that prune a network while it trains.
 
-This is the one door to that library. Its wrappers hold a mask beside each prunable
-variable and multiply the variable by it in every forward pass, evaluation included.
+That library is imported here and nowhere else. Its wrappers hold a mask beside each
+prunable variable and multiply the variable by it in every forward pass, evaluation
+included.
 
-Where it differs from the native carrier (gradients multiplied by the mask): wrappers
-leave the gradients of pruned entries in place, so gradient norms, clipping by norm and
-optimizer slots at pruned entries include them; and after an update pruned entries are
-not zero until the next forward pass, so sparsity is read off the masks. For optimizers
-that treat entries one by one (all of `dps_tf.optim`) the kept entries are the same, bit
-for bit on a CPU with one thread per operation.
+Where they differ from masks that training multiplies gradients by: wrappers leave the
+gradients of pruned entries in place, so gradient norms, clipping by norm and optimizer
+slots at pruned entries include them; and after an update pruned entries are not zero
+until the next forward pass, so sparsity is read off the masks. For optimizers that
+treat entries one by one (all of `dps_tf.optim`) the kept entries are the same, bit for
+bit on a CPU with one thread per operation.
 
 A wrapped layer's `get_weights()` and Keras weight files leave the masks out;
-`tf.train.Checkpoint` and `PruningCarrier.state_variables` hold them.
+`tf.train.Checkpoint` and `PrunedModel.state_variables` hold them.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.sparsity import prunable as prunables
-from dps_tf.sparsity import schedules
-from dps_tf.sparsity.clones import twins
-from dps_tf.sparsity.mask_set import MaskSet, describe
+from dps_tf.sparsity import pruning_schedule
+from dps_tf.sparsity.prunable import MaskSet, describe
 from dps_tf.sparsity.selection import kept_count
 
 with warnings.catch_warnings():
@@ -36,8 +36,8 @@ with warnings.catch_warnings():
     from tensorflow_model_optimization.sparsity import keras as tfmot
 
 
-class PruningCarrier:
-    """A model inside tfmot's wrappers; make it by `wrap` or `carry`.
+class PrunedModel:
+    """A model inside tfmot's wrappers, by `wrap_with_masks` or `wrap_with_schedule`.
 
     Attributes:
         model: the wrapped model. Compile and fit it with `callback()`, or call it with
@@ -53,7 +53,7 @@ class PruningCarrier:
         model: keras.Model,
         schedule: Any,
         prunable: str,
-        target: schedules.Target | None,
+        target: pruning_schedule.Target | None,
     ):
         self._target = target
         self._prunable = prunable
@@ -71,7 +71,7 @@ class PruningCarrier:
             )
         self._schedule = schedule
         self.model = keras.models.clone_model(model, clone_function=self._wrapped)
-        copies = twins(model, self.model)
+        copies = _match_variables(model, self.model)
         self.weights = [copies[id(variable)] for variable in model.weights]
         for own, plain in zip(self.weights, model.weights, strict=True):
             own.assign(plain)
@@ -87,15 +87,17 @@ class PruningCarrier:
         if isinstance(layer, keras.Model):
             return keras.models.clone_model(layer, clone_function=self._wrapped)
         copy = layer.__class__.from_config(layer.get_config())
-        places = [
-            place
-            for place, variable in enumerate(layer.trainable_weights)
+        positions = [
+            position
+            for position, variable in enumerate(layer.trainable_weights)
             if id(variable) in self._wanted
         ]
-        if not places:
+        if not positions:
             return copy
         # Stands in for tfmot's registry, which knows kernels of some layers only.
-        copy.get_prunable_weights = lambda: [copy.trainable_weights[p] for p in places]
+        copy.get_prunable_weights = lambda: [
+            copy.trainable_weights[position] for position in positions
+        ]
         wrapper = tfmot.prune_low_magnitude(copy, pruning_schedule=self._schedule)
         self._wrappers.append(wrapper)
         return wrapper
@@ -160,7 +162,7 @@ class PruningCarrier:
         """Raises UserError unless the target sparsity holds after `step` updates.
 
         A trial that did not reach its target sparsity is an error, not a result. Masks
-        that were given (`carry`) have no target to miss.
+        that were given (`wrap_with_masks`) have no target to miss.
         """
         target = self._target
         if target is None:
@@ -208,9 +210,9 @@ class FixedMasks(tfmot.PruningSchedule):
         return {"class_name": type(self).__name__, "config": {}}
 
 
-def carry(
+def wrap_with_masks(
     model: keras.Model, masks: Sequence[np.ndarray], prunable: str = "kernels"
-) -> PruningCarrier:
+) -> PrunedModel:
     """Returns `model` inside wrappers that keep the given masks.
 
     Args:
@@ -218,19 +220,19 @@ def carry(
         masks: one per trainable variable, as `masks_for` gives them.
         prunable: the prunable set of the masks; other masks are not looked at.
     """
-    carrier = PruningCarrier(model, FixedMasks(), prunable, None)
-    carrier.assign_masks(masks)
-    return carrier
+    pruned = PrunedModel(model, FixedMasks(), prunable, None)
+    pruned.assign_masks(masks)
+    return pruned
 
 
-def wrap(  # noqa: PLR0913 - a method of sparsity and what it is applied to
+def wrap_with_schedule(  # noqa: PLR0913 - a method of sparsity and what it is applied to
     model: keras.Model,
     method: str,
     sparsity: float,
     arguments: Mapping[str, Any],
     step_budget: int,
     prunable: str = "kernels",
-) -> PruningCarrier:
+) -> PrunedModel:
     """Returns `model` inside wrappers whose masks follow a schedule of tfmot.
 
     tfmot chooses by magnitude inside each variable, never globally.
@@ -239,15 +241,30 @@ def wrap(  # noqa: PLR0913 - a method of sparsity and what it is applied to
         model: functional or sequential, built; it is copied with its weights.
         method: `tfmot_constant` or `tfmot_polynomial`.
         sparsity: to be reached, in (0, 1).
-        arguments: of the schedule, see `schedules.target`.
+        arguments: of the schedule, see `pruning_schedule.target`.
         step_budget: updates a trial may make; a schedule that ends later is refused.
         prunable: `kernels` or `kernels_and_biases`.
 
     Source: Zhu and Gupta 2017 for the polynomial schedule.
     """
-    target = schedules.target(method, sparsity, arguments, step_budget)
+    target = pruning_schedule.target(method, sparsity, arguments, step_budget)
     if method == "tfmot_constant":
         schedule = tfmot.ConstantSparsity(sparsity, **target.arguments)
     else:
         schedule = tfmot.PolynomialDecay(final_sparsity=sparsity, **target.arguments)
-    return PruningCarrier(model, schedule, prunable, target)
+    return PrunedModel(model, schedule, prunable, target)
+
+
+def _match_variables(
+    plain: keras.Model, wrapped: keras.Model
+) -> dict[int, tf.Variable]:
+    """Returns the variables of `wrapped`, by the id of those they are copies of."""
+    found = {}
+    for layer, copy in zip(plain.layers, wrapped.layers, strict=True):
+        if isinstance(layer, keras.Model):
+            found.update(_match_variables(layer, copy))
+            continue
+        inner = copy.layer if hasattr(copy, "pruning_vars") else copy
+        for variable, own in zip(layer.weights, inner.weights, strict=True):
+            found[id(variable)] = own
+    return found

@@ -14,6 +14,9 @@ from dps_tf.store.records import set_aside, write_json
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.study_record import StudyRecord
 
+NETWORK = "network_structure"
+"""Which of a study's training inputs is the hash of the network's structure."""
+
 
 def check_continues(study: StudyReader, specification: StudySpecification) -> None:
     """Raises UserError unless a specification continues or extends the stored study.
@@ -60,7 +63,8 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         layout: its paths.
         specification: what is asked for now.
         environment: what the bits depend on: builds and instruction set.
-        training_inputs: sizes and content of the data it is trained on.
+        training_inputs: sizes and content of the data it is trained on, and under
+            NETWORK the hash of the network's structure.
         allow_other_machine: whether another environment may continue it; recorded.
         writer: name of the log that this process alone writes.
         guard: see StudyRecord.
@@ -75,7 +79,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     check_continues(study, specification)
     environments = [dict(environment)]
     if study.specification is not None:
-        _check_data(study, training_inputs)
+        _check_inputs(study, training_inputs)
         environments = _environments(study, environment, allow_other_machine)
     elif files.exists(layout.study):
         set_aside(files, layout.study)
@@ -109,13 +113,23 @@ def _content(
     }
 
 
-def _check_data(study: StudyReader, training_inputs: Mapping[str, Any]) -> None:
-    """Raises UserError unless a study goes on with the data it was begun on."""
+def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> None:
+    """Raises UserError unless a study goes on with the data and network it began with.
+
+    A study that was begun before the structure of networks was recorded goes on.
+    """
     stored, now = dict(study.training_inputs), dict(training_inputs)
+    before, network = stored.pop(NETWORK, None), now.pop(NETWORK, None)
     if stored != now:
         raise UserError(
             f"{study.layout.root} was begun on other data: stored {stored}, now {now}. "
             "Give the same --data_dir, or choose another --sweep_dir."
+        )
+    if None not in (before, network) and before != network:
+        raise UserError(
+            f"{study.layout.root} was begun with another network: the hash of its "
+            f"structure is {before[:12]} in the record and {network[:12]} now. Undo "
+            "the change of its builder, or choose another --sweep_dir."
         )
 
 

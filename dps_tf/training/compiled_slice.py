@@ -34,14 +34,14 @@ class Trained:
         optimizer: built for its trainable variables.
         masks: float32 0/1 variables, one per trainable variable.
         loss_metaparameters: variables that the loss reads, by name.
-        carrier: whose wrappers are told of each step; None for a plain network.
+        pruning_wrapper: whose wrappers are told of each step; None for a plain network.
     """
 
     model: keras.Model
     optimizer: TensorOptimizer
     masks: Sequence[tf.Variable]
     loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
-    carrier: PruningWrapper | None = None
+    pruning_wrapper: PruningWrapper | None = None
 
 
 class CompiledSlice:
@@ -171,8 +171,10 @@ class CompiledSlice:
 
     def _step(self, done: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
         """Makes one update in a replica and returns its share of the loss."""
-        if self._trained.carrier is not None:
-            self._trained.carrier.before_step(self._trained.optimizer.iterations)
+        if self._trained.pruning_wrapper is not None:
+            self._trained.pruning_wrapper.before_step(
+                self._trained.optimizer.iterations
+            )
         loss, gradients = self._gradient(*self._batches.batch(done, *values))
         self._trained.optimizer.apply_gradients(
             zip(gradients, self._variables, strict=True)

@@ -55,9 +55,9 @@ class Program:
 
     Attributes:
         network: the plain Keras network that names the order of weights.
-        model: what is trained: the network, or its carrier's; its weights are those
+        model: what is trained: the network, or the wrapped one; its weights are those
             of the trial loaded last.
-        carrier: see `Task`; None for most.
+        pruning_wrapper: see `Task`; None for most.
         optimizer: with the metaparameters of that trial.
         masks: float32 0/1 variables, one per trainable variable.
     """
@@ -87,8 +87,12 @@ class Program:
         with self.strategy.scope():
             self.network = task.network()
             random_layers.check(self.network)
-            self.carrier = task.carrier(self.network) if task.carrier else None
-            self.model = self.carrier.model if self.carrier else self.network
+            self.pruning_wrapper = (
+                task.pruning_wrapper(self.network) if task.pruning_wrapper else None
+            )
+            self.model = (
+                self.pruning_wrapper.model if self.pruning_wrapper else self.network
+            )
             trained = self._build_trained(task)
         self._evaluator = self._build_evaluator(goal, jit_compile)
         self.optimizer, self.masks = trained.optimizer, trained.masks
@@ -104,7 +108,7 @@ class Program:
         loss = {
             name: tf.Variable(0.0, trainable=False) for name in task.loss_metaparameters
         }
-        return Trained(self.model, optimizer, masks, loss, self.carrier)
+        return Trained(self.model, optimizer, masks, loss, self.pruning_wrapper)
 
     def _build_evaluator(
         self, goal: Goal | None, jit_compile: bool
@@ -123,14 +127,17 @@ class Program:
     @property
     def variables(self) -> list[tf.Variable]:
         """The variables that make up a trial's state, in the order of its arrays."""
-        weights, carried = self.network.weights, []
-        if self.carrier is not None:
-            weights, carried = self.carrier.weights, self.carrier.state_variables
+        weights, of_wrapper = self.network.weights, []
+        if self.pruning_wrapper is not None:
+            weights, of_wrapper = (
+                self.pruning_wrapper.weights,
+                self.pruning_wrapper.state_variables,
+            )
         return [
             *weights,
             *self.optimizer.slots,
             *self._evaluator.variables,
-            *carried,
+            *of_wrapper,
         ]
 
     def fresh_state(self, initial_point: Sequence[np.ndarray]) -> TrialState:
@@ -141,8 +148,8 @@ class Program:
         """
         rest = [*self.optimizer.slots, *self._evaluator.variables]
         zeros = [np.zeros(v.shape, v.dtype.as_numpy_dtype) for v in rest]
-        carried = self.carrier.fresh_state() if self.carrier else []
-        return TrialState(0, (*initial_point, *zeros, *carried))
+        of_wrapper = self.pruning_wrapper.fresh_state() if self.pruning_wrapper else []
+        return TrialState(0, (*initial_point, *zeros, *of_wrapper))
 
     def evaluate(self) -> Evaluation:
         """Returns the counts over the validation split for the trial loaded."""

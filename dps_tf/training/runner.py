@@ -155,10 +155,10 @@ class TrainingRunner:
         Raises:
             UserError: it should have its sparsity by now, and has not.
         """
-        carrier = program.carrier
-        if carrier is None or step < carrier.reached_at:
-            return carrier is not None
-        carrier.check_reached(step)
+        pruning_wrapper = program.pruning_wrapper
+        if pruning_wrapper is None or step < pruning_wrapper.reached_at:
+            return pruning_wrapper is not None
+        pruning_wrapper.check_reached(step)
         return False
 
     def _slice(

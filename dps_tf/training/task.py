@@ -53,8 +53,8 @@ class Task:
         network: returns a new model; called under the strategy's scope.
         optimizer: returns a new optimizer; called under the strategy's scope.
         dataset: training and validation examples, preprocessed, in memory.
-        carrier: puts the network inside wrappers that prune it while it trains; None
-            trains it as it is.
+        pruning_wrapper: puts the network inside wrappers that prune it while it trains;
+            None trains it as it is.
         loss_metaparameters: those of LOSS_METAPARAMETERS that its points hold.
     """
 
@@ -62,7 +62,7 @@ class Task:
     optimizer: Callable[[], TensorOptimizer]
     dataset: Dataset
     loss_metaparameters: tuple[str, ...] = ()
-    carrier: Callable[[keras.Model], PruningWrapper] | None = None
+    pruning_wrapper: Callable[[keras.Model], PruningWrapper] | None = None
 
 
 def split_point(

@@ -68,7 +68,7 @@ def of_trial(task: Task, batch_size: int, data: int = 0) -> TrialMemory:
     """
     with tf.device("/device:CPU:0"):
         network = task.network()
-        model = task.carrier(network).model if task.carrier else network
+        model = task.pruning_wrapper(network).model if task.pruning_wrapper else network
         slots = len(task.optimizer().SLOTS)
     trained = _bytes_of(model.trainable_variables)
     return TrialMemory(

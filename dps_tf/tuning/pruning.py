@@ -47,7 +47,7 @@ def is_scheduled(specification: StudySpecification) -> bool:
     return sparsity.method(cell.sparsity_method).kind == methods.SCHEDULED
 
 
-def carrier_of(
+def pruning_wrapper_of(
     specification: StudySpecification,
 ) -> Callable[[keras.Model], PruningWrapper] | None:
     """Returns what puts a cell's networks into tfmot's wrappers, if it is scheduled."""
@@ -57,7 +57,7 @@ def carrier_of(
     from dps_tf.sparsity import tfmot
 
     cell, pruning = specification.cell, specification.pruning
-    return lambda network: tfmot.wrap(
+    return lambda network: tfmot.wrap_with_schedule(
         network,
         cell.sparsity_method,
         cell.sparsity,

@@ -22,7 +22,7 @@ from dps_tf.training.group import Leader
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.task import Task
-from dps_tf.tuning.pruning import carrier_of
+from dps_tf.tuning.pruning import pruning_wrapper_of
 from dps_tf.tuning.tasks import build_task
 
 _MOST_SLOTS = 64
@@ -181,7 +181,7 @@ class Resources:
         task = build_task(
             specification.workload,
             dataset,
-            carrier_of(specification),
+            pruning_wrapper_of(specification),
             specification.precision,
         )
         self._check_memory(task, specification, dataset)

@@ -13,7 +13,7 @@ from dps_tf.core.registry import FRACTION, Argument
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
-from dps_tf.sparsity import methods, schedules
+from dps_tf.sparsity import methods, pruning_schedule
 from dps_tf.training.task import LOSS_METAPARAMETERS, PruningWrapper, Task
 
 
@@ -42,7 +42,7 @@ def check_pruning(specification: StudySpecification) -> None:
     method.resolve(arguments)
     if method.kind == methods.SCHEDULED:
         budget = specification.rule.last_evaluation
-        schedules.target(method.name, cell.sparsity, arguments, budget)
+        pruning_schedule.target(method.name, cell.sparsity, arguments, budget)
 
 
 @functools.lru_cache(maxsize=2)
@@ -92,7 +92,7 @@ def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
 def build_task(
     workload: Workload,
     dataset: Dataset,
-    carrier: Callable[[keras.Model], PruningWrapper] | None = None,
+    pruning_wrapper: Callable[[keras.Model], PruningWrapper] | None = None,
     precision: str = "float32",
 ) -> Task:
     """Returns what a program of this workload trains.
@@ -100,7 +100,7 @@ def build_task(
     Args:
         workload: whose names are looked up.
         dataset: its examples.
-        carrier: see `Task`.
+        pruning_wrapper: see `Task`.
         precision: in which the network computes; see `models.in_precision`.
     """
     tuned = {*workload.space.names, *workload.fixed}
@@ -115,5 +115,5 @@ def build_task(
         ),
         dataset=dataset,
         loss_metaparameters=tuple(n for n in LOSS_METAPARAMETERS if n in tuned),
-        carrier=carrier,
+        pruning_wrapper=pruning_wrapper,
     )

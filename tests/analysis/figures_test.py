@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -13,28 +14,29 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.container import ErrorbarContainer
 
-from dps_tf.analysis import figures
-from dps_tf.analysis.figures import (
+from dps_tf.analysis import report
+from dps_tf.analysis.report import (
     best_of_n,
     budgets,
     cost,
-    layer_density,
-    learning_rate,
+    drawing,
+    headline,
+    health,
+    layers,
+    learning_rates,
+    measurements,
     metaparameters,
-    noise_scale,
+    noise,
     normalized,
     published,
-    saving,
-    search_health,
     smoothness,
-    steps_to_result,
     style,
-    training_curve,
+    training_curves,
 )
 
-FOLDER = Path(figures.__file__).parent
+FOLDER = Path(report.__file__).parent
 SIZES = [4, 16, 64]
-LOOKS = style.looks(["a", "b"])
+STYLES = style.assign_styles(["a", "b"])
 
 
 def two_curves(**columns: list[float]) -> pd.DataFrame:
@@ -45,7 +47,7 @@ def two_curves(**columns: list[float]) -> pd.DataFrame:
     )
 
 
-POINTS = two_curves(
+PLOT_ROWS = two_curves(
     steps_to_result=[900.0, 300.0, 100.0],
     low=[800.0, 200.0, 0.0],
     high=[900.0, 300.0, 100.0],
@@ -88,19 +90,23 @@ RATIOS = pd.DataFrame({"quantity": ["L", "L", "c1", "c1"], "sparsity": [0, 0.9] 
 STEPS = pd.DataFrame({"curve": list("aaabbb"), "step": [1, 10, 100] * 2})
 
 DRAWINGS = {
-    "steps_to_result": lambda a: steps_to_result.draw(a, POINTS, LINE, LOOKS),
+    "steps_to_result": lambda a: drawing.draw_steps_to_result(
+        a, PLOT_ROWS, LINE, STYLES
+    ),
     "regimes": lambda a: (
         style.log2_axis(a, "x"),
-        steps_to_result.draw_regimes(a, REGIMES, LOOKS),
+        headline.draw_regimes(a, REGIMES, STYLES),
     ),
-    "normalized": lambda a: normalized.draw(
-        a, two_curves(ratio=[1.0, 0.3, 0.1], base=[4, 4, 4]), LOOKS
+    "normalized": lambda a: normalized.draw_ratios(
+        a, two_curves(ratio=[1.0, 0.3, 0.1], base=[4, 4, 4]), STYLES
     ),
-    "best_of_n": lambda a: best_of_n.draw(a, QUANTILES, look=LOOKS["a"], top=2.0),
-    "metaparameters": lambda a: metaparameters.draw(
+    "best_of_n": lambda a: best_of_n.draw_quantiles(
+        a, QUANTILES, line_style=STYLES["a"], top=2.0
+    ),
+    "metaparameters": lambda a: metaparameters.draw_trials(
         a, TRIALS, limits=(1e-4, 1.0, 1e-4, 0.1), contours=True
     ),
-    "learning_rate": lambda a: learning_rate.draw(
+    "learning_rate": lambda a: learning_rates.draw_rates(
         a,
         pd.DataFrame({"batch_size": SIZES, "rate": [0.1, 0.2, 0.4]}).assign(
             low=0.05, high=0.8, is_open=[True, False, False]
@@ -108,53 +114,57 @@ DRAWINGS = {
         pd.DataFrame({"rule": ["linear", "square_root"] * 2}).assign(
             batch_size=[4, 4, 64, 64], rate=[0.1, 0.1, 1.6, 0.4]
         ),
-        LOOKS["a"],
+        STYLES["a"],
     ),
-    "smoothness": lambda a: smoothness.draw_along_training(
-        a, STEPS.assign(value=[9.0, 12.0, 15.0, 20.0, 30.0, 40.0]), LOOKS
+    "smoothness": lambda a: measurements.draw_along(
+        a, STEPS.assign(value=[9.0, 12.0, 15.0, 20.0, 30.0, 40.0]), "smoothness", STYLES
     ),
     "smoothness_mean": lambda a: smoothness.draw_means(
         a,
         pd.DataFrame(
             {"group": "a", "sparsity": [0.0, 0.9], "mean": [10.0, 30.0]}
         ).assign(low=8.0, high=40.0),
-        LOOKS,
+        STYLES,
     ),
     "smoothness_ratio": lambda a: smoothness.draw_ratios(
         a, RATIOS.assign(ratio=[1.0, 2.0, 1.0, 2.2], low=[1, 1.8, 1, np.nan], high=3.0)
     ),
-    "noise_scale": lambda a: noise_scale.draw_along_training(
-        a, STEPS.assign(value=[20.0, np.nan, 90.0, 30.0, 60.0, 120.0]), LOOKS
+    "noise_scale": lambda a: measurements.draw_along(
+        a,
+        STEPS.assign(value=[20.0, np.nan, 90.0, 30.0, 60.0, 120.0]),
+        "noise_scale",
+        STYLES,
     ),
-    "noise_and_critical": lambda a: noise_scale.draw_beside_critical(
-        a, COMPARED.assign(critical_high=np.inf), LOOKS
+    "noise_and_critical": lambda a: noise.draw_beside_critical(
+        a, COMPARED.assign(critical_high=np.inf), STYLES
     ),
-    "search_health": lambda a: search_health.draw(a, COUNTS),
-    "layer_density": lambda a: layer_density.draw(
+    "search_health": lambda a: health.draw_outcomes(a, COUNTS),
+    "layer_density": lambda a: layers.draw_densities(
         a,
         pd.DataFrame({"curve": list("aabb"), "layer": ["conv", "dense"] * 2}).assign(
             density=[0.5, 0.1, 0.4, 0.0], low=[0.4, 0.1, 0.4, 0.0], high=0.5
         ),
-        LOOKS,
+        STYLES,
     ),
     "published": lambda a: (
         style.log2_axis(a, "x"),
         style.log2_axis(a, "y"),
-        published.draw(a, two_curves(steps_to_result=[900.0, 300.0, 100.0])),
+        published.draw_published(a, two_curves(steps_to_result=[900.0, 300.0, 100.0])),
     ),
-    "training_curve": lambda a: training_curve.draw(
-        a, STEPS.assign(value=[0.9, 0.3, 0.02, 0.8, 0.2, 0.03]), 0.03, LOOKS
+    "training_curve": lambda a: training_curves.draw_training(
+        a, STEPS.assign(value=[0.9, 0.3, 0.02, 0.8, 0.2, 0.03]), 0.03, STYLES
     ),
-    "budgets": lambda a: budgets.draw(
+    "budgets": lambda a: budgets.draw_best(
         a,
         pd.DataFrame({"budget": ["1", "1", "2"], "batch_size": [4, 8, 4]}).assign(
             value=[0.1, 0.2, 0.05], is_exact=[True, False, True]
         ),
+        style.assign_styles(["1", "2"]),
     ),
-    "cost": lambda a: cost.draw(
+    "cost": lambda a: cost.draw_costs(
         a,
         two_curves(value=[9.0, 3.0, 5.0], is_least=[False, True, False]),
-        LOOKS,
+        STYLES,
     ),
 }
 
@@ -163,20 +173,20 @@ def drawn(name: str):
     with style.styled():
         figure = style.new_figure(4, 3)
         DRAWINGS[name](figure.subplots())
-    saving.lay_out(figure)
+    style.lay_out(figure)
     return figure
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_figure_has_the_same_bytes_each_time(name):
     first, second = drawn(name), drawn(name)
-    assert saving.svg(first) == saving.svg(second)
-    assert saving.png(first, 50) == saving.png(second, 50)
+    assert style.svg(first) == style.svg(second)
+    assert style.png(first, 50) == style.png(second, 50)
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_svg_is_whole_and_names_no_time_and_no_place(name):
-    data = saving.svg(drawn(name))
+    data = style.svg(drawn(name))
     ElementTree.fromstring(data)
     text = data.decode()
     assert "<dc:date>" not in text
@@ -186,15 +196,18 @@ def test_svg_is_whole_and_names_no_time_and_no_place(name):
 
 
 def test_png_tells_no_version():
-    assert b"Matplotlib" not in saving.png(drawn("best_of_n"), 50)
+    assert b"Matplotlib" not in style.png(drawn("best_of_n"), 50)
 
 
-def test_every_drawing_module_is_tested():
-    modules = {path.stem for path in FOLDER.glob("*.py")}
-    modules -= {"__init__", "saving", "style"}
+def test_every_drawing_is_tested():
+    found = {
+        (path.stem, name)
+        for path in FOLDER.glob("*.py")
+        for name in re.findall(r"^def (draw_\w+)", path.read_text(), re.MULTILINE)
+    } - {("drawing", "draw_curves"), ("drawing", "draw_panels")}
     source = Path(__file__).read_text()
-    assert modules
-    assert not [name for name in modules if f"{name}.draw" not in source]
+    assert len(found) > 15
+    assert not [pair for pair in found if ".".join(pair) not in source]
 
 
 def test_no_figure_has_global_state():
@@ -213,16 +226,16 @@ def test_no_figure_has_global_state():
     assert done.returncode == 0, done.stderr
 
 
-def test_no_two_looks_are_the_same():
-    shown = style.looks([str(i) for i in range(500)])
-    seen = {(look.color, look.marker, str(look.line)) for look in shown.values()}
+def test_no_two_line_styles_are_the_same():
+    shown = style.assign_styles([str(i) for i in range(500)])
+    seen = {(one.color, one.marker, str(one.line)) for one in shown.values()}
     assert len(seen) == 500
 
 
 def test_seven_curves_differ_in_marker_and_line_without_colour():
-    shown = list(style.looks([str(i) for i in range(7)]).values())
-    assert len({look.marker for look in shown}) == 7
-    assert len({str(look.line) for look in shown}) == 7
+    shown = list(style.assign_styles([str(i) for i in range(7)]).values())
+    assert len({one.marker for one in shown}) == 7
+    assert len({str(one.line) for one in shown}) == 7
 
 
 def luminance(color: str) -> float:
@@ -243,29 +256,29 @@ def test_first_colours_stand_out_from_white():
 def test_user_settings_change_nothing():
     import matplotlib
 
-    before = saving.svg(drawn("normalized"))
+    before = style.svg(drawn("normalized"))
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30}):
-        assert saving.svg(drawn("normalized")) == before
+        assert style.svg(drawn("normalized")) == before
 
 
 def test_bounds_are_hollow_and_exact_points_are_filled():
     with style.styled():
         axis = style.new_figure(4, 3).subplots()
-        steps_to_result.draw(axis, POINTS, LINE, LOOKS)
+        drawing.draw_steps_to_result(axis, PLOT_ROWS, LINE, STYLES)
     faces = [
         line.get_markerfacecolor() for line in axis.lines if line.get_marker() in "os"
     ]
     assert faces.count("white") == 2
-    assert LOOKS["a"].color in faces
+    assert STYLES["a"].color in faces
 
 
 def test_repeats_have_whiskers_from_the_least_to_the_greatest():
     with style.styled():
         axis = style.new_figure(5, 4).subplots()
-        points = POINTS.assign(
+        points = PLOT_ROWS.assign(
             low=[700.0, 250.0, 90.0] * 2, high=[1100.0, 310.0, 130.0] * 2
         )
-        steps_to_result.draw(axis, points, LINE, LOOKS)
+        drawing.draw_steps_to_result(axis, points, LINE, STYLES)
     [whiskers] = [c for c in axis.containers if isinstance(c, ErrorbarContainer)]
     [segment] = whiskers.lines[2][0].get_segments()
     # Of curve b's first point, the only exact one that was repeated.
@@ -275,15 +288,15 @@ def test_repeats_have_whiskers_from_the_least_to_the_greatest():
 def test_an_open_bound_does_not_stretch_the_axis():
     with style.styled():
         axis = style.new_figure(5, 4).subplots()
-        points = POINTS.assign(low=[800.0, 200.0, 90.0, 800.0, 1.0, 1.0])
-        steps_to_result.draw(axis, points, LINE, LOOKS)
+        points = PLOT_ROWS.assign(low=[800.0, 200.0, 90.0, 800.0, 1.0, 1.0])
+        drawing.draw_steps_to_result(axis, points, LINE, STYLES)
     assert axis.get_ylim()[0] > 50
 
 
 def test_bracket_from_step_zero_stays_on_the_axis():
     with style.styled():
         axis = style.new_figure(4, 3).subplots()
-        steps_to_result.draw(axis, POINTS, LINE, LOOKS)
+        drawing.draw_steps_to_result(axis, PLOT_ROWS, LINE, STYLES)
     assert axis.get_ylim()[0] > 0
     assert axis.get_yscale() == axis.get_xscale() == "log"
 
@@ -291,14 +304,16 @@ def test_bracket_from_step_zero_stays_on_the_axis():
 def test_no_result_is_said_and_not_drawn():
     with style.styled():
         axis = style.new_figure(4, 3).subplots()
-        steps_to_result.draw(axis, POINTS.iloc[:0], LINE.iloc[:0], LOOKS)
+        drawing.draw_steps_to_result(axis, PLOT_ROWS.iloc[:0], LINE.iloc[:0], STYLES)
     assert "no cell" in axis.texts[0].get_text()
 
 
 def test_perfect_scaling_starts_at_the_smallest_batch_size():
     with style.styled():
         axis = style.new_figure(4, 3).subplots()
-        steps_to_result.draw(axis, POINTS[POINTS["curve"] == "a"], LINE, LOOKS)
+        drawing.draw_steps_to_result(
+            axis, PLOT_ROWS[PLOT_ROWS["curve"] == "a"], LINE, STYLES
+        )
     dotted = axis.lines[0]
     x, y = dotted.get_data()
     assert x[0] == 4
@@ -326,7 +341,9 @@ def test_narrow_axes_get_more_ticks(limits, ticks):
 def test_contours_join_equal_effective_rates():
     with style.styled():
         axis = style.new_figure(4, 3).subplots()
-        metaparameters.draw(axis, TRIALS, limits=(1e-4, 1.0, 1e-4, 0.1), contours=True)
+        metaparameters.draw_trials(
+            axis, TRIALS, limits=(1e-4, 1.0, 1e-4, 0.1), contours=True
+        )
     lines = [line for line in axis.lines if line.get_color() == style.MUTED]
     straight = [line for line in lines if line.get_marker() == "None"]
     assert straight

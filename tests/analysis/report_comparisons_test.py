@@ -9,15 +9,25 @@ import pytest
 from dps_tf.analysis import loading
 from dps_tf.analysis.fit_table import fit_table
 from dps_tf.analysis.law import Observations, fit_joint
-from dps_tf.analysis.report import assembly, curves, law_tables, naming, regime_table
-from dps_tf.analysis.report.effects import effects
+from dps_tf.analysis.report import (
+    assembly,
+    curves,
+    law,
+    naming,
+    regimes,
+    write_report,
+)
+from dps_tf.analysis.report.curves import effects, searches_sentence
 from dps_tf.analysis.report.learning_rates import rates_of, rule_table
-from dps_tf.analysis.report.results_table import terminal_table
-from dps_tf.analysis.report.searches import searches_sentence
-from dps_tf.analysis.report.sentences import summary
-from dps_tf.analysis.report.smoothness import smoothness_table
-from dps_tf.analysis.report.specification import specification_table
-from dps_tf.analysis.report.writing import write_report
+from dps_tf.analysis.report.measurements import measured_on_best
+from dps_tf.analysis.report.page import specification_table
+from dps_tf.analysis.report.results import terminal_table
+from dps_tf.analysis.report.smoothness import (
+    means_of_cells,
+    ratios_to_dense,
+    smoothness_table,
+)
+from dps_tf.analysis.report.summary import summary
 from dps_tf.core.errors import UserError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.records import write_json
@@ -35,6 +45,11 @@ def tables_of(*sweeps: Sweep) -> loading.Tables:
         for name in ("studies", "trials", "curves", "measurements")
     ]
     return loading.tables_of(loading.Record(*joined))
+
+
+def smoothness_of(found: curves.Curves, tables: loading.Tables):
+    measured = measured_on_best(found, tables.measurements, "smoothness")
+    return smoothness_table(ratios_to_dense(found, means_of_cells(measured)))
 
 
 @pytest.fixture(scope="module")
@@ -71,19 +86,19 @@ def test_ratios_are_of_curves_that_differ_in_one_thing(grid):
 
 
 def test_what_moves_is_what_was_moved(grid):
-    [joint] = law_tables.joint_fits(grid[1]).values()
+    [joint] = law.joint_fits(grid[1]).values()
     moved = {(r.curve, r.reference): r.moves for r in joint.ratios}
     for optimizer in ("sgd", "nesterov"):
         dense = f"{optimizer}, sparsity 0"
         assert "c1" in moved[f"{optimizer}, sparsity 0.9", dense]
     assert moved["nesterov, sparsity 0", "sgd, sparsity 0"] == ("c2",)
-    table = law_tables.joint_table(grid[1], {"": joint}).frame
+    table = law.joint_table(grid[1], {"": joint}).frame
     told = table.set_index(["curve", "reference"])
     row = told.loc[("nesterov, sparsity 0", "sgd, sparsity 0")]
     assert row["moves"] == "c2 down"
     searches = "64 points in 2 dimensions against 24 points in 1 dimension"
     assert row["searches"] == searches
-    sentences = law_tables.effect_sentences(grid[1], {"": joint})
+    sentences = law.effect_sentences(grid[1], {"": joint})
     assert sentences[2].endswith(f"c2 moves, c1 not for sure ({searches}).")
     assert sentences[0].endswith("c1 moves, c2 not for sure.")
 
@@ -98,16 +113,16 @@ def test_a_ratio_that_may_be_one_moves_nothing():
         for name, n in zip("ab", noisy, strict=True)
     }
     [ratio] = fit_joint(both, "a").ratios
-    assert ratio.moves == () and law_tables.moves_text(ratio) == "neither"
+    assert ratio.moves == () and law.moves_text(ratio) == "neither"
 
 
 def test_every_comparison_names_points_and_dimension(grid):
     tables, found = grid
-    told = summary(found, regime_table.regimes_of(found))[-1]
+    told = summary(found, regimes.regimes_of(found))[-1]
     assert "relative to sgd, sparsity 0:" in told
     assert "best of 24 points in 1 dimension for sgd, sparsity 0" in told
     assert "of 64 points in 2 dimensions for nesterov, sparsity 0" in told
-    fits = law_tables.fit_table(found).frame
+    fits = law.fit_table(found).frame
     assert fits["search"].tolist() == [
         *["24 points in 1 dimension"] * 2,
         *["64 points in 2 dimensions"] * 2,
@@ -123,7 +138,7 @@ def test_equal_searches_are_told_once():
 
 def test_smoothness_stands_beside_c1_in_numbers(grid):
     tables, found = grid
-    table = smoothness_table(found, tables.measurements)
+    table = smoothness_of(found, tables)
     assert table is not None
     assert table.frame["group"].tolist() == ["sgd", "nesterov"]
     # The made-up L is 1 + 1.6 s^2 times as large, and c1 was made to follow it.
@@ -134,7 +149,7 @@ def test_smoothness_stands_beside_c1_in_numbers(grid):
 
 def test_a_chosen_batch_size_anchors_rules_and_linear_scaling(grid):
     tables, found = grid
-    table = regime_table.regime_page_table(found, 32).frame
+    table = regimes.regime_page_table(found, 32).frame
     linear = table[table["definition"] == "linear scaling from B1, last success"]
     assert len(linear) == 4
     observed = found.fits["mnist_simple_cnn", "sgd, sparsity 0"].observations
@@ -142,12 +157,12 @@ def test_a_chosen_batch_size_anchors_rules_and_linear_scaling(grid):
     start = scaled[observed.batch_size == 32][0]
     within = (observed.batch_size >= 32) & (scaled <= 1.2 * start)
     assert linear["t0.2"].iloc[0].key == observed.batch_size[within].max()
-    _, rules = rates_of(found, tables.studies, tables.bounded, 32)
+    _, rules = rates_of(found, tables, 32)
     assert set(rules["anchor"]) == {32}
     frame = rule_table(found, rules).frame
     assert 32 not in set(frame["batch_size"]) and 8 in set(frame["batch_size"])
     with pytest.raises(UserError, match="anchor batch size 5"):
-        rates_of(found, tables.studies, tables.bounded, 5)
+        rates_of(found, tables, 5)
 
 
 def test_cells_that_have_not_begun_are_named(tmp_path):
@@ -175,7 +190,7 @@ def test_precisions_are_curves_of_their_own_and_the_report_says_which(tmp_path):
     names = ["sparsity 0, float32", f"sparsity 0, {HALF}"]
     names += ["sparsity 0.9, float32", f"sparsity 0.9, {HALF}"]
     assert list(dict.fromkeys(found.cells["curve"])) == names
-    assert found.points["repeats"].eq(1).all() and len(found.points) == 12
+    assert found.plot_rows["repeats"].eq(1).all() and len(found.plot_rows) == 12
     # Sparsities are compared in one precision, precisions at one sparsity.
     assert effects(found, list(found.fits)) == [
         (names[2], names[0]),
@@ -183,7 +198,7 @@ def test_precisions_are_curves_of_their_own_and_the_report_says_which(tmp_path):
         (names[1], names[0]),
         (names[3], names[2]),
     ]
-    ratios = smoothness_table(found, tables.measurements)
+    ratios = smoothness_of(found, tables)
     assert ratios.frame["group"].tolist() == ["sgd, float32", f"sgd, {HALF}"]
     asked = specification_table(tables.studies).frame
     assert asked["precision"].tolist() == ["float32", "float32", HALF, HALF]

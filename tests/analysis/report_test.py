@@ -15,22 +15,28 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis import loading, report
-from dps_tf.analysis.report import curves, naming, page, regime_table, sentences
-from dps_tf.analysis.report.assembly import assemble
+from dps_tf.analysis.report import curves, naming, page, regimes
+from dps_tf.analysis.report.assembly import assemble, csv_bytes
 from dps_tf.analysis.report.best_of_n import best_of_n_table
-from dps_tf.analysis.report.budgets import best_values, budget_figures, budget_table
+from dps_tf.analysis.report.budgets import best_values, budget_table, budgets_part
 from dps_tf.analysis.report.cautions import cautions
-from dps_tf.analysis.report.content import Caution, Illustration, Report
+from dps_tf.analysis.report.content import (
+    Caution,
+    Illustration,
+    Report,
+    ReportContext,
+    ReportOptions,
+)
+from dps_tf.analysis.report.cost import costs
 from dps_tf.analysis.report.headline import headline
 from dps_tf.analysis.report.layers import densities
 from dps_tf.analysis.report.noise import averaged
-from dps_tf.analysis.report.published_curves import published_section
-from dps_tf.analysis.report.results_table import steps_text, terminal_table
-from dps_tf.analysis.report.smoothness import ratios_to_dense
-from dps_tf.analysis.report.specification import specification_table
-from dps_tf.analysis.report.time_and_cost import time_and_cost_section
+from dps_tf.analysis.report.page import specification_table
+from dps_tf.analysis.report.published import beside_published
+from dps_tf.analysis.report.results import steps_text, terminal_table
+from dps_tf.analysis.report.smoothness import means_of_cells, ratios_to_dense
+from dps_tf.analysis.report.summary import summary
 from dps_tf.analysis.report.wording import interval, number
-from dps_tf.analysis.report.writing import csv_bytes
 from dps_tf.analysis.tables import STUDY_KEY
 from dps_tf.core.errors import UserError
 from tests.analysis.synthetic_tables import (
@@ -92,7 +98,7 @@ def cautions_of(tables: loading.Tables) -> tuple[Caution, ...]:
 
 def headline_of(tables: loading.Tables) -> Illustration:
     found = curves.curves_of(tables.results, naming.naming(tables.results))
-    return headline(found, regime_table.regimes_of(found))
+    return headline(found, regimes.regimes_of(found))
 
 
 def warned(sweep: Sweep) -> list[str]:
@@ -312,9 +318,9 @@ def test_fits_recover_what_was_put_in():
 
 
 def test_names_hold_what_tells_curves_apart_and_no_more():
-    assert naming.naming(tables_of(make(SMALL)).results).looks.keys() == {"sgd"}
+    assert naming.naming(tables_of(make(SMALL)).results).line_styles.keys() == {"sgd"}
     both = dataclasses.replace(SMALL, optimizers=("sgd", "nesterov"))
-    assert list(naming.naming(tables_of(make(both)).results).looks) == [
+    assert list(naming.naming(tables_of(make(both)).results).line_styles) == [
         "sgd",
         "nesterov",
     ]
@@ -331,7 +337,7 @@ def test_a_crowd_of_curves_gets_a_panel_per_optimizer():
     assert named.panels == [
         f"mnist_simple_cnn, {name}" for name in ("sgd", "momentum", "nesterov")
     ]
-    assert list(named.looks) == ["sparsity 0", "sparsity 0.5", "sparsity 0.9"]
+    assert list(named.line_styles) == ["sparsity 0", "sparsity 0.5", "sparsity 0.9"]
 
 
 def test_workloads_and_goals_never_share_a_panel():
@@ -348,7 +354,7 @@ def test_workloads_and_goals_never_share_a_panel():
 
 
 def test_repeats_give_bars_from_the_least_to_the_greatest():
-    found = curves_of(dataclasses.replace(SMALL, seeds=(0, 1, 2))).points
+    found = curves_of(dataclasses.replace(SMALL, seeds=(0, 1, 2))).plot_rows
     assert (found["repeats"] == 3).all()
     assert (found["low"] <= found["steps_to_result"]).all()
     assert (found["steps_to_result"] <= found["high"]).all()
@@ -357,12 +363,12 @@ def test_repeats_give_bars_from_the_least_to_the_greatest():
 
 def test_regimes_state_their_definition_and_tolerance(pair):
     found = curves_of(PAIR)
-    regimes = regime_table.regimes_of(found)
-    assert regimes["tolerance"].eq(regime_table.TOLERANCE).all()
-    assert "1.2" in regimes["definition"].iloc[0]
+    ends = regimes.regimes_of(found)
+    assert ends["tolerance"].eq(regimes.TOLERANCE).all()
+    assert "1.2" in ends["definition"].iloc[0]
     caption = pair.report.sections[0].illustrations[0].caption
-    assert regimes["definition"].iloc[0] in caption
-    shown = regime_table.regime_page_table(found)
+    assert ends["definition"].iloc[0] in caption
+    shown = regimes.regime_page_table(found)
     assert [c.title for c in shown.columns][2:] == [
         "t = 10 %",
         "t = 20 %",
@@ -377,9 +383,7 @@ def test_theory_of_smoothness_is_put_beside_the_fit():
     measured = found.naming.name(
         tables.measurements[tables.measurements["quantity"] == "smoothness"]
     )
-    keys = ["panel", "curve", "optimizer", "sparsity_method", "sparsity"]
-    keys += ["precision", "batch_size"]
-    cells = measured.groupby(keys)["value"].mean().rename("mean").reset_index()
+    cells = means_of_cells(measured)
     ratios = ratios_to_dense(found, cells)
     assert set(ratios["quantity"]) == {"measured L(s)/L(0)", "fitted c1(s)/c1(0)"}
     pruned = ratios[ratios["sparsity"] == 0.9].set_index("quantity")["ratio"]
@@ -598,14 +602,16 @@ def test_goal_that_records_cannot_answer_shows_bounds():
     assert tables.results["steps_to_result"].isna().all()
     figure = headline_of(tables)
     assert "Hollow marks" in figure.caption
-    assert {spot.text.split(": ")[1].split(" ")[0] for spot in figure.spots} == {"at"}
+    assert {
+        tooltip.text.split(": ")[1].split(" ")[0] for tooltip in figure.tooltips
+    } == {"at"}
 
 
-def test_spots_lie_on_the_figure_in_the_order_of_the_curve():
+def test_tooltips_lie_on_the_figure_in_the_order_of_the_curve():
     figure = headline_of(tables_of(make(SMALL)))
-    assert len(figure.spots) == 3
-    left = [spot.left for spot in figure.spots]
-    top = [spot.top for spot in figure.spots]
+    assert len(figure.tooltips) == 3
+    left = [tooltip.left for tooltip in figure.tooltips]
+    top = [tooltip.top for tooltip in figure.tooltips]
     assert left == sorted(left) and top == sorted(top)
     assert min(left) > 0 and max(top) < 1
 
@@ -615,7 +621,8 @@ def test_exhaustive_study_shows_what_budgets_buy():
     tables = tables_of(make(whole))
     own = curves.curves_of(tables.results, naming.naming(tables.results))
     found = best_values(tables, own)
-    names = [item.name for item in budget_figures(found)]
+    context = ReportContext(tables, own, regimes.regimes_of(own), {}, ReportOptions())
+    names = [item.name for item in budgets_part(context).illustrations]
     assert {"best_step_budget_sgd", "best_epoch_budget_sgd"} <= set(names)
     table = budget_table(found)
     assert table is not None
@@ -637,7 +644,7 @@ def test_exhaustive_study_shows_what_budgets_buy():
 def test_published_curves_are_laid_beside_and_fitted():
     tables = tables_of(make(SMALL))
     own = curves.curves_of(tables.results, naming.naming(tables.results))
-    section = published_section(own, ["*mnist*sgd"])
+    section = beside_published(own, ["*mnist*sgd"])
     assert "mnist-simple_cnn_base-sgd" in section.illustrations[0].caption
     assert len(section.tables[0].frame) == 1
 
@@ -653,15 +660,14 @@ def test_published_curves_alone_make_a_report(tmp_path):
 
 def test_unknown_published_curve_is_refused():
     with pytest.raises(UserError, match="published curve"):
-        published_section(None, ["nonsense"])
+        beside_published(None, ["nonsense"])
 
 
 def test_step_times_give_the_fastest_batch_size():
     times = pd.DataFrame(
         {"batch_size": [16, 64, 256], "devices": 1, "seconds": [1.0, 1.1, 9.0]}
     ).assign(price=3600.0)
-    section = time_and_cost_section(curves_of(SMALL), times)
-    frame = section.tables[0].frame.set_index("batch_size")
+    frame = costs(curves_of(SMALL), times).set_index("batch_size")
     assert frame["note"].tolist() == ["", "fastest, cheapest", ""]
     # A price of one a second makes cost the time.
     np.testing.assert_allclose(frame["cost"], frame["time_seconds"])
@@ -718,6 +724,6 @@ def test_template_files_are_part_of_the_package():
 
 def test_sentences_never_divide_by_a_missing_point():
     found = curves_of(dataclasses.replace(SMALL, hopeless=(16, 64)))
-    text = sentences.summary(found, regime_table.regimes_of(found))
+    text = summary(found, regimes.regimes_of(found))
     assert len(text) == 1
     assert text[0].endswith("at batch size 256. 2 batch sizes without a K*.")

@@ -132,14 +132,14 @@ def test_skip_link_leads_to_the_content(page, file):
 
 def test_pointing_at_a_mark_tells_its_numbers(page):
     page.value(
-        "document.querySelector('.spot')"
+        "document.querySelector('.tooltip')"
         ".scrollIntoView({block: 'center', behavior: 'instant'})"
     )
     # Scrolling hides what is shown: let it come to rest.
     page.value(FRAME)
     page.value(FRAME)
     box = page.value(
-        "(() => { const r = document.querySelector('.spot').getBoundingClientRect();"
+        "(() => { const r = document.querySelector('.tooltip').getBoundingClientRect();"
         " return [r.x + r.width / 2, r.y + r.height / 2]; })()"
     )
     page.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])

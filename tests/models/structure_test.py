@@ -60,7 +60,7 @@ def plain(tmp_path_factory) -> str:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("Dense(3, activation", "Dense(5, activation"),
+        ("Dense(3", "Dense(5"),
         ('activation="relu"', 'activation="elu"'),
         ("Dense(2)", "Dense(2, use_bias=False)"),
         ("Dense(2)", 'Dense(2, kernel_initializer="he_normal")'),

@@ -9,8 +9,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.data.dataset import Examples
-from dps_tf.probing.example_gradients import ExampleGradients
-from dps_tf.probing.smoothness import local_smoothness
+from dps_tf.probing import ExampleGradients, local_smoothness
 from tests.parity import golden
 from tests.parity.replay import Replay
 

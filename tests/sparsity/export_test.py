@@ -100,20 +100,20 @@ class ExportTest(tf.test.TestCase, parameterized.TestCase):
     def test_masks_of_tfmot_are_found_in_the_state_of_a_trial(self):
         network = models.build("mlp_batch_norm", (6,), 3, widths=(8,))
         once = {"begin_step": 1, "end_step": 1, "frequency": 1}
-        carrier = tfmot.wrap(network, "tfmot_constant", 0.5, once, 9)
-        carrier.before_step(0)
-        step = tf.function(lambda x: carrier.model(x, training=True))
+        wrapped = tfmot.wrap_with_schedule(network, "tfmot_constant", 0.5, once, 9)
+        wrapped.before_step(0)
+        step = tf.function(lambda x: wrapped.model(x, training=True))
         step(np.ones((2, 6), np.float32))
-        expected = carrier.mask_set()
+        expected = wrapped.mask_set()
         self.assertAllClose(expected.realised_sparsity, 0.5, atol=0.01)
-        values = [v.numpy() for v in carrier.weights]
-        arrays = values + values + [v.numpy() for v in carrier.state_variables]
-        other = tfmot.wrap(network, "tfmot_constant", 0.5, once, 9)
-        found = export.carried_masks(other, [*arrays, np.zeros(3)])
+        values = [v.numpy() for v in wrapped.weights]
+        arrays = values + values + [v.numpy() for v in wrapped.state_variables]
+        other = tfmot.wrap_with_schedule(network, "tfmot_constant", 0.5, once, 9)
+        found = export.masks_in_state(other, [*arrays, np.zeros(3)])
         for ours, theirs in zip(found, expected.masks, strict=True):
             self.assertAllEqual(ours, theirs)
         with self.assertRaisesRegex(UserError, "no masks of tfmot"):
-            export.carried_masks(other, values)
+            export.masks_in_state(other, values)
 
     def test_a_folder_with_other_files_is_left_alone(self):
         network, masks = sparse_model()

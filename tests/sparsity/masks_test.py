@@ -11,8 +11,8 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import Pruning
 from dps_tf.sparsity import ScoreCache, iterative, masks_for, methods, prunable
-from dps_tf.sparsity.examples import balanced, first, window
 from dps_tf.sparsity.gradients import program_of
+from dps_tf.sparsity.request import balanced, first, window
 from tests.sparsity import data
 
 AT_START = [n for n in methods.names() if methods.method(n).kind != methods.SCHEDULED]

@@ -1,4 +1,4 @@
-"""Do both carriers train the same network, and do tfmot's schedules keep their word?"""
+"""Do masks and wrappers train alike, and do the schedules of tfmot keep their word?"""
 
 from __future__ import annotations
 
@@ -76,29 +76,29 @@ def train(model, optimizer, gradient_masks=None, before_step=None, clip=None):
 
 
 class CarriersTest(tf.test.TestCase, parameterized.TestCase):
-    def carried_both_ways(self, name, clip=None, sparsity=0.8):
+    def trained_both_ways(self, name, clip=None, sparsity=0.8):
         network = simple_cnn()
         initial = models.initial_point(network, 3)
         masks = magnitude_masks(network, initial, sparsity)
         network.set_weights(initial)
-        carrier = tfmot.carry(network, masks)
+        wrapped = tfmot.wrap_with_masks(network, masks)
         network.set_weights(prunable.masked(network, initial, masks))
         for model, given, before in (
             (network, masks, None),
-            (carrier.model, None, carrier.before_step),
+            (wrapped.model, None, wrapped.before_step),
         ):
             optimizer = optim.build(name)
             optimizer.set_metaparameters(POINTS[name])
             train(model, optimizer, given, before, clip)
         native = [v.numpy() for v in network.trainable_variables]
-        carrier.apply_masks()
-        carried = [v.numpy() for v in carrier.model.trainable_variables]
-        return initial, masks, native, carried
+        wrapped.apply_masks()
+        by_wrappers = [v.numpy() for v in wrapped.model.trainable_variables]
+        return initial, masks, native, by_wrappers
 
     @parameterized.parameters(*POINTS)
-    def test_both_carriers_give_the_same_bits_after_24_steps(self, name):
-        initial, masks, native, carried = self.carried_both_ways(name)
-        for ours, theirs in zip(native, carried, strict=True):
+    def test_masks_and_wrappers_give_the_same_bits_after_24_steps(self, name):
+        initial, masks, native, by_wrappers = self.trained_both_ways(name)
+        for ours, theirs in zip(native, by_wrappers, strict=True):
             self.assertAllEqual(ours, theirs)
         kept = [m > 0 for m in masks]
         for before, after, mask in zip(initial, native, kept, strict=True):
@@ -106,9 +106,9 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
             self.assertNotAllEqual(after[mask], before[mask])
 
     def test_clipping_by_norm_differs_because_tfmot_leaves_pruned_gradients_in(self):
-        _, _, native, carried = self.carried_both_ways("sgd", clip=0.01)
+        _, _, native, by_wrappers = self.trained_both_ways("sgd", clip=0.01)
         difference = max(
-            np.abs(a - b).max() for a, b in zip(native, carried, strict=True)
+            np.abs(a - b).max() for a, b in zip(native, by_wrappers, strict=True)
         )
         self.assertGreater(difference, 1e-6)
 
@@ -116,20 +116,20 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
         network = simple_cnn()
         network.set_weights(models.initial_point(network, 1))
         masks = magnitude_masks(network, network.get_weights(), 0.7)
-        carrier = tfmot.carry(network, masks)
+        wrapped = tfmot.wrap_with_masks(network, masks)
         inputs, labels = batches()
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer = optim.build("sgd")
         optimizer.set_metaparameters(POINTS["sgd"])
-        carrier.model.compile(optimizer, loss)
-        carrier.model.fit(
+        wrapped.model.compile(optimizer, loss)
+        wrapped.model.fit(
             inputs.reshape(-1, 16, 16, 1),
             labels.ravel(),
             batch_size=BATCH,
             verbose=0,
-            callbacks=[carrier.callback()],
+            callbacks=[wrapped.callback()],
         )
-        stripped = carrier.strip()
+        stripped = wrapped.strip()
         self.assertEqual(
             [layer.name for layer in stripped.layers],
             [layer.name for layer in network.layers],
@@ -137,9 +137,9 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
         for value, mask in zip(stripped.get_weights(), masks, strict=True):
             if value.ndim > 1:
                 self.assertAllEqual(value != 0, mask > 0)
-        self.assertAllClose(carrier.realised_sparsity(), 0.7, atol=1e-4)
+        self.assertAllClose(wrapped.realised_sparsity(), 0.7, atol=1e-4)
 
-    def test_biases_and_layers_unknown_to_tfmot_are_carried(self):
+    def test_biases_and_layers_unknown_to_tfmot_are_wrapped(self):
         network = models.build("tiny_transformer", (6,), 11, width=8, heads=2, blocks=1)
         network.set_weights(models.initial_point(network, 0))
         roles = prunable.roles(network)
@@ -150,13 +150,13 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
             else np.ones(v.shape, np.float32)
             for v, role in zip(network.trainable_variables, roles, strict=True)
         ]
-        carrier = tfmot.carry(network, masks, "kernels_and_biases")
-        for found, given in zip(carrier.mask_set().masks, masks, strict=True):
+        wrapped = tfmot.wrap_with_masks(network, masks, "kernels_and_biases")
+        for found, given in zip(wrapped.mask_set().masks, masks, strict=True):
             self.assertAllEqual(found, given)
         tokens = draw.integers(0, 11, (2, 6)).astype(np.int32)
         network.set_weights(prunable.masked(network, network.get_weights(), masks))
-        self.assertAllEqual(network(tokens), carrier.model(tokens))
-        names = [row["name"] for row in carrier.mask_set().layers]
+        self.assertAllEqual(network(tokens), wrapped.model(tokens))
+        names = [row["name"] for row in wrapped.mask_set().layers]
         self.assertIn("position/position", names)
         self.assertNotIn("norm/gamma", names)
 
@@ -164,8 +164,10 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
         network = models.build("mlp_batch_norm", (4,), 3)
         initial = models.initial_point(network, 5)
         network.set_weights(initial)
-        carrier = tfmot.carry(network, scores.ones_like(network.trainable_variables))
-        for own, value in zip(carrier.weights, initial, strict=True):
+        wrapped = tfmot.wrap_with_masks(
+            network, scores.ones_like(network.trainable_variables)
+        )
+        for own, value in zip(wrapped.weights, initial, strict=True):
             self.assertAllEqual(own, value)
 
 
@@ -173,11 +175,11 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
     def pruned(self, method, sparsity, arguments, steps=STEPS):
         network = simple_cnn()
         network.set_weights(models.initial_point(network, 2))
-        carrier = tfmot.wrap(network, method, sparsity, arguments, STEPS)
+        wrapped = tfmot.wrap_with_schedule(network, method, sparsity, arguments, STEPS)
         optimizer = optim.build("momentum")
         optimizer.set_metaparameters(POINTS["momentum"])
-        train(carrier.model, optimizer, before_step=carrier.before_step)
-        return carrier
+        train(wrapped.model, optimizer, before_step=wrapped.before_step)
+        return wrapped
 
     @parameterized.parameters(
         ("tfmot_constant", {"begin_step": 1, "end_step": 1, "frequency": 1}),
@@ -185,51 +187,55 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
         ("tfmot_polynomial", {"begin_step": 2, "end_step": 22, "frequency": 5}),
     )
     def test_schedule_reaches_its_sparsity_in_every_layer(self, method, arguments):
-        carrier = self.pruned(method, 0.75, arguments)
-        carrier.check_reached(STEPS)
-        for row in carrier.mask_set().layers:
+        wrapped = self.pruned(method, 0.75, arguments)
+        wrapped.check_reached(STEPS)
+        for row in wrapped.mask_set().layers:
             self.assertEqual(row["kept"], round(row["parameters"] * 0.25))
-        self.assertAllClose(carrier.realised_sparsity(), 0.75, atol=1e-3)
+        self.assertAllClose(wrapped.realised_sparsity(), 0.75, atol=1e-3)
 
     def test_a_trial_that_ended_before_the_schedule_is_an_error(self):
         arguments = {"begin_step": 0, "end_step": 20, "frequency": 10}
-        carrier = self.pruned("tfmot_polynomial", 0.9, arguments)
-        carrier.check_reached(20)
+        wrapped = self.pruned("tfmot_polynomial", 0.9, arguments)
+        wrapped.check_reached(20)
         with self.assertRaisesRegex(UserError, "step 20, but the trial ended at .* 19"):
-            carrier.check_reached(19)
+            wrapped.check_reached(19)
 
     def test_masks_short_of_the_target_are_an_error_at_any_step(self):
         arguments = {"begin_step": 1, "end_step": 1, "frequency": 1}
-        carrier = self.pruned("tfmot_constant", 0.5, arguments)
-        ones = scores.ones_like(carrier.model.trainable_variables)
-        carrier.assign_masks(ones)
+        wrapped = self.pruned("tfmot_constant", 0.5, arguments)
+        ones = scores.ones_like(wrapped.model.trainable_variables)
+        wrapped.assign_masks(ones)
         with self.assertRaisesRegex(UserError, "sparsity 0.0000"):
-            carrier.check_reached(STEPS)
+            wrapped.check_reached(STEPS)
 
     def test_state_variables_resume_a_schedule_exactly(self):
         arguments = {"begin_step": 1, "end_step": 1, "frequency": 1}
-        carrier = self.pruned("tfmot_constant", 0.5, arguments)
-        other = tfmot.wrap(simple_cnn(), "tfmot_constant", 0.5, arguments, STEPS)
-        pairs = zip(other.state_variables, carrier.state_variables, strict=True)
+        wrapped = self.pruned("tfmot_constant", 0.5, arguments)
+        other = tfmot.wrap_with_schedule(
+            simple_cnn(), "tfmot_constant", 0.5, arguments, STEPS
+        )
+        pairs = zip(other.state_variables, wrapped.state_variables, strict=True)
         for own, saved in pairs:
             own.assign(saved)
-        self.assertEqual(other.realised_sparsity(), carrier.realised_sparsity())
+        self.assertEqual(other.realised_sparsity(), wrapped.realised_sparsity())
         self.assertEqual(int(other.state_variables[-1]), STEPS)
 
-    def test_a_carrier_serves_one_trial_after_another(self):
+    def test_a_wrapped_model_serves_one_trial_after_another(self):
         arguments = {"begin_step": 1, "end_step": 1, "frequency": 1}
-        fresh = tfmot.wrap(simple_cnn(), "tfmot_constant", 0.5, arguments, STEPS)
-        carrier = self.pruned("tfmot_constant", 0.5, arguments)
+        fresh = tfmot.wrap_with_schedule(
+            simple_cnn(), "tfmot_constant", 0.5, arguments, STEPS
+        )
+        wrapped = self.pruned("tfmot_constant", 0.5, arguments)
         pairs = zip(
-            carrier.state_variables,
-            carrier.fresh_state(),
+            wrapped.state_variables,
+            wrapped.fresh_state(),
             fresh.state_variables,
             strict=True,
         )
         for own, value, untouched in pairs:
             own.assign(value)
             self.assertAllEqual(own, untouched)
-        self.assertEqual(carrier.realised_sparsity(), 0.0)
+        self.assertEqual(wrapped.realised_sparsity(), 0.0)
 
     @parameterized.parameters(
         ("tfmot_constant", {}, "reaches sparsity 0.9 at step 100, behind"),
@@ -247,7 +253,7 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
     )
     def test_schedules_that_cannot_arrive_are_refused(self, method, arguments, text):
         with self.assertRaisesRegex(UserError, text):
-            tfmot.wrap(simple_cnn(), method, 0.9, arguments, 32)
+            tfmot.wrap_with_schedule(simple_cnn(), method, 0.9, arguments, 32)
 
 
 if __name__ == "__main__":

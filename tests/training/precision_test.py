@@ -30,11 +30,13 @@ PROBLEMS = {
 }
 
 
-def mixed(problem: Problem, strategy=None, carrier=None, **arguments) -> Program:
+def mixed(
+    problem: Problem, strategy=None, pruning_wrapper=None, **arguments
+) -> Program:
     task = dataclasses.replace(
         problem.task,
         network=lambda: models.in_precision(problem.task.network(), "mixed_bfloat16"),
-        carrier=carrier,
+        pruning_wrapper=pruning_wrapper,
     )
     data = DeviceData(problem.dataset, strategy or problems.one_device())
     return Program(task, data, problem.batch_size, **arguments)
@@ -116,7 +118,7 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
         problem = Problem(optimizer="momentum")
         program = mixed(
             problem,
-            carrier=lambda network: tfmot.wrap(
+            pruning_wrapper=lambda network: tfmot.wrap_with_schedule(
                 network,
                 "tfmot_constant",
                 0.5,
@@ -127,10 +129,12 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
         )
         initial = models.initial_point(program.network, 3)
         program.load(program.fresh_state(initial), problem.point)
-        self.assertEqual({v.dtype for v in program.carrier.weights}, {tf.float32})
+        self.assertEqual(
+            {v.dtype for v in program.pruning_wrapper.weights}, {tf.float32}
+        )
         program.advance(problem.order(0, 10))
         program.evaluate()
-        program.carrier.check_reached(10)
+        program.pruning_wrapper.check_reached(10)
 
     def test_under_xla_as_for_a_tpu(self):
         problem = PROBLEMS["mlp"]

@@ -17,7 +17,7 @@ from dps_tf.core.goal import Goal
 from dps_tf.core.study import Pruning
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.data.mapped import MappedRows
-from dps_tf.probing.example_gradients import ExampleGradients
+from dps_tf.probing import ExampleGradients
 from dps_tf.sparsity import masks_for
 from dps_tf.training import evaluation, example_stream
 from dps_tf.training import strategy as strategies

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 import dps_tf
 from dps_tf.core.errors import UserError
-from dps_tf.probing.measurement import Measurer, Wanted
-from dps_tf.probing.program_cache import ProgramCache
+from dps_tf.probing import Measurer, ProgramCache, Wanted
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.training import strategy as strategies
@@ -36,7 +35,7 @@ def machine(replicas: int) -> Resources:
 
 def measured(layout: SweepLayout, resources: Resources) -> pd.DataFrame:
     measurer = Measurer(
-        LocalFiles(), layout, Wanted(40, 3), instruments=ProgramCache(resources)
+        LocalFiles(), layout, Wanted(40, 3), programs=ProgramCache(resources)
     )
     return measurer.measure(CELL, [0])
 
@@ -81,5 +80,5 @@ def test_a_replay_on_other_devices_says_where_training_was(sweeps):
     folder = sweeps[2]
     with pytest.raises(UserError, match=r"replicas.*measure it there, by the same"):
         Measurer(
-            LocalFiles(), folder, Wanted(40, 2), instruments=ProgramCache(machine(1))
+            LocalFiles(), folder, Wanted(40, 2), programs=ProgramCache(machine(1))
         ).measure(CELL, [0])

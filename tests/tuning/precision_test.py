@@ -6,7 +6,7 @@ import pytest
 
 import dps_tf
 from dps_tf.core.errors import UserError
-from dps_tf.probing.measurement import Measurer, Wanted
+from dps_tf.probing import Measurer, Wanted
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.study_reader import StudyReader
 from tests.tuning import small_sweeps

@@ -15,7 +15,7 @@ from dps_tf.core.execution import Job
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.probing.measurement import Measurer, Wanted
+from dps_tf.probing import Measurer, Wanted
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.tuning import simulation

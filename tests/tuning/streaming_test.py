@@ -8,7 +8,7 @@ from unittest import mock
 import pandas as pd
 import pytest
 
-from dps_tf.probing.measurement import Measurer, Wanted
+from dps_tf.probing import Measurer, Wanted
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import LocalFiles
 from dps_tf.training import placement

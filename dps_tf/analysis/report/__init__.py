@@ -1,9 +1,18 @@
-"""The report of some sweeps: one page that people read, and the files beside it."""
+"""The report of some sweeps: one page that people read, and the files beside it.
+
+A section is one file, with its data, its drawing and its caption, and one entry of
+`assembly.SECTIONS`; one of a user's own is added by `register_report_section`.
+"""
 
 from __future__ import annotations
 
-from dps_tf.analysis.report.assembly import ReportOptions as ReportOptions
-from dps_tf.analysis.report.terminal import published_text as published_text
-from dps_tf.analysis.report.terminal import terminal_text as terminal_text
-from dps_tf.analysis.report.writing import write_published as write_published
-from dps_tf.analysis.report.writing import write_report as write_report
+from dps_tf.analysis.report.assembly import (
+    register_report_section as register_report_section,
+)
+from dps_tf.analysis.report.assembly import write_published as write_published
+from dps_tf.analysis.report.assembly import write_report as write_report
+from dps_tf.analysis.report.content import Part as Part
+from dps_tf.analysis.report.content import ReportContext as ReportContext
+from dps_tf.analysis.report.content import ReportOptions as ReportOptions
+from dps_tf.analysis.report.results import published_text as published_text
+from dps_tf.analysis.report.results import terminal_text as terminal_text

@@ -1,77 +1,119 @@
-"""A report from the tables of some sweeps."""
+"""A report from the tables of some sweeps: its sections, sentences and files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pandas as pd
 
-from dps_tf.analysis.loading import SweepRecord, Tables
-from dps_tf.analysis.report import law_tables, sections
+from dps_tf.analysis import published
+from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report.best_of_n import best_of_n_part, best_of_n_table
+from dps_tf.analysis.report.budgets import budgets_part
 from dps_tf.analysis.report.cautions import cautions, not_begun
-from dps_tf.analysis.report.content import Configuration, Report
+from dps_tf.analysis.report.content import (
+    Part,
+    Report,
+    ReportContext,
+    ReportOptions,
+    SectionEntry,
+    section_of,
+)
+from dps_tf.analysis.report.cost import cost_part
 from dps_tf.analysis.report.curves import curves_of
+from dps_tf.analysis.report.headline import headline_part
+from dps_tf.analysis.report.health import health_part
+from dps_tf.analysis.report.law import effect_sentences, joint_fits, law_part
+from dps_tf.analysis.report.layers import layers_part
+from dps_tf.analysis.report.learning_rates import learning_rates_part
+from dps_tf.analysis.report.metaparameters import metaparameters_part
 from dps_tf.analysis.report.naming import naming
-from dps_tf.analysis.report.published_curves import published_section
-from dps_tf.analysis.report.regime_table import regimes_of
-from dps_tf.analysis.report.sentences import summary
-from dps_tf.analysis.report.time_and_cost import time_and_cost_section
+from dps_tf.analysis.report.noise import noise_part
+from dps_tf.analysis.report.normalized import normalized_part
+from dps_tf.analysis.report.page import render, specification_table
+from dps_tf.analysis.report.published import beside_published, published_part
+from dps_tf.analysis.report.regimes import regimes_of
+from dps_tf.analysis.report.results import results_part
+from dps_tf.analysis.report.smoothness import smoothness_part
+from dps_tf.analysis.report.summary import summary
+from dps_tf.analysis.report.training_curves import training_curves_part
 from dps_tf.analysis.report.wording import and_list, count
+from dps_tf.core.errors import UserError
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.schemas import CURVES, TRIALS
+from dps_tf.store.tables import encode_table
+
+PAGE = "report.html"
+SECTIONS = [
+    SectionEntry("headline", "K* against batch size", (headline_part,)),
+    SectionEntry("table", "Results", (results_part,)),
+    SectionEntry("law", "The law K* = c1/B + c2", (normalized_part, law_part)),
+    SectionEntry("published", "Beside published curves", (published_part,)),
+    SectionEntry("cost", "Time and cost", (cost_part,)),
+    SectionEntry(
+        "training",
+        "Metaparameters and training",
+        (metaparameters_part, learning_rates_part, training_curves_part, budgets_part),
+    ),
+    SectionEntry("causes", "Causes", (smoothness_part, noise_part, layers_part)),
+    SectionEntry("health", "Health of the search", (health_part, best_of_n_part)),
+]
+"""The sections of the page in their order; one that shows nothing is left out."""
 
 
-@dataclass(frozen=True)
-class ReportOptions:
-    """What a reader may ask for beside the sweeps themselves.
+def register_report_section(
+    name: str, title: str, part: Callable[[ReportContext], Part]
+) -> None:
+    """Adds a section at the end of every report that is made from now on.
 
-    Attributes:
-        published: names of published curves to lay beside.
-        step_times: table of step times, for time and cost.
-        anchor: batch size from which rules for the learning rate and linear scaling
-            count; the smallest of each curve with a K* if it is None.
+    Args:
+        name: an HTML id that no other section has.
+        title: heading.
+        part: returns what the section shows, given the tables and curves of a report;
+            a section without figures and tables is left out.
+
+    Raises:
+        UserError: the name is taken.
     """
+    taken = [entry.name for entry in SECTIONS]
+    if name in taken:
+        raise UserError(
+            f"the report already has a section {name!r}; choose a name other than "
+            f"{', '.join(taken)}."
+        )
+    SECTIONS.append(SectionEntry(name, title, (part,)))
 
-    published: Sequence[str] = ()
-    step_times: pd.DataFrame | None = None
-    anchor: int | None = None
 
-
-def assemble(tables: Tables, wishes: ReportOptions = ReportOptions()) -> Report:  # noqa: B008 (frozen)
+def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report:  # noqa: B008 (frozen)
     """Returns the report of some sweeps."""
     curves = curves_of(tables.results, naming(tables.results), tables.studies)
-    regimes = regimes_of(curves)
-    joint = law_tables.joint_fits(curves)
-    found = (
-        sections.headline_section(tables, curves, regimes),
-        sections.results_section(curves),
-        sections.law_section(curves, joint, wishes.anchor),
-        published_section(curves, wishes.published),
-        time_and_cost_section(curves, wishes.step_times),
-        sections.training_section(tables, curves, wishes.anchor),
-        sections.causes_section(tables, curves),
-        sections.health_section(tables, curves),
+    context = ReportContext(
+        tables, curves, regimes_of(curves), joint_fits(curves), options
     )
+    found = [entry.build(context) for entry in SECTIONS]
     return Report(
         title=_title(tables.results),
         lead=_lead(tables),
         state=_state(tables),
         summary=(
-            *summary(curves, regimes),
-            *law_tables.effect_sentences(curves, joint),
+            *summary(curves, context.regimes),
+            *effect_sentences(curves, context.joint),
         ),
         sections=tuple(section for section in found if not section.is_empty),
         cautions=(
             *not_begun(tables.sweeps),
             *cautions(curves, tables.studies, tables.trials, tables.problems),
         ),
-        configurations=tuple(_configuration(sweep) for sweep in tables.sweeps),
+        sweeps=tables.sweeps,
         results=tables.results,
     )
 
 
 def published_report(names: Sequence[str]) -> Report:
     """Returns a report of published curves alone."""
-    section = published_section(None, names)
+    part = beside_published(None, names)
+    section = section_of("published", "Beside published curves", [part])
     number = len(section.tables[0].frame)
     return Report(
         title="Published steps to result",
@@ -80,7 +122,7 @@ def published_report(names: Sequence[str]) -> Report:
         summary=(),
         sections=(section,),
         cautions=(),
-        configurations=(),
+        sweeps=(),
         results=section.tables[0].frame,
     )
 
@@ -126,12 +168,77 @@ def _state(tables: Tables) -> str:
     )
 
 
-def _configuration(sweep: SweepRecord) -> Configuration:
-    return Configuration(
-        sweep=sweep.directory,
-        gin=sweep.gin,
-        environments=tuple(
-            {str(name): str(value) for name, value in entry.items()}
-            for entry in sweep.environments
-        ),
-    )
+def write_report(
+    tables: Tables,
+    out: str | Path,
+    options: ReportOptions = ReportOptions(),  # noqa: B008 (frozen)
+) -> Report:
+    """Writes page, figures and tables into a directory and returns the report.
+
+    Files of the same names are replaced, each atomically; others are left alone. The
+    same tables give the same bytes with the same versions of the libraries.
+
+    Args:
+        tables: of some sweeps.
+        out: the directory; made if absent.
+        options: what else is asked for.
+
+    Raises:
+        UserError: the directory cannot be written, or a wish cannot be met.
+    """
+    folder = _made(Path(out))
+    report = assemble(tables, options)
+    trials = tables.bounded.drop(columns=["earliest", "latest"])
+    contents = {
+        PAGE: render(report, specification_table(tables.studies)).encode(),
+        "results.csv": csv_bytes(tables.results),
+        "best_of_n.csv": csv_bytes(best_of_n_table(tables.bounded)),
+        "results.parquet": bytes(tables.results.to_parquet(index=False)),
+        "trials.parquet": encode_table(trials, TRIALS.of_several_sweeps()),
+        "curves.parquet": encode_table(tables.curves, CURVES.of_several_sweeps()),
+    }
+    _write(contents, report, folder)
+    return report
+
+
+def write_published(names: Sequence[str], out: str | Path) -> Report:
+    """Writes a report of published curves alone; see `write_report`."""
+    folder = _made(Path(out))
+    report = published_report(names)
+    table = published.steps_to_result(None if "all" in names else list(names))
+    contents = {
+        PAGE: render(report, None).encode(),
+        "published.csv": csv_bytes(table),
+    }
+    _write(contents, report, folder)
+    return report
+
+
+def _made(folder: Path) -> Path:
+    """Returns a folder that is there, so that a wrong one is told before the work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"the report cannot be written to {folder}: {error.strerror}."
+        ) from error
+    return folder
+
+
+def _write(contents: dict[str, bytes], report: Report, folder: Path) -> None:
+    for section in report.sections:
+        for item in section.illustrations:
+            contents[f"{item.name}.svg"] = item.svg
+            if item.png:
+                contents[f"{item.name}.png"] = item.png
+    files = LocalFiles()
+    files.remove_stale(str(folder))
+    # The page last: once it is there, so are the figures that it was written for.
+    page = contents.pop(PAGE)
+    files.write_many({str(folder / k): data for k, data in contents.items()})
+    files.write_atomic(str(folder / PAGE), page)
+
+
+def csv_bytes(results: pd.DataFrame) -> bytes:
+    """Returns results as CSV: shortest exact numbers, missing values empty."""
+    return results.to_csv(index=False, na_rep="", lineterminator="\n").encode()

@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.figures import best_of_n as drawing
-from dps_tf.analysis.figures.style import fallback, new_figure, styled
 from dps_tf.analysis.order_statistics import best_of_n, mass_on_minimum
-from dps_tf.analysis.report.content import FigureText, Illustration, illustration
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.content import (
+    FigureText,
+    Illustration,
+    Part,
+    ReportContext,
+    illustration,
+)
 from dps_tf.analysis.report.curves import Curves, RowsByCell, groups
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.wording import percent
+from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.wording import percent, with_panel
 from dps_tf.analysis.tables import STUDY_KEY
 
 _QUANTILES = (0.1, 0.5, 0.9)
@@ -23,7 +29,33 @@ _MOST_DRAWS = 60
 _SIZES = 3
 """Batch sizes drawn of each curve: the ends and the middle of those with a K*."""
 
-Shown = list[tuple[int, pd.DataFrame]]
+Quantiles = list[tuple[int, pd.DataFrame]]
+"""Batch sizes of one curve, each with a table of `_quantiles`."""
+
+
+def best_of_n_part(context: ReportContext) -> Part:
+    """Returns a figure per panel: a row per curve, three of its batch sizes."""
+    curves, bounded = context.curves, context.tables.bounded
+    figures: list[Illustration] = []
+    rows_of = RowsByCell(bounded, curves.cells, ["earliest", "latest"])
+    for panel in curves.naming.panels:
+        rows: list[tuple[str, Quantiles]] = []
+        trials = 0
+        for where, curve, cells in groups(curves):
+            if where != panel:
+                continue
+            reached = cells[cells["steps_to_result"].notna()]
+            shown = []
+            for cell in reached.iloc[_ends_and_middle(len(reached))].to_dict("records"):
+                mine = rows_of.of(cell)
+                if len(mine) > 1:
+                    shown.append((int(cell["batch_size"]), _quantiles(mine)))
+                    trials = max(trials, len(mine))
+            if shown:
+                rows.append((curve, shown))
+        if rows:
+            figures.append(_figure(curves, panel, rows, trials))
+    return Part(illustrations=figures)
 
 
 def best_of_n_table(bounded: pd.DataFrame) -> pd.DataFrame:
@@ -46,37 +78,8 @@ def best_of_n_table(bounded: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
-def best_of_n_figures(curves: Curves, bounded: pd.DataFrame) -> list[Illustration]:
-    """Returns a figure per panel: a row per curve, three of its batch sizes.
-
-    Args:
-        curves: of the report.
-        bounded: trials with `earliest` and `latest` of `trial_bounds.with_bounds`.
-    """
-    figures: list[Illustration] = []
-    rows_of = RowsByCell(bounded, curves.cells, ["earliest", "latest"])
-    for panel in curves.naming.panels:
-        rows: list[tuple[str, Shown]] = []
-        trials = 0
-        for where, curve, cells in groups(curves):
-            if where != panel:
-                continue
-            reached = cells[cells["steps_to_result"].notna()]
-            shown = []
-            for cell in reached.iloc[_ends_and_middle(len(reached))].to_dict("records"):
-                mine = rows_of.of(cell)
-                if len(mine) > 1:
-                    shown.append((int(cell["batch_size"]), _quantiles(mine)))
-                    trials = max(trials, len(mine))
-            if shown:
-                rows.append((curve, shown))
-        if rows:
-            figures.append(_figure(curves, panel, rows, trials))
-    return figures
-
-
 def _ends_and_middle(number: int) -> list[int]:
-    """Returns at most three places of so many, evenly spread."""
+    """Returns at most three positions of so many, evenly spread."""
     last = number - 1
     return sorted({round(i * last / (_SIZES - 1)) for i in range(_SIZES) if number})
 
@@ -100,20 +103,54 @@ def _quantiles(trials: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"n": found.draws, "low": low, "median": median, "high": high})
 
 
+def draw_quantiles(
+    axis: Axes, quantiles: pd.DataFrame, *, line_style: LineStyle, top: float
+) -> None:
+    """Draws the median and the interval of the best of n trials of one cell.
+
+    Where a quantile lies beyond the last trial that is known to have met the goal, it
+    is open: the median is not drawn there, and the band runs off the axis.
+
+    Args:
+        axis: an empty axis.
+        quantiles: one row per n: n, median, low, high (multiples of K*); infinite
+            where open.
+        line_style: of the curve that the cell belongs to.
+        top: upper end of the axis, at least 1.
+    """
+    style.log2_axis(axis, "x")
+    rows = quantiles.sort_values("n")
+    n = rows["n"].to_numpy(float)
+    values = rows[["low", "median", "high"]].to_numpy(float)
+    low, median, high = np.minimum(values, 8 * top).T
+    axis.fill_between(
+        n, low, high, step="post", color=line_style.color, alpha=0.18, linewidth=0
+    )
+    # The edges carry the band in print, where its tint may be lost.
+    for edge in (low, high):
+        axis.step(n, edge, where="post", color=line_style.color, linewidth=0.7)
+    drawn = np.where(np.isfinite(values[:, 1]), median, np.nan)
+    axis.step(n, drawn, where="post", color=line_style.color, linewidth=2.2, zorder=3)
+    axis.axhline(1.0, color=style.MUTED, linewidth=0.8)
+    axis.set_xlim(1, max(2.0, n.max()))
+    axis.set_ylim(0.93, top)
+    style.log10_axis(axis, "y", most=5)
+
+
 def _figure(
-    curves: Curves, panel: str, rows: Sequence[tuple[str, Shown]], trials: int
+    curves: Curves, panel: str, rows: Sequence[tuple[str, Quantiles]], trials: int
 ) -> Illustration:
     columns = max(len(shown) for _, shown in rows)
     top = _top([table for _, shown in rows for _, table in shown])
-    with styled():
-        figure = new_figure(7.6 * max(columns, 2) / _SIZES, 0.5 + 2.1 * len(rows))
+    with style.styled():
+        figure = style.new_figure(7.6 * max(columns, 2) / _SIZES, 0.5 + 2.1 * len(rows))
         axes = figure.subplots(
             len(rows), columns, sharex=True, sharey=True, squeeze=False
         )
         for row, (curve, shown) in zip(axes, rows, strict=True):
-            look = fallback(curves.naming.looks, curve)
+            line_style = style.line_style_of(curves.naming.line_styles, curve)
             for axis, (size, table) in zip(row, shown, strict=False):
-                drawing.draw(axis, table, look=look, top=top)
+                draw_quantiles(axis, table, line_style=line_style, top=top)
                 axis.set_title(f"{curve}\nbatch size {size}", fontsize=9.5)
                 axis.set(xlabel="", ylabel="")
             for axis in row[len(shown) :]:
@@ -121,8 +158,8 @@ def _figure(
             row[0].set_ylabel("Best of n / K*")
         for axis in axes[-1]:
             axis.set_xlabel("Trials n")
-    several = len(curves.naming.panels) > 1
-    return illustration(figure, _words(panel if several else "", len(rows), trials))
+    panel = curves.panel_title(panel)
+    return illustration(figure, _figure_text(panel, len(rows), trials))
 
 
 def _top(tables: Sequence[pd.DataFrame]) -> float:
@@ -132,11 +169,11 @@ def _top(tables: Sequence[pd.DataFrame]) -> float:
     return max(1.5, 1.2 * float(values[np.isfinite(values)].max(initial=1.0)))
 
 
-def _words(panel: str, curves: int, trials: int) -> FigureText:
+def _figure_text(panel: str, curves: int, trials: int) -> FigureText:
     mass = mass_on_minimum(trials)
     return FigureText(
         name=file_name("best_of_n", panel),
-        title=f"Best of n trials{f': {panel}' if panel else ''}",
+        title=with_panel("Best of n trials", panel),
         caption=(
             "Steps to result of the best of n trials, redrawn with replacement from "
             "each study's own trials, relative to K*; smallest, middle and largest "

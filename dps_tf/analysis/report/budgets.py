@@ -14,22 +14,23 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis.budgets import GOOD, Budget, best_under_budget
-from dps_tf.analysis.figures import budgets as drawing
-from dps_tf.analysis.figures.steps_to_result import curve_handles
-from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
 from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
     FigureText,
     Illustration,
     PageTable,
+    Part,
+    ReportContext,
     SortableText,
     illustration,
+    page_table,
 )
-from dps_tf.analysis.report.curves import Curves, groups, place_of
-from dps_tf.analysis.report.measured import SIZE
+from dps_tf.analysis.report.curves import Curves, groups
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.wording import number, percent
+from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.wording import listed, number, percent
 from dps_tf.analysis.tables import belongs, has_rows
 from dps_tf.core.goal import Goal
 
@@ -43,16 +44,26 @@ class BestValues:
     Attributes:
         file: name of the figure without suffix.
         kind: `step budget` or `epoch budget`.
-        where: name of the curve.
+        curve: its name.
         goal: whose metric it is about.
         rows: of `budgets.best_under_budget` where there is a value, `value` the best.
     """
 
     file: str
     kind: str
-    where: str
+    curve: str
     goal: Goal
     rows: pd.DataFrame
+
+
+def budgets_part(context: ReportContext) -> Part:
+    """Returns a figure for each curve and kind of budget, and a table of them all."""
+    found = best_values(context.tables, context.curves)
+    table = budget_table(found)
+    return Part(
+        illustrations=[_figure(one) for one in found],
+        tables=() if table is None else (table,),
+    )
 
 
 def best_values(tables: Tables, curves: Curves) -> list[BestValues]:
@@ -77,15 +88,10 @@ def best_values(tables: Tables, curves: Curves) -> list[BestValues]:
         for kind, budgets in budgets_of(studies).items():
             rows = _best(studies, trials, records, budgets, goal)
             if len(rows):
-                where = place_of(curves, panel, curve)
-                file = file_name("best", kind, panel if panel in where else "", curve)
-                found.append(BestValues(file, kind, where, goal, rows))
+                file = file_name("best", kind, curves.panel_title(panel), curve)
+                title = curves.title(panel, curve)
+                found.append(BestValues(file, kind, title, goal, rows))
     return found
-
-
-def budget_figures(found: Sequence[BestValues]) -> list[Illustration]:
-    """Returns a figure for each curve and kind of budget."""
-    return [_figure(one) for one in found]
 
 
 def budget_table(found: Sequence[BestValues]) -> PageTable | None:
@@ -93,14 +99,7 @@ def budget_table(found: Sequence[BestValues]) -> PageTable | None:
 
     None where no study is exhaustive.
     """
-    names = list(
-        dict.fromkeys(
-            name.removesuffix("_low")
-            for one in found
-            for name in map(str, one.rows.columns)
-            if name.endswith("_low") and one.rows[name].notna().any()
-        )
-    )
+    names = _metaparameters(found)
     rows = [
         _row(one, row, names) for one in found for row in one.rows.to_dict("records")
     ]
@@ -129,9 +128,19 @@ def budget_table(found: Sequence[BestValues]) -> PageTable | None:
             for name in names
         ),
     )
-    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
     caption = "What a budget buys, and the region of good metaparameters"
-    return PageTable("budgets", caption, columns, frame)
+    return page_table("budgets", caption, columns, rows)
+
+
+def _metaparameters(found: Sequence[BestValues]) -> list[str]:
+    """Returns the metaparameters of which the good trials span a known range."""
+    names = [
+        name.removesuffix("_low")
+        for one in found
+        for name in map(str, one.rows.columns)
+        if name.endswith("_low") and one.rows[name].notna().any()
+    ]
+    return list(dict.fromkeys(names))
 
 
 def _row(
@@ -140,7 +149,7 @@ def _row(
     value = float(row["value"])
     text = number(value) if row["is_exact"] else f"{number(value)} so far"
     found: dict[str, Any] = {
-        "curve": one.where,
+        "curve": one.curve,
         "budget": row["budget"],
         "batch_size": row["batch_size"],
         "best": SortableText(text, value),
@@ -183,26 +192,44 @@ def _best(
     return found.rename(columns={"best_value": "value"}).dropna(subset="value")
 
 
+def draw_best(
+    axis: Axes, best: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws the best value under each budget against the batch size.
+
+    Args:
+        axis: an empty axis; the caller labels its y axis.
+        best: one row per budget and batch size: budget (its label), batch_size, value,
+            is_exact (whether no trial that was stopped might have been better).
+        line_styles: line style of each budget.
+    """
+    style.log2_axis(axis, "x")
+    for budget, rows in best.groupby("budget", sort=False):
+        line_style = line_styles[str(budget)]
+        rows = rows.sort_values("batch_size")
+        sizes, values = rows["batch_size"], rows["value"]
+        axis.plot(sizes, values, color=line_style.color, linestyle=line_style.line)
+        for exact, mine in rows.groupby("is_exact"):
+            marks = style.mark_style(line_style, hollow=not exact)
+            axis.plot(mine["batch_size"], mine["value"], **marks)
+    axis.set(xlabel="Batch size")
+    style.batch_ticks(axis, best["batch_size"].tolist())
+
+
 def _figure(one: BestValues) -> Illustration:
     best, goal, kind = one.rows, one.goal, one.kind
-    with styled():
-        figure = new_figure(*SIZE)
-        axis = figure.subplots()
-        drawing.draw(axis, best)
+    line_styles = style.assign_styles(best["budget"])
+    with style.one_axis(line_styles, columns=3) as (figure, axis):
+        draw_best(axis, best, line_styles)
         axis.set_ylabel(f"Best {goal.metric}")
-        shown = looks([str(label) for label in best["budget"]])
-        legend_below(figure, curve_handles(shown))
-    told = "; ".join(
-        f"{budget}: "
-        + ", ".join(
-            f"{number(row['value'])} at {row['batch_size']}"
-            for row in rows.sort_values("batch_size").to_dict("records")
-        )
-        for budget, rows in best.groupby("budget", sort=False)
+    told = listed(
+        best,
+        "budget",
+        lambda row: f"{number(row['value'])} at {row['batch_size']}",
     )
-    words = FigureText(
+    figure_text = FigureText(
         name=one.file,
-        title=f"Best value under a {kind}: {one.where}",
+        title=f"Best value under a {kind}: {one.curve}",
         caption=(
             f"The best {goal.metric} that any trial had at an evaluation within the "
             "budget. Open marks: trials were stopped before the budget, so the best "
@@ -211,4 +238,4 @@ def _figure(one: BestValues) -> Illustration:
         ),
         alt=f"Line chart of the best {goal.metric} against batch size. {told}.",
     )
-    return illustration(figure, words)
+    return illustration(figure, figure_text)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.figures import saving
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from dps_tf.analysis.law import Estimate, JointFit
+from dps_tf.analysis.loading import SweepRecord, Tables
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.style import Figure
+from dps_tf.analysis.report.wording import interval, number
 
 
 @dataclass(frozen=True)
@@ -30,70 +32,66 @@ class Tooltip:
 
 
 @dataclass(frozen=True)
-class Illustration:
-    """A figure with what it takes to understand it, also without seeing it.
+class FigureText:
+    """What it takes to understand a figure, also without seeing it.
 
     Attributes:
         name: file name without suffix.
         title: heading.
         caption: definitions and tolerances of everything that is drawn.
         alt: what the figure shows, for those who cannot see it.
-        svg: bytes of the file.
-        png: bytes of the file; empty for a folded figure, which is SVG only.
-        width: CSS pixels at full size.
-        height: CSS pixels at full size.
-        folded: whether the reader has to open it first.
-        spots: places that tell numbers.
-        narrow: the figure drawn again for phones, as SVG; empty if it is the same.
     """
 
     name: str
     title: str
     caption: str
     alt: str
+
+
+@dataclass(frozen=True)
+class Illustration(FigureText):
+    """A figure as files, with its texts.
+
+    Attributes:
+        svg: bytes of the file.
+        png: bytes of the file; empty for a folded figure, which is SVG only.
+        width: CSS pixels at full size.
+        height: CSS pixels at full size.
+        folded: whether the reader has to open it first.
+        tooltips: places that tell numbers.
+        narrow: the figure drawn again for phones, as SVG; empty if it is the same.
+    """
+
     svg: bytes
     png: bytes
     width: int
     height: int
     folded: bool = False
-    spots: tuple[Tooltip, ...] = ()
+    tooltips: tuple[Tooltip, ...] = ()
     narrow: bytes = b""
-
-
-@dataclass(frozen=True)
-class FigureText:
-    """The texts of an illustration; see there."""
-
-    name: str
-    title: str
-    caption: str
-    alt: str
 
 
 def illustration(
     figure: Figure,
-    words: FigureText,
+    figure_text: FigureText,
     *,
     folded: bool = False,
-    spots: Sequence[Tooltip] = (),
+    tooltips: Sequence[Tooltip] = (),
     narrow: bytes = b"",
 ) -> Illustration:
     """Returns a drawn figure as files, with its texts."""
     width, height = figure.get_size_inches()
-    saving.lay_out(figure)
+    style.lay_out(figure)
     return Illustration(
-        name=words.name,
-        title=words.title,
-        caption=words.caption,
-        alt=words.alt,
-        svg=saving.svg(figure),
+        **vars(figure_text),
+        svg=style.svg(figure),
         # There are many folded ones, and drawing takes most of the time of a report.
-        png=b"" if folded else saving.png(figure),
+        png=b"" if folded else style.png(figure),
         # A CSS inch has 96 pixels.
         width=round(96 * width),
         height=round(96 * height),
         folded=folded,
-        spots=tuple(spots),
+        tooltips=tuple(tooltips),
         narrow=narrow,
     )
 
@@ -109,6 +107,12 @@ class SortableText:
 
     text: str
     key: float
+
+
+def estimate_text(estimate: Estimate) -> SortableText:
+    """Returns a value with its interval, as a table shows it."""
+    text = f"{number(estimate.value)} ({interval(estimate.low, estimate.high)})"
+    return SortableText(text, estimate.value)
 
 
 @dataclass(frozen=True)
@@ -143,9 +147,37 @@ class PageTable:
     frame: pd.DataFrame
 
 
+def page_table(
+    name: str,
+    caption: str,
+    columns: Sequence[Column],
+    rows: Sequence[Mapping[str, Any]],
+) -> PageTable:
+    """Returns a table on the page from its rows, by names of columns."""
+    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
+    return PageTable(name, caption, tuple(columns), frame)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one module gives to a section.
+
+    Attributes:
+        paragraphs: text before everything else.
+        illustrations: in their order.
+        tables: after the illustrations of all parts.
+        title: heading that the section takes instead of its own; empty to keep it.
+    """
+
+    paragraphs: Sequence[str] = ()
+    illustrations: Sequence[Illustration] = ()
+    tables: Sequence[PageTable] = ()
+    title: str = ""
+
+
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with a heading of its own; left out if it holds nothing.
+    """A part of the page with a heading of its own; left out if it shows nothing.
 
     Attributes:
         name: unique on the page, an HTML id.
@@ -157,14 +189,79 @@ class Section:
 
     name: str
     title: str
-    paragraphs: tuple[str, ...] = ()
-    illustrations: tuple[Illustration, ...] = ()
-    tables: tuple[PageTable, ...] = ()
+    paragraphs: tuple[str, ...]
+    illustrations: tuple[Illustration, ...]
+    tables: tuple[PageTable, ...]
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to show."""
         return not (self.illustrations or self.tables)
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a reader may ask for beside the sweeps themselves.
+
+    Attributes:
+        published: names of published curves to lay beside.
+        step_times: table of step times, for time and cost.
+        anchor: batch size from which rules for the learning rate and linear scaling
+            count; the smallest of each curve with a K* if it is None.
+    """
+
+    published: Sequence[str] = ()
+    step_times: pd.DataFrame | None = None
+    anchor: int | None = None
+
+
+@dataclass(frozen=True)
+class ReportContext:
+    """What every section is made from.
+
+    Attributes:
+        tables: of all sweeps.
+        curves: names, plotted rows and fits of all curves.
+        regimes: see `regimes.regimes_of`.
+        joint: joint fits of comparable curves, by name; see `law.joint_fits`.
+        options: what the reader asked for.
+    """
+
+    tables: Tables
+    curves: Curves
+    regimes: pd.DataFrame
+    joint: Mapping[str, JointFit]
+    options: ReportOptions
+
+
+@dataclass(frozen=True)
+class SectionEntry:
+    """A section of every report, and where its contents come from.
+
+    Attributes:
+        name: unique on the page, an HTML id.
+        title: heading.
+        parts: functions from the context to contents, in the order of the page.
+    """
+
+    name: str
+    title: str
+    parts: tuple[Callable[[ReportContext], Part], ...]
+
+    def build(self, context: ReportContext) -> Section:
+        """Returns the section of one report."""
+        return section_of(self.name, self.title, [part(context) for part in self.parts])
+
+
+def section_of(name: str, title: str, parts: Sequence[Part]) -> Section:
+    """Returns a section: texts of all parts, then their figures, then their tables."""
+    return Section(
+        name,
+        next((part.title for part in parts if part.title), title),
+        tuple(text for part in parts for text in part.paragraphs),
+        tuple(item for part in parts for item in part.illustrations),
+        tuple(table for part in parts for table in part.tables),
+    )
 
 
 @dataclass(frozen=True)
@@ -185,21 +282,6 @@ class Caution:
 
 
 @dataclass(frozen=True)
-class Configuration:
-    """What a sweep was run with.
-
-    Attributes:
-        sweep: the directory as the user named it.
-        gin: the resolved gin configuration.
-        environments: builds and instruction sets that its studies have seen.
-    """
-
-    sweep: str
-    gin: str
-    environments: tuple[dict[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
 class Report:
     """All of a report.
 
@@ -210,7 +292,7 @@ class Report:
         summary: a plain sentence per curve.
         sections: in their order, the headline first.
         cautions: those of the search first.
-        configurations: one per sweep.
+        sweeps: what each of them was run with.
         results: the table of results, for files and the terminal.
     """
 
@@ -220,5 +302,5 @@ class Report:
     summary: tuple[str, ...]
     sections: tuple[Section, ...]
     cautions: tuple[Caution, ...]
-    configurations: tuple[Configuration, ...]
+    sweeps: Sequence[SweepRecord]
     results: pd.DataFrame

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +13,12 @@ import pandas as pd
 from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, Observations, fit_law
 from dps_tf.analysis.order_statistics import repeats
 from dps_tf.analysis.report.naming import Naming
-from dps_tf.analysis.report.searches import searches_of, searches_sentence
+from dps_tf.analysis.report.wording import and_list, count
 from dps_tf.analysis.tables import STUDY_KEY, cell_codes
+from dps_tf.core.cell import DENSE
 
+Key = tuple[str, str]
+"""(panel, curve)."""
 _GRID = 60
 """Batch sizes at which a fitted curve is drawn."""
 
@@ -26,28 +30,37 @@ class Curves:
     Attributes:
         naming: names of curves and panels.
         cells: the results table with panel and curve, in the order of the report.
-        points: one row per curve and batch size, seeds taken together; see `points_of`.
+        plot_rows: one row per curve and batch size, seeds taken together; see
+            `plot_rows_of`.
         fits: fit of each (panel, curve) that has enough batch sizes.
         searches: number of points and dimension of each (panel, curve), in words.
     """
 
     naming: Naming
     cells: pd.DataFrame
-    points: pd.DataFrame
+    plot_rows: pd.DataFrame
     fits: dict[tuple[str, str], LawFit]
     searches: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def best_of(self, pairs: Sequence[tuple[str, str]] | None = None) -> str:
         """Returns what curves, all by default, are the best of, as one sentence."""
         return searches_sentence(
-            (place_of(self, *pair), search)
+            (self.title(*pair), search)
             for pair, search in self.searches.items()
             if pairs is None or pair in pairs
         )
 
     def panel(self, name: str) -> pd.DataFrame:
-        """Returns the points of a panel."""
-        return self.points[self.points["panel"] == name]
+        """Returns the plotted rows of a panel."""
+        return self.plot_rows[self.plot_rows["panel"] == name]
+
+    def title(self, panel: object, curve: object) -> str:
+        """Returns how a title names a curve: with its panel where there are several."""
+        return f"{panel}: {curve}" if len(self.naming.panels) > 1 else str(curve)
+
+    def panel_title(self, panel: object) -> str:
+        """Returns the name of a panel where there are several, else nothing."""
+        return str(panel) if len(self.naming.panels) > 1 else ""
 
 
 def curves_of(
@@ -68,10 +81,10 @@ def curves_of(
         if observations.batch_sizes >= MINIMUM_POINTS:
             fits[str(panel), str(curve)] = fit_law(observations)
     searches = {} if studies is None else searches_of(cells, studies)
-    return Curves(naming, cells, points_of(cells), fits, searches)
+    return Curves(naming, cells, plot_rows_of(cells), fits, searches)
 
 
-def points_of(cells: pd.DataFrame) -> pd.DataFrame:
+def plot_rows_of(cells: pd.DataFrame) -> pd.DataFrame:
     """Returns what is drawn of each cell, repeats under other seeds taken together.
 
     Columns: panel, curve, batch_size, steps_to_result, low, high, bound, repeats.
@@ -96,12 +109,12 @@ def _one(row: pd.Series) -> dict[str, Any] | None:
         if pd.isna(steps):
             return None
         low = float(row["bracket_low"])
-        return _point(float(steps), low, float(steps), "")
+        return _plot_row(float(steps), low, float(steps), "")
     if pd.notna(steps):
         low = float(row["bracket_low"])
-        return _point(float(steps), low, float(steps), "<=")
+        return _plot_row(float(steps), low, float(steps), "<=")
     least = row["steps_low"] if pd.notna(row["steps_low"]) else row["step_budget"]
-    return _point(float(least), float(least), float(least), ">=")
+    return _plot_row(float(least), float(least), float(least), ">=")
 
 
 def _several(cell: pd.DataFrame) -> dict[str, Any] | None:
@@ -113,10 +126,10 @@ def _several(cell: pd.DataFrame) -> dict[str, Any] | None:
     )
     # Seeds without K* lie above those with one: the median of the rest is too low.
     missing = int(spread["repeats"]) > int(spread["reached"])
-    return _point(middle, low, high, ">=" if missing else "")
+    return _plot_row(middle, low, high, ">=" if missing else "")
 
 
-def _point(steps: float, low: float, high: float, bound: str) -> dict[str, Any]:
+def _plot_row(steps: float, low: float, high: float, bound: str) -> dict[str, Any]:
     return {"steps_to_result": steps, "low": low, "high": high, "bound": bound}
 
 
@@ -180,11 +193,6 @@ class RowsByCell:
         return self._table.iloc[rows]
 
 
-def place_of(curves: Curves, panel: str, curve: str) -> str:
-    """Returns how a title names a curve: with its panel where there are several."""
-    return f"{panel}: {curve}" if len(curves.naming.panels) > 1 else curve
-
-
 def comparable(curves: Curves) -> dict[str, list[tuple[str, str]]]:
     """Returns (panel, curve) of the curves with the same workload and goal, by name.
 
@@ -198,3 +206,94 @@ def comparable(curves: Curves) -> dict[str, list[tuple[str, str]]]:
         name = f"{workload}, {goal}" if several else str(workload)
         found[name] = [(str(panel), str(curve)) for panel, curve in pairs.to_numpy()]
     return found
+
+
+def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
+    """Returns number of points and dimension of the search of each curve, in words.
+
+    Args:
+        cells: one row per cell: STUDY_KEY, panel, curve.
+        studies: one row per cell.
+    """
+    columns = [*STUDY_KEY, "points", "count", "space"]
+    both = cells[[*STUDY_KEY, "panel", "curve"]].merge(studies[columns], on=STUDY_KEY)
+    found = {}
+    for (panel, curve), mine in both.groupby(["panel", "curve"], sort=False):
+        least, most = int(mine["points"].min()), int(mine["points"].max())
+        kind = "feasible point" if (mine["count"] == "feasible").all() else "point"
+        points = count(most, kind)
+        if least != most:
+            points = f"{least:,} to {points}"
+        spaces = sorted({len(json.loads(text)) for text in mine["space"]})
+        # Explicit points come from no space.
+        where = and_list([str(size) for size in spaces if size])
+        if where:
+            plural = "" if where == "1" else "s"
+            points += f" in {where} dimension{plural}"
+        found[str(panel), str(curve)] = points
+    return found
+
+
+def searches_sentence(names: Iterable[tuple[str, str]]) -> str:
+    """Returns what each of some curves is the best of, as one sentence.
+
+    Args:
+        names: (name of a curve, its search), in order.
+    """
+    by_search: dict[str, list[str]] = {}
+    for name, search in names:
+        by_search.setdefault(search, []).append(name)
+    if not by_search:
+        return ""
+    if len(by_search) == 1:
+        return f"Each K* is the best of {next(iter(by_search))}."
+    told = [f"of {search} for {and_list(who)}" for search, who in by_search.items()]
+    return f"Each K* is the best {'; '.join(told)}."
+
+
+_AXES = ("optimizer", "sparsity_method", "sparsity", "precision")
+"""What a curve is of, beside its workload and goal."""
+
+
+def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
+    """Returns pairs (curve, reference) of names that differ in one thing only.
+
+    A sparser curve is compared with the least sparse one of the same optimizer (and
+    method, or dense), then an optimizer, a method and a precision each with the first,
+    all else equal. Where no two curves are alike enough, all are compared with the
+    first.
+
+    Args:
+        curves: of the report.
+        keys: curves with the same workload and goal, in the order of the report.
+    """
+    named = curves.cells.drop_duplicates(["panel", "curve"])
+    about = named.set_index(["panel", "curve"])[list(_AXES)].to_dict("index")
+    mine = [(curves.title(*key), about[key]) for key in keys]
+    found = [
+        (name, other) for name, cell in mine for other in _least_sparse(cell, mine)
+    ]
+    for axis in ("optimizer", "sparsity_method", "precision"):
+        for name, cell in mine:
+            alike = [
+                other
+                for other, values in mine
+                if all(values[n] == cell[n] for n in _AXES if n != axis)
+            ]
+            if alike[0] != name:
+                found.append((name, alike[0]))
+    return found or [(name, mine[0][0]) for name, _ in mine[1:]]
+
+
+def _least_sparse(
+    cell: Mapping[Any, Any], curves: Sequence[tuple[str, Mapping[Any, Any]]]
+) -> list[str]:
+    """Returns the least sparse curve that differs in sparsity alone, if any."""
+    alike = [
+        (other["sparsity"], name)
+        for name, other in curves
+        if all(other[n] == cell[n] for n in ("optimizer", "precision"))
+        and other["sparsity"] < cell["sparsity"]
+        and other["sparsity_method"] in (cell["sparsity_method"], DENSE)
+    ]
+    return [min(alike, key=lambda one: one[0])[1]] if alike else []

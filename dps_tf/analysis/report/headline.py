@@ -1,26 +1,32 @@
-"""The headline figure: K* against the batch size, with law and regimes."""
+"""The headline figure: K* against the batch size, with law and regimes.
+
+Marks are K* with the bracket they lie in, or with the least and greatest K* over study
+seeds; curves are the fitted c1/B + c2; straight lines of slope -1 are perfect scaling
+from each curve's smallest batch size. Underneath, one bar per curve shows its regimes.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.figures import saving
-from dps_tf.analysis.figures import steps_to_result as drawing
-from dps_tf.analysis.figures.style import legend_below, new_figure, styled
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     FigureText,
     Illustration,
+    Part,
+    ReportContext,
     Tooltip,
     illustration,
 )
 from dps_tf.analysis.report.curves import Curves, fit_lines
+from dps_tf.analysis.report.drawing import draw_steps_to_result
+from dps_tf.analysis.report.style import Axes, Figure, LineStyle
+from dps_tf.analysis.report.training_curves import training_figures
 from dps_tf.analysis.report.wording import and_list, count, percent, steps
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 NAME = "steps_to_result"
 """File name of the headline figure, without suffix."""
@@ -32,22 +38,36 @@ _ROW = 0.24
 """Inches per curve in the strip of regimes."""
 
 
+def headline_part(context: ReportContext) -> Part:
+    """Returns the headline figure; of a single cell its training curve comes first."""
+    figure = headline(context.curves, context.regimes)
+    if len(context.curves.cells) > 1:
+        return Part(illustrations=(figure,))
+    figures = (*training_figures(context), figure)
+    return Part(illustrations=figures, title="The training curve")
+
+
 def headline(curves: Curves, regimes: pd.DataFrame) -> Illustration:
     """Returns the headline figure of all panels.
 
     Args:
-        curves: points and fits.
-        regimes: see `regime_table.regimes_of`.
+        curves: of the report.
+        regimes: see `regimes.regimes_of`.
     """
     narrow, _ = _drawn(curves, regimes, 1, _NARROW)
     figure, axes = _drawn(curves, regimes, 2, _WIDTH)
-    with styled():
+    with style.styled():
         figure.canvas.draw()
     return illustration(
         figure,
-        _words(curves, regimes),
-        spots=_spots(figure, axes, curves),
-        narrow=saving.svg(narrow),
+        FigureText(
+            NAME,
+            "Steps to result against batch size",
+            _caption(curves, regimes),
+            _alt(curves),
+        ),
+        tooltips=_tooltips(figure, axes, curves),
+        narrow=style.svg(narrow),
     )
 
 
@@ -57,8 +77,8 @@ def _drawn(
     """Returns the figure, and the axes of each panel.
 
     Args:
-        curves: points and fits.
-        regimes: see `regime_table.regimes_of`.
+        curves: of the report.
+        regimes: see `regimes.regimes_of`.
         most_columns: panels side by side.
         width: of a single panel, in inches.
     """
@@ -70,22 +90,22 @@ def _drawn(
     height = 0.78 * width + (0.5 + _ROW * deepest if deepest else 0)
     handles = _handles(curves, regimes)
     axes = {}
-    with styled():
+    with style.styled():
         # Two panels share what a single one leaves free at its sides.
-        figure = new_figure(width * (1 if columns == 1 else 1.7), height * rows)
+        figure = style.new_figure(width * (1 if columns == 1 else 1.7), height * rows)
         grid = figure.subfigures(rows, columns, squeeze=False).flat
         for panel, part in zip(panels, grid, strict=False):
             strip = regimes[regimes["panel"] == panel]
             axes[panel] = _panel(part, curves, panel, strip)
             if len(panels) > 1:
                 axes[panel].set_title(panel)
-        legend_below(figure, handles, columns=3 if width > _NARROW else 2)
+        style.legend_below(figure, handles, columns=3 if width > _NARROW else 2)
     return figure, axes
 
 
 def _panel(part: Figure, curves: Curves, panel: str, regimes: pd.DataFrame) -> Axes:
-    points = curves.panel(panel)
-    shown = curves.naming.looks
+    plot_rows = curves.panel(panel)
+    line_styles = curves.naming.line_styles
     if regimes.empty:
         axis = part.subplots()
     else:
@@ -93,42 +113,58 @@ def _panel(part: Figure, curves: Curves, panel: str, regimes: pd.DataFrame) -> A
         axis, strip = part.subplots(
             2, 1, sharex=True, height_ratios=[5.0, strip_height]
         )
-    drawing.draw(axis, points, fit_lines(curves, panel), shown)
+    draw_steps_to_result(axis, plot_rows, fit_lines(curves, panel), line_styles)
     if not regimes.empty:
-        drawing.draw_regimes(strip, regimes, shown)
+        draw_regimes(strip, regimes, line_styles)
         axis.set_xlabel("")
     return axis
 
 
-def _handles(curves: Curves, regimes: pd.DataFrame) -> list[object]:
-    names = list(dict.fromkeys(curves.points["curve"]))
-    return drawing.legend_handles(
-        curves.naming.looks_of(names),
-        scaled=is_scaled(curves),
-        fitted=bool(curves.fits),
-        bounded=bool((curves.points["bound"] != "").any()),
-        regimes=not regimes.empty,
-    )
+def _handles(curves: Curves, regimes: pd.DataFrame) -> list[Any]:
+    """Returns what the legend explains: the curves, then what else is drawn."""
+    drawn = curves.naming.line_styles_of(curves.plot_rows["curve"])
+    handles = style.curve_handles(drawn)
+    if is_scaled(curves):
+        dotted: dict[str, Any] = {"color": style.MUTED, "linestyle": (0, (1, 2.5))}
+        handles.append(style.line_handle("perfect scaling", **dotted))
+    if curves.fits:
+        handles.append(style.line_handle("fit of c1/B + c2", color=style.MUTED))
+    if (curves.plot_rows["bound"] != "").any():
+        hollow = style.mark_style(LineStyle(style.MUTED, "o", "-"), hollow=True)
+        handles.append(style.line_handle("only a bound is known", **hollow))
+    if not regimes.empty:
+        edge: dict[str, Any] = {"edgecolor": style.MUTED, "linewidth": 1.0}
+        diamond: dict[str, Any] = {"marker": "d", "color": style.INK}
+        hatched = {"facecolor": "white", "hatch": "////"}
+        handles += [
+            style.patch_handle("scales perfectly", facecolor=style.MUTED, **edge),
+            style.patch_handle("diminishing returns", **hatched, **edge),
+            style.patch_handle("maximal data parallelism", facecolor="white", **edge),
+            style.line_handle("c1/c2 with interval", linestyle="none", **diamond),
+        ]
+    return handles
 
 
 def is_scaled(curves: Curves) -> bool:
     """Returns whether any curve has several batch sizes."""
-    sizes = curves.points.groupby(["panel", "curve"])["batch_size"].nunique()
+    sizes = curves.plot_rows.groupby(["panel", "curve"])["batch_size"].nunique()
     return bool((sizes > 1).any())
 
 
-def _spots(figure: Figure, axes: dict[str, Axes], curves: Curves) -> list[Tooltip]:
-    """Returns a spot per point, where the point lies in the drawn figure."""
+def _tooltips(figure: Figure, axes: dict[str, Axes], curves: Curves) -> list[Tooltip]:
+    """Returns a tooltip per mark, where the mark lies in the drawn figure."""
     size = figure.bbox
-    spots = []
+    tooltips = []
     for panel, axis in axes.items():
         for row in curves.panel(panel).to_dict("records"):
-            place = (row["batch_size"], row["steps_to_result"])
-            x, y = axis.transData.transform(place)
+            position = (row["batch_size"], row["steps_to_result"])
+            x, y = axis.transData.transform(position)
             left, top = x / size.width, 1 - y / size.height
             # Rounded, so that the page has the same bytes on every machine.
-            spots.append(Tooltip(round(left, 4), round(top, 4), _told(pd.Series(row))))
-    return spots
+            tooltips.append(
+                Tooltip(round(left, 4), round(top, 4), _told(pd.Series(row)))
+            )
+    return tooltips
 
 
 def _told(row: pd.Series) -> str:
@@ -147,18 +183,9 @@ def _told(row: pd.Series) -> str:
     return f"{start}goal met {ends} steps"
 
 
-def _words(curves: Curves, regimes: pd.DataFrame) -> FigureText:
-    return FigureText(
-        name=NAME,
-        title="Steps to result against batch size",
-        caption=_caption(curves, regimes),
-        alt=_alt(curves),
-    )
-
-
 def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
     goals = list(dict.fromkeys(curves.cells["goal"]))
-    repeated = bool((curves.points["repeats"] > 1).any())
+    repeated = bool((curves.plot_rows["repeats"] > 1).any())
     bar = (
         "bars run from the least to the greatest K* over study seeds, the mark is "
         "their median"
@@ -182,7 +209,7 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
             "Curves: c1/B + c2 fitted unweighted to log K*, each K* known to lie in "
             f"its bracket, with its {percent(level)} band."
         )
-    if (curves.points["bound"] != "").any():
+    if (curves.plot_rows["bound"] != "").any():
         parts.append(
             "Hollow marks with an arrow are bounds: the records do not say more."
         )
@@ -193,7 +220,9 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
 
 def _alt(curves: Curves) -> str:
     parts = []
-    for (panel, curve), rows in curves.points.groupby(["panel", "curve"], sort=False):
+    for (panel, curve), rows in curves.plot_rows.groupby(
+        ["panel", "curve"], sort=False
+    ):
         exact = rows[rows["bound"] == ""].sort_values("batch_size")
         where = f"{panel}, {curve}" if len(curves.naming.panels) > 1 else str(curve)
         if exact.empty:
@@ -207,4 +236,75 @@ def _alt(curves: Curves) -> str:
     number = count(len(parts), "curve")
     return f"Line chart of steps to result against batch size, {number}. " + (
         "; ".join(parts) + "." if parts else "No cell has a result."
+    )
+
+
+def draw_regimes(
+    axis: Axes, regimes: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws one bar per curve: where it scales perfectly, and where it is flat.
+
+    Args:
+        axis: an empty axis that shares the x axis of the headline figure.
+        regimes: one row per curve: curve, smallest, perfect_end, useful_end, largest
+            (batch sizes; NaN where undefined), critical, critical_low, critical_high
+            (c1/c2 and its interval).
+        line_styles: line style of each curve.
+    """
+    for height, row in enumerate(regimes.to_dict("records")):
+        line_style = style.line_style_of(line_styles, row["curve"])
+        _bar(axis, height, row, line_style)
+        _critical(axis, height, row)
+    axis.set_ylim(len(regimes) - 0.4, -0.6)
+    axis.set_yticks(
+        range(len(regimes)), labels=[str(name) for name in regimes["curve"]], fontsize=9
+    )
+    axis.grid(visible=False, axis="y")
+    axis.spines["left"].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    axis.set_xlabel("Batch size")
+
+
+def _bar(
+    axis: Axes, height: int, row: dict[Hashable, Any], line_style: LineStyle
+) -> None:
+    outline: dict[str, Any] = {
+        "edgecolor": line_style.color,
+        "linewidth": 1.0,
+        "height": 0.5,
+    }
+    smallest, largest = float(row["smallest"]), float(row["largest"])
+    perfect, useful = float(row["perfect_end"]), float(row["useful_end"])
+    perfect = smallest if np.isnan(perfect) else perfect
+    useful = largest if np.isnan(useful) else max(useful, perfect)
+    spans: list[tuple[float, float, dict[str, Any]]] = [
+        (smallest, perfect, {"facecolor": line_style.color}),
+        (perfect, useful, {"facecolor": "white", "hatch": "////"}),
+        (useful, largest, {"facecolor": "white"}),
+    ]
+    for start, end, fill in spans:
+        if end > start:
+            axis.barh(height, end - start, left=start, zorder=2, **outline, **fill)
+
+
+def _critical(axis: Axes, height: int, row: dict[Hashable, Any]) -> None:
+    value = float(row["critical"])
+    if np.isnan(value):
+        return
+    # Open ends run to the end of the bar, and the mark stays on it.
+    smallest, largest = float(row["smallest"]), float(row["largest"])
+    ends = np.clip([row["critical_low"], row["critical_high"]], smallest, largest)
+    axis.plot(ends, [height, height], color=style.INK, linewidth=1.2, zorder=4)
+    # Beyond what was measured an arrow shows the way.
+    marker = "d" if smallest <= value <= largest else ">" if value > largest else "<"
+    axis.plot(
+        [min(max(value, smallest), largest)],
+        [height],
+        marker=marker,
+        color=style.INK,
+        markeredgecolor="white",
+        markersize=8,
+        linestyle="none",
+        zorder=5,
+        clip_on=False,
     )

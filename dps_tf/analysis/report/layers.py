@@ -3,54 +3,48 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.figures import layer_density as drawing
-from dps_tf.analysis.figures.steps_to_result import curve_handles
-from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
-from dps_tf.analysis.report.content import FigureText, Illustration, illustration
-from dps_tf.analysis.report.curves import Curves
-from dps_tf.analysis.report.measured import SIZE
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.content import (
+    FigureText,
+    Illustration,
+    Part,
+    ReportContext,
+    illustration,
+)
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.wording import number
+from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.wording import listed, number, with_panel
 
 
-def layer_figures(curves: Curves, trials: pd.DataFrame) -> list[Illustration]:
-    """Returns a figure per workload that has pruned cells.
-
-    Args:
-        curves: of the report.
-        trials: one row per trial.
-    """
+def layers_part(context: ReportContext) -> Part:
+    """Returns a figure per workload that has pruned cells."""
+    trials = context.tables.trials
+    several = context.curves.cells["workload"].nunique() > 1
     pruned = trials[trials["layers"] != "[]"]
-    figures = []
-    for workload, rows in pruned.groupby("workload", sort=False):
-        table = densities(rows)
-        names = list(dict.fromkeys(table["curve"]))
-        several = curves.cells["workload"].nunique() > 1
-        with styled():
-            figure = new_figure(*SIZE)
-            shown = looks(names)
-            drawing.draw(figure.subplots(), table, shown)
-            legend_below(figure, curve_handles(shown), columns=2)
-        figures.append(
-            illustration(figure, _words(table, str(workload) if several else ""))
-        )
-    return figures
+    return Part(
+        illustrations=[
+            _figure(densities(rows), str(workload) if several else "")
+            for workload, rows in pruned.groupby("workload", sort=False)
+        ]
+    )
 
 
 def densities(trials: pd.DataFrame) -> pd.DataFrame:
     """Returns the fraction that each layer keeps, by method and sparsity.
 
     Columns: curve, layer (in the order of the network), density (mean over the initial
-    points), low, high (least and greatest).
+    weights), low, high (least and greatest).
 
     Args:
         trials: pruned trials of one workload.
     """
-    # Masks depend on the initial point, and on neither batch size nor optimizer.
-    points = trials.drop_duplicates(["sparsity_method", "sparsity", "initial_seed"])
+    # Masks depend on the initial weights, and on neither batch size nor optimizer.
+    starts = trials.drop_duplicates(["sparsity_method", "sparsity", "initial_seed"])
     rows = [
         {
             "curve": f"{trial.sparsity_method}, sparsity {trial.sparsity:g}",
@@ -58,7 +52,7 @@ def densities(trials: pd.DataFrame) -> pd.DataFrame:
             "layer": layer["name"],
             "density": layer["kept"] / max(layer["parameters"], 1),
         }
-        for trial in points.itertuples()
+        for trial in starts.itertuples()
         for layer in json.loads(str(trial.layers))
     ]
     table = pd.DataFrame(rows)
@@ -66,18 +60,42 @@ def densities(trials: pd.DataFrame) -> pd.DataFrame:
     return grouped.agg(density="mean", low="min", high="max").reset_index()
 
 
-def _words(table: pd.DataFrame, workload: str) -> FigureText:
-    told = "; ".join(
-        f"{curve}: "
-        + ", ".join(
-            f"{row['layer']} {number(row['density'], 2)}"
-            for row in rows.to_dict("records")
-        )
-        for curve, rows in table.groupby("curve", sort=False)
+def draw_densities(
+    axis: Axes, layers: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws a table of `densities`, a line per method and sparsity."""
+    names = list(dict.fromkeys(layers["layer"]))
+    positive = layers.loc[layers["density"] > 0, "density"]
+    # An emptied layer has no place on a logarithmic axis: it is drawn on its floor.
+    floor = float(positive.min()) / 3 if len(positive) else 1e-3
+    for curve, rows in layers.groupby("curve", sort=False):
+        line_style = style.line_style_of(line_styles, curve)
+        x = rows["layer"].map(names.index).to_numpy(float)
+        y = np.maximum(rows["density"].to_numpy(float), floor)
+        low = np.maximum(rows["low"].to_numpy(float), floor)
+        axis.vlines(x, low, rows["high"], color=line_style.color, alpha=0.6)
+        axis.plot(x, y, **style.joined_marks(line_style))
+    axis.set_yscale("log")
+    axis.set_ylim(floor, 1.3)
+    style.log10_axis(axis, "y")
+    axis.set_xticks(range(len(names)), labels=names)
+    if len(names) > 6:
+        axis.tick_params(axis="x", labelrotation=60, labelsize=8)
+    axis.set(xlabel="Layer", ylabel="Fraction kept")
+
+
+def _figure(table: pd.DataFrame, workload: str) -> Illustration:
+    line_styles = style.assign_styles(table["curve"])
+    with style.one_axis(line_styles) as (figure, axis):
+        draw_densities(axis, table, line_styles)
+    told = listed(
+        table,
+        "curve",
+        lambda row: f"{row['layer']} {number(row['density'], 2)}",
     )
-    return FigureText(
+    figure_text = FigureText(
         name=file_name("layer_density", workload),
-        title=f"Fraction kept of each layer{f': {workload}' if workload else ''}",
+        title=with_panel("Fraction kept of each layer", workload),
         caption=(
             "Kept over all prunable parameters of each layer, in the order of the "
             "network, on a logarithmic axis. Mark: mean over the initial points; bar: "
@@ -86,3 +104,4 @@ def _words(table: pd.DataFrame, workload: str) -> FigureText:
         ),
         alt=f"Line chart of the fraction kept by layer. {told}.",
     )
+    return illustration(figure, figure_text)

@@ -7,31 +7,61 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.figures import learning_rate as drawing
-from dps_tf.analysis.figures.style import fallback, legend_below, new_figure, styled
 from dps_tf.analysis.heuristics import DISTANCE, RULES, WITHIN, best_rates, rules
+from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
     FigureText,
     Illustration,
     PageTable,
+    Part,
+    ReportContext,
     SortableText,
     illustration,
+    page_table,
 )
-from dps_tf.analysis.report.curves import Curves, place_of
+from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.drawing import small_axes
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.wording import and_list, number, percent, steps
+from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.wording import (
+    and_list,
+    listed,
+    number,
+    percent,
+    steps,
+    with_panel,
+)
 from dps_tf.core.errors import UserError
 
 _COLUMNS = 2
 _LEAST_SIZES = 2
+_RULE_LINES: dict[str, dict[str, Any]] = {
+    "linear": {"color": style.MUTED, "linewidth": 1.1, "linestyle": (0, (6, 2))},
+    "square_root": {"color": style.MUTED, "linewidth": 1.1, "linestyle": (0, (1, 1.6))},
+}
+_SPREAD: dict[str, Any] = {
+    "linestyle": "none",
+    "color": style.MUTED,
+    "marker": "|",
+    "markersize": 10,
+}
+
+
+def learning_rates_part(context: ReportContext) -> Part:
+    """Returns best rates beside those of rules, and what the rules would have given."""
+    curves = context.curves
+    best, by_rule = rates_of(curves, context.tables, context.options.anchor)
+    table = rule_table(curves, by_rule)
+    return Part(
+        illustrations=learning_rate_figures(curves, best, by_rule),
+        tables=() if table is None else (table,),
+    )
 
 
 def rates_of(
-    curves: Curves,
-    studies: pd.DataFrame,
-    bounded: pd.DataFrame,
-    anchor: int | None = None,
+    curves: Curves, tables: Tables, anchor: int | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Returns best rates and rules of the curves, of the first seed of each, named.
 
@@ -39,14 +69,14 @@ def rates_of(
 
     Args:
         curves: of the report.
-        studies: one row per cell.
-        bounded: trials with bounds.
+        tables: of all sweeps.
         anchor: batch size that rules start from; the smallest with a K* by default.
 
     Raises:
         UserError: an anchor at which no curve has a K*.
     """
     none = pd.DataFrame(), pd.DataFrame()
+    studies, bounded = tables.studies, tables.bounded
     if bounded.empty or "learning_rate" not in bounded:
         return none
     first = studies[studies["seed"] == studies["seed"].min()].reset_index(drop=True)
@@ -65,19 +95,19 @@ def rates_of(
 def learning_rate_figures(
     curves: Curves, best: pd.DataFrame, by_rule: pd.DataFrame
 ) -> list[Illustration]:
-    """Returns a figure per panel: a picture per curve.
-
-    Args:
-        curves: of the report.
-        best: see `rates_of`.
-        by_rule: see `rates_of`.
-    """
+    """Returns a figure per panel: a picture per curve with two batch sizes or more."""
     figures: list[Illustration] = []
     if best.empty:
         return figures
+    names = {
+        "effective_learning_rate": "rate",
+        "effective_low": "low",
+        "effective_high": "high",
+        "spread_open": "is_open",
+    }
     for panel, rows in best.groupby("panel", sort=False):
         parts = [
-            (str(curve), mine)
+            (str(curve), mine.rename(columns=names))
             for curve, mine in rows.groupby("curve", sort=False)
             if len(mine) >= _LEAST_SIZES
         ]
@@ -86,49 +116,81 @@ def learning_rate_figures(
         lines = by_rule[by_rule["panel"] == panel]
         columns = min(_COLUMNS, len(parts))
         height = -(-len(parts) // columns)
-        with styled():
-            figure = new_figure(7.6 if columns > 1 else 6.2, 0.6 + 3.1 * height)
-            axes = figure.subplots(height, columns, squeeze=False, sharey=True).flat
-            for axis, (curve, mine) in zip(axes, parts, strict=False):
-                rule = lines[lines["curve"] == curve].rename(
-                    columns={"rule_rate": "rate"}
-                )
-                look = fallback(curves.naming.looks, curve)
-                drawing.draw(axis, _drawn(mine), rule, look)
+        with style.styled():
+            figure = style.new_figure(7.6 if columns > 1 else 6.2, 0.6 + 3.1 * height)
+            axes = small_axes(figure, len(parts), columns, sharey=True)
+            for axis, (curve, mine) in zip(axes, parts, strict=True):
+                rule = lines[lines["curve"] == curve]
+                rule = rule.rename(columns={"rule_rate": "rate"})
+                line_style = style.line_style_of(curves.naming.line_styles, curve)
+                draw_rates(axis, mine, rule, line_style)
                 axis.set_title(curve)
-            for axis in list(axes)[len(parts) :]:
-                axis.set_visible(False)
-            legend_below(figure, drawing.legend_handles())
-        figures.append(illustration(figure, _words(curves, str(panel), rows, lines)))
+            style.legend_below(figure, _handles())
+        figure_text = _figure_text(curves.panel_title(panel), rows, lines)
+        figures.append(illustration(figure, figure_text))
     return figures
 
 
-def _drawn(best: pd.DataFrame) -> pd.DataFrame:
-    names = {
-        "effective_learning_rate": "rate",
-        "effective_low": "low",
-        "effective_high": "high",
-        "spread_open": "is_open",
-    }
-    return best.rename(columns=names)
+def draw_rates(
+    axis: Axes, rates: pd.DataFrame, rules: pd.DataFrame, line_style: LineStyle
+) -> None:
+    """Draws the best effective learning rate of a curve against the batch size.
 
-
-def _words(
-    curves: Curves, panel: str, best: pd.DataFrame, by_rule: pd.DataFrame
-) -> FigureText:
-    several = len(curves.naming.panels) > 1
-    anchors = and_list([str(size) for size in sorted(by_rule["anchor"].unique())])
-    told = "; ".join(
-        f"{curve}: "
-        + ", ".join(
-            f"{number(row['effective_learning_rate'])} at {row['batch_size']}"
-            for row in rows.sort_values("batch_size").to_dict("records")
+    Args:
+        axis: an empty axis.
+        rates: one row per batch size: batch_size, rate (of the best trial), low and
+            high (over the trials that did nearly as well), is_open (whether trials
+            that were stopped might belong to them).
+        rules: one row per rule and batch size: rule (`linear` or `square_root`),
+            batch_size, rate.
+        line_style: of the curve.
+    """
+    style.log2_axis(axis, "x")
+    axis.set_yscale("log")
+    for rule, rows in rules.groupby("rule", sort=False):
+        rows = rows.sort_values("batch_size")
+        line = {**_RULE_LINES[str(rule)], "zorder": 1.5}
+        axis.plot(rows["batch_size"], rows["rate"], **line)
+    rates = rates.sort_values("batch_size")
+    sizes = rates["batch_size"]
+    axis.vlines(
+        sizes, rates["low"], rates["high"], color=line_style.color, linewidth=1.4
+    )
+    axis.plot(sizes, rates["rate"], **style.joined_marks(line_style, zorder=3))
+    still_open = rates[rates["is_open"]]
+    for end, sign in (("low", "v"), ("high", "^")):
+        axis.plot(
+            still_open["batch_size"],
+            still_open[end],
+            color=line_style.color,
+            marker=sign,
+            markersize=3.5,
+            linestyle="none",
         )
-        for curve, rows in best.groupby("curve", sort=False)
+    axis.set(xlabel="Batch size", ylabel="Effective learning rate")
+    style.log10_axis(axis, "y", most=7)
+    style.batch_ticks(axis, sizes.tolist())
+
+
+def _handles() -> list[Any]:
+    """Returns the legend of the rules and of the spread."""
+    rule_handles = [
+        style.line_handle(f"{rule.replace('_', ' ')} rule", **line)
+        for rule, line in _RULE_LINES.items()
+    ]
+    return [*rule_handles, style.line_handle("trials nearly as good", **_SPREAD)]
+
+
+def _figure_text(panel: str, best: pd.DataFrame, by_rule: pd.DataFrame) -> FigureText:
+    anchors = and_list([str(size) for size in sorted(by_rule["anchor"].unique())])
+    told = listed(
+        best,
+        "curve",
+        lambda row: f"{number(row['effective_learning_rate'])} at {row['batch_size']}",
     )
     return FigureText(
-        name=file_name("learning_rate", panel if several else ""),
-        title=f"Best effective learning rate{f': {panel}' if several else ''}",
+        name=file_name("learning_rate", panel),
+        title=with_panel("Best effective learning rate", panel),
         caption=(
             "lr / (1 - momentum) of the best trial; the bar spans the trials that met "
             f"the goal within {percent(WITHIN)} of K*, and ends in arrows where trials "
@@ -154,7 +216,7 @@ def rule_table(curves: Curves, by_rule: pd.DataFrame) -> PageTable | None:
     rows = []
     for (panel, curve, size), cell in beyond.groupby(keys, sort=False):
         row: dict[str, Any] = {
-            "curve": place_of(curves, str(panel), str(curve)),
+            "curve": curves.title(panel, curve),
             "batch_size": size,
         }
         for entry in cell.to_dict("records"):
@@ -175,9 +237,8 @@ def rule_table(curves: Curves, by_rule: pd.DataFrame) -> PageTable | None:
                 f"{DISTANCE:g} octaves away, and how many times K* it is.",
             )
         )
-    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
     caption = "What rules for the learning rate would have given"
-    return PageTable("rules", caption, tuple(columns), frame)
+    return page_table("rules", caption, columns, rows)
 
 
 def _rate(value: float) -> SortableText:

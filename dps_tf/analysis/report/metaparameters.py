@@ -1,4 +1,4 @@
-"""Where in the space do trials meet the goal? A figure per curve."""
+"""Where in the space do trials meet the goal? A figure per curve, a mark per trial."""
 
 from __future__ import annotations
 
@@ -8,13 +8,57 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.figures import metaparameters as drawing
-from dps_tf.analysis.figures.style import legend_below, styled
-from dps_tf.analysis.report.content import FigureText, Illustration, illustration
-from dps_tf.analysis.report.curves import Curves, RowsByCell, groups, place_of
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.content import (
+    FigureText,
+    Illustration,
+    Part,
+    ReportContext,
+    illustration,
+)
+from dps_tf.analysis.report.curves import RowsByCell, groups
+from dps_tf.analysis.report.drawing import MOST, draw_panels, left_out
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.panels import MOST, draw_panels, left_out
+from dps_tf.analysis.report.style import Axes
 
+# Shapes differ, so that no class depends on its colour.
+CLASSES: dict[str, dict[str, Any]] = {
+    "reached": {"marker": "o", "color": "#0072B2", "markersize": 6},
+    "out-run": {
+        "marker": "o",
+        "color": "#0072B2",
+        "markerfacecolor": "white",
+        "markersize": 4.5,
+    },
+    "not reached": {
+        "marker": "s",
+        "color": style.MUTED,
+        "markerfacecolor": "white",
+        "markersize": 5,
+    },
+    "infeasible": {
+        "marker": "x",
+        "color": "#D55E00",
+        "markersize": 6,
+        "markeredgewidth": 1.6,
+    },
+    "failed": {
+        "marker": "+",
+        "color": "#000000",
+        "markersize": 7,
+        "markeredgewidth": 1.6,
+    },
+}
+_BEST: dict[str, Any] = {
+    "marker": "*",
+    "markersize": 15,
+    "color": "#E69F00",
+    "markeredgecolor": style.INK,
+    "markeredgewidth": 0.9,
+}
+_CONTOUR: dict[str, Any] = {"color": style.MUTED, "linewidth": 0.7}
+_RASTER = 300
+"""Trials from which an SVG holds their marks as pixels: it would grow too large."""
 _KINDS = {
     "complete": "reached",
     "censored": "out-run",
@@ -24,16 +68,12 @@ _KINDS = {
 }
 
 
-def metaparameter_figures(curves: Curves, trials: pd.DataFrame) -> list[Illustration]:
-    """Returns a figure per curve, the first one open, a panel per cell.
-
-    Args:
-        curves: of the report.
-        trials: one row per trial, with the outcomes under the report's goal.
-    """
+def metaparameters_part(context: ReportContext) -> Part:
+    """Returns a figure per curve, the first one open, a panel per cell."""
+    curves, trials = context.curves, context.tables.bounded
     figures: list[Illustration] = []
     if "learning_rate" not in trials:
-        return figures
+        return Part()
     columns = ["trial", "outcome", "steps_to_result", "end_step", "learning_rate"]
     columns += ["momentum"] if "momentum" in trials else []
     rows_of = RowsByCell(trials, curves.cells, columns)
@@ -44,18 +84,20 @@ def metaparameter_figures(curves: Curves, trials: pd.DataFrame) -> list[Illustra
         shown = [(int(cell["batch_size"]), t) for cell, t in tables if len(t) > 1]
         if not shown:
             continue
-        with styled():
+        with style.styled():
             figure = draw_panels(
                 shown[:MOST],
-                partial(drawing.draw, limits=_limits(shown), contours=momentum),
+                partial(draw_trials, limits=_limits(shown), contours=momentum),
                 ("Learning rate", "1 - momentum" if momentum else "Step at the end"),
             )
             kinds = {str(kind) for _, table in shown for kind in table["kind"]}
-            handles = drawing.legend_handles(kinds, contours=momentum)
-            legend_below(figure, handles, columns=4)
-        words = _words(curves, panel, curve, momentum, len(shown))
-        figures.append(illustration(figure, words, folded=bool(figures)))
-    return figures
+            handles = _handles(kinds, contours=momentum)
+            style.legend_below(figure, handles, columns=4)
+        name = file_name("metaparameters", curves.panel_title(panel), curve)
+        where = curves.title(panel, curve)
+        figure_text = _figure_text(name, where, momentum, len(shown))
+        figures.append(illustration(figure, figure_text, folded=bool(figures)))
+    return Part(illustrations=figures)
 
 
 def _is_tuned(trials: pd.DataFrame, name: str) -> bool:
@@ -89,10 +131,83 @@ def _limits(
     return float(x.min()), float(x.max()), float(y.min()), float(y.max())
 
 
-def _words(
-    curves: Curves, panel: str, curve: str, momentum: bool, cells: int
-) -> FigureText:
-    where = place_of(curves, panel, curve)
+def draw_trials(
+    axis: Axes,
+    trials: pd.DataFrame,
+    *,
+    limits: tuple[float, float, float, float],
+    contours: bool,
+) -> None:
+    """Draws the trials of a cell in two dimensions, both logarithmic.
+
+    Args:
+        axis: an empty axis; the caller labels it.
+        trials: one row per trial: x, y (positive), kind (a key of CLASSES), best.
+        limits: least and greatest x, least and greatest y of all panels.
+        contours: whether y is 1 - momentum and x the learning rate, so that lines of
+            equal x / y are lines of equal effective learning rate.
+    """
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    for kind, marks in CLASSES.items():
+        rows = trials[trials["kind"] == kind]
+        axis.plot(
+            rows["x"],
+            rows["y"],
+            linestyle="none",
+            zorder=3,
+            rasterized=len(rows) > _RASTER,
+            **marks,
+        )
+    best = trials[trials["best"]]
+    axis.plot(best["x"], best["y"], linestyle="none", zorder=5, **_BEST)
+    axis.set_xlim(limits[0] / 1.6, limits[1] * 1.6)
+    axis.set_ylim(limits[2] / 1.6, limits[3] * 1.6)
+    style.log10_axis(axis, "x", most=4)
+    style.log10_axis(axis, "y", most=6)
+    if contours:
+        _contours(axis)
+
+
+def _contours(axis: Axes) -> None:
+    (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
+    lowest = np.ceil(np.log10(left / top))
+    highest = np.floor(np.log10(right / bottom))
+    for power in np.arange(lowest, highest + 1):
+        rate = 10.0**power
+        ends = np.array([left, right])
+        axis.plot(ends, ends / rate, zorder=1, alpha=0.7, **_CONTOUR)
+        # At the upper end of the line, inside the axes.
+        x = min(right, rate * top) / 1.7
+        if 6 * left < x:
+            axis.annotate(
+                style.spell(rate),
+                (x, x / rate),
+                fontsize=7.5,
+                color=style.MUTED,
+                ha="right",
+                va="bottom",
+                zorder=1,
+            )
+    axis.set_xlim(left, right)
+    axis.set_ylim(bottom, top)
+
+
+def _handles(kinds: set[str], *, contours: bool) -> list[Any]:
+    """Returns the legend of the kinds of trial that occur."""
+    handles: list[Any] = [
+        style.line_handle(kind, linestyle="none", **marks)
+        for kind, marks in CLASSES.items()
+        if kind in kinds
+    ]
+    if "reached" in kinds:
+        handles.append(style.line_handle("best trial", linestyle="none", **_BEST))
+    if contours:
+        handles.append(style.line_handle("equal effective rate", **_CONTOUR))
+    return handles
+
+
+def _figure_text(name: str, where: str, momentum: bool, cells: int) -> FigureText:
     vertical = (
         "1 - momentum; thin lines join equal effective learning rates lr / (1 - "
         "momentum), whose values stand at their ends"
@@ -100,7 +215,7 @@ def _words(
         else "the step at which the trial met the goal, or at which its record ends"
     )
     return FigureText(
-        name=file_name("metaparameters", panel if panel in where else "", curve),
+        name=name,
         title=f"Metaparameters of the trials: {where}",
         caption=(
             f"One mark per trial, a panel per batch size. Vertical axis: {vertical}. "

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from dps_tf.analysis.figures.style import LineStyle, looks
+from dps_tf.analysis.report.style import LineStyle, assign_styles
 from dps_tf.analysis.tables import STUDY_KEY
 from dps_tf.core.cell import DENSE
 
@@ -31,11 +31,11 @@ class Naming:
 
     Attributes:
         cells: one row per cell: STUDY_KEY, panel, curve; in the order of the report.
-        looks: look of each curve name.
+        line_styles: line style of each curve name.
     """
 
     cells: pd.DataFrame
-    looks: dict[str, LineStyle]
+    line_styles: dict[str, LineStyle]
 
     @property
     def panels(self) -> list[str]:
@@ -52,10 +52,14 @@ class Naming:
         named = frame.merge(place, on=STUDY_KEY, how="inner")
         return named.sort_values("place", kind="stable").drop(columns="place")
 
-    def looks_of(self, curves: Iterable[str]) -> dict[str, LineStyle]:
-        """Returns the looks of some curves, in the order of the report."""
+    def line_styles_of(self, curves: Iterable[str]) -> dict[str, LineStyle]:
+        """Returns the line styles of some curves, in the order of the report."""
         wanted = set(curves)
-        return {name: look for name, look in self.looks.items() if name in wanted}
+        return {
+            name: line_style
+            for name, line_style in self.line_styles.items()
+            if name in wanted
+        }
 
 
 def naming(results: pd.DataFrame) -> Naming:
@@ -75,7 +79,7 @@ def naming(results: pd.DataFrame) -> Naming:
     keys += ["sparsity", "precision", "batch_size", "seed"]
     frame = frame.sort_values(keys, kind="stable")
     cells = frame[[*STUDY_KEY, "panel", "curve"]].reset_index(drop=True)
-    return Naming(cells, looks([str(name) for name in cells["curve"]]))
+    return Naming(cells, assign_styles([str(name) for name in cells["curve"]]))
 
 
 def _optimizer_order(name: str) -> tuple[int, str]:

@@ -1,36 +1,43 @@
-"""Does the gradient noise scale foretell the critical batch size?"""
+"""Does the gradient noise scale foretell the critical batch size c1/c2?"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.figures import noise_scale as drawing
-from dps_tf.analysis.figures.style import legend_below, new_figure, styled
-from dps_tf.analysis.report.content import FigureText, Illustration, illustration
-from dps_tf.analysis.report.curves import Curves, place_of
-from dps_tf.analysis.report.measured import SIZE, along_training, measured_on_best
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.content import (
+    FigureText,
+    Illustration,
+    Part,
+    ReportContext,
+    illustration,
+)
+from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.measurements import along_training, measured_on_best
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import interval, number
 from dps_tf.analysis.tables import STUDY_KEY
 
+_DIAMOND: dict[str, Any] = {"marker": "d", "color": style.INK, "linestyle": "none"}
 
-def noise_figures(curves: Curves, measurements: pd.DataFrame) -> list[Illustration]:
-    """Returns the noise scale along training, and beside c1/c2.
 
-    Args:
-        curves: of the report.
-        measurements: one row per measurement.
-    """
+def noise_part(context: ReportContext) -> Part:
+    """Returns the noise scale along training, and beside c1/c2."""
+    curves, measurements = context.curves, context.tables.measurements
     measured = measured_on_best(curves, measurements, "noise_scale")
     # Undefined where the estimate of |G|^2 is not positive.
     measured = measured[np.isfinite(measured["value"]) & (measured["value"] > 0)]
     if measured.empty:
-        return []
+        return Part()
     figures = along_training(curves, measured, "noise_scale")
     compared = beside_critical(curves, measured, averaged(curves, measurements))
     if len(compared):
         figures.append(_figure(curves, compared))
-    return figures
+    return Part(illustrations=figures)
 
 
 def averaged(curves: Curves, measurements: pd.DataFrame) -> pd.DataFrame:
@@ -54,8 +61,9 @@ def beside_critical(
 ) -> pd.DataFrame:
     """Returns the noise scale of each fitted curve beside its c1/c2.
 
-    Columns: panel, curve, noise (geometric mean over cells), noise_low, noise_high
-    (least and greatest single measurement), critical, critical_low, critical_high.
+    Columns: curve, label (with the panel where there are several), noise (geometric
+    mean over cells), noise_low, noise_high (least and greatest single measurement),
+    critical, critical_low, critical_high.
 
     Args:
         curves: of the report.
@@ -72,8 +80,8 @@ def beside_critical(
         critical = fit.critical_batch_size
         rows.append(
             {
-                "panel": panel,
                 "curve": curve,
+                "label": curves.title(panel, curve),
                 "noise": float(np.exp(np.log(scales).mean())),
                 "noise_low": float(values["value"].min()),
                 "noise_high": float(values["value"].max()),
@@ -85,22 +93,55 @@ def beside_critical(
     return pd.DataFrame(rows)
 
 
-def _figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
-    names = [
-        place_of(curves, str(row["panel"]), str(row["curve"]))
-        for row in compared.to_dict("records")
-    ]
-    with styled():
-        figure = new_figure(SIZE[0], 1.7 + 0.55 * len(compared))
-        named = compared.assign(label=names)
-        drawing.draw_beside_critical(figure.subplots(), named, curves.naming.looks)
-        legend_below(figure, drawing.legend_handles({}))
-    told = "; ".join(
-        f"{name}: noise scale {number(row['noise'])}, c1/c2 {number(row['critical'])} "
-        f"({interval(row['critical_low'], row['critical_high'])})"
-        for name, row in zip(names, compared.to_dict("records"), strict=True)
+def draw_beside_critical(
+    axis: Axes, compared: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws, a row per curve, the noise scale over training beside c1/c2.
+
+    Args:
+        axis: an empty axis.
+        compared: one row per curve: curve, label, noise, noise_low, noise_high (mean,
+            least and greatest over training), critical, critical_low, critical_high.
+        line_styles: line style of each curve.
+    """
+    style.log2_axis(axis, "x")
+    values = compared.filter(regex="^(noise|critical)").to_numpy(float)
+    known = values[np.isfinite(values) & (values > 0)]
+    limits = float(known.min()) / 1.6, float(known.max()) * 1.6
+    for height, row in enumerate(compared.to_dict("records")):
+        line_style = style.line_style_of(line_styles, row["curve"])
+        for name, shift, marks in (
+            ("noise", -0.14, style.mark_style(line_style)),
+            ("critical", 0.14, _DIAMOND),
+        ):
+            # An open end runs off the axis.
+            ends = np.nan_to_num([row[f"{name}_low"], row[f"{name}_high"]], nan=0.0)
+            line = {"color": marks["color"], "linewidth": 1.3}
+            ends = np.clip(ends, limits[0] / 2, limits[1] * 2)
+            axis.plot(ends, [height + shift] * 2, **line)
+            axis.plot([row[name]], [height + shift], **marks)
+    axis.set_xlim(*limits)
+    axis.set_ylim(len(compared) - 0.5, -0.5)
+    axis.set_yticks(
+        range(len(compared)), labels=[str(name) for name in compared["label"]]
     )
-    words = FigureText(
+    axis.grid(visible=False, axis="y")
+    axis.set(xlabel="Examples")
+
+
+def _figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
+    with style.styled():
+        figure = style.new_figure(style.SIZE[0], 1.7 + 0.55 * len(compared))
+        draw_beside_critical(figure.subplots(), compared, curves.naming.line_styles)
+        handle = style.line_handle("c1/c2 with interval", **_DIAMOND)
+        style.legend_below(figure, [handle])
+    told = "; ".join(
+        f"{row['label']}: noise scale {number(row['noise'])}, c1/c2 "
+        f"{number(row['critical'])} "
+        f"({interval(row['critical_low'], row['critical_high'])})"
+        for row in compared.to_dict("records")
+    )
+    figure_text = FigureText(
         name="noise_scale_and_critical_batch_size",
         title="Noise scale beside the critical batch size",
         caption=(
@@ -112,4 +153,4 @@ def _figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
         ),
         alt=f"Dot plot. {told}.",
     )
-    return illustration(figure, words)
+    return illustration(figure, figure_text)

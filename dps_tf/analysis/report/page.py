@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
+import json
 import platform
 from dataclasses import dataclass
 from typing import Any
@@ -20,17 +21,108 @@ import scipy
 from markupsafe import Markup
 
 import dps_tf
-from dps_tf.analysis.report.citations import BIBTEX, CITATIONS
 from dps_tf.analysis.report.content import (
+    Column,
     Illustration,
     PageTable,
     Report,
     SortableText,
+    page_table,
 )
 from dps_tf.analysis.report.wording import number
 
 _LARGEST_SVG = 400_000
 """Bytes from which a figure is embedded as pixels, to keep the page quick."""
+_COLUMNS = (
+    Column("workload", "Workload"),
+    Column("optimizer", "Optimizer"),
+    Column("method", "Sparsity method"),
+    Column("sparsities", "Sparsities"),
+    Column("batch_sizes", "Batch sizes"),
+    Column("seeds", "Study seeds"),
+    Column("goal", "Goal asked of training"),
+    Column("points", "N", "Trials, or feasible trials, that each study pays for."),
+    Column("count", "Counted", "Whether N counts all trials or feasible ones."),
+    Column("schedule", "Schedule", "With m, the finishers that are exact in a race."),
+    Column("step_budget", "Step budget", "Steps a trial may run."),
+    Column("interval", "Evaluated every", "Steps between evaluations."),
+    Column("examples", "Examples", "For training, and for each evaluation."),
+    Column("space", "Space", "Range and scale of each tuned metaparameter."),
+    Column("precision", "Precision", "In which the networks compute."),
+    Column("prunable", "Prunable", "Which parameters are ranked for pruning."),
+)
+_SAME = [
+    "workload",
+    "optimizer",
+    "sparsity_method",
+    "precision",
+    "goal",
+    "points",
+    "count",
+    "schedule",
+    "finishers",
+    "step_budget",
+    "training_examples",
+    "evaluation_examples",
+    "space",
+    "prunable",
+]
+
+
+@dataclass(frozen=True)
+class Citation:
+    """A work to cite: its text, and where to read it."""
+
+    text: str
+    address: str = ""
+
+
+CITATIONS = (
+    Citation(
+        "C. J. Shallue, J. Lee, J. Antognini, J. Sohl-Dickstein, R. Frostig and "
+        "G. E. Dahl. Measuring the Effects of Data Parallelism on Neural Network "
+        "Training. Journal of Machine Learning Research 20(112):1-49, 2019.",
+        "https://arxiv.org/abs/1811.03600",
+    ),
+    Citation(
+        "N. Lee, T. Ajanthan, P. H. S. Torr and M. Jaggi. Understanding the Effects of "
+        "Data Parallelism and Sparsity on Neural Network Training. International "
+        "Conference on Learning Representations (ICLR), 2021.",
+        "https://arxiv.org/abs/2003.11316",
+    ),
+    Citation(
+        f"dps_tf, version {dps_tf.__version__}: steps-to-result of neural-network "
+        "training against batch size and sparsity. Software, Apache License 2.0."
+    ),
+)
+
+BIBTEX = f"""\
+@article{{shallue2019measuring,
+  author  = {{Shallue, Christopher J. and Lee, Jaehoon and Antognini, Joseph and
+             Sohl-Dickstein, Jascha and Frostig, Roy and Dahl, George E.}},
+  title   = {{Measuring the Effects of Data Parallelism on Neural Network Training}},
+  journal = {{Journal of Machine Learning Research}},
+  volume  = {{20}},
+  number  = {{112}},
+  pages   = {{1--49}},
+  year    = {{2019}}
+}}
+
+@inproceedings{{lee2021understanding,
+  author    = {{Lee, Namhoon and Ajanthan, Thalaiyasingam and Torr, Philip H. S. and
+               Jaggi, Martin}},
+  title     = {{Understanding the Effects of Data Parallelism and Sparsity on Neural
+               Network Training}},
+  booktitle = {{International Conference on Learning Representations}},
+  year      = {{2021}}
+}}
+
+@software{{dps_tf,
+  title   = {{dps_tf: steps-to-result of neural-network training against batch size
+             and sparsity}},
+  version = {{{dps_tf.__version__}}}
+}}
+"""
 
 
 @dataclass(frozen=True)
@@ -102,8 +194,8 @@ def _prepared(table: PageTable) -> dict[str, Any]:
         for row in table.frame.to_dict("records")
     ]
     numbers = [
-        bool(rows) and all(row[place].is_number for row in rows)
-        for place in range(len(table.columns))
+        bool(rows) and all(row[position].is_number for row in rows)
+        for position in range(len(table.columns))
     ]
     return {
         "name": table.name,
@@ -141,3 +233,54 @@ def _versions() -> dict[str, str]:
         "pandas": pd.__version__,
         "Matplotlib": importlib.metadata.version("matplotlib"),
     }
+
+
+def specification_table(studies: pd.DataFrame) -> PageTable:
+    """Returns one row per group of cells of which the same was asked."""
+    rows = []
+    for _, group in studies.groupby(_SAME, sort=False):
+        first = group.iloc[0]
+        race = first["schedule"] == "race"
+        rows.append(
+            {
+                "workload": first["workload"],
+                "optimizer": first["optimizer"],
+                "method": first["sparsity_method"],
+                "sparsities": _listed(group["sparsity"]),
+                "batch_sizes": _listed(group["batch_size"]),
+                "seeds": _listed(group["seed"]),
+                "goal": first["goal"],
+                "points": int(first["points"]),
+                "count": first["count"],
+                "schedule": first["schedule"]
+                + (f", m = {first['finishers']}" if race else ""),
+                "step_budget": int(first["step_budget"]),
+                "interval": _listed(group["evaluation_interval"]),
+                "examples": f"{first['training_examples']:,} and "
+                f"{first['evaluation_examples']:,}",
+                "space": space_text(str(first["space"])),
+                "precision": first["precision"],
+                "prunable": first["prunable"],
+            }
+        )
+    caption = "What was asked, one row per group of equal cells"
+    return page_table("specification", caption, _COLUMNS, rows)
+
+
+def _listed(values: pd.Series) -> str:
+    return ", ".join(f"{value:g}" for value in sorted(values.unique()))
+
+
+def space_text(space: str) -> str:
+    """Returns a space as text.
+
+    >>> space_text('{"learning_rate": ["log", 0.0001, 1.0]}')
+    'learning_rate 0.0001 to 1 (log)'
+    """
+    parts = []
+    for name, (scale, *rest) in json.loads(space).items():
+        if scale == "discrete":
+            parts.append(f"{name} in {', '.join(f'{x:g}' for x in rest[0])}")
+        else:
+            parts.append(f"{name} {rest[0]:g} to {rest[1]:g} ({scale})")
+    return "; ".join(parts) or "explicit points"

@@ -1,59 +1,56 @@
-"""Does the loss grow less smooth with sparsity, and does c1 follow?"""
+"""Does the loss grow less smooth with sparsity, and does c1 follow?
+
+L is the local Lipschitz constant of the gradient along the direction of an update.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.figures import smoothness as drawing
-from dps_tf.analysis.figures.steps_to_result import curve_handles
-from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
 from dps_tf.analysis.law import Estimate, fit_joint
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
     FigureText,
     Illustration,
     PageTable,
+    Part,
+    ReportContext,
     SortableText,
     illustration,
+    page_table,
 )
 from dps_tf.analysis.report.curves import Curves
-from dps_tf.analysis.report.measured import SIZE, along_training, measured_on_best
+from dps_tf.analysis.report.measurements import along_training, measured_on_best
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import interval, number
 from dps_tf.core.cell import DENSE
 
 
-def smoothness_figures(
-    curves: Curves, measurements: pd.DataFrame
-) -> list[Illustration]:
-    """Returns L along training, its mean against sparsity, and the ratios to dense.
-
-    Args:
-        curves: of the report.
-        measurements: one row per measurement.
-    """
-    measured = measured_on_best(curves, measurements, "smoothness")
+def smoothness_part(context: ReportContext) -> Part:
+    """Returns L along training, its mean against sparsity, and the ratios to dense."""
+    curves = context.curves
+    measured = measured_on_best(curves, context.tables.measurements, "smoothness")
     if measured.empty:
-        return []
+        return Part()
     figures = along_training(curves, measured, "smoothness")
-    per_cell = _means_of_cells(measured)
-    if per_cell["sparsity"].nunique() < 2:
-        return figures
-    figures.append(_mean_figure(means_by_sparsity(per_cell)))
-    ratios = ratios_to_dense(curves, per_cell)
+    cells = means_of_cells(measured)
+    if cells["sparsity"].nunique() < 2:
+        return Part(illustrations=figures)
+    figures.append(_mean_figure(means_by_sparsity(cells)))
+    ratios = ratios_to_dense(curves, cells)
     if len(ratios):
         figures.append(_ratio_figure(ratios))
-    return figures
+    table = smoothness_table(ratios)
+    return Part(illustrations=figures, tables=() if table is None else (table,))
 
 
-def smoothness_table(curves: Curves, measurements: pd.DataFrame) -> PageTable | None:
-    """Returns L(s) / L(0) beside c1(s) / c1(0), or None where neither is known."""
-    measured = measured_on_best(curves, measurements, "smoothness")
-    if measured.empty:
-        return None
-    ratios = ratios_to_dense(curves, _means_of_cells(measured))
+def smoothness_table(ratios: pd.DataFrame) -> PageTable | None:
+    """Returns a table of `ratios_to_dense` for the page, or None if it is empty."""
     rows = []
     pruned = ratios[ratios["sparsity"] > 0]
     for key, mine in pruned.groupby(["group", "sparsity"], sort=False):
@@ -80,12 +77,11 @@ def smoothness_table(curves: Curves, measurements: pd.DataFrame) -> PageTable | 
         Column("L", "L(s) / L(0)", "Measured: least to greatest over batch sizes."),
         Column("c1", "c1(s) / c1(0)", "Of the joint fit, with its interval."),
     )
-    frame = pd.DataFrame(rows, columns=[column.name for column in columns])
     caption = "Smoothness and c1, relative to the dense network"
-    return PageTable("smoothness", caption, columns, frame)
+    return page_table("smoothness", caption, columns, rows)
 
 
-def _means_of_cells(measured: pd.DataFrame) -> pd.DataFrame:
+def means_of_cells(measured: pd.DataFrame) -> pd.DataFrame:
     """Returns the mean of L over the measurements of each cell, as `mean`."""
     keys = ["panel", "curve", "optimizer", "sparsity_method", "sparsity", "precision"]
     keys.append("batch_size")
@@ -137,9 +133,9 @@ def ratios_to_dense(curves: Curves, cells: pd.DataFrame) -> pd.DataFrame:
     """Returns L(s) / L(0) and the fitted c1(s) / c1(0) of each group.
 
     Columns: group, of (`L` or `c1`), quantity (both in words), sparsity, ratio, low,
-    high. Of L: geometric mean, least and
-    greatest over the batch sizes that were measured both dense and pruned. Of c1: of
-    the joint fit of the group's curves, with its interval.
+    high. Of L: geometric mean, least and greatest over the batch sizes that were
+    measured both dense and pruned. Of c1: of the joint fit of the group's curves, with
+    its interval.
 
     Args:
         curves: of the report.
@@ -197,19 +193,36 @@ def _ratios_of_c1(curves: Curves, cells: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
+def draw_means(
+    axis: Axes, means: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws the mean of L over training against the sparsity.
+
+    Args:
+        axis: an empty axis.
+        means: one row per group and sparsity: group, sparsity, mean, low, high (least
+            and greatest mean over the batch sizes of the group).
+        line_styles: line style of each group.
+    """
+    for group, rows in means.groupby("group", sort=False):
+        line_style = style.line_style_of(line_styles, group)
+        rows = rows.sort_values("sparsity")
+        ends = rows["low"], rows["high"]
+        axis.vlines(rows["sparsity"], *ends, color=line_style.color, alpha=0.6)
+        axis.plot(rows["sparsity"], rows["mean"], **style.joined_marks(line_style))
+    style.log10_axis(axis, "y")
+    axis.set(xlabel="Sparsity", ylabel="Mean of L over training")
+
+
 def _mean_figure(means: pd.DataFrame) -> Illustration:
-    names = list(dict.fromkeys(means["group"]))
-    with styled():
-        figure = new_figure(*SIZE)
-        shown = looks(names)
-        drawing.draw_means(figure.subplots(), means, shown)
-        if len(names) > 1:
-            legend_below(figure, curve_handles(shown), columns=2)
+    line_styles = style.assign_styles(means["group"])
+    with style.one_axis(line_styles if len(line_styles) > 1 else {}) as (figure, axis):
+        draw_means(axis, means, line_styles)
     told = "; ".join(
         f"{row['group']} at sparsity {row['sparsity']:g}: {number(row['mean'])}"
         for row in means.to_dict("records")
     )
-    words = FigureText(
+    figure_text = FigureText(
         name="smoothness_mean",
         title="Mean smoothness against sparsity",
         caption=(
@@ -219,18 +232,43 @@ def _mean_figure(means: pd.DataFrame) -> Illustration:
         ),
         alt=f"Line chart of the mean of L against sparsity. {told}.",
     )
-    return illustration(figure, words)
+    return illustration(figure, figure_text)
+
+
+def draw_ratios(axis: Axes, ratios: pd.DataFrame) -> None:
+    """Draws L(s) / L(0) beside c1(s) / c1(0), which the theory says are equal.
+
+    Args:
+        axis: an empty axis.
+        ratios: one row per quantity and sparsity: quantity (its label), sparsity,
+            ratio, low, high.
+    """
+    style.log2_axis(axis, "y")
+    line_styles = style.assign_styles(ratios["quantity"])
+    for name, rows in ratios.groupby("quantity", sort=False):
+        rows = rows.sort_values("sparsity")
+        axis.errorbar(
+            rows["sparsity"],
+            rows["ratio"],
+            yerr=[rows["ratio"] - rows["low"], rows["high"] - rows["ratio"]],
+            **style.joined_marks(style.line_style_of(line_styles, name)),
+            elinewidth=1.0,
+            capsize=3,
+            label=str(name),
+        )
+    axis.axhline(1.0, linewidth=0.8, color=style.MUTED)
+    axis.set(xlabel="Sparsity", ylabel="Ratio to the dense network")
+    axis.legend()
 
 
 def _ratio_figure(ratios: pd.DataFrame) -> Illustration:
-    with styled():
-        figure = new_figure(*SIZE)
-        drawing.draw_ratios(figure.subplots(), ratios)
+    with style.one_axis({}) as (figure, axis):
+        draw_ratios(axis, ratios)
     told = "; ".join(
         f"{row['quantity']} at sparsity {row['sparsity']:g}: {number(row['ratio'])}"
         for row in ratios[ratios["sparsity"] > 0].to_dict("records")
     )
-    words = FigureText(
+    figure_text = FigureText(
         name="smoothness_ratio",
         title="Smoothness and c1, relative to the dense network",
         caption=(
@@ -241,4 +279,4 @@ def _ratio_figure(ratios: pd.DataFrame) -> Illustration:
         ),
         alt=f"Line chart of ratios to the dense network. {told}.",
     )
-    return illustration(figure, words)
+    return illustration(figure, figure_text)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.figures import training_curve as drawing
-from dps_tf.analysis.figures.steps_to_result import curve_handles
-from dps_tf.analysis.figures.style import legend_below, looks, new_figure, styled
-from dps_tf.analysis.report.content import FigureText, Illustration, illustration
-from dps_tf.analysis.report.curves import Curves, RowsByCell, groups, place_of
-from dps_tf.analysis.report.measured import SIZE
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.content import (
+    FigureText,
+    Illustration,
+    Part,
+    ReportContext,
+    illustration,
+)
+from dps_tf.analysis.report.curves import RowsByCell, groups
 from dps_tf.analysis.report.naming import file_name
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import count, number
 from dps_tf.analysis.tables import STUDY_KEY
 from dps_tf.core.goal import Goal
@@ -22,39 +27,41 @@ _MOST = 8
 """Cells of one curve in one picture."""
 
 
-def training_curve_figures(
-    curves: Curves, goals: dict[tuple[Any, ...], Goal], records: pd.DataFrame
-) -> list[Illustration]:
-    """Returns a figure per curve: the metric of the goal of each cell's best trial.
+def training_curves_part(context: ReportContext) -> Part:
+    """Returns a figure per curve; of a single cell the headline section shows it."""
+    if len(context.curves.cells) == 1:
+        return Part()
+    return Part(illustrations=training_figures(context))
 
-    Args:
-        curves: of the report.
-        goals: by the values of STUDY_KEY.
-        records: the table of curves.
-    """
+
+def training_figures(context: ReportContext) -> list[Illustration]:
+    """Returns a figure per curve: the metric of the goal of each cell's best trial."""
+    curves, tables = context.curves, context.tables
+    keys = tables.studies[STUDY_KEY].itertuples(index=False, name=None)
+    goals = dict(zip(keys, tables.goals, strict=True))
     figures: list[Illustration] = []
-    metrics = sorted({goal.metric for goal in goals.values()})
+    metrics = sorted({goal.metric for goal in tables.goals})
     columns = ["trial", "step", "is_bound", *metrics]
-    rows_of = RowsByCell(records, curves.cells, columns)
+    rows_of = RowsByCell(tables.curves, curves.cells, columns)
     for panel, curve, cells in groups(curves):
         goal = goals[tuple(cells.iloc[0][STUDY_KEY])]
         parts = []
         for cell in cells.head(_MOST).to_dict("records"):
             record = best_record(rows_of.of(cell), cell, goal)
-            label = f"batch size {cell['batch_size']}"
-            parts.append(record.assign(curve=label))
+            parts.append(record.assign(curve=f"batch size {cell['batch_size']}"))
         table = pd.concat(parts)
         if table.empty:
             continue
-        with styled():
-            figure = new_figure(*SIZE)
-            axis = figure.subplots()
-            shown = looks([str(name) for name in table["curve"]])
-            drawing.draw(axis, table, goal.threshold, shown)
+        line_styles = style.assign_styles(table["curve"])
+        with style.one_axis(line_styles, columns=3) as (figure, axis):
+            draw_training(axis, table, goal.threshold, line_styles)
             axis.set_ylabel(goal.metric)
-            legend_below(figure, curve_handles(shown), columns=3)
-        words = _words(curves, panel, curve, goal, (table, len(cells) - _MOST))
-        figures.append(illustration(figure, words, folded=bool(figures)))
+        name = file_name("training", curves.panel_title(panel), curve)
+        left_out = len(cells) - _MOST
+        figure_text = _figure_text(
+            name, curves.title(panel, curve), goal, (table, left_out)
+        )
+        figures.append(illustration(figure, figure_text, folded=bool(figures)))
     return figures
 
 
@@ -83,17 +90,55 @@ def best_record(
     return pd.DataFrame({"step": chosen["step"], "value": chosen[goal.metric]})
 
 
-def _words(
-    curves: Curves, panel: str, curve: str, goal: Goal, shown: tuple[pd.DataFrame, int]
+def draw_training(
+    axis: Axes, curves: pd.DataFrame, goal: float, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws a metric against the step, with the goal as a horizontal line.
+
+    Args:
+        axis: an empty axis; the caller labels its y axis.
+        curves: one row per curve and evaluation: curve, step, value.
+        goal: threshold of the metric.
+        line_styles: line style of each curve.
+    """
+    for curve, rows in curves.groupby("curve", sort=False):
+        line_style = style.line_style_of(line_styles, curve)
+        rows = rows.sort_values("step")
+        axis.plot(
+            rows["step"],
+            rows["value"],
+            color=line_style.color,
+            linestyle=line_style.line,
+            marker=line_style.marker,
+            markevery=[len(rows) - 1],
+        )
+    axis.axhline(goal, color=style.INK, linewidth=1.0, linestyle=(0, (4, 3)))
+    axis.annotate(
+        f"goal {goal:g}",
+        (0.0, goal),
+        xycoords=("axes fraction", "data"),
+        xytext=(3, 3),
+        textcoords="offset points",
+        ha="left",
+        fontsize=9,
+    )
+    values = curves["value"]
+    if (values > 0).all() and values.max() > 20 * values.min():
+        style.log10_axis(axis, "y")
+    style.log10_axis(axis, "x")
+    axis.set(xlabel="Step")
+
+
+def _figure_text(
+    name: str, where: str, goal: Goal, shown: tuple[pd.DataFrame, int]
 ) -> FigureText:
     table, left_out = shown
-    where = place_of(curves, panel, curve)
     told = "; ".join(
         f"{name}: {number(rows['value'].iloc[-1])} at step {rows['step'].iloc[-1]}"
         for name, rows in table.groupby("curve", sort=False)
     )
     return FigureText(
-        name=file_name("training", panel if panel in where else "", curve),
+        name=name,
         title=f"Training of the best trials: {where}",
         caption=(
             f"{goal.metric} at every evaluation of the best trial of each cell, up to "

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import pandas as pd
 
 
 def steps(value: float) -> str:
@@ -84,3 +87,28 @@ def and_list(items: Sequence[str], most: int = 12) -> str:
     if len(shown) < 2:
         return "".join(shown)
     return ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def with_panel(title: str, panel: str) -> str:
+    """Returns a title with the panel it is about, if that has to be said.
+
+    >>> with_panel("Training", ""), with_panel("Training", "mnist")
+    ('Training', 'Training: mnist')
+    """
+    return f"{title}: {panel}" if panel else title
+
+
+def listed(
+    table: pd.DataFrame, by: str, text_of: Callable[[dict[Hashable, Any]], str]
+) -> str:
+    """Returns the rows of a table in words, group by group: 'a: x, y; b: z'.
+
+    Args:
+        table: any table.
+        by: column whose values name the groups.
+        text_of: returns the text of a row.
+    """
+    return "; ".join(
+        f"{name}: {', '.join(text_of(row) for row in rows.to_dict('records'))}"
+        for name, rows in table.groupby(by, sort=False)
+    )

@@ -37,9 +37,9 @@
     tip.style.top = (above < 8 ? place.bottom + 6 : above) + "px";
   }
   function hide() { tip.hidden = true; }
-  for (const spot of document.querySelectorAll(".spot")) {
-    spot.addEventListener("pointerenter", show);
-    spot.addEventListener("pointerleave", hide);
+  for (const mark of document.querySelectorAll(".tooltip")) {
+    mark.addEventListener("pointerenter", show);
+    mark.addEventListener("pointerleave", hide);
   }
   window.addEventListener("scroll", hide, { passive: true });
 

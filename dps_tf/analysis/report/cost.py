@@ -1,0 +1,129 @@
+"""Which batch size is fastest, and which cheapest, given what a step takes?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from dps_tf.analysis.cost import time_and_cost
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.content import (
+    Column,
+    FigureText,
+    Illustration,
+    PageTable,
+    Part,
+    ReportContext,
+    illustration,
+)
+from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.wording import number
+
+_COLUMNS = (
+    Column("curve", "Curve"),
+    Column("batch_size", "Batch size"),
+    Column("devices", "Devices", "That share the batch."),
+    Column("seconds", "Seconds per step"),
+    Column("time_seconds", "Seconds to result", "K* times the seconds of a step."),
+    Column("cost", "Cost", "Time times the price of all devices."),
+    Column("note", "Least", "Of its curve: fastest, cheapest."),
+)
+_LEAST: dict[str, Any] = {
+    "marker": "o",
+    "markersize": 14,
+    "markerfacecolor": "none",
+    "markeredgecolor": style.INK,
+    "markeredgewidth": 1.4,
+    "linestyle": "none",
+}
+
+
+def cost_part(context: ReportContext) -> Part:
+    """Returns figures and table of time and cost; nothing without step times."""
+    if context.options.step_times is None:
+        return Part()
+    found = costs(context.curves, context.options.step_times)
+    figures = [_figure(found, "time_seconds", "is_fastest", "Seconds to result")]
+    if (found["price"] > 0).any():
+        figures.append(_figure(found, "cost", "is_cheapest", "Cost of a result"))
+    text = (
+        "K* times the given seconds of a step: one run of the best trial, without the "
+        "search for it and without evaluations."
+    )
+    table = PageTable("cost-table", "Time and cost of one result", _COLUMNS, found)
+    return Part((text,), figures, (table,))
+
+
+def costs(curves: Curves, step_times: pd.DataFrame) -> pd.DataFrame:
+    """Returns time and cost of one result, per curve, batch size and devices.
+
+    Columns: those of `cost.time_and_cost`; curve (with the panel and the devices where
+    there are several), note (which is the least of its curve).
+
+    Args:
+        curves: of the report.
+        step_times: see `cost.read_step_times`.
+    """
+    found = curves.naming.name(time_and_cost(curves.cells, step_times))
+    several = found["devices"].nunique() > 1
+    records = found.to_dict("records")
+    found["curve"] = [
+        curves.title(row["panel"], row["curve"])
+        + (f", {row['devices']} devices" if several else "")
+        for row in records
+    ]
+    found["note"] = [_note(row) for row in records]
+    return found
+
+
+def _note(row: Any) -> str:
+    notes = ["fastest"] if row["is_fastest"] else []
+    if row["is_cheapest"] and row["price"] > 0:
+        notes.append("cheapest")
+    return ", ".join(notes)
+
+
+def draw_costs(
+    axis: Axes, table: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws a quantity of time or money against the batch size, the least ringed.
+
+    Args:
+        axis: an empty axis; the caller labels its y axis.
+        table: one row per curve and batch size: curve, batch_size, value, is_least.
+        line_styles: line style of each curve.
+    """
+    style.log2_axis(axis, "x")
+    axis.set_yscale("log")
+    for curve, rows in table.groupby("curve", sort=False):
+        rows = rows.sort_values("batch_size")
+        marks = style.joined_marks(style.line_style_of(line_styles, curve))
+        axis.plot(rows["batch_size"], rows["value"], **marks)
+        least = rows[rows["is_least"]]
+        axis.plot(least["batch_size"], least["value"], **_LEAST)
+    style.log10_axis(axis, "y")
+    axis.set(xlabel="Batch size")
+    style.batch_ticks(axis, table["batch_size"].tolist())
+
+
+def _figure(found: pd.DataFrame, value: str, least: str, label: str) -> Illustration:
+    line_styles = style.assign_styles(found["curve"])
+    table = found.assign(value=found[value], is_least=found[least])
+    with style.one_axis(line_styles) as (figure, axis):
+        draw_costs(axis, table, line_styles)
+        axis.set_ylabel(label)
+    told = "; ".join(
+        f"{row['curve']}: {number(row['value'])} at batch size {row['batch_size']}"
+        for row in table[table["is_least"]].to_dict("records")
+    )
+    figure_text = FigureText(
+        name=value,
+        title=f"{label} against batch size",
+        caption=f"{label} of the best trial, from the given step times. Ring: the "
+        "least of its curve.",
+        alt=f"Line chart of {label.lower()} against batch size. Least: {told}.",
+    )
+    return illustration(figure, figure_text)

@@ -1,0 +1,250 @@
+"""Drawings that several sections share, from tidy tables onto axes they are given.
+
+K* against the batch size with its brackets, bounds and fits; any quantity as one line
+per curve; small pictures side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.style import Axes, Figure, LineStyle
+
+_ROOM = 1.7
+"""Factor between the outermost K* and the ends of the axis."""
+COLUMNS = 3
+MOST = 12
+"""Cells of one curve that are shown; further ones are left to the files."""
+_WIDTH = 7.6
+_ROW = 2.35
+
+Table = TypeVar("Table")
+
+
+def draw_curves(
+    axis: Axes,
+    table: pd.DataFrame,
+    columns: tuple[str, str],
+    line_styles: Mapping[str, LineStyle],
+    **changes: Any,
+) -> None:
+    """Draws a line with marks per curve.
+
+    Args:
+        axis: any axis.
+        table: one row per mark, with the column `curve`.
+        columns: those of the x and y values.
+        line_styles: line style of each curve.
+        changes: further keywords of the lines.
+    """
+    x, y = columns
+    for curve, rows in table.groupby("curve", sort=False):
+        rows = rows.sort_values(x)
+        marks = style.joined_marks(style.line_style_of(line_styles, curve), **changes)
+        axis.plot(rows[x], rows[y], **marks)
+
+
+def draw_steps_to_result(
+    axis: Axes,
+    plot_rows: pd.DataFrame,
+    fits: pd.DataFrame,
+    line_styles: Mapping[str, LineStyle],
+) -> None:
+    """Draws K* against the batch size, both on log2 axes.
+
+    Args:
+        axis: an empty axis.
+        plot_rows: one row per curve and batch size: curve, batch_size, steps_to_result,
+            low and high (ends of the bar), bound (`""`, `<=` or `>=`), repeats (study
+            seeds).
+        fits: the fitted c1/B + c2 on a grid: curve, batch_size, steps, low and high
+            (ends of its interval, NaN without).
+        line_styles: line style of each curve.
+    """
+    style.log2_axis(axis, "x")
+    style.log2_axis(axis, "y")
+    axis.set(xlabel="Batch size", ylabel="Steps to result")
+    if plot_rows.empty:
+        axis.text(0.5, 0.5, "no cell has a result", transform=axis.transAxes)
+        return
+    low, high = _limits(plot_rows)
+    curves = plot_rows["curve"].nunique()
+    for position, (curve, rows) in enumerate(plot_rows.groupby("curve", sort=False)):
+        line_style = style.line_style_of(line_styles, str(curve))
+        rows = rows.sort_values("batch_size")
+        _perfect_scaling(axis, rows, line_style, low)
+        _line(axis, rows, fits[fits["curve"] == curve], line_style)
+        _marks(axis, rows, line_style, low)
+        # Bounds of several curves often coincide, at the end of one budget.
+        _bounds(axis, rows, line_style, shift=1.07 ** (position - (curves - 1) / 2))
+    axis.set_ylim(low, high)
+    sizes = plot_rows["batch_size"].to_numpy(float)
+    axis.set_xlim(sizes.min() / 1.35, sizes.max() * 1.35)
+    style.batch_ticks(axis, plot_rows["batch_size"].tolist())
+
+
+def _limits(plot_rows: pd.DataFrame) -> tuple[float, float]:
+    values = plot_rows["steps_to_result"].to_numpy(float)
+    tops = np.maximum(values, plot_rows["high"].to_numpy(float))
+    # The other end of a bound is not drawn.
+    lows = plot_rows.loc[plot_rows["bound"] == "", "low"].to_numpy(float)
+    # A bracket that starts at step 0 has no place on the axis: it runs off its end.
+    bottom = min(values.min(), lows[lows > 0].min(initial=np.inf))
+    return float(bottom) / _ROOM, float(np.nanmax(tops)) * _ROOM
+
+
+def _perfect_scaling(
+    axis: Axes, rows: pd.DataFrame, line_style: LineStyle, bottom: float
+) -> None:
+    exact = rows[rows["bound"] == ""]
+    if exact.empty or len(rows) < 2:
+        return
+    first = exact.iloc[0]
+    product = float(first["batch_size"]) * float(first["steps_to_result"])
+    ends = np.array([float(first["batch_size"]), product / bottom])
+    axis.plot(
+        ends,
+        product / ends,
+        color=line_style.color,
+        linewidth=0.9,
+        linestyle=(0, (1, 2.5)),
+        zorder=1.5,
+        scalex=False,
+    )
+
+
+def _line(
+    axis: Axes, rows: pd.DataFrame, fit: pd.DataFrame, line_style: LineStyle
+) -> None:
+    """Draws the fitted curve, or joins the points where there is none."""
+    marks: dict[str, Any] = {
+        "color": line_style.color,
+        "linestyle": line_style.line,
+        "zorder": 2.5,
+    }
+    if fit.empty:
+        exact = rows[rows["bound"] == ""]
+        axis.plot(exact["batch_size"], exact["steps_to_result"], **marks)
+        return
+    sizes = fit["batch_size"]
+    axis.fill_between(
+        sizes, fit["low"], fit["high"], color=line_style.color, alpha=0.12, linewidth=0
+    )
+    axis.plot(sizes, fit["steps"], **marks)
+
+
+def _marks(
+    axis: Axes, rows: pd.DataFrame, line_style: LineStyle, bottom: float
+) -> None:
+    exact = rows[rows["bound"] == ""]
+    single = exact[exact["repeats"] <= 1]
+    axis.vlines(
+        single["batch_size"],
+        np.maximum(single["low"].to_numpy(float), bottom),
+        single["high"],
+        color=line_style.color,
+        linewidth=5,
+        alpha=0.35,
+        zorder=3,
+    )
+    repeated = exact[exact["repeats"] > 1]
+    if len(repeated):
+        middle = repeated["steps_to_result"]
+        axis.errorbar(
+            repeated["batch_size"],
+            middle,
+            yerr=[middle - repeated["low"], repeated["high"] - middle],
+            fmt="none",
+            ecolor=line_style.color,
+            elinewidth=1.4,
+            capsize=5,
+            zorder=3,
+        )
+    axis.plot(
+        exact["batch_size"],
+        exact["steps_to_result"],
+        zorder=4,
+        **style.mark_style(line_style),
+    )
+
+
+def _bounds(
+    axis: Axes, rows: pd.DataFrame, line_style: LineStyle, shift: float
+) -> None:
+    for row in rows[rows["bound"] != ""].to_dict("records"):
+        x, y = row["batch_size"] * shift, row["steps_to_result"]
+        _arrow(axis, (x, y), row["bound"] == ">=", line_style)
+        hollow = style.mark_style(line_style, hollow=True)
+        axis.plot([x], [y], zorder=4, **hollow)
+
+
+def _arrow(axis: Axes, place: tuple[Any, Any], up: bool, line_style: LineStyle) -> None:
+    axis.annotate(
+        "",
+        xy=place,
+        xytext=(0, 24 if up else -24),
+        textcoords="offset points",
+        arrowprops={
+            "arrowstyle": "<-",
+            "color": line_style.color,
+            "linewidth": 1.4,
+            "shrinkA": 0,
+            "shrinkB": 3,
+        },
+        zorder=3.5,
+    )
+
+
+def small_axes(figure: Figure, number: int, columns: int, **shared: bool) -> list[Axes]:
+    """Returns so many axes in rows of so many columns.
+
+    Args:
+        figure: an empty figure.
+        number: of axes.
+        columns: side by side, at most.
+        shared: `sharex`, `sharey`: whether all have the same axis.
+    """
+    rows = -(-number // columns)
+    axes = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
+    for axis in axes[number:]:
+        axis.set_visible(False)
+    return axes[:number]
+
+
+def draw_panels(
+    shown: Sequence[tuple[int, Table]],
+    draw: Callable[[Axes, Table], Any],
+    labels: tuple[str, str],
+) -> Figure:
+    """Returns a figure with a panel per batch size, all on the same axes.
+
+    Args:
+        shown: batch size and table of each panel, at most MOST.
+        draw: draws a table onto an axis.
+        labels: of the x and the y axis.
+    """
+    rows = -(-len(shown) // COLUMNS)
+    columns = min(COLUMNS, len(shown))
+    figure = style.new_figure(_WIDTH * max(columns, 2) / COLUMNS, 0.9 + _ROW * rows)
+    axes = small_axes(figure, len(shown), columns, sharex=True, sharey=True)
+    for position, (axis, (size, table)) in enumerate(zip(axes, shown, strict=True)):
+        draw(axis, table)
+        axis.set_title(f"Batch size {size}")
+        is_lowest = position + columns >= len(shown)
+        axis.set_xlabel(labels[0] if is_lowest else "")
+        axis.tick_params(axis="x", labelbottom=is_lowest, labelsize=9.5)
+        axis.set_ylabel(labels[1] if position % columns == 0 else "")
+        axis.tick_params(axis="y", labelsize=9.5)
+    return figure
+
+
+def left_out(number: int) -> str:
+    """Returns the sentence about cells that are not shown, or nothing."""
+    if number <= MOST:
+        return ""
+    return f" The {number - MOST} largest batch sizes are not shown."

@@ -1,0 +1,231 @@
+"""The results of all cells, for the page, the terminal and the file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pandas as pd
+
+from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report.content import (
+    Column,
+    PageTable,
+    Part,
+    Report,
+    ReportContext,
+    SortableText,
+)
+from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.wording import number, steps
+from dps_tf.analysis.tables import STUDY_KEY, metric_names
+
+_MOST_ROWS = 24
+"""Evaluations of a plain training run that are printed; the last one is among them."""
+_BEFORE_METAPARAMETERS = [
+    *STUDY_KEY,
+    "goal",
+    "steps_to_result",
+    "bracket_low",
+    "best_trial",
+]
+
+
+def metaparameters_of(results: pd.DataFrame) -> list[str]:
+    """Returns the names of the metaparameters: they stand before `trials`."""
+    names = [str(name) for name in results.columns]
+    return names[len(_BEFORE_METAPARAMETERS) : names.index("trials")]
+
+
+def steps_text(row: Any) -> str:
+    """Returns K* of a row of results as text, with its bracket or its bounds.
+
+    `1,700 (1,650, 1,700]` reads: above 1,650, at or below 1,700.
+    """
+    known = pd.notna(row["steps_to_result"])
+    if known and row["steps_bound"] == "":
+        high = steps(row["steps_to_result"])
+        return f"{high} ({steps(row['bracket_low'])}, {high}]"
+    if known and not row["closed"]:
+        return f"at most {steps(row['steps_to_result'])} so far"
+    if known:
+        return (
+            f"{steps(row['bracket_low'])} to {steps(row['steps_to_result'])} (bounds)"
+        )
+    if str(row["steps_bound"]).startswith(">"):
+        sign, _, value = str(row["steps_bound"]).partition(" ")
+        return f"{sign} {steps(float(value.split(',')[0]))}"
+    if not row["closed"]:
+        return "none so far"
+    return "all diverged" if row["infeasible"] == row["trials"] else "not reached"
+
+
+def results_part(context: ReportContext) -> Part:
+    """Returns the table of results."""
+    text = (
+        "K* is the first evaluated step at which the best trial of a study met the "
+        "goal; (a, b] is its bracket: the goal was met after step a, at or before step "
+        "b."
+    )
+    return Part((text,), (), (results_page_table(context.curves),))
+
+
+def results_page_table(curves: Curves) -> PageTable:
+    """Returns the table of results of the page: one row per cell."""
+    cells = curves.cells
+    records = cells.to_dict("records")
+    found: list[tuple[Column, list[Any]]] = []
+    for name, title in (("panel", "Workload"), ("curve", "Curve"), ("seed", "Seed")):
+        if name == "curve" or cells[name].nunique() > 1:
+            found.append((Column(name, title), cells[name].tolist()))
+    found.append((Column("batch_size", "Batch size"), cells["batch_size"].tolist()))
+    found.append(
+        (
+            Column(
+                "steps",
+                "Steps to result K*",
+                "First evaluated step at which the best trial met the goal, with its "
+                "bracket (previous evaluation, this one].",
+            ),
+            [
+                SortableText(steps_text(row), _key(row["steps_to_result"]))
+                for row in records
+            ],
+        )
+    )
+    if curves.searches:
+        search = Column("search", "Best of", "Points, and dimension of their space.")
+        keys = [(str(row["panel"]), str(row["curve"])) for row in records]
+        found.append((search, [curves.searches[key] for key in keys]))
+    best = Column("best_trial", "Best trial", "Its number in the study.")
+    found.append((best, [_whole(row["best_trial"]) for row in records]))
+    for name in metaparameters_of(cells.drop(columns=["panel", "curve"])):
+        if cells[name].notna().any():
+            title = name.replace("_", " ").capitalize()
+            column = Column(name, title, "Of the best trial.")
+            found.append((column, [_number(row[name]) for row in records]))
+    columns = tuple(column for column, _ in found)
+    frame = pd.DataFrame({column.name: values for column, values in found})
+    return PageTable("results", "Results, one row per cell", columns, frame)
+
+
+def _number(value: Any) -> SortableText:
+    return SortableText(number(float(value)) if pd.notna(value) else "", _key(value))
+
+
+def _key(value: Any) -> float:
+    return float("nan") if pd.isna(value) else float(value)
+
+
+def _whole(value: Any) -> SortableText:
+    return SortableText("" if pd.isna(value) else str(int(value)), _key(value))
+
+
+def terminal_table(results: pd.DataFrame) -> str:
+    """Returns the results as aligned plain text, one line per cell.
+
+    Columns of STUDY_KEY that are the same in all rows stand once, above the table.
+    """
+    if results.empty:
+        return "no cell has begun\n"
+    last = ["batch_size", "seed"]
+    shown = results.sort_values([*(n for n in STUDY_KEY if n not in last), *last])
+    fixed = [name for name in [*STUDY_KEY, "goal"] if shown[name].nunique() == 1]
+    fixed = [name for name in fixed if name != "batch_size"]
+    head = "  ".join(f"{name} {_plain(shown[name].iloc[0])}" for name in fixed)
+    columns: dict[str, list[str]] = {
+        name: [_plain(value) for value in shown[name]]
+        for name in [*STUDY_KEY, "goal"]
+        if name not in fixed
+    }
+    records = shown.to_dict("records")
+    columns["steps_to_result"] = [steps_text(row) for row in records]
+    for name in metaparameters_of(results):
+        columns[name] = [_plain(row[name]) for row in records]
+    for name in ("trials", "complete", "infeasible", "failed"):
+        columns[name] = [str(row[name]) for row in records]
+    columns["note"] = [_note(row) for row in records]
+    left = {"workload", "optimizer", "sparsity_method", "precision", "goal", "note"}
+    return f"{head}\n{aligned(columns, left)}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return "-" if pd.isna(value) else number(value)
+    return "-" if pd.isna(value) else str(value)
+
+
+def _note(row: Any) -> str:
+    notes = [] if row["closed"] else ["open"]
+    if row["at_boundary"]:
+        notes.append(f"{row['at_boundary']} at its end")
+    return "; ".join(notes)
+
+
+def aligned(columns: dict[str, list[str]], left: Collection[str] = ()) -> str:
+    """Returns columns of texts as lines; empty columns are left out.
+
+    Args:
+        columns: texts by heading, equally many.
+        left: headings of columns that are aligned to the left.
+    """
+    shown = {name: texts for name, texts in columns.items() if any(texts)}
+    widths = {name: max(len(name), *map(len, v)) for name, v in shown.items()}
+
+    def line(texts: Iterable[str]) -> str:
+        cells = (
+            text.ljust(width) if name in left else text.rjust(width)
+            for text, (name, width) in zip(texts, widths.items(), strict=True)
+        )
+        return "  ".join(cells).rstrip() + "\n"
+
+    rows = zip(*shown.values(), strict=True)
+    return line(shown) + "".join(line(row) for row in rows)
+
+
+def terminal_text(report: Report, tables: Tables) -> str:
+    """Returns the table of results, what is missing, and what to beware of.
+
+    A single trial of a single cell is a plain training run: its curve comes first.
+    """
+    parts = []
+    if len(tables.results) == 1 and len(tables.trials) == 1:
+        parts.append(curve_text(tables.curves))
+    parts.append(terminal_table(report.results))
+    if report.state:
+        parts.append(f"not finished: {report.state}\n")
+    warned = [caution for caution in report.cautions if not caution.is_note]
+    if warned:
+        total = len(report.results)
+        lines = [
+            f"  {item.title} ({len(item.cells)} of {total} cells)"
+            if item.cells
+            else f"  {item.title}"
+            for item in warned
+        ]
+        parts.append("\n".join(["beware (the report explains):", *lines]) + "\n")
+    return "\n".join(parts)
+
+
+def curve_text(curves: pd.DataFrame) -> str:
+    """Returns the evaluations of one trial as aligned text, thinned out if many."""
+    names = [name for name in metric_names(curves) if curves[name].notna().any()]
+    step = -(-len(curves) // _MOST_ROWS)
+    # From the end, so that the last evaluation is always there.
+    shown = curves.sort_values("step").iloc[::-1].iloc[::step].iloc[::-1]
+    texts = {"step": [f"{value:,}" for value in shown["step"]]}
+    for name in names:
+        texts[name] = [number(float(value), 4) for value in shown[name]]
+    return aligned(texts)
+
+
+def published_text(report: Report) -> str:
+    """Returns the fits of published curves as plain text."""
+    table = report.sections[0].tables[0]
+    columns = {
+        column.title: [
+            getattr(value, "text", str(value)) for value in table.frame[column.name]
+        ]
+        for column in table.columns
+    }
+    return aligned(columns, left={"Curve", "Goal"})

@@ -1,0 +1,202 @@
+"""Language models: those of Shallue et al. 2019, and a small GPT.
+
+Functional tf_keras models from int32 tokens [batch, length] to float32 logits [batch,
+length, vocabulary], of which those at position t read the tokens 0..t only. What
+follows padding is never read by what stands before it; losses leave padding out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.models.image_networks import attention_block
+from dps_tf.models.layers import PositionEmbedding, SelfAttention
+from dps_tf.models.networks import dense, fan_in_normal, small_normal
+from dps_tf.models.sequence_layers import (
+    ProjectedLSTMCell,
+    SinusoidalPositions,
+    TiedEmbedding,
+)
+
+layers = keras.layers
+
+
+def _require_tokens(
+    name: str, input_shape: Sequence[int], width: int, heads: int = 1
+) -> None:
+    if len(input_shape) != 1 or width % heads:
+        raise UserError(
+            f"model {name!r} takes token sequences [length] and a width that its heads "
+            f"divide, not inputs of shape {list(input_shape)}, width {width} and "
+            f"{heads} heads."
+        )
+
+
+def transformer(  # noqa: PLR0913 - each is a binding of its own
+    input_shape: Sequence[int],
+    classes: int,
+    width: int = 512,
+    hidden: int = 2048,
+    heads: int = 8,
+    depth: int = 6,
+    norm_first: bool = True,
+    tied: bool = False,
+    dropout: float = 0.0,
+) -> keras.Model:
+    """Returns the decoder-only Transformer of Shallue et al.; defaults are its base.
+
+    Fixed sinusoidal positions, embeddings times the root of the width, attention
+    without biases, a perceptron with ReLU and biases, an output matrix of its own
+    without bias. 51,671,040 parameters with 32,000 tokens.
+
+    Args:
+        input_shape: [length].
+        classes: tokens in the vocabulary.
+        width: length of a token's vector, even, which `heads` divides.
+        hidden: units of the perceptrons.
+        heads: of attention.
+        depth: blocks.
+        norm_first: normalization before each part and at the end; else after each.
+        tied: one matrix for embedding and output.
+        dropout: share of each part's outputs that training leaves out.
+
+    Source: Vaswani et al. 2017; the place of normalization, the positions and the
+    sizes other than base are assumed, as the paper names them only.
+    """
+    _require_tokens("transformer", input_shape, width, heads)
+    inputs = keras.Input(tuple(input_shape), dtype="int32", name="tokens")
+    embedding = _embedding(classes, width, tied)
+    x = SinusoidalPositions(name="position")(embedding(inputs))
+
+    def normal(y: Any, name: str) -> Any:
+        return layers.LayerNormalization(epsilon=1e-6, name=name)(y)
+
+    def attention(y: Any, name: str) -> Any:
+        y = dense(3 * width, f"{name}_attention_in", use_bias=False)(y)
+        y = SelfAttention(heads, name=f"{name}_attention")(y)
+        return dense(width, f"{name}_attention_out", use_bias=False)(y)
+
+    def perceptron(y: Any, name: str) -> Any:
+        y = dense(hidden, f"{name}_dense1", activation="relu")(y)
+        return dense(width, f"{name}_dense2")(y)
+
+    for index in range(1, depth + 1):
+        for part, function in enumerate((attention, perceptron), start=1):
+            name, place = f"block{index}", f"block{index}_norm{part}"
+            y = function(normal(x, place) if norm_first else x, name)
+            if dropout:
+                y = layers.Dropout(dropout, name=f"{name}_dropout{part}")(y)
+            x = layers.Add(name=f"{name}_add{part}")([x, y])
+            x = x if norm_first else normal(x, place)
+    x = normal(x, "norm") if norm_first else x
+    return keras.Model(inputs, _logits(x, embedding, classes), name="transformer")
+
+
+def _embedding(classes: int, width: int, tied: bool) -> keras.layers.Layer:
+    if tied:
+        return TiedEmbedding(classes, width, name="embedding")
+    # Of variance 1 / width, so that it is 1 once it is multiplied by the root.
+    normal = keras.initializers.RandomNormal(stddev=width**-0.5)
+    return layers.Embedding(
+        classes, width, embeddings_initializer=normal, name="embedding"
+    )
+
+
+def _logits(x: Any, embedding: keras.layers.Layer, classes: int) -> Any:
+    if isinstance(embedding, TiedEmbedding):
+        return embedding(x, readout=True)
+    # Small, so that the first loss is that of a uniform guess, log(vocabulary).
+    return layers.Dense(
+        classes, use_bias=False, kernel_initializer=small_normal(), name="dense"
+    )(x)
+
+
+def lstm(
+    input_shape: Sequence[int],
+    classes: int,
+    width: int = 1024,
+    units: int = 2048,
+    projection: int = 512,
+    dropout: float = 0.0,
+) -> keras.Model:
+    """Returns the LSTM of Shallue et al.: one layer with recurrent projection.
+
+    62,791,680 parameters with 32,000 tokens; the output matrix has no bias. The state
+    is zero at the start of each sentence.
+
+    Args:
+        input_shape: [length].
+        classes: tokens in the vocabulary.
+        width: length of a token's vector.
+        units: memory cells.
+        projection: values that leave the layer and that the next step reads.
+        dropout: share of embeddings and outputs that training leaves out.
+
+    Source: Shallue et al. 2019 after Jozefowicz et al. 2016 (LSTM-2048-512).
+    """
+    _require_tokens("lstm", input_shape, width)
+    inputs = keras.Input(tuple(input_shape), dtype="int32", name="tokens")
+    x = layers.Embedding(
+        classes, width, embeddings_initializer=fan_in_normal(), name="embedding"
+    )(inputs)
+    if dropout:
+        x = layers.Dropout(dropout, name="dropout1")(x)
+    cell = ProjectedLSTMCell(units, projection, name="cell")
+    x = layers.RNN(cell, return_sequences=True, name="lstm")(x)
+    if dropout:
+        x = layers.Dropout(dropout, name="dropout2")(x)
+    logits = layers.Dense(
+        classes, use_bias=False, kernel_initializer=small_normal(), name="dense"
+    )(x)
+    return keras.Model(inputs, logits, name="lstm")
+
+
+def gpt(  # noqa: PLR0913 - each is a binding of its own
+    input_shape: Sequence[int],
+    classes: int,
+    width: int = 128,
+    heads: int = 4,
+    depth: int = 4,
+    use_bias: bool = False,
+    dropout: float = 0.0,
+) -> keras.Model:
+    """Returns a GPT with tied embeddings; the defaults are nanoGPT's size for a CPU.
+
+    Learned positions, pre-normalized blocks, GELU, no biases unless `use_bias`.
+    804,096 parameters with 65 tokens and a length of 64.
+
+    Args:
+        input_shape: [length].
+        classes: tokens in the vocabulary.
+        width: length of a token's vector, which `heads` divides.
+        heads: of attention.
+        depth: blocks.
+        use_bias: whether linear layers and normalizations have one.
+        dropout: share of the embeddings and of each part's outputs that training
+            leaves out.
+
+    Source: Radford et al. 2019; sizes of karpathy/nanoGPT. Deviation: GELU is exact,
+    and attention weights have no dropout.
+    """
+    _require_tokens("gpt", input_shape, width, heads)
+    inputs = keras.Input(tuple(input_shape), dtype="int32", name="tokens")
+    embedding = TiedEmbedding(classes, width, name="embedding")
+    x = PositionEmbedding(name="position")(embedding(inputs))
+    if dropout:
+        x = layers.Dropout(dropout, name="dropout")(x)
+    for index in range(1, depth + 1):
+        x = attention_block(
+            x,
+            width,
+            heads,
+            f"block{index}",
+            causal=True,
+            dropout=dropout,
+            use_bias=use_bias,
+            residual_scale=(2 * depth) ** -0.5,
+        )
+    x = layers.LayerNormalization(epsilon=1e-5, center=use_bias, name="norm")(x)
+    return keras.Model(inputs, embedding(x, readout=True), name="gpt")

@@ -1,0 +1,200 @@
+"""The gradient of the training loss over a stated set of examples, at any point.
+
+Smoothness and noise scale are made of it. Everything runs on a network of its own, so a
+measurement leaves the trial that is measured as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dps_tf._keras import keras
+from dps_tf.core.order import examples_at
+from dps_tf.data.dataset import Examples
+from dps_tf.objectives.batch_sums import BatchSums, dense_gradients
+from dps_tf.objectives.losses import softmax_cross_entropy
+from dps_tf.sparsity.prunable import trainable_positions
+
+BATCH_SIZE = 100
+"""Examples of a batch: the small batch of the noise scale, and fits a core's cache."""
+_BATCHES_AT_ONCE = 5  # per call; part of the order of sums, so a constant
+
+
+@dataclass(frozen=True)
+class MeanGradient:
+    """The gradient of the mean loss over the examples at one point, masked.
+
+    Attributes:
+        values: float64, one array per trainable variable.
+        examples: number of examples.
+        batch_size: examples of each batch of `batch_square`.
+        batch_square: mean over the full batches of the square norm of their gradient.
+    """
+
+    values: tuple[np.ndarray, ...]
+    examples: int
+    batch_size: int
+    batch_square: float
+
+    @property
+    def square(self) -> float:
+        """The square of its Euclidean norm over all variables together."""
+        return float(sum(np.vdot(part, part) for part in self.values))
+
+
+class ExampleGradients:
+    """Gradients over a set of examples, at points that are given one after another.
+
+    The loss is that of training, without layers that draw at random, which no trial
+    has: batch normalization uses the statistics of each batch of `batch_size`.
+
+    Attributes:
+        examples: number of examples.
+        batch_size: examples of a batch; the last may be smaller.
+    """
+
+    def __init__(
+        self,
+        network: Callable[[], keras.Model],
+        examples: Examples,
+        *,
+        batch_size: int = BATCH_SIZE,
+        threads: int | None = None,
+    ):
+        """Builds the network; tracing waits for the first gradient.
+
+        Args:
+            network: returns a new model, whose weights will be overwritten.
+            examples: read in an order that is drawn once, from a fixed seed, so that
+                each batch is a random one even where the examples lie sorted.
+            batch_size: at most half of the examples, so that there are two batches.
+            threads: batches at a time; one per processor by default. No part of the
+                result.
+        """
+        self.examples = len(examples)
+        self.batch_size = max(1, min(batch_size, self.examples // 2))
+        self._order = examples_at(0, 1, 0, self.examples, self.examples)[0]
+        self._inputs, self._labels = examples.inputs, examples.labels
+        self._model = network()
+        self._variables = self._model.trainable_variables
+        self._masks = [
+            tf.Variable(tf.ones_like(v), trainable=False) for v in self._variables
+        ]
+        self._lock = threading.Lock()
+        inputs, labels = self._inputs, self._labels
+        signature = [
+            tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype),
+            tf.TensorSpec([None, *labels.shape[1:]], labels.dtype),
+            tf.TensorSpec([], tf.float32),
+        ]
+        self._sums = BatchSums(
+            self._part, signature, name="example_gradients", threads=threads
+        )
+
+    @property
+    def traces(self) -> int:
+        """How often the gradient was traced; stays at the number of threads."""
+        return self._sums.traces
+
+    def at(
+        self,
+        weights: Sequence[np.ndarray],
+        masks: Sequence[np.ndarray] | None = None,
+        label_smoothing: float = 0.0,
+    ) -> MeanGradient:
+        """Returns the gradient at a point.
+
+        Args:
+            weights: in the order of the model's weights.
+            masks: 0/1, one per trainable variable; None keeps everything.
+            label_smoothing: of the loss.
+        """
+        with self._lock:
+            for variable, value in zip(self._model.weights, weights, strict=True):
+                variable.assign(value)
+            for i, variable in enumerate(self._masks):
+                variable.assign(tf.ones_like(variable) if masks is None else masks[i])
+            return self._sum(np.float32(label_smoothing))
+
+    def trainable(self, weights: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns those of the model's weights that are trained."""
+        return [weights[place] for place in trainable_positions(self._model)]
+
+    def with_trainable(
+        self, weights: Sequence[np.ndarray], values: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Returns weights whose trained ones are replaced by `values`."""
+        moved = list(weights)
+        for place, value in zip(trainable_positions(self._model), values, strict=True):
+            moved[place] = value
+        return moved
+
+    def _sum(self, smoothing: np.float32) -> MeanGradient:
+        stride = _BATCHES_AT_ONCE * self.batch_size
+
+        def of_part(start: int) -> list[tf.Tensor]:
+            part = self._order[start : start + stride]
+            return [
+                tf.constant(self._inputs[part]),
+                tf.constant(self._labels[part]),
+                tf.constant(smoothing),
+            ]
+
+        squares, *total = self._sums(of_part, range(0, self.examples, stride))
+        return MeanGradient(
+            values=tuple(part / self.examples for part in total),
+            examples=self.examples,
+            batch_size=self.batch_size,
+            batch_square=float(squares) / (self.examples // self.batch_size),
+        )
+
+    def _part(
+        self, inputs: tf.Tensor, labels: tf.Tensor, smoothing: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Returns [sum of the full batches' square norms, *sums over examples]."""
+        count, size = tf.shape(labels)[0], self.batch_size
+
+        def body(start: tf.Tensor, squares: tf.Tensor, *sums: tf.Tensor) -> Any:
+            batch = slice(start, start + size)
+            gradients = self._gradient(inputs[batch], labels[batch], smoothing)
+            square = tf.add_n([tf.reduce_sum(g * g) for g in gradients]) / size**2
+            is_full = start + size <= count
+            squares += tf.where(is_full, square, tf.zeros_like(square))
+            return (
+                start + size,
+                squares,
+                *(s + g for s, g in zip(sums, gradients, strict=True)),
+            )
+
+        zeros = [tf.zeros(v.shape, tf.float64) for v in self._variables]
+        _, *found = tf.while_loop(
+            lambda start, *_: start < count,
+            body,
+            (tf.constant(0), tf.constant(0.0, tf.float64), *zeros),
+            parallel_iterations=1,
+        )
+        return list(found)
+
+    def _gradient(
+        self, inputs: tf.Tensor, labels: tf.Tensor, smoothing: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Returns the masked gradient of the sum of the batch's losses, float64.
+
+        The loss of a sequence is the mean over its positions.
+        """
+        with tf.GradientTape() as tape:
+            logits = self._model(inputs, training=True)
+            each = softmax_cross_entropy(labels, tf.cast(logits, tf.float32), smoothing)
+            positions = each.shape[1:].num_elements()
+            loss = tf.reduce_sum(each) / positions
+        gradients = dense_gradients(tape, loss, self._variables)
+        return [
+            tf.cast(g * m, tf.float64)
+            for g, m in zip(gradients, self._masks, strict=True)
+        ]

@@ -1,0 +1,230 @@
+"""Are the networks of Shallue et al. 2019, and their modern kin, what they claim to be?
+
+Parameters are counted against the published numbers; layers of our own against plain
+NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dps_tf import models
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.models.sequence_layers import ProjectedLSTMCell, sinusoids
+
+IMAGENET = (224, 224, 3)
+SENTENCE = (16,)
+LM1B = 32_000
+COMMON_CRAWL = 24_006
+
+# Counts of the specification, from published code and sizes; those of the widths of
+# fully connected networks and of the fully convolutional parts by hand.
+COUNTS = [
+    *[
+        ("mlp", (28, 28, 1), 10, {"widths": widths}, count)
+        for widths, count in [
+            ((64,) * 3, 59_210),
+            ((128,) * 3, 134_794),
+            ((256,) * 3, 335_114),
+            ((512,) * 3, 932_362),
+            ((1024,), 814_090),
+            ((1024,) * 2, 1_863_690),
+            ((1024,) * 3, 2_913_290),
+            ((2048,) * 3, 10_020_874),
+        ]
+    ],
+    ("shallue2019_simple_cnn", (28, 28, 1), 10, {}, 3_274_634),
+    (
+        "shallue2019_simple_cnn",
+        (28, 28, 1),
+        10,
+        {"filters": (16, 32), "units": 512},
+        821_706,
+    ),
+    (
+        "shallue2019_simple_cnn",
+        (28, 28, 1),
+        10,
+        {"filters": (64, 128), "units": 2048},
+        13_074_186,
+    ),
+    ("resnet50", IMAGENET, 1000, {}, 25_549_352),
+    ("resnet50", IMAGENET, 500, {}, 24_524_852),
+    ("resnet50", IMAGENET, 7186, {}, 38_224_466),
+    ("vgg11", IMAGENET, 1000, {}, 132_863_336),
+    ("lstm", SENTENCE, LM1B, {}, 62_791_680),
+    ("transformer", SENTENCE, LM1B, {}, 51_671_040),
+    ("transformer", SENTENCE, COMMON_CRAWL, {}, 43_485_184),
+    ("transformer", SENTENCE, LM1B, {"depth": 2}, 39_069_696),
+    (
+        "transformer",
+        SENTENCE,
+        LM1B,
+        {"width": 256, "hidden": 1024, "depth": 2},
+        17_961_984,
+    ),
+    (
+        "transformer",
+        SENTENCE,
+        LM1B,
+        {"width": 1024, "hidden": 4096, "heads": 16},
+        141_090_816,
+    ),
+    # Untied is the published form; tied has exactly one matrix less.
+    ("transformer", SENTENCE, LM1B, {"tied": True}, 51_671_040 - LM1B * 512),
+    # karpathy/nanoGPT prints 0.80M, positions left out.
+    ("gpt", (64,), 65, {}, 804_096),
+    ("gpt", (256,), 65, {"width": 384, "heads": 6, "depth": 6}, 10_745_088),
+    ("vit", IMAGENET, 1000, {}, 21_974_632),
+]
+
+
+def trainable(model: keras.Model) -> int:
+    return sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "arguments", "count"),
+    [
+        pytest.param(
+            *row, id=f"{row[0]}-{row[-1]}", marks=[pytest.mark.slow] * (row[-1] > 5e7)
+        )
+        for row in COUNTS
+    ],
+)
+def test_number_of_parameters(name, shape, classes, arguments, count):
+    model = models.build(name, shape, classes, **arguments)
+    assert trainable(model) == count
+    positions = shape if len(shape) == 1 else ()
+    assert model.output_shape == (None, *positions, classes)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("transformer", {"width": 32, "hidden": 64, "heads": 4, "depth": 2}),
+        ("lstm", {"width": 32, "units": 64, "projection": 32}),
+        ("gpt", {"width": 32, "depth": 2}),
+    ],
+)
+def test_language_model_starts_as_a_uniform_guess(name, arguments):
+    vocabulary = 5000
+    model = models.build(name, (8,), vocabulary, **arguments)
+    model.set_weights(models.initial_point(model, 3))
+    tokens = np.random.default_rng(0).integers(0, vocabulary, (4, 8))
+    loss = keras.losses.sparse_categorical_crossentropy(
+        tokens, model(tokens), from_logits=True
+    )
+    assert float(tf.reduce_mean(loss)) == pytest.approx(math.log(vocabulary), rel=0.05)
+
+
+def test_resnet50_starts_as_a_uniform_guess():
+    model = models.build("resnet50", (32, 32, 3), 1000, width=16, blocks=(1, 1, 1, 1))
+    model.set_weights(models.initial_point(model, 3))
+    images = tf.random.stateless_normal([32, 32, 32, 3], [1, 2])
+    logits = model(images, training=True)
+    loss = keras.losses.sparse_categorical_crossentropy(
+        np.arange(32), logits, from_logits=True
+    )
+    assert float(tf.reduce_mean(loss)) == pytest.approx(math.log(1000), abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["transformer", "lstm", "gpt"])
+def test_logits_depend_neither_on_mates_nor_on_what_pads_behind(name):
+    small = {
+        "transformer": {"width": 16, "hidden": 32, "heads": 2, "depth": 2},
+        "lstm": {"width": 8, "units": 16, "projection": 8},
+        "gpt": {"width": 16, "heads": 2, "depth": 2},
+    }[name]
+    model = models.build(name, (10,), 20, **small)
+    tokens = np.random.default_rng(1).integers(1, 20, (3, 10))
+    padded = tokens.copy()
+    padded[:, 6:] = 0
+    alone = model(tokens[:1])
+    np.testing.assert_allclose(model(tokens)[:1], alone, atol=1e-5)
+    np.testing.assert_array_equal(model(padded)[:, :6], model(tokens)[:, :6])
+
+
+def test_projected_cell_is_its_published_recurrence():
+    cell = ProjectedLSTMCell(5, 3)
+    layer = keras.layers.RNN(cell, return_sequences=True)
+    inputs = np.random.default_rng(2).normal(size=(2, 7, 4)).astype(np.float32)
+    outputs = layer(inputs).numpy()
+    kernel, recurrent, bias, projection = (
+        w.numpy().astype(np.float64)
+        for w in (cell.kernel, cell.recurrent_kernel, cell.bias, cell.projection)
+    )
+    np.testing.assert_array_equal(bias, [0] * 5 + [1] * 5 + [0] * 10)
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
+    hidden, memory = np.zeros((2, 3)), np.zeros((2, 5))
+    for step in range(7):
+        gates = inputs[:, step] @ kernel + hidden @ recurrent + bias
+        enter, keep, candidate, leave = np.split(gates, 4, axis=1)
+        memory = sigmoid(keep) * memory + sigmoid(enter) * np.tanh(candidate)
+        hidden = (sigmoid(leave) * np.tanh(memory)) @ projection
+        np.testing.assert_allclose(outputs[:, step], hidden, atol=1e-5)
+
+
+def test_waves_are_those_of_vaswani_et_al():
+    waves = sinusoids(50, 8)
+    for position in (0, 1, 49):
+        for i in range(4):
+            angle = position / 10_000 ** (i / 3)
+            assert waves[position, i] == pytest.approx(math.sin(angle), abs=1e-6)
+            assert waves[position, 4 + i] == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_tied_readout_is_the_product_with_the_embedding():
+    model = models.build("gpt", (4,), 7, width=8, heads=2, depth=1)
+    matrix = model.get_layer("embedding").embeddings.numpy()
+    features = keras.Model(model.inputs, model.get_layer("norm").output)
+    tokens = np.array([[1, 2, 3, 4]])
+    np.testing.assert_allclose(
+        model(tokens), features(tokens).numpy() @ matrix.T, atol=1e-5
+    )
+
+
+def test_dropout_stands_where_it_is_asked_for_only():
+    def dropouts(name, shape, **arguments):
+        model = models.build(name, shape, 10, **arguments)
+        return [x for x in model.layers if isinstance(x, keras.layers.Dropout)]
+
+    small = {"width": 16, "heads": 2, "depth": 2}
+    assert not dropouts("gpt", (4,), **small)
+    assert len(dropouts("gpt", (4,), dropout=0.1, **small)) == 5
+    assert not dropouts("transformer", (4,), hidden=8, **small)
+    assert not dropouts("lstm", (4,), width=8, units=8, projection=4)
+    assert len(dropouts("vgg11", (32, 32, 3), units=8)) == 2
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_vit_sees_the_order_of_its_patches(positions):
+    model = models.build(
+        "vit", (8, 8, 1), 5, patch=4, width=16, heads=2, depth=1, positions=positions
+    )
+    image = np.random.default_rng(3).normal(size=(1, 8, 8, 1)).astype(np.float32)
+    swapped = np.concatenate([image[:, 4:], image[:, :4]], axis=1)
+    assert np.abs(model(image) - model(swapped)).max() > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "arguments", "sentence"),
+    [
+        ("vgg11", (28, 28, 3), {}, "sides of at least 32"),
+        ("vit", (30, 32, 3), {"patch": 4}, "choose divisors"),
+        ("vit", (32, 32, 3), {"patch": 4, "positions": "none"}, "'none' is unknown"),
+        ("gpt", (8, 8), {}, r"token sequences \[length\]"),
+        ("transformer", (8,), {"heads": 3}, "width 512 and 3 heads"),
+    ],
+)
+def test_what_does_not_fit_is_refused(name, shape, arguments, sentence):
+    with pytest.raises(UserError, match=sentence):
+        models.build(name, shape, 10, **arguments)

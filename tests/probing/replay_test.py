@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import functools
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from absl.testing import absltest, parameterized
+
+from dps_tf.core.errors import UserError
+from dps_tf.probing import (
+    QUANTITIES,
+    Measurer,
+    ProgramCache,
+    Wanted,
+    log_spaced,
+    read_recorded,
+    replay,
+)
+from dps_tf.store.closing import close_study, read_closed
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.layout import SweepLayout
+from dps_tf.store.records import read_json, write_json
+from dps_tf.store.states import StateStore
+from dps_tf.tuning.interruption import Interrupted
+from tests.tuning import small_sweeps
+
+FILES = LocalFiles()
+DENSE = "blobs-nesterov-none-seed0-b8-s0.0"
+PRUNED = "blobs-nesterov-snip-seed0-b8-s0.5"
+CELLS = (DENSE, PRUNED)
+ERROR, ACCURACY = "validation/classification_error", "validation/accuracy"
+
+TRAINED = ("sweep.sparsities = (0.0, 0.5)", "sweep.sparsity_methods = ('snip',)")
+
+
+class LogSpacedTest(parameterized.TestCase):
+    @parameterized.parameters(1, 2, 3, 7, 10)
+    def test_steps_are_different_ascending_and_as_many_as_there_are(self, times):
+        for end in range(2, 300):
+            steps = log_spaced(end, times)
+            self.assertEqual(steps, sorted(set(steps)))
+            self.assertLen(steps, min(times, end - 1))
+            self.assertEqual(steps[0], 1)
+            if times > 1:
+                self.assertEqual(steps[-1], end - 1)
+
+    def test_ratios_are_even_once_whole_numbers_allow_it(self):
+        steps = np.array(log_spaced(10_000, 10))
+        ratios = steps[4:] / steps[3:-1]
+        self.assertLess(ratios.max() / ratios.min(), 1.1)
+
+    def test_trial_of_one_step_is_measured_at_its_only_update(self):
+        self.assertEqual(log_spaced(1, 10), [0])
+
+
+@functools.cache
+def swept() -> Path:
+    """Returns a sweep of a dense and a pruned cell, trained once for all tests."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    small_sweeps.trained(folder / "sweep", TRAINED)
+    return folder / "sweep"
+
+
+@functools.cache
+def compiled() -> ProgramCache:
+    """Returns what all tests measure with: compiled once."""
+    return ProgramCache()
+
+
+class Sweep(parameterized.TestCase):
+    """Gives each test a copy of the sweep."""
+
+    def setUp(self):
+        super().setUp()
+        copy = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, copy)
+        shutil.copytree(swept(), copy / "sweep")
+        self.layout = SweepLayout(str(copy / "sweep"))
+        self.said: list[str] = []
+
+    def measurer(self, examples=40, times=4, **more):
+        wanted = Wanted(examples, times)
+        given = {"say": self.said.append, "programs": compiled(), **more}
+        return Measurer(FILES, self.layout, wanted, **given)
+
+    def study(self, cell=DENSE):
+        return read_recorded(FILES, self.layout, cell)
+
+
+class ReplayTest(Sweep):
+    def replayed(self, study, trial, masks=None, looks=None):
+        """Returns (the differences that were told, the program)."""
+        told: list[str] = []
+        dataset = study.dataset(None)
+        program = compiled().program(study, dataset)
+        replay(program, trial, masks, looks or {}, differs=told.append)
+        return told, program
+
+    def test_every_trial_repeats_its_record_to_the_bit(self):
+        study = self.study()
+        for number in range(3):
+            trial = study.trial(number)
+            self.assertNotEmpty(trial.curve)
+            self.assertEqual(self.replayed(study, trial)[0], [])
+
+    def test_looks_see_the_weights_around_their_update(self):
+        study = self.study()
+        trial = study.trial(study.winner())
+        seen = {}
+        looks = {
+            step: lambda before, after, step=step: seen.update({step: (before, after)})
+            for step in (0, 1, trial.end - 2, trial.end - 1)
+        }
+        self.assertEqual(self.replayed(study, trial, looks=looks)[0], [])
+        self.assertEqual(set(seen), set(looks))
+        for a, b in zip(seen[0][1], seen[1][0], strict=True):
+            np.testing.assert_array_equal(a, b)
+        state, _ = StateStore(FILES, study.paths.states).load(trial.number)
+        self.assertEqual(state.step, trial.end)
+        for a, b in zip(seen[trial.end - 1][1], state.arrays, strict=False):
+            np.testing.assert_array_equal(a, b)
+        self.assertFalse(np.array_equal(seen[0][0][0], seen[0][1][0]))
+
+    @parameterized.parameters("train/loss", "validation/cross_entropy")
+    def test_record_that_is_not_repeated_is_told_once(self, column):
+        study = self.study()
+        trial = study.trial(study.winner())
+        curve = {
+            step: ({**values, column: np.nextafter(values[column], 9.0)}, bound)
+            for step, (values, bound) in trial.curve.items()
+        }
+        told, _ = self.replayed(study, dataclasses.replace(trial, curve=curve))
+        self.assertLen(told, 1)
+        self.assertIn(f"step {min(curve)}, {column} is", told[0])
+
+    @parameterized.named_parameters(
+        ("equal", 0.0, False), ("lower", -0.1, False), ("higher", 0.001, True)
+    )
+    def test_bound_of_the_record_has_to_hold_and_no_more(self, change, is_told):
+        study = self.study()
+        trial = study.trial(study.winner())
+        curve = {
+            step: (
+                {
+                    **values,
+                    ERROR: values[ERROR] + change,
+                    ACCURACY: values[ACCURACY] - change,
+                    "validation/cross_entropy": np.nan,
+                },
+                True,
+            )
+            for step, (values, _) in trial.curve.items()
+        }
+        told, _ = self.replayed(study, dataclasses.replace(trial, curve=curve))
+        self.assertEqual(bool(told), is_told)
+
+    def test_trial_that_diverges_now_is_refused(self):
+        study = self.study()
+        trial = study.trial(study.winner())
+        wild = dataclasses.replace(trial, point={**trial.point, "learning_rate": 1e30})
+        with self.assertRaisesRegex(UserError, "diverged at step"):
+            self.replayed(study, wild)
+
+    def test_trial_ends_where_its_record_ends(self):
+        study = self.study()
+        winner = study.trial(study.winner())
+        self.assertEqual(winner.end, winner.steps_to_result)
+        others = [study.trial(n) for n in range(3) if n != winner.number]
+        self.assertEqual([t.end for t in others], [max(t.curve) for t in others])
+
+    def test_unknown_trial_is_refused_with_how_many_there_are(self):
+        with self.assertRaisesRegex(UserError, "no trial 3: it has 3"):
+            self.study().trial(3)
+
+    def test_other_data_are_refused(self):
+        study = self.study()
+        inputs = {**study.training_inputs, "content_hash": "other"}
+        with self.assertRaisesRegex(UserError, "is not the one"):
+            dataclasses.replace(study, training_inputs=inputs).dataset(None)
+
+
+class MeasurerTest(Sweep):
+    @parameterized.parameters(*CELLS)
+    def test_winner_is_measured_at_every_step_and_quantity(self, cell):
+        study = self.study(cell)
+        found = self.measurer().measure(cell)
+        steps = log_spaced(study.trial(study.winner()).end, 4)
+        self.assertEqual(set(found["trial"]), {study.winner()})
+        self.assertCountEqual(
+            zip(found["step"], found["quantity"], strict=True),
+            [(step, name) for step in steps for name in QUANTITIES],
+        )
+        self.assertEqual(set(found["examples"]), {40})
+        smoothness = found[found["quantity"] == "smoothness"]["value"]
+        self.assertTrue((smoothness > 0).all() and np.isfinite(smoothness).all())
+        for name, value in study.specification.cell.to_json().items():
+            self.assertEqual(set(found[name]), {value})
+
+    def test_noise_scale_is_the_ratio_of_its_parts(self):
+        found = self.measurer().measure(DENSE)
+        wide = found.pivot_table(
+            index="step", columns="quantity", values="value", dropna=False
+        )
+        square = wide["gradient_square"]
+        ratio = (wide["noise_trace"] / square).where(square > 0)
+        pd.testing.assert_series_equal(wide["noise_scale"], ratio, check_names=False)
+
+    def test_running_again_does_nothing(self):
+        first = self.measurer().measure(DENSE)
+        path = Path(self.layout.cell(DENSE).measurements)
+        before = path.stat().st_mtime_ns
+        self.said.clear()
+        again = self.measurer().measure(DENSE)
+        self.assertEqual(self.said, [])
+        self.assertEqual(path.stat().st_mtime_ns, before)
+        pd.testing.assert_frame_equal(again, first)
+
+    def test_same_measurements_give_the_same_file(self):
+        path = Path(self.layout.cell(PRUNED).measurements)
+        self.measurer().measure(PRUNED)
+        before = path.read_bytes()
+        path.unlink()
+        self.measurer().measure(PRUNED)
+        self.assertEqual(path.read_bytes(), before)
+
+    def test_masks_come_from_the_cache_of_the_race(self):
+        scores = Path(self.layout.scores)
+        kept = sorted(file.name for file in scores.iterdir())
+        self.measurer().measure(PRUNED)
+        self.assertEqual(sorted(file.name for file in scores.iterdir()), kept)
+
+    def test_other_wishes_replace_what_a_trial_had_and_keep_the_others(self):
+        everything = self.measurer(examples=0)
+        everything.measure(DENSE, [1])
+        self.measurer().measure(DENSE, [0])
+        found = self.measurer(times=2).measure(DENSE, [0, 1])
+        self.assertEqual(set(found["examples"]), {40})
+        self.assertLen(found, 2 * 2 * len(QUANTITIES))
+        self.measurer(examples=0, times=2).measure(DENSE, [0])
+        both = self.measurer(times=2).measure(DENSE, [1])
+        self.assertEqual(set(both["examples"]), {40})
+
+    def test_more_examples_than_there_are_mean_all_of_them(self):
+        found = self.measurer(examples=5_000, times=1).measure(DENSE)
+        self.assertEqual(set(found["examples"]), {72})
+        self.said.clear()
+        self.measurer(examples=0, times=1).measure(DENSE)
+        self.assertEqual(self.said, [])
+
+    def test_changed_record_is_an_error_and_nothing_is_kept(self):
+        paths = self.layout.cell(DENSE)
+        closed, _ = read_closed(FILES, paths.root)
+        curves = closed.frame("curves")
+        curves["train/loss"] *= 1 + 1e-15
+        close_study(
+            FILES,
+            paths.root,
+            study=closed.study,
+            trials=closed.frame("trials"),
+            curves=curves,
+            work=closed.frame("work"),
+        )
+        with self.assertRaisesRegex(UserError, "differs at step 5.*not of this code"):
+            self.measurer().measure(DENSE)
+        self.assertFalse(Path(paths.measurements).exists())
+        content = read_json(FILES, paths.study)
+        content["environments"][0]["tensorflow"] = "1.0"
+        write_json(FILES, paths.study, content)
+        with self.assertRaisesRegex(UserError, "tensorflow: recorded '1.0', here"):
+            self.measurer().measure(DENSE)
+
+    def test_stop_leaves_what_was_there_and_frees_the_cell(self):
+        self.measurer(times=2).measure(DENSE, [0])
+        path = Path(self.layout.cell(DENSE).measurements)
+        before = path.read_bytes()
+        with self.assertRaises(Interrupted):
+            self.measurer(stop=lambda: True).measure(DENSE, [0, 1])
+        self.assertEqual(path.read_bytes(), before)
+        self.assertLen(self.measurer(times=1).measure(DENSE, [1]), len(QUANTITIES))
+
+    def test_torn_file_is_set_aside_and_measured_anew(self):
+        first = self.measurer(times=1).measure(DENSE)
+        path = Path(self.layout.cell(DENSE).measurements)
+        path.write_bytes(path.read_bytes()[:-100])
+        again = self.measurer(times=1).measure(DENSE)
+        pd.testing.assert_frame_equal(again, first)
+        self.assertNotEmpty(list(path.parent.glob("*.damaged-1")))
+
+    def test_cell_that_is_not_finished_or_not_there_is_refused(self):
+        Path(self.layout.cell(DENSE).closed).unlink()
+        with self.assertRaisesRegex(UserError, "not finished"):
+            self.measurer().measure(DENSE)
+        with self.assertRaisesRegex(UserError, "did you mean"):
+            self.measurer().measure(DENSE + "0")
+
+    @parameterized.parameters((1, 10), (-5, 10), (10, 0))
+    def test_meaningless_wishes_are_refused(self, examples, times):
+        with self.assertRaisesRegex(UserError, "must be at least"):
+            Wanted(examples, times)
+
+
+class OtherStudiesTest(parameterized.TestCase):
+    def test_bounds_batch_norm_and_a_shared_order_are_repeated(self):
+        folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        layout = small_sweeps.trained(
+            folder / "sweep",
+            [
+                "workload.network = 'mlp_batch_norm'",
+                "workload.network_arguments = {}",
+                "workload.order = 'shared'",
+                "workload.points = 2",
+                "sweep.evaluation_mode = 'goal'",
+                "goal.threshold = 0.15",
+            ],
+        )
+        study = read_recorded(FILES, layout, DENSE)
+        bounds = [b for n in range(2) for _, b in study.trial(n).curve.values()]
+        self.assertTrue(any(bounds))
+        measurer = Measurer(FILES, layout, Wanted(20, 2), say=lambda said: None)
+        self.assertLen(measurer.measure(DENSE, [0, 1]), 2 * 2 * len(QUANTITIES))
+
+    def test_cell_without_a_winner_says_so(self):
+        folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        more = ["goal.threshold = -1.0", "workload.points = 1"]
+        layout = small_sweeps.trained(folder / "sweep", more)
+        said: list[str] = []
+        measurer = Measurer(FILES, layout, Wanted(20, 2), say=said.append)
+        self.assertEmpty(measurer.measure(DENSE))
+        self.assertIn("no trial reached the goal", said[0])
+        self.assertLen(measurer.measure(DENSE, [0]), 2 * len(QUANTITIES))
+
+
+if __name__ == "__main__":
+    absltest.main()
