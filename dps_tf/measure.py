@@ -63,12 +63,13 @@ def main(argv: Sequence[str]) -> int:
     cells = [] if is_grouped else _cells(layout)
     import_tensorflow()
     import_modules(_IMPORT.value)
-    from dps_tf.tuning import grouped, launching
-    from dps_tf.tuning.resources import Resources
+    from dps_tf.tuning import grouped
+    from dps_tf.tuning.options import Options
+    from dps_tf.tuning.resources import Resources, configure_threads
 
-    launching.configure_threads()
+    configure_threads()
     if is_grouped:
-        options = launching.Options(layout.root, _DATA_DIR.value)
+        options = Options(layout.root, _DATA_DIR.value)
         # Only the first process has to see the sweep.
         return grouped.run(
             options, lambda group: _measure(_cells(layout), layout, group)

@@ -5,6 +5,7 @@ Running it again continues; running it on a finished sweep does nothing and says
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -25,7 +26,9 @@ from dps_tf.core.errors import UserError
 
 if TYPE_CHECKING:
     from dps_tf.core.sweep import SweepSpecification
-    from dps_tf.tuning.launching import Options
+    from dps_tf.store.files import FileSystem
+    from dps_tf.tuning.backends import Backends
+    from dps_tf.tuning.options import Options
     from dps_tf.tuning.resources import Resources
     from dps_tf.tuning.sweep import SweepOutcome
 
@@ -66,12 +69,10 @@ _SPLIT = flags.DEFINE_string(
     "Of a TPU: trials gives each core its own; data: all cores share each batch.",
 )
 _WORKERS = flags.DEFINE_integer(
-    "workers", 1, "Processes on this machine that run the sweep together."
+    "workers", 1, "Processes on this machine that split the cells of the sweep."
 )
 _SHARE = flags.DEFINE_bool(
-    "share",
-    False,
-    "Work on cells together with other processes and machines that share.",
+    "share", False, "Refused: the same command on several machines splits the cells."
 )
 _SHARD = flags.DEFINE_string(
     "shard", "0/1", "i/n runs the cells i, i + n, ... of the grid only."
@@ -86,6 +87,9 @@ _DISCARD_STATES = flags.DEFINE_bool(
     False,
     "Remove the states of finished studies; these cannot be extended any more.",
 )
+
+_KERAS_TUNER_CHIEF = "KERASTUNER_ORACLE_IP"
+"""Variable under which keras-tuner asks another process for every trial."""
 
 
 def read_shard(text: str) -> tuple[int, int]:
@@ -103,32 +107,27 @@ def read_shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _run_workers() -> int:
-    """Runs this command in several processes that share; returns their exit code."""
-    from dps_tf.tuning.interruption import StopRequest
-    from dps_tf.tuning.resources import cpu_slots
-    from dps_tf.tuning.workers import run_workers
+def _options() -> Options:
+    """Returns the options that the flags give.
 
-    slots = _SLOTS.value or cpu_slots(_WORKERS.value)
-    given = [a for a in sys.argv[1:] if not a.lstrip("-").startswith("workers")]
-    command = [sys.executable, "-m", "dps_tf.train", *given]
-    command += ["--workers=1", "--share", f"--slots={slots}"]
-    with StopRequest().listening() as stop:
-        return run_workers(command, _WORKERS.value, stop)
+    Raises:
+        UserError: for values that cannot be, or that are no longer taken.
+    """
+    from dps_tf.tuning.options import Options
 
-
-def main(argv: Sequence[str]) -> int:
-    """Runs the sweep that the flags name; returns the exit code."""
-    del argv
-    if not _DRY_RUN.value:
-        require(_SWEEP_DIR)
-    import_tensorflow()
-    from dps_tf.tuning import launching
-    from dps_tf.workloads.reading import read_configuration
-
-    import_modules(_IMPORT.value)
-    sweep, gin_text = read_configuration(_GIN_FILES.value, _GIN_BINDINGS.value)
-    options = launching.Options(
+    if _SHARE.value:
+        raise UserError(
+            "--share is no longer taken: run the same command in every process or "
+            "machine without it, and they split the cells of the sweep."
+        )
+    if os.environ.get(_KERAS_TUNER_CHIEF):
+        raise UserError(
+            f"{_KERAS_TUNER_CHIEF} is set, and keras-tuner's chief and workers are not "
+            "used: unset it; an oracle that learns runs in this process."
+        )
+    if _WORKERS.value < 1:
+        raise UserError(f"--workers={_WORKERS.value}: give at least 1.")
+    return Options(
         sweep_dir=_SWEEP_DIR.value or "",
         data_dir=_DATA_DIR.value,
         slots=_SLOTS.value,
@@ -138,14 +137,50 @@ def main(argv: Sequence[str]) -> int:
         data_placement=_DATA_PLACEMENT.value,
         allow_other_machine=_ALLOW_OTHER_MACHINE.value,
         discard_states=_DISCARD_STATES.value,
-        share=_SHARE.value,
+        workers=_WORKERS.value,
         shard=read_shard(_SHARD.value),
     )
-    launching.configure_threads()
-    if options.strategy == "multi_worker_mirrored" and not _DRY_RUN.value:
-        from dps_tf.tuning import grouped
 
-        grouped.check(options, _WORKERS.value)
+
+def worker_arguments(arguments: Sequence[str], slots: int) -> list[str]:
+    """Returns the arguments of one worker of a command.
+
+    Args:
+        arguments: of the command; of a flag that is given twice the last one counts.
+        slots: trials that each worker trains side by side.
+    """
+    return [*arguments, "--workers=1", f"--slots={slots}"]
+
+
+def _run_workers(options: Options) -> int:
+    """Runs this command in several processes; returns their exit code."""
+    from dps_tf.tuning.interruption import StopRequest
+    from dps_tf.tuning.resources import cpu_slots
+    from dps_tf.tuning.workers import run_workers
+
+    slots = options.slots or cpu_slots(options.workers)
+    command = [sys.executable, "-m", "dps_tf.train"]
+    command += worker_arguments(sys.argv[1:], slots)
+    with StopRequest().listening() as stop:
+        return run_workers(command, options.workers, stop)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the sweep that the flags name; returns the exit code."""
+    del argv
+    if not _DRY_RUN.value:
+        require(_SWEEP_DIR)
+    import_tensorflow()
+    from dps_tf.tuning import grouped
+    from dps_tf.tuning.resources import configure_threads
+    from dps_tf.workloads.reading import read_configuration
+
+    import_modules(_IMPORT.value)
+    sweep, gin_text = read_configuration(_GIN_FILES.value, _GIN_BINDINGS.value)
+    options = _options()
+    configure_threads()
+    if options.strategy == "multi_worker_mirrored" and not _DRY_RUN.value:
+        grouped.check(options)
         return grouped.run(
             options, lambda resources: _train(sweep, gin_text, options, resources)
         )
@@ -159,27 +194,60 @@ def _train(
     resources: Resources | None = None,
 ) -> int:
     """Runs a sweep with this machine's devices, or with a group's; the exit code."""
+    from dps_tf.training.gfile_files import files_for
     from dps_tf.training.placement import explain
-    from dps_tf.tuning import launching
+    from dps_tf.tuning.backends import Backends
     from dps_tf.workloads.reading import describe
 
-    launching.check_names(sweep)
-    if _WORKERS.value < 1:
-        raise UserError(f"--workers={_WORKERS.value}: give at least 1.")
+    files = files_for(options.sweep_dir)
+    backends = Backends(options, files, resources)
+    backends.check(sweep)
     if _DRY_RUN.value:
         print(describe(sweep, gin_text))
         print(explain(options.data_placement))
         return FINISHED
-    if _WORKERS.value > 1:
-        return _run_workers()
-    return _code(launching.launch(sweep, gin_text, options, resources))
+    if options.workers > 1:
+        return _run_workers(options)
+    return _run(sweep, gin_text, options, files, backends, resources)
 
 
-def _code(outcome: SweepOutcome | None) -> int:
-    """Returns the exit code of a run; None was stopped."""
-    if outcome is None or outcome.busy:
+def _run(  # noqa: PLR0913 - each is independent of the others
+    sweep: SweepSpecification,
+    gin_text: str,
+    options: Options,
+    files: FileSystem,
+    backends: Backends,
+    resources: Resources | None,
+) -> int:
+    """Runs a sweep in this process, until a signal stops it; returns the exit code."""
+    from dps_tf.tuning.interruption import Interrupted, StopRequest, stop_with_parent
+    from dps_tf.tuning.sweep import Sweep
+
+    with StopRequest().listening() as stop:
+        stop_with_parent(stop)
+        if resources is not None and resources.leader is not None:
+            resources.leader.on_stop = stop.set
+        try:
+            outcome = Sweep(files, sweep, options, backends, stop).run(gin_text)
+        except Interrupted:
+            print(f"stopped by {stop.signal_name}; run the same command to continue.")
+            return RUN_AGAIN
+    if not outcome.ran and not outcome.busy:
+        print(f"nothing to do: all {len(sweep.studies)} cells are finished.")
+    for name, owner in outcome.busy.items():
+        print(f"{name}: being run by {owner}.")
+    return _code(outcome)
+
+
+def _code(outcome: SweepOutcome) -> int:
+    """Returns the exit code of a run that was not stopped."""
+    from dps_tf.tuning.sweep import describe_failures
+
+    if outcome.busy:
         return RUN_AGAIN
     if outcome.failed:
+        for name in outcome.failed:
+            print(describe_failures(name, outcome.ran[name]), file=sys.stderr)
         print(
             f"failed trials stand in {', '.join(outcome.failed)}: K* there is a bound; "
             "running the command again tries them again, three times in all.",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dps_tf.core.race import follow_to, plan
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.core.trial import OUTCOMES
+from dps_tf.core.trial import OUTCOMES, error_cause
 from dps_tf.store.closing import Closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.locks import Locks
@@ -34,7 +34,7 @@ class CellStatus:
             has not begun, or its record is damaged.
         seconds_left: steps_left at the pace so far, or None before the first turn.
         owner: who is running it, or None.
-        errors: texts of the errors of trials that failed, each once.
+        causes: why trials failed, each once.
     """
 
     name: str
@@ -46,7 +46,7 @@ class CellStatus:
     steps_left: int | None = None
     seconds_left: float | None = None
     owner: str | None = None
-    errors: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
 
     @property
     def reached(self) -> str:
@@ -79,6 +79,7 @@ class CellStatus:
         """The cell as one line of text."""
         counts = ", ".join(f"{n} {name}" for name, n in self.outcomes.items() if n)
         said = [self.reached, counts] if counts else []
+        said += [f"failed by {cause}" for cause in self.causes[:1]]
         return f"{self.name}: {'; '.join([*said, self.left])}"
 
     def to_json(self) -> dict[str, Any]:
@@ -139,9 +140,7 @@ def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
         steps_left=left,
         seconds_left=_seconds(history, left),
         owner=owner,
-        errors=tuple(
-            dict.fromkeys(t.error for t in result.trials if t.error is not None)
-        ),
+        causes=_causes(t.error for t in result.trials if t.error is not None),
     )
 
 
@@ -157,8 +156,12 @@ def _closed_status(closed: Closed, name: str) -> CellStatus:
         steps_done=int(trials["end_step"].sum()),
         steps_left=0,
         seconds_left=0.0,
-        errors=tuple(trials["error"].dropna().unique()),
+        causes=_causes(trials["error"].dropna()),
     )
+
+
+def _causes(errors: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(error_cause, errors)))
 
 
 def _left(

@@ -1,4 +1,4 @@
-"""What a schedule asks of whatever runs trials, and what it is told in return."""
+"""What the driver of a study asks of whatever runs trials, and what it gets back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
+
+from dps_tf.core.study import StudySpecification
 
 
 @dataclass(frozen=True)
@@ -103,3 +105,38 @@ class Runner(Protocol):
 
     def provenance(self, trial: int) -> TrialProvenance:
         """Returns what the records tell of a trial beside its curve."""
+
+
+@dataclass(frozen=True)
+class PreparedStudy:
+    """What a study needs beside its specification.
+
+    Attributes:
+        runner: runs turns of its trials.
+        environment: what the bits depend on.
+        training_inputs: `training_examples`, `validation_examples`, `content_hash`.
+    """
+
+    runner: Runner
+    environment: Mapping[str, Any]
+    training_inputs: Mapping[str, Any]
+
+
+class Backend(Protocol):
+    """Runs the trials of studies: by training them, or by simulation."""
+
+    def check(self, study: StudySpecification) -> None:
+        """Raises UserError for names that are unknown, before anything is loaded."""
+
+    def check_data(self, study: StudySpecification) -> None:
+        """Raises UserError for data that are missing or do not fit the study."""
+
+    def prepare(
+        self, study: StudySpecification, show: Callable[[str], None] | None = None
+    ) -> PreparedStudy:
+        """Returns the runner of a study.
+
+        Args:
+            study: that is run next.
+            show: is given a sentence now and then while trials are pruned.
+        """

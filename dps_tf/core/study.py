@@ -16,7 +16,7 @@ from dps_tf.core.race import RaceRule
 from dps_tf.core.version import RESULTS_VERSION
 from dps_tf.core.workload import Workload
 
-SCHEDULES = ("race", "exhaustive")
+SEARCH_MODES = ("race", "exhaustive")
 EVALUATIONS = ("exact", "goal")
 FLOAT32 = "float32"
 """The precision of records that do not tell theirs: older ones, and archives."""
@@ -65,7 +65,7 @@ class StudySpecification:
     Attributes:
         cell: where in the grid.
         workload: what is trained, and for what.
-        schedule: `race`, or `exhaustive` for questions about final quality.
+        search_mode: `race`, or `exhaustive` for questions about final quality.
         finishers: m, for K_(1) .. K_(m).
         stop_at_goal: whether an exhaustive trial ends at the goal.
         evaluation: `exact`, or `goal` to stop an evaluation once the goal is out of
@@ -80,7 +80,7 @@ class StudySpecification:
 
     cell: Cell
     workload: Workload
-    schedule: str = "race"
+    search_mode: str = "race"
     finishers: int = 5
     stop_at_goal: bool = True
     evaluation: str = "exact"
@@ -90,7 +90,7 @@ class StudySpecification:
     results_version: int = RESULTS_VERSION
 
     def __post_init__(self) -> None:
-        _known("schedule", self.schedule, SCHEDULES)
+        _known("schedule", self.search_mode, SEARCH_MODES)
         _known("evaluation", self.evaluation, EVALUATIONS)
         _check_precision(self.precision)
         if self.cell.sparsity > 0 and self.cell.sparsity_method == DENSE:
@@ -133,13 +133,15 @@ class StudySpecification:
             schedule=self.evaluations,
             feasible_only=feasible,
             max_draws=(workload.max_draws or 10 * workload.points) if feasible else 0,
-            exhaustive=self.schedule == "exhaustive" or workload.is_adaptive,
+            exhaustive=self.search_mode == "exhaustive" or workload.is_adaptive,
             stop_at_goal=self.stop_at_goal or workload.is_adaptive,
         )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the specification as JSON, for `from_json`."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
+        # On disk, and in gin files, the search mode is called `schedule`.
+        values["schedule"] = values.pop("search_mode")
         values["cell"] = self.cell.to_json()
         values["workload"] = self.workload.to_json()
         pruning = {f.name: getattr(self.pruning, f.name) for f in fields(self.pruning)}
@@ -151,6 +153,7 @@ class StudySpecification:
     def from_json(cls, value: Mapping[str, Any]) -> StudySpecification:
         """Returns the specification that `to_json` described."""
         values = dict(value)
+        values["search_mode"] = values.pop("schedule")
         values["cell"] = Cell(**values["cell"])
         values["workload"] = Workload.from_json(values["workload"])
         values["pruning"] = Pruning(**values["pruning"])

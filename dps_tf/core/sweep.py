@@ -31,17 +31,17 @@ class SweepSpecification:
             raise UserError("the grid is empty: give at least one batch size.")
 
     @property
-    def most_trials(self) -> int:
+    def max_trials(self) -> int:
         """Trials that the sweep may start at most."""
         return sum(study.rule.draws_limit for study in self.studies)
 
     @property
-    def most_steps(self) -> int:
+    def max_steps(self) -> int:
         """Steps that the sweep may cost at most: every trial to its budget."""
         return sum(s.rule.draws_limit * s.rule.last_evaluation for s in self.studies)
 
     @property
-    def most_examples(self) -> int:
+    def max_examples(self) -> int:
         """Training examples that the sweep may cost at most, evaluations left out."""
         return sum(
             s.rule.draws_limit * s.rule.last_evaluation * s.cell.batch_size

@@ -28,3 +28,9 @@ class Trajectory:
     finish_step: int | None = None
     diverged_step: int | None = None
     failed: str | None = None
+
+
+def error_cause(text: str) -> str:
+    """Returns the last line of the traceback that is kept of a failed trial: why."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "unknown"

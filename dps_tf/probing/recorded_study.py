@@ -15,7 +15,7 @@ from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.schemas import CURVES, TRIALS, TableSchema
 from dps_tf.store.sweep_reader import SweepReader
-from dps_tf.tuning import tasks
+from dps_tf.tuning import build
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class RecordedStudy:
         Raises:
             UserError: they are not there, or others are.
         """
-        found = tasks.load_dataset(self.specification.workload, data_dir)
+        found = build.load_dataset(self.specification.workload, data_dir)
         if found.content_hash != self.training_inputs["content_hash"]:
             raise UserError(
                 f"the data set in --data_dir={data_dir} is not the one that "

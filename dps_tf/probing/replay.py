@@ -22,7 +22,7 @@ from dps_tf.probing.recorded_study import RecordedStudy, RecordedTrial
 from dps_tf.sparsity.prunable import masked
 from dps_tf.training.environment import describe
 from dps_tf.training.program import Program
-from dps_tf.tuning import tasks
+from dps_tf.tuning import build
 from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.resources import Resources
 
@@ -85,7 +85,7 @@ class ProgramCache:
         if self._gradients is None or self._gradients[0] != key:
             train = dataset.train
             first = Examples(train.inputs[:examples], train.labels[:examples])
-            network = tasks.build_task(workload, dataset).network
+            network = build.build_task(workload, dataset).network
             self._gradients = key, ExampleGradients(network, first)
         return self._gradients[1]
 

@@ -16,7 +16,7 @@ from dps_tf.store.files import FileSystem
 from dps_tf.store.states import State
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.sweep_reader import SweepReader
-from dps_tf.tuning import tasks
+from dps_tf.tuning import build
 from dps_tf.tuning.pruning import Pruner
 
 BEST = "best"
@@ -49,13 +49,13 @@ def export_trial(  # noqa: PLR0913 - each is independent of the others
     specification = study.trained()
     number = _trial_number(study, cell, trial)
     state = _state(study, cell, number)
-    dataset = tasks.load_dataset(specification.workload, data_dir)
+    dataset = build.load_dataset(specification.workload, data_dir)
     if dataset.content_hash != study.training_inputs["content_hash"]:
         raise UserError(
             f"the data set in --data_dir={data_dir} is not the one that {cell} was "
             "trained on: name the folder that the sweep was run with."
         )
-    model = tasks.build_task(specification.workload, dataset).network()
+    model = build.build_task(specification.workload, dataset).network()
     model.set_weights(state.arrays[: len(model.weights)])
     if specification.cell.sparsity_method.startswith("tfmot_"):
         masks = _tfmot_masks(specification, state, model)

@@ -57,7 +57,7 @@ def study_row(
         "points": workload.points,
         "count": workload.count,
         "finishers": specification.finishers,
-        "schedule": specification.schedule,
+        "schedule": specification.search_mode,
         "training_examples": training_examples,
         "evaluation_interval": specification.evaluations.interval,
         "evaluation_examples": validation_examples,

@@ -15,7 +15,7 @@ from dps_tf.training.peer_connection import Message
 from dps_tf.training.program import Advance, Program
 
 
-class LedProgram(Program):
+class CoordinatedProgram(Program):
     """The leader's program; `follow` makes the same calls on those of the others."""
 
     def __init__(self, leader: Leader, *arguments: Any, **keywords: Any):
@@ -32,7 +32,7 @@ class LedProgram(Program):
         """Makes the program that of one trial, everywhere."""
         arrays = [*state.arrays, *(masks or ())]
         kept = [np.asarray(array) for array in arrays]
-        self._leader.tell(
+        self._leader.send_call(
             "load",
             kept,
             step=int(state.step),
@@ -43,12 +43,12 @@ class LedProgram(Program):
 
     def advance(self, indices: np.ndarray) -> Advance:
         """Trains on the given batches, everywhere."""
-        self._leader.tell("advance", [indices])
-        return _together(lambda: super(LedProgram, self).advance(indices))
+        self._leader.send_call("advance", [indices])
+        return _together(lambda: super(CoordinatedProgram, self).advance(indices))
 
     def evaluate(self) -> Evaluation:
         """Evaluates, everywhere; returns what was found here."""
-        self._leader.tell("evaluate")
+        self._leader.send_call("evaluate")
         return _together(super().evaluate)
 
 

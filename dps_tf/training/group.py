@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf.core.errors import GroupLost
-from dps_tf.training.peer_connection import GONE, Channel, Message
+from dps_tf.training.peer_connection import GONE, Message, PeerConnection
 
 RUN_AGAIN = 75
 _GRACE_SECONDS = 15.0
@@ -76,29 +76,31 @@ class Leader:
         self.strategy = strategy
         self.deadline = deadline
         self.on_stop: Callable[[str], None] = lambda name: None
-        self._channels: list[Channel] = []
+        self._peers: list[PeerConnection] = []
         self._answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._is_ending = False
 
     @property
     def processes(self) -> int:
         """How many train together."""
-        return len(self._channels) + 1
+        return len(self._peers) + 1
 
     def add(self, connection: socket.socket) -> None:
         """Takes another process in."""
-        self._channels.append(Channel(connection, self._hear, self._lose))
+        self._peers.append(PeerConnection(connection, self._on_message, self._lose))
 
-    def tell(self, name: str, arrays: Sequence[np.ndarray] = (), **values: Any) -> None:
+    def send_call(
+        self, name: str, arrays: Sequence[np.ndarray] = (), **values: Any
+    ) -> None:
         """Tells all others what to do, before it is done here.
 
         Raises:
             GroupLost: one of them is gone.
         """
-        if not all(channel.is_open for channel in self._channels):
+        if not all(peer.is_open for peer in self._peers):
             raise GroupLost(GONE)
-        for channel in self._channels:
-            channel.send(name, arrays, **values)
+        for peer in self._peers:
+            peer.send(name, arrays, **values)
 
     def answers(self, seconds: float | None = None) -> list[Message]:
         """Returns one answer of each of the others.
@@ -107,7 +109,7 @@ class Leader:
             GroupLost: one of them is gone, or does not answer in time.
         """
         found: list[Message] = []
-        while len(found) < len(self._channels):
+        while len(found) < len(self._peers):
             try:
                 answer = self._answers.get(timeout=seconds)
             except queue.Empty:
@@ -120,17 +122,17 @@ class Leader:
     def end(self, code: int) -> None:
         """Lets all others end with an exit code, and sees them leave."""
         self._is_ending = True
-        for channel in self._channels:
+        for peer in self._peers:
             try:
-                channel.send("end", code=code)
+                peer.send("end", code=code)
             except GroupLost:
                 continue
         until = time.monotonic() + _FAREWELL_SECONDS
-        for channel in self._channels:
-            channel.wait_for_end(max(0.0, until - time.monotonic()))
-            channel.close()
+        for peer in self._peers:
+            peer.wait_for_end(max(0.0, until - time.monotonic()))
+            peer.close()
 
-    def _hear(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         if message.name == "stop":
             self.on_stop(message.values["signal"])
         else:
@@ -157,12 +159,12 @@ class Follower:
     ):
         self.strategy = strategy
         self.deadline = deadline
-        self._heard: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._channel = Channel(connection, self._hear, self._lose)
+        self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._peer = PeerConnection(connection, self._on_message, self._lose)
 
     def send(self, name: str, **values: Any) -> None:
         """Tells the leader something."""
-        self._channel.send(name, **values)
+        self._peer.send(name, **values)
 
     def receive(self, seconds: float) -> Message | None:
         """Returns the next call, or None if there is none within some seconds.
@@ -171,20 +173,20 @@ class Follower:
             GroupLost: the leader is gone without having ended the group.
         """
         try:
-            message = self._heard.get(timeout=seconds)
+            message = self._inbox.get(timeout=seconds)
         except queue.Empty:
             return None
         if message is None:
-            self._heard.put(None)
+            self._inbox.put(None)
             raise GroupLost(GONE)
         return message
 
-    def _hear(self, message: Message) -> None:
+    def _on_message(self, message: Message) -> None:
         if message.name == "end":
             # It may be in a step that the leader has given up.
             self.deadline.start()
-        self._heard.put(message)
+        self._inbox.put(message)
 
     def _lose(self) -> None:
-        self._heard.put(None)
+        self._inbox.put(None)
         self.deadline.start()

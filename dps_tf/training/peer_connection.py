@@ -43,19 +43,19 @@ class Message:
     arrays: tuple[np.ndarray, ...] = ()
 
 
-class Channel:
+class PeerConnection:
     """One end of a connection. One thread at a time may send.
 
     Args:
-        connection: to the other process; the channel closes it.
-        hear: is given each message, in a thread of the channel.
+        connection: to the other process; which it closes it.
+        on_message: is given each message, in a thread of its own.
         on_end: is called once in that thread, when the other end is gone.
     """
 
     def __init__(
         self,
         connection: socket.socket,
-        hear: Callable[[Message], None],
+        on_message: Callable[[Message], None],
         on_end: Callable[[], None],
     ):
         connection.settimeout(None)
@@ -66,10 +66,12 @@ class Channel:
                 option = getattr(socket, name)
                 connection.setsockopt(socket.IPPROTO_TCP, option, value)
         self._connection = connection
-        self._hear = hear
+        self._on_message = on_message
         self._on_end = on_end
         self._ended = threading.Event()
-        threading.Thread(target=self._listen, name="channel", daemon=True).start()
+        threading.Thread(
+            target=self._listen, name="peer connection", daemon=True
+        ).start()
 
     @property
     def is_open(self) -> bool:
@@ -106,7 +108,7 @@ class Channel:
                 head, body = _LENGTHS.unpack(read(self._connection, _LENGTHS.size))
                 name, values, forms = json.loads(read(self._connection, head))
                 arrays = _arrays(forms, read(self._connection, body))
-                self._hear(Message(name, values, arrays))
+                self._on_message(Message(name, values, arrays))
         except OSError:
             self._ended.set()
             self.close()

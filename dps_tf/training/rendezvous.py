@@ -44,7 +44,7 @@ class ProcessRank:
 
     @classmethod
     def of_tf_config(cls, text: str) -> ProcessRank:
-        """Returns the place that the value of TF_CONFIG describes.
+        """Returns the rank that the value of TF_CONFIG describes.
 
         Raises:
             UserError: it does not describe one.
@@ -54,8 +54,8 @@ class ProcessRank:
             cluster, task = config["cluster"], config["task"]
             jobs = [(job, list(cluster.get(job, []))) for job in ("chief", "worker")]
             addresses = [(j, i, a) for j, known in jobs for i, a in enumerate(known)]
-            places = [(job, index) for job, index, _ in addresses]
-            number = places.index((task["type"], int(task["index"])))
+            positions = [(job, index) for job, index, _ in addresses]
+            number = positions.index((task["type"], int(task["index"])))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"TF_CONFIG is {text!r}, and --strategy=multi_worker_mirrored needs "
@@ -78,31 +78,31 @@ def join(about: Mapping[str, str]) -> Leader | Follower:
     Raises:
         UserError: TF_CONFIG does not describe a group, or one of it is of another kind.
     """
-    place = ProcessRank.of_tf_config(os.environ.get("TF_CONFIG", ""))
+    rank = ProcessRank.of_tf_config(os.environ.get("TF_CONFIG", ""))
     strategy, deadline = strategies.build("multi_worker_mirrored"), Deadline()
-    server = _server(place) if place.number == 0 else None
+    server = _server(rank) if rank.number == 0 else None
     with strategies.whole_group(strategy):
         port, token = _agreed(strategy, server)
     if server is None:
-        host = place.first.rpartition(":")[0].strip("[]")
+        host = rank.first.rpartition(":")[0].strip("[]")
         connection = socket.create_connection((host, port), _JOIN_SECONDS)
         connection.sendall(token)
         follower = Follower(strategy, deadline, connection)
-        follower.send("hello", process=place.number, about=dict(about))
+        follower.send("hello", process=rank.number, about=dict(about))
         return follower
     leader = Leader(strategy, deadline)
     with server:
-        _accept(leader, server, token, place.processes - 1)
+        _accept(leader, server, token, rank.processes - 1)
     _check_alike(leader, about)
     return leader
 
 
-def _server(place: ProcessRank) -> socket.socket:
+def _server(rank: ProcessRank) -> socket.socket:
     """Returns what listens on a free port, on the loopback interface if the group is.
 
     The host of the first process may be a name that is none of its own interfaces'.
     """
-    host = place.first.rpartition(":")[0].strip("[]")
+    host = rank.first.rpartition(":")[0].strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     is_local = host in ("localhost", "::1") or host.startswith("127.")
     return socket.create_server((host if is_local else "", 0), family=family)
@@ -158,13 +158,14 @@ def _check_alike(leader: Leader, about: Mapping[str, str]) -> None:
     """
     for hello in leader.answers(_JOIN_SECONDS):
         theirs = hello.values["about"]
-        places = [
+        differences = [
             f"{name} is {theirs.get(name)!r} there and {value!r} in the first process"
             for name, value in about.items()
             if theirs.get(name) != value
         ]
-        if places:
+        if differences:
             raise UserError(
                 f"process {hello.values['process']} of the group computes other bits: "
-                f"{'; '.join(places)}: take machines of one kind with one installation."
+                f"{'; '.join(differences)}: take machines of one kind with one "
+                "installation."
             )

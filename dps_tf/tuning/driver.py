@@ -8,19 +8,17 @@ beyond the floor is at most what was under way in the other slots when the race 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from dps_tf.core.errors import GroupLost
 from dps_tf.core.execution import Job, Runner, TurnReport
-from dps_tf.core.lockstep import abreast
 from dps_tf.core.race import Plan, plan
 from dps_tf.core.trial import Trajectory
 from dps_tf.store.errors import LockLost, StoreError
 from dps_tf.store.study_history import Irreproducible
 from dps_tf.store.study_record import StudyRecord
-from dps_tf.tuning.company import Alone, Company
 from dps_tf.tuning.interruption import Interrupted
 
 _POLL_SECONDS = 1.0
@@ -46,7 +44,6 @@ class StudyDriver:
         point_of: metaparameters by trial number.
         stop: whether to save and leave.
         progress: shows how the study stands.
-        company: other workers of the cell; nobody by default.
     """
 
     def __init__(
@@ -56,81 +53,67 @@ class StudyDriver:
         point_of: Callable[[int], Mapping[str, float]],
         stop: Callable[[], bool],
         progress: Progress | None = None,
-        company: Company | None = None,
     ):
         self._record = record
         self._runner = runner
         self._point_of = point_of
         self._stop = stop
         self._progress = progress
-        self._company = company or Alone()
         self._rule = record.specification.rule
         self._trajectories = record.trajectories()
         self._prefix = 0
         self._running: dict[Future[TurnReport], tuple[int, int]] = {}
-        self._suspects: list[int] = []
-        self._on_open: Callable[[int], None] = lambda trial: None
-        self._opened: set[int] = set()
+        self._failed_once: list[int] = []
+        self._with_provenance: set[int] = set()
 
-    def run(self, on_open: Callable[[int], None] | None = None) -> Plan:
+    def run(self) -> Plan:
         """Returns the final plan once nothing remains to be done.
-
-        Args:
-            on_open: called with a trial's number before its first turn.
 
         Raises:
             Interrupted: a stop was asked for; everything is saved.
         """
-        self._on_open = on_open or self._on_open
-        self._prepare_provenance()
+        self._prune_pending()
         free = list(range(self._runner.slots))
         with ThreadPoolExecutor(self._runner.slots, "slot") as pool:
             try:
                 while True:
                     todo = self._plan()
-                    if not self._stop() and self._submit(pool, todo, free):
-                        continue
-                    if self._running:
-                        self._collect(todo, free)
-                    elif todo.decided or self._stop():
+                    if not self._stop():
+                        self._submit(pool, todo, free)
+                    if not self._running:
                         break
-                    else:
-                        self._company.starve()
+                    self._collect(todo, free)
             finally:
                 # Whatever happened, what the other slots still finish is kept.
-                self._drain(free)
+                self._drain()
                 self._record.snapshot(force=True)
         if self._stop() and not todo.decided:
             raise Interrupted
         return todo
 
-    def _prepare_provenance(self) -> None:
+    def _prune_pending(self) -> None:
         """Prunes the trials that are sure to be needed, before the race begins.
 
         Scores use all processors and may take a while, so they are shown as such.
-        Workers that share a cell prune only the trials that they run.
         """
-        if self._company.is_shared:
-            return
-        todo = [trial for trial in self._plan().pending if trial not in self._opened]
-        for done, trial in enumerate(todo):
+        pending = self._plan().pending
+        for done, trial in enumerate(pending):
             if self._stop():
                 return
             try:
-                self._open(trial)
+                self._add_provenance(trial)
             except Exception as error:
                 # A trial's own error comes again in its first turn, and counts there.
                 if not _is_own(error):
                     raise
             if self._progress is not None:
-                self._progress.prepared(done + 1, len(todo))
+                self._progress.prepared(done + 1, len(pending))
 
-    def _open(self, trial: int) -> None:
-        """Makes a trial known to keras-tuner and the record, before its first turn."""
-        if trial not in self._opened:
-            self._on_open(trial)
+    def _add_provenance(self, trial: int) -> None:
+        """Records a trial's seeds and pruning, before its first turn."""
+        if trial not in self._with_provenance:
             self._record.add_provenance(trial, self._runner.provenance(trial))
-            self._opened.add(trial)
+            self._with_provenance.add(trial)
 
     def run_alone(self, trial: int) -> None:
         """Runs one trial to its own end, while an oracle waits for its result.
@@ -138,10 +121,10 @@ class StudyDriver:
         Raises:
             Interrupted: a stop was asked for; everything is saved.
         """
-        self._learn(trial)
+        self._update(trial)
         try:
             while self._goes_on(trial) and not self._stop():
-                self._turn_alone(trial)
+                self._run_turn_alone(trial)
                 self._record.snapshot()
         finally:
             self._record.snapshot(force=True)
@@ -154,14 +137,14 @@ class StudyDriver:
         reached = known.finish_step is not None
         return not (ended or reached) and known.last_step < self._rule.last_evaluation
 
-    def _turn_alone(self, trial: int) -> None:
+    def _run_turn_alone(self, trial: int) -> None:
         done: Future[TurnReport] = Future()
         try:
-            self._open(trial)
+            self._add_provenance(trial)
             done.set_result(self._runner.run(0, self._job(trial), self._stop))
         except Exception as error:
             done.set_exception(error)
-        self._finish(trial, done)
+        self._record_turn(trial, done)
 
     def _job(self, trial: int) -> Job:
         state = self._record.state(trial)
@@ -170,51 +153,30 @@ class StudyDriver:
         return Job(trial, self._point_of(trial), state, until)
 
     def _plan(self) -> Plan:
-        self._hear()
         todo = plan(self._trajectories, self._rule, self._prefix)
         self._prefix = todo.prefix
         return todo
 
-    def _submit(self, pool: ThreadPoolExecutor, todo: Plan, free: list[int]) -> bool:
-        """Gives each free slot a turn, or a suspect the machine for itself.
+    def _submit(self, pool: ThreadPoolExecutor, todo: Plan, free: list[int]) -> None:
+        """Gives each free slot a turn, the trials furthest behind first.
 
-        Returns whether others told something meanwhile: the plan is to be made again.
+        A trial that has failed once gets the whole machine for its second try.
         """
-        if self._suspects:
+        if self._failed_once:
             if not self._running:
-                self._start(pool, free, self._suspects[0])
-            return False
-        waiting = self._waiting(todo)
-        for trial in waiting:
+                self._start(pool, free, self._failed_once[0])
+            return
+        busy = {trial for _, trial in self._running.values()}
+        for trial in (*todo.pending, *todo.speculative):
             if not free:
-                break
-            if self._company.take(trial):
-                if self._hear():
-                    return True
+                return
+            if trial not in busy:
                 self._start(pool, free, trial)
-        busy = {trial for _, trial in self._running.values()}
-        self._company.rest(trial for trial in waiting if trial not in busy)
-        return False
-
-    def _waiting(self, todo: Plan) -> list[int]:
-        """Returns the trials that could be run now, those furthest behind first."""
-        ready: Iterable[int] = (*todo.pending, *todo.speculative)
-        if self._company.is_shared:
-            ready = abreast(todo, self._trajectories, self._rule)
-        busy = {trial for _, trial in self._running.values()}
-        return [trial for trial in ready if trial not in busy]
-
-    def _hear(self) -> bool:
-        """Learns what others have told; returns whether there was anything."""
-        told = self._company.news()
-        for trial in told:
-            self._learn(trial)
-        return bool(told)
 
     def _start(self, pool: ThreadPoolExecutor, free: list[int], trial: int) -> None:
         slot = free.pop()
         try:
-            self._open(trial)
+            self._add_provenance(trial)
             future = pool.submit(self._runner.run, slot, self._job(trial), self._stop)
         except Exception as error:
             future = Future()
@@ -227,44 +189,43 @@ class StudyDriver:
         for future in done:
             slot, trial = self._running.pop(future)
             free.append(slot)
-            self._finish(trial, future)
+            self._record_turn(trial, future)
         self._record.snapshot()
         if self._progress is not None:
             self._progress.update(todo, self._trajectories, len(self._running))
 
-    def _finish(self, trial: int, future: Future[TurnReport]) -> None:
+    def _record_turn(self, trial: int, future: Future[TurnReport]) -> None:
+        """Records what a turn did, or that it failed."""
         error = future.exception()
         if error is None:
             self._record.add_report(future.result())
-            self._learn(trial)
-            if self._trajectories[trial].finish_step is not None:
-                self._company.tell()
-            if trial in self._suspects:
-                self._suspects.remove(trial)
+            self._update(trial)
+            if trial in self._failed_once:
+                self._failed_once.remove(trial)
             return
         if not _is_own(error):
             raise error
-        if trial not in self._suspects:
-            # It may have been the company: memory is shared. Once more, alone.
-            self._suspects.append(trial)
+        if trial not in self._failed_once:
+            # Slots share memory, and another trial may have taken it.
+            self._failed_once.append(trial)
             return
-        self._suspects.remove(trial)
+        self._failed_once.remove(trial)
         self._record.add_failure(trial, _text(error))
-        self._learn(trial)
+        self._update(trial)
 
-    def _learn(self, trial: int) -> None:
+    def _update(self, trial: int) -> None:
+        """Takes in what the record now knows of a trial."""
         missing = trial + 1 - len(self._trajectories)
         self._trajectories += [Trajectory()] * missing
         self._trajectories[trial] = self._record.trajectory(trial)
 
-    def _drain(self, free: list[int]) -> None:
+    def _drain(self) -> None:
         """Waits for turns under way; an error in one does not hide the first error."""
-        for future, (slot, trial) in list(self._running.items()):
-            del self._running[future]
-            free.append(slot)
+        for future, (_, trial) in self._running.items():
             if future.exception() is None:
                 self._record.add_report(future.result())
-                self._learn(trial)
+                self._update(trial)
+        self._running.clear()
 
 
 def _is_own(error: BaseException) -> bool:

@@ -15,26 +15,26 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.data.dataset import Dataset
 from dps_tf.store.errors import StoreError
 from dps_tf.training import group as groups
-from dps_tf.training import rendezvous as joining
+from dps_tf.training import rendezvous
 from dps_tf.training.coordinated_program import follow
 from dps_tf.training.environment import describe
 from dps_tf.training.program import Program
-from dps_tf.tuning import tasks
+from dps_tf.tuning import build
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.launching import Options
+from dps_tf.tuning.options import Options
 from dps_tf.tuning.resources import Resources, free_memory
 
 _DEFECT, _USER_ERROR, _RUN_AGAIN = 1, 2, groups.RUN_AGAIN  # as in `command_line`
 _LOOK_SECONDS = 0.2
 
 
-def check(options: Options, workers: int) -> None:
+def check(options: Options) -> None:
     """Raises UserError for options that give trials to other processes as well."""
-    if options.share or workers != 1 or not options.sweep_dir:
+    if options.workers != 1 or not options.sweep_dir:
         raise UserError(
             "the processes of --strategy=multi_worker_mirrored train the same batches "
             f"of one --sweep_dir, here {options.sweep_dir!r}: name one, and leave "
-            "--share and --workers out."
+            "--workers out."
         )
 
 
@@ -48,7 +48,7 @@ def run(options: Options, lead: Callable[[Resources], int]) -> int:
         lead: what the first process does, with the devices of all of them.
     """
     try:
-        group = joining.join(describe())
+        group = rendezvous.join(describe())
     except GroupLost as error:
         return _lost(error, None)
     try:
@@ -137,7 +137,7 @@ class _Stage:
         self._program = None
         specification = StudySpecification.from_json(values["specification"])
         try:
-            dataset = tasks.load_dataset(specification.workload, self._data_dir)
+            dataset = build.load_dataset(specification.workload, self._data_dir)
         except UserError as error:
             return str(error)
         if dataset.content_hash != values["content_hash"]:

@@ -1,21 +1,47 @@
-"""keras-tuner's oracles: which point a trial gets."""
+"""keras-tuner: the oracle of a search that learns, and the folder of a closed study.
+
+The records are the truth and nothing depends on keras-tuner's files: while a search
+runs they are in a temporary folder, and stock keras-tuner can reload those of a study
+that is closed.
+"""
 
 from __future__ import annotations
 
+import errno
 import importlib
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import keras_tuner
+import tensorflow as tf
 
 from dps_tf.core.errors import UserError
+from dps_tf.core.race import plan
 from dps_tf.core.space import Parameter, Space
+from dps_tf.core.steps_to_result import TrialResult
+from dps_tf.core.study import StudySpecification
+from dps_tf.store.errors import explained, store_error
+from dps_tf.store.layout import CellLayout
+from dps_tf.store.study_record import StudyRecord
+from dps_tf.store.study_rows import study_result
+from dps_tf.tuning.driver import StudyDriver
 
 OBJECTIVE = keras_tuner.Objective("steps_to_result", "min")
 """What keras-tuner minimizes; a trial that did not reach the goal gets a finite value
 behind every step it could have. It only steers keras-tuner: K* is read off records."""
 
 _REVERSED = "one_minus_"
+_COMPLETED = keras_tuner.engine.trial.TrialStatus.COMPLETED
+_STOPPED = keras_tuner.engine.trial.TrialStatus.STOPPED
+_SYSTEM_ERRORS = {
+    tf.errors.ResourceExhaustedError: errno.ENOSPC,
+    tf.errors.OutOfRangeError: errno.EFBIG,
+    tf.errors.PermissionDeniedError: errno.EACCES,
+}
+"""Errors of the files that keras-tuner writes, and what they are of the system."""
 
 
 def hyperparameters(
@@ -80,46 +106,6 @@ def values_of(
     return values
 
 
-class QuasiRandomOracle(keras_tuner.Oracle):
-    """Gives trial i the i-th point of the study.
-
-    A point depends on (study seed, index) only, so nothing that happens to
-    keras-tuner's files can change what is sampled.
-    """
-
-    def __init__(
-        self,
-        space: Space,
-        values_of: Callable[[int], Mapping[str, float]],
-        max_trials: int,
-    ):
-        """Makes the oracle of one study.
-
-        Args:
-            space: tuned metaparameters; fixed ones stand in the values alone.
-            values_of: point by trial number.
-            max_trials: points that may be asked for.
-        """
-        super().__init__(
-            objective=OBJECTIVE,
-            max_trials=max_trials,
-            hyperparameters=hyperparameters(space),
-            allow_new_entries=False,
-            tune_new_entries=False,
-            seed=1,  # Not used: keras-tuner would take 0 for 'any'.
-            max_consecutive_failed_trials=max_trials + 1,
-        )
-        self.verbose = 0
-        self._values_of = values_of
-
-    def populate_space(self, trial_id: str) -> dict[str, Any]:
-        """Returns the values of a trial; keras-tuner numbers trials from 0."""
-        return {
-            "status": keras_tuner.engine.trial.TrialStatus.RUNNING,
-            "values": dict(self._values_of(int(trial_id))),
-        }
-
-
 def adaptive_oracle(
     name: str, arguments: Mapping[str, Any], space: Space, max_trials: int, seed: int
 ) -> keras_tuner.Oracle:
@@ -160,3 +146,152 @@ def adaptive_oracle(
         raise UserError(f"oracle {name!r} is no oracle of keras-tuner.")
     oracle.verbose = 0
     return oracle
+
+
+def search(record: StudyRecord, driver: StudyDriver) -> keras_tuner.Oracle:
+    """Runs a study whose points an oracle chooses, one trial after another.
+
+    The oracle is asked for the next trial, the driver runs it to its own end, and the
+    oracle is told its score. A study that goes on is replayed from its record: trials
+    that are known take no time, and the oracle then chooses as it would have.
+
+    Args:
+        record: of the study.
+        driver: of the study; it asks the record for the points.
+
+    Returns:
+        The oracle, which has seen every trial.
+
+    Raises:
+        Interrupted: a stop was asked for; everything is saved.
+        UserError: the oracle has no further point.
+    """
+    study = record.specification
+    workload, limit = study.workload, study.rule.draws_limit
+    seed = study.cell.seed
+    oracle = adaptive_oracle(
+        workload.oracle, workload.oracle_arguments, workload.space, limit, seed
+    )
+    with TemporaryDirectory(prefix="dps_tf-") as directory, _explained(directory):
+        oracle._set_project_dir(directory, "search")
+        for number in range(limit):
+            _run_next(oracle, number, record, driver)
+            todo = plan(record.trajectories(), study.rule)
+            if todo.decided and number + 1 >= todo.prefix:
+                break
+    return oracle
+
+
+def _run_next(
+    oracle: Any, number: int, record: StudyRecord, driver: StudyDriver
+) -> None:
+    """Runs the next trial that an oracle chooses.
+
+    Raises:
+        UserError: it has no further point.
+    """
+    trial = oracle.create_trial("driver")
+    if trial.status == _STOPPED:
+        raise UserError(
+            f"the oracle chose {number} points and has no other for trial {number}: "
+            "ask for fewer points, or give it a larger space."
+        )
+    _choose_point(record, number, trial)
+    driver.run_alone(number)
+    result = study_result(record.specification, record.history).trials[number]
+    oracle.update_trial(trial.trial_id, _metrics(record.specification, result))
+    trial.status = _COMPLETED
+    oracle.end_trial(trial)
+
+
+def _choose_point(record: StudyRecord, number: int, trial: Any) -> None:
+    """Records the point of a new trial; the oracle learns what a known one had."""
+    chosen = point_of(trial.hyperparameters.values)
+    recorded = record.history[number].point
+    if recorded is None:
+        fixed = record.specification.workload.fixed
+        record.add_point(number, {**fixed, **chosen})
+    elif any(recorded[name] != value for name, value in chosen.items()):
+        # Several workers of an older release saw the results in another order.
+        trial.hyperparameters.values = values_of(recorded, trial.hyperparameters)
+
+
+def recorded_oracle(
+    study: StudySpecification,
+    points: Sequence[Mapping[str, float]],
+    results: Sequence[TrialResult],
+) -> keras_tuner.Oracle:
+    """Returns an oracle of keras-tuner that knows the trials of a finished race.
+
+    Args:
+        study: what was asked.
+        points: metaparameters by trial number, fixed ones included.
+        results: of the same trials.
+    """
+    oracle = keras_tuner.Oracle(
+        objective=OBJECTIVE,
+        max_trials=study.rule.draws_limit,
+        hyperparameters=hyperparameters(study.workload.space),
+        allow_new_entries=False,
+        tune_new_entries=False,
+        seed=1,  # Not used: keras-tuner would take 0 for 'any'.
+    )
+    digits = len(str(oracle.max_trials))
+    for number, (point, result) in enumerate(zip(points, results, strict=True)):
+        known = oracle.get_space()
+        known.values = dict(point)
+        name = f"{number:0{digits}d}"
+        trial = keras_tuner.engine.trial.Trial(known, name, _COMPLETED)
+        oracle.trials[name] = trial
+        oracle.start_order.append(name)
+        oracle.end_order.append(name)
+        for metric, value in _metrics(study, result).items():
+            trial.metrics.register(metric, direction="min")
+            trial.metrics.update(metric, value, step=0)
+        oracle.score_trial(trial)
+        oracle._record_values(trial)
+    return oracle
+
+
+def save_project(oracle: keras_tuner.Oracle, layout: CellLayout) -> None:
+    """Writes the folder that stock keras-tuner reloads; it must not exist.
+
+    Args:
+        oracle: that has seen every trial of a study.
+        layout: paths of the cell, on a local disk.
+    """
+    with _explained(layout.keras_tuner):
+        folder, name = os.path.split(layout.keras_tuner)
+        tuner = keras_tuner.engine.base_tuner.BaseTuner(
+            oracle, directory=folder, project_name=name
+        )
+        for trial in oracle.trials.values():
+            oracle._save_trial(trial)
+        tuner.save()
+
+
+@contextmanager
+def _explained(directory: str) -> Iterator[None]:
+    """Turns an error about keras-tuner's own files into one sentence with advice."""
+    with explained("write to", directory):
+        try:
+            yield
+        except tuple(_SYSTEM_ERRORS) as error:
+            number = _SYSTEM_ERRORS[type(error)]
+            text = os.strerror(number)
+            raise store_error("write to", directory, number, text) from error
+
+
+def _metrics(study: StudySpecification, result: TrialResult) -> dict[str, float]:
+    """Returns finite metrics: the worst step count for trials that did not reach.
+
+    Among those, a trial that diverged is worse than one that did not.
+    """
+    reached = result.steps_to_result is not None
+    diverged = result.outcome in ("infeasible", "failed")
+    behind_all = study.rule.last_evaluation * (3 if diverged else 2)
+    return {
+        "steps_to_result": float(result.steps_to_result or behind_all),
+        "reached": float(reached),
+        "diverged": float(diverged),
+    }

@@ -14,19 +14,19 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.study import StudySpecification
 from dps_tf.data.dataset import Dataset
-from dps_tf.training import placement, trial_memory
+from dps_tf.training import placement, threads, trial_memory
 from dps_tf.training import strategy as strategies
-from dps_tf.training.coordinated_program import LedProgram
+from dps_tf.training.coordinated_program import CoordinatedProgram
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.group import Leader
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.task import Task
+from dps_tf.tuning.build import build_task
 from dps_tf.tuning.pruning import pruning_wrapper_of
-from dps_tf.tuning.tasks import build_task
 
-_MOST_SLOTS = 64
-"""Most trials side by side on a CPU; one per processor fills it."""
+_MAX_SLOTS = 64
+"""Largest number of trials side by side on a CPU; one per processor fills it."""
 
 
 SPLITS = ("trials", "data")
@@ -40,13 +40,18 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
+def configure_threads() -> None:
+    """Fixes TensorFlow's threads; before anything else of this process uses it."""
+    threads.configure(1, processors())
+
+
 def cpu_slots(workers: int = 1) -> int:
     """Returns how many trials a process trains side by side on its share of the CPU.
 
     Args:
         workers: processes that this machine's processors are shared by.
     """
-    return max(1, min(processors() // workers, _MOST_SLOTS))
+    return max(1, min(processors() // workers, _MAX_SLOTS))
 
 
 def check_batch_size(specification: StudySpecification, dataset: Dataset) -> None:
@@ -177,7 +182,7 @@ class Resources:
             batch_size = specification.cell.batch_size
             strategies.check_batch_size(batch_size, self.strategies[0])
             _prepare_others(self.leader, specification, dataset)
-            kind = functools.partial(LedProgram, self.leader)
+            kind = functools.partial(CoordinatedProgram, self.leader)
         task = build_task(
             specification.workload,
             dataset,
@@ -242,7 +247,7 @@ def _prepare_others(
     Raises:
         UserError: one of them lacks something; none has begun then.
     """
-    leader.tell(
+    leader.send_call(
         "prepare",
         specification=specification.to_json(),
         content_hash=dataset.content_hash,
@@ -252,7 +257,7 @@ def _prepare_others(
             raise UserError(
                 f"another process of the group cannot train: {answer.values['lacks']}"
             )
-    leader.tell("build")
+    leader.send_call("build")
 
 
 def activation_bytes(model: keras.Model, batch_size: int) -> int:

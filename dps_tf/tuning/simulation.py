@@ -18,13 +18,18 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.execution import Job, TrialProvenance, TrialState, TurnReport
+from dps_tf.core.execution import (
+    Job,
+    PreparedStudy,
+    TrialProvenance,
+    TrialState,
+    TurnReport,
+)
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.registry import Argument, Reads
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
-from dps_tf.tuning.study import PreparedStudy
 
 DATASET = "simulation"
 """The data set of simulated workloads: no examples, fresh noise at every step."""
@@ -46,25 +51,6 @@ _EVALUATIONS_AHEAD = 64
 def is_simulated(workload: Workload) -> bool:
     """Returns whether a workload is simulated and not trained."""
     return workload.dataset == DATASET
-
-
-def check(specification: StudySpecification) -> None:
-    """Raises UserError unless a simulated study can be run."""
-    workload = specification.workload
-    model_of(workload)
-    _known("optimizer", workload.optimizer, _READS)
-    workload.check_metaparameters(_READS[workload.optimizer])
-    for name, value, only in (
-        ("goal.metric", specification.goal.metric, METRIC),
-        ("learning_rate_schedule", workload.learning_rate_schedule, "constant"),
-        ("sweep.evaluation_mode", specification.evaluation, "exact"),
-        ("sparsity", specification.cell.sparsity, 0.0),
-    ):
-        if value != only:
-            raise UserError(
-                f"{name} is {value!r}; workload {workload.name} is simulated, and "
-                f"there it can be {only!r} only."
-            )
 
 
 def model_of(workload: Workload) -> NoisyQuadratic:
@@ -100,20 +86,47 @@ def _known(kind: str, name: str, names: Mapping[str, object]) -> None:
         raise UserError(f"{kind} {name!r} is unknown: {near_matches(name, names)}.")
 
 
-def prepared(specification: StudySpecification) -> PreparedStudy:
-    """Returns the runner of a simulated study, and what its record says of it."""
-    workload = specification.workload
-    about = [workload.network, dict(workload.network_arguments)]
-    text = json.dumps(about, sort_keys=True)
-    return PreparedStudy(
-        runner=SimulatedRunner(specification),
-        environment={"numpy": np.__version__, "machine": platform.machine()},
-        training_inputs={
-            "training_examples": TRAINING_EXAMPLES,
-            "validation_examples": 0,
-            "content_hash": hashlib.sha256(text.encode()).hexdigest(),
-        },
-    )
+class SimulatedBackend:
+    """Simulates studies; there are no data, so nothing can be missing."""
+
+    def check(self, study: StudySpecification) -> None:
+        """Raises UserError unless a simulated study can be run."""
+        workload = study.workload
+        model_of(workload)
+        _known("optimizer", workload.optimizer, _READS)
+        workload.check_metaparameters(_READS[workload.optimizer])
+        for name, value, only in (
+            ("goal.metric", study.goal.metric, METRIC),
+            ("learning_rate_schedule", workload.learning_rate_schedule, "constant"),
+            ("sweep.evaluation_mode", study.evaluation, "exact"),
+            ("sparsity", study.cell.sparsity, 0.0),
+        ):
+            if value != only:
+                raise UserError(
+                    f"{name} is {value!r}; workload {workload.name} is simulated, and "
+                    f"there it can be {only!r} only."
+                )
+
+    def check_data(self, study: StudySpecification) -> None:
+        """Accepts every study: a simulation has no data."""
+
+    def prepare(
+        self, study: StudySpecification, show: Callable[[str], None] | None = None
+    ) -> PreparedStudy:
+        """Returns the runner of a simulated study, which has one slot."""
+        del show
+        workload = study.workload
+        about = [workload.network, dict(workload.network_arguments)]
+        text = json.dumps(about, sort_keys=True)
+        return PreparedStudy(
+            runner=SimulatedRunner(study),
+            environment={"numpy": np.__version__, "machine": platform.machine()},
+            training_inputs={
+                "training_examples": TRAINING_EXAMPLES,
+                "validation_examples": 0,
+                "content_hash": hashlib.sha256(text.encode()).hexdigest(),
+            },
+        )
 
 
 class SimulatedRunner:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dps_tf.core.errors import UserError
+from dps_tf.core.execution import Backend
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
-from dps_tf.store.claims import Claims
+from dps_tf.core.trial import error_cause
+from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
-from dps_tf.store.locks import Locks
-from dps_tf.store.owners import Owner
+from dps_tf.store.locks import Lock, Locks
 from dps_tf.store.records import write_json
-from dps_tf.tuning.interruption import Interrupted
-from dps_tf.tuning.sharing import SharedCell, living_workers
-from dps_tf.tuning.study import is_finished
+from dps_tf.store.study_reader import StudyReader
+from dps_tf.store.study_record import StudyRecord, check_continues
+from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.progress import StudyProgress
+from dps_tf.tuning.study import RunContext, is_finished, run_study
 
-RunCell = Callable[[StudySpecification, Callable[[], None]], StudyResult]
-RunShared = Callable[[StudySpecification, SharedCell], StudyResult]
 _WAIT_SECONDS = 0.5
-"""How long a worker waits before it looks again at cells that others have."""
-_MOST_WAITS = 300
+"""How long to wait before another look at cells that others have."""
+_MAX_WAITS = 300
 """Looks at an owner who does not show life; by then one who is dead has expired."""
 
 
@@ -52,14 +56,172 @@ class SweepOutcome:
         ]
 
 
-def check_directory(files: FileSystem, layout: SweepLayout) -> None:
-    """Raises UserError for a directory that holds something else than a sweep."""
+class Sweep:
+    """A sweep in its directory, run by this process.
+
+    Args:
+        files: where the directory is.
+        specification: the cells, in the order of running.
+        options: of the run.
+        backend_of: gives the backend of a study.
+        stop: whether to save and leave.
+        say: prints a sentence for the user.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is independent of the others
+        self,
+        files: FileSystem,
+        specification: SweepSpecification,
+        options: Options,
+        backend_of: Callable[[StudySpecification], Backend],
+        stop: StopRequest,
+        say: Callable[[str], None] = print,
+    ):
+        """Touches nothing yet."""
+        self._files = files
+        self._layout = SweepLayout(options.sweep_dir)
+        self._specification = specification
+        self._options = options
+        self._backend_of = backend_of
+        self._stop = stop
+        self._say = say
+        self._locks = Locks(files)
+        self.outcome = SweepOutcome()
+
+    def run(self, gin_text: str) -> SweepOutcome:
+        """Runs every cell of the shard that is not finished and free.
+
+        A cell that another process is running is passed over, and looked at again in
+        the end: by then it may be finished. If its owner, elsewhere, does not show
+        life, it is waited for until it does or the cell is free.
+
+        Args:
+            gin_text: the resolved configuration, kept with the sweep.
+
+        Returns:
+            What became of the cells.
+
+        Raises:
+            Interrupted: a stop was asked for; everything is saved.
+            UserError: a cell holds another study, or its data are not there.
+        """
+        self.check()
+        start_sweep(self._files, self._layout, self._specification, gin_text)
+        first, step = self._options.shard
+        left = list(self._specification.studies[first::step])
+        looks = 0
+        while left:
+            for study in list(left):
+                if self._run_if_free(study):
+                    left.remove(study)
+                elif looks > _MAX_WAITS or (looks and self._is_busy(study)):
+                    left.remove(study)
+                    self.outcome.busy[study.cell.name] = self._owner(study)
+            if left and looks:
+                self._wait()
+            looks += 1
+        if self._options.discard_states:
+            self._discard_states()
+        return self.outcome
+
+    def check(self) -> None:
+        """Raises UserError for what can be known to fail before anything is trained.
+
+        That is a directory that is not a sweep's, a cell that holds another study, data
+        that are not there, or a batch that does not fit them.
+        """
+        for problem in check_directory(self._files, self._layout):
+            self._say(f"note: {problem}")
+        for study in self._specification.studies:
+            cell = self._cell(study)
+            check_continues(StudyReader(self._files, cell), study)
+            if not is_finished(self._files, cell, study):
+                self._backend_of(study).check_data(study)
+
+    def _cell(self, study: StudySpecification) -> CellLayout:
+        return self._layout.cell(study.cell.name)
+
+    def _run_if_free(self, study: StudySpecification) -> bool:
+        """Returns False if another owner is running the cell."""
+        if self._was_finished(study):
+            return True
+        lock = self._locks.acquire(self._cell(study).root)
+        if lock is None:
+            return False
+        with lock:
+            # Its last owner may have finished it between the look and the lock.
+            if not self._was_finished(study):
+                self._run(study, lock)
+        return True
+
+    def _was_finished(self, study: StudySpecification) -> bool:
+        if not is_finished(self._files, self._cell(study), study):
+            return False
+        self.outcome.finished_before.append(study.cell.name)
+        return True
+
+    def _run(self, study: StudySpecification, lock: Lock) -> None:
+        name, cell = study.cell.name, self._cell(study)
+        with StudyProgress(name, study.rule) as progress:
+            context = RunContext(
+                stop=self._stop,
+                allow_other_machine=self._options.allow_other_machine,
+                guard=lock.check,
+                progress=progress,
+                say=self._say,
+            )
+            backend = self._backend_of(study)
+            result = run_study(self._files, cell, study, backend, context)
+        self.outcome.ran[name] = result
+        # Programs refer to themselves through their functions: without this a sweep of
+        # many cells keeps those of cells long finished.
+        gc.collect()
+        if study.workload.points == 1:
+            self._say(curve_of(self._files, cell.root))
+        self._say(describe_result(name, result))
+
+    def _is_busy(self, study: StudySpecification) -> bool:
+        """Returns whether the owner of a cell surely lives."""
+        return self._locks.shows_life(self._cell(study).root)
+
+    def _owner(self, study: StudySpecification) -> str:
+        holder = self._locks.holder(self._cell(study).root)
+        return str(holder or "another process")
+
+    def _wait(self) -> None:
+        """Waits a moment.
+
+        Raises:
+            Interrupted: a stop was asked for.
+        """
+        if self._stop():
+            raise Interrupted
+        time.sleep(_WAIT_SECONDS)
+
+    def _discard_states(self) -> None:
+        """Removes the states of the cells that are finished."""
+        for study in self._specification.studies:
+            if study.cell.name in (*self.outcome.finished_before, *self.outcome.ran):
+                record = StudyRecord(self._files, self._cell(study), study)
+                record.discard_states()
+
+
+def check_directory(files: FileSystem, layout: SweepLayout) -> tuple[str, ...]:
+    """Returns sentences on what a sweep's directory lacks, or holds beside the sweep.
+
+    Raises:
+        UserError: it holds something else than a sweep.
+    """
     names = files.list_names(layout.root)
-    if names and not files.exists(layout.marker):
+    if not names:
+        return ()
+    try:
+        return SweepReader(files, layout.root).problems
+    except UserError as error:
         raise UserError(
             f"{layout.root} holds {names[0]} and no sweep: choose a new or empty "
             "--sweep_dir."
-        )
+        ) from error
 
 
 def start_sweep(
@@ -70,6 +232,7 @@ def start_sweep(
     A sweep may be run again with other cells; `config.gin` holds the latest, and each
     study keeps its own specification, which is what is compared.
     """
+    files.remove_stale(layout.root)
     if not files.exists(layout.marker):
         # First of all: another process may look what the directory is.
         write_json(files, layout.marker, {"made_by": "dps_tf"})
@@ -77,202 +240,6 @@ def start_sweep(
     files.write_atomic(layout.config, gin_text.encode())
     cells = [study.cell.name for study in sweep.studies]
     write_json(files, layout.sweep, {"cells": cells})
-
-
-def run_sweep(  # noqa: PLR0913 - each is independent of the others
-    files: FileSystem,
-    layout: SweepLayout,
-    sweep: SweepSpecification,
-    run_cell: RunCell,
-    *,
-    stop: Callable[[], bool] = lambda: False,
-    say: Callable[[str], None] = print,
-) -> SweepOutcome:
-    """Runs every cell that is not finished and free; returns what became of them.
-
-    A cell that another process is running is passed over, and looked at again in the
-    end: by then it may be finished. If its owner, elsewhere, does not show life, it is
-    waited for until it does or the cell is free.
-
-    Args:
-        files: where the sweep is.
-        layout: its paths.
-        sweep: its cells, in the order of running.
-        run_cell: runs one study, given what raises if the cell is taken over.
-        stop: whether to leave.
-        say: prints a sentence for the user.
-
-    Raises:
-        Interrupted: a stop was asked for; everything is saved.
-        UserError: a cell holds another study.
-    """
-    outcome, locks = SweepOutcome(), Locks(files)
-    passed_over = list(sweep.studies)
-    looks = 0
-    while passed_over:
-        for specification in list(passed_over):
-            cell = layout.cell(specification.cell.name)
-            if _run_if_free(files, layout, specification, locks, run_cell, outcome):
-                passed_over.remove(specification)
-                _say_result(specification, outcome, say)
-            elif looks > _MOST_WAITS or (looks and _is_busy(locks, cell.root)):
-                passed_over.remove(specification)
-                outcome.busy[specification.cell.name] = _owner(locks, cell.root)
-        if passed_over and looks:
-            _wait(stop)
-        looks += 1
-    return outcome
-
-
-def _is_busy(locks: Locks, directory: str) -> bool:
-    """Returns whether somebody who surely lives has a cell."""
-    if locks.shows_life(directory):
-        return True
-    claims = locks.claims_of(directory)
-    return any(claims.shows_life(name) for name in living_workers(claims))
-
-
-def _owner(locks: Locks, directory: str) -> str:
-    return str(locks.holder(directory) or "workers that share it")
-
-
-def _wait(stop: Callable[[], bool]) -> None:
-    """Waits a moment.
-
-    Raises:
-        Interrupted: a stop was asked for.
-    """
-    if stop():
-        raise Interrupted
-    time.sleep(_WAIT_SECONDS)
-
-
-def _run_if_free(
-    files: FileSystem,
-    layout: SweepLayout,
-    specification: StudySpecification,
-    locks: Locks,
-    run_cell: RunCell,
-    outcome: SweepOutcome,
-) -> bool:
-    """Returns False if another owner is running the cell."""
-    name = specification.cell.name
-    cell = layout.cell(name)
-    if is_finished(files, cell, specification):
-        outcome.finished_before.append(name)
-        return True
-    lock = locks.acquire(cell.root)
-    if lock is None:
-        return False
-    with lock:
-        if living_workers(lock.claims):
-            return False
-        # Its last owner may have finished it between the look and the lock.
-        if is_finished(files, cell, specification):
-            outcome.finished_before.append(name)
-        else:
-            outcome.ran[name] = run_cell(specification, lock.check)
-    return True
-
-
-def run_shared_sweep(  # noqa: PLR0913 - each is independent of the others
-    files: FileSystem,
-    layout: SweepLayout,
-    sweep: SweepSpecification,
-    run_cell: RunShared,
-    slots: int,
-    *,
-    stop: Callable[[], bool] = lambda: False,
-    say: Callable[[str], None] = print,
-) -> SweepOutcome:
-    """Runs a sweep as one of several workers, and returns what this one ran.
-
-    A worker takes the first cell to which no other has come; once there is none it
-    joins the cell with the fewest workers. It leaves when no cell is left, or when
-    each that is left has an owner who lives and does not share.
-
-    Args:
-        files: where the sweep is.
-        layout: its paths.
-        sweep: its cells, in the order of running.
-        run_cell: runs a study as one of the workers in its cell.
-        slots: trials that this worker runs side by side.
-        stop: whether to leave.
-        say: prints a sentence for the user.
-    """
-    outcome, owner = SweepOutcome(), Owner.here()
-    todo = {study.cell.name: study for study in sweep.studies}
-    shares = {name: _share(files, layout.cell(name), owner, slots) for name in todo}
-    looks = 0
-    while True:
-        _drop_finished(files, layout, todo, outcome)
-        if not todo:
-            return outcome
-        free = {n: shares[n] for n in todo if not shares[n].is_being_closed()}
-        joined = _join(free, todo)
-        if joined is not None:
-            try:
-                outcome.ran[joined] = run_cell(todo[joined], shares[joined])
-            finally:
-                shares[joined].leave()
-            _say_result(todo[joined], outcome, say)
-            if joined in outcome.failed:
-                # Tried again at the next start, not for ever in this one.
-                del todo[joined]
-        elif free and (looks > _MOST_WAITS or _all_live(free.values())):
-            locks = Locks(files)
-            outcome.busy = {n: _owner(locks, layout.cell(n).root) for n in free}
-            return outcome
-        else:
-            if not any(share.workers() for share in free.values()):
-                looks += bool(free)
-            _wait(stop)
-
-
-def _drop_finished(
-    files: FileSystem,
-    layout: SweepLayout,
-    todo: dict[str, StudySpecification],
-    outcome: SweepOutcome,
-) -> None:
-    for name, specification in list(todo.items()):
-        if is_finished(files, layout.cell(name), specification):
-            del todo[name]
-            if name not in outcome.ran:
-                outcome.finished_before.append(name)
-
-
-def _all_live(shares: Iterable[SharedCell]) -> bool:
-    return all([share.owner_shows_life() for share in shares])
-
-
-def _share(
-    files: FileSystem, layout: CellLayout, owner: Owner, slots: int
-) -> SharedCell:
-    return SharedCell(files, layout, Claims(files, layout.claims, owner), slots)
-
-
-def _join(
-    shares: Mapping[str, SharedCell], studies: Mapping[str, StudySpecification]
-) -> str | None:
-    """Returns the name of the cell that this worker has joined; None if it cannot."""
-    for name, share in shares.items():
-        if share.come_first() and share.join():
-            return name
-    # An oracle that learns gives one trial after another: one worker is enough.
-    races = [name for name in shares if not studies[name].workload.is_adaptive]
-    for name in sorted(races, key=lambda name: shares[name].workers()):
-        if shares[name].join():
-            return name
-    return None
-
-
-def _say_result(
-    specification: StudySpecification, outcome: SweepOutcome, say: Callable[[str], None]
-) -> None:
-    name = specification.cell.name
-    if name in outcome.ran:
-        say(describe_result(name, outcome.ran[name]))
 
 
 def describe_result(name: str, result: StudyResult) -> str:
@@ -288,3 +255,21 @@ def describe_result(name: str, result: StudyResult) -> str:
     low = result.trials[trial].bracket_low
     bound = "at most " if counts["failed"] else ""
     return f"{name}: K* = {bound}{steps} in ({low}, {steps}], trial {trial} ({told})"
+
+
+def describe_failures(name: str, result: StudyResult) -> str:
+    """Returns which trials of a study failed, and the cause of the first, in a line."""
+    failed = [n for n, trial in enumerate(result.trials) if trial.outcome == "failed"]
+    cause = error_cause(result.trials[failed[0]].error or "")
+    trials = ", ".join(map(str, failed))
+    return f"{name}: trials that failed: {trials}; cause of the first: {cause}"
+
+
+def curve_of(files: FileSystem, directory: str) -> str:
+    """Returns the curves of a closed study as text: a plain run has one."""
+    closed, problems = read_closed(files, directory, ("curves",))
+    if closed is None:
+        return " ".join(problems) or "the study is not closed."
+    curves = closed.frame("curves")
+    shown = ["step", *(name for name in curves if "/" in str(name))]
+    return str(curves[shown].to_string(index=False))

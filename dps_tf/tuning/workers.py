@@ -1,4 +1,4 @@
-"""Several worker processes on this machine, for one sweep."""
+"""Several worker processes on this machine, which split the cells of one sweep."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dps_tf.tuning.interruption import PARENT_VARIABLE, StopRequest
 
-_MOST_RESTARTS = 20
-"""Times that a worker which was killed is started again, over all workers."""
+_MAX_RESTARTS = 20
+"""How often a worker which was killed is started again, over all workers."""
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 15.0
 """How long workers may take to save and leave before they are killed."""
@@ -34,7 +34,7 @@ def visible_gpus() -> list[str]:
 def run_workers(command: Sequence[str], workers: int, stop: StopRequest) -> int:
     """Runs the command in N processes and returns the exit code of them all.
 
-    A worker that was killed is started again, _MOST_RESTARTS times in all. Each is
+    A worker that was killed is started again, _MAX_RESTARTS times in all. Each is
     pinned to one GPU where there are several. When this process is asked to stop it
     asks the workers to; when it dies they stop by themselves.
 
@@ -56,7 +56,7 @@ def run_workers(command: Sequence[str], workers: int, stop: StopRequest) -> int:
                 if code is None:
                     continue
                 del running[number]
-                if code < 0 and restarts < _MOST_RESTARTS:
+                if code < 0 and restarts < _MAX_RESTARTS:
                     restarts += 1
                     print(f"worker {number} was killed; it is started again.")
                     running[number] = _start(command, number)
@@ -68,11 +68,15 @@ def run_workers(command: Sequence[str], workers: int, stop: StopRequest) -> int:
 
 
 def _joint_code(codes: Sequence[int]) -> int:
-    """Returns the code that tells the user most: a mistake, a defect, run again."""
-    for code in (2, 1, RUN_AGAIN):
+    """Returns the code that tells the user most: a mistake, a defect, finished.
+
+    A worker leaves with 75 while others still run cells, and with 0 only after it has
+    seen every cell finished: one 0 speaks for the sweep.
+    """
+    for code in (2, 1, 0):
         if code in codes:
             return code
-    return RUN_AGAIN if any(code < 0 for code in codes) else 0
+    return RUN_AGAIN
 
 
 def _start(command: Sequence[str], number: int) -> subprocess.Popen[bytes]:

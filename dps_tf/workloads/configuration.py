@@ -140,7 +140,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         sparsity_methods=_sequence("sweep.sparsity_methods", sparsity_methods),
         seeds=_sequence("sweep.seeds", seeds),
         pruning=pruning or Pruning(),
-        schedule=schedule,
+        search_mode=schedule,
         finishers=finishers,
         stop_at_goal=stop_at_goal,
         evaluation=evaluation_mode,

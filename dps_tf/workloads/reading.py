@@ -71,9 +71,9 @@ def describe(sweep: SweepSpecification, gin_text: str) -> str:
             f"{rule.schedule.interval} steps, goal {study.goal}"
         )
     lines += [
-        f"trials: {sweep.most_trials}",
-        f"steps at most: {sweep.most_steps}",
-        f"training examples at most: {sweep.most_examples}",
+        f"trials: {sweep.max_trials}",
+        f"steps at most: {sweep.max_steps}",
+        f"training examples at most: {sweep.max_examples}",
         "A race stops far below these bounds; they hold if nobody reaches the goal.",
     ]
     return "\n".join(lines)

@@ -19,7 +19,7 @@ from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.records import write_json
 from dps_tf.store.schemas import CELL_KEY, MEASUREMENTS, WORK
-from dps_tf.store.study_opening import open_study
+from dps_tf.store.study_record import open_study
 from dps_tf.store.tables import empty_frame, write_table
 from tests.analysis.synthetic_tables import METRIC, Made
 

@@ -58,7 +58,7 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
 def _step_time(batch_sizes: Sequence[int]) -> Rows:
     import tensorflow as tf
 
-    from dps_tf.tuning.launching import configure_threads
+    from dps_tf.tuning.resources import configure_threads
     from tests.benchmarks import step_time
 
     configure_threads()
@@ -78,8 +78,7 @@ def _step_time(batch_sizes: Sequence[int]) -> Rows:
 
 
 def _grid_cost() -> Rows:
-    from dps_tf.tuning.launching import configure_threads
-    from dps_tf.tuning.resources import Resources
+    from dps_tf.tuning.resources import Resources, configure_threads
     from tests.benchmarks import grid_cost, machine_rate
 
     configure_threads()

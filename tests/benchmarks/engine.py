@@ -142,7 +142,7 @@ class FirstStep:
 
     def __init__(self, batch_size: int):
         # What a sweep imports beyond training: keras-tuner is not small.
-        import dps_tf.tuning.launching  # noqa: F401
+        import dps_tf.tuning.sweep  # noqa: F401
 
         self._engine = Engine(batch_size, threads=1)
 

@@ -11,10 +11,11 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.sweep_reader import SweepReader
-from dps_tf.tuning import launching
-from dps_tf.tuning.interruption import StopRequest
+from dps_tf.tuning.backends import Backends
+from dps_tf.tuning.options import Options
 from dps_tf.workloads import gin_files as configurations
 from dps_tf.workloads.reading import read_configuration
+from tests.tuning.small_sweeps import launched
 
 NAMES = configurations.shipped()
 SMOKE = [name for name in NAMES if name.startswith("smoke/")]
@@ -50,7 +51,7 @@ def test_file_opens_with_question_command_cost_and_result(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_file_gives_a_sweep_whose_names_are_known(name: str) -> None:
     sweep = sweep_of(name)
-    launching.check_names(sweep)
+    Backends(Options("unused"), LocalFiles()).check(sweep)
     for study in sweep.studies:
         again = StudySpecification.from_json(study.to_json())
         assert again.fingerprint == study.fingerprint
@@ -87,9 +88,8 @@ def test_seven_files_say_what_they_assume() -> None:
 )
 def test_tiny_sweep_runs_to_its_end(name: str, tmp_path: Path) -> None:
     sweep, text = read_configuration([name], [])
-    options = launching.Options(str(tmp_path / "sweep"), slots=2)
-    launching.Launcher(options, StopRequest()).run(sweep, text)
-    tables = SweepReader(LocalFiles(), options.sweep_dir).tables()
+    launched(tmp_path / "sweep", sweep, gin_text=text)
+    tables = SweepReader(LocalFiles(), str(tmp_path / "sweep")).tables()
     assert not tables.problems
     assert tables.studies["closed"].all()
     assert len(tables.studies) == len(sweep.studies)

@@ -113,7 +113,7 @@ def specifications(draw: st.DrawFn) -> StudySpecification:
         method="snip" if sparsity else "none",
         seed=draw(st.integers(0, 9)),
         workload=draw(_workloads),
-        schedule=draw(st.sampled_from(["race", "exhaustive"])),
+        search_mode=draw(st.sampled_from(["race", "exhaustive"])),
         finishers=draw(st.integers(1, 9)),
         stop_at_goal=draw(st.booleans()),
         evaluation=draw(st.sampled_from(["exact", "goal"])),

@@ -49,7 +49,7 @@ def test_fingerprint_is_frozen():
         sparsity=0.9,
         method="snip",
         count="feasible",
-        schedule="exhaustive",
+        search_mode="exhaustive",
         evaluation_interval=EvaluationInterval(examples=640, minimum=2),
         pruning=Pruning("kernels_and_biases"),
     )
@@ -83,7 +83,7 @@ IDENTITY_CHANGES = {
     "oracle_arguments": {"oracle_arguments": {"beta": 1}},
     "dataset_arguments": {"dataset_arguments": {"examples": 9}},
     "network_arguments": {"network_arguments": {"widths": (3,)}},
-    "schedule": {"schedule": "exhaustive"},
+    "schedule": {"search_mode": "exhaustive"},
     "stop_at_goal": {"stop_at_goal": False},
     "evaluation": {"evaluation": "goal"},
     "pruning": {"pruning": Pruning(scope="layer")},
@@ -199,7 +199,7 @@ def test_adaptive_oracles_run_every_trial_to_its_own_goal():
 
 
 BAD = {
-    "schedule": ({"schedule": "raec"}, "'raec'"),
+    "schedule": ({"search_mode": "raec"}, "'raec'"),
     "evaluation": ({"evaluation": "fast"}, "'fast'"),
     "finishers": ({"finishers": 0}, "finishers is 0"),
     "finishers type": ({"finishers": 1.0}, "finishers is 1.0"),

@@ -32,17 +32,17 @@ def test_grid_is_every_combination_with_dense_cells_once():
 
 
 def test_studies_carry_what_the_sweep_says():
-    sweep = grid([workload()], (8,), finishers=3, schedule="exhaustive")
-    assert sweep.studies == (specification(finishers=3, schedule="exhaustive"),)
+    sweep = grid([workload()], (8,), finishers=3, search_mode="exhaustive")
+    assert sweep.studies == (specification(finishers=3, search_mode="exhaustive"),)
 
 
 def test_largest_cost_is_every_trial_to_its_budget():
     sweep = grid([workload(points=7, step_budget=105)], (8, 64))
-    assert sweep.most_trials == 14
-    assert sweep.most_steps == 2 * 7 * 100
-    assert sweep.most_examples == 7 * 100 * (8 + 64)
+    assert sweep.max_trials == 14
+    assert sweep.max_steps == 2 * 7 * 100
+    assert sweep.max_examples == 7 * 100 * (8 + 64)
     feasible = grid([workload(points=7, count="feasible", max_draws=9)], (8,))
-    assert feasible.most_trials == 9
+    assert feasible.max_trials == 9
 
 
 @pytest.mark.parametrize(

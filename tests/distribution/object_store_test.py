@@ -25,13 +25,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.fault]
 SWEEP_DIR = "gs://bucket/sweep"
 # Runs a sweep; its process dies at the n-th change of an object, 0 is never.
 SCRIPT = """
-import os, signal, sys, tempfile
+import os, signal, sys
 from pathlib import Path
 from dps_tf.cli.command_line import import_tensorflow
 import_tensorflow()
-from dps_tf.training.gfile_files import GFileFiles
-from dps_tf.tuning import launching, study
+from dps_tf.training.gfile_files import GFileFiles, files_for
+from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import configure_threads
+from dps_tf.tuning.sweep import Sweep
 from dps_tf.workloads.reading import read_configuration
 from tests.training.object_gfile import DiskObjects, ObjectGfile
 
@@ -45,19 +48,14 @@ def at_point(doing, path):
         if changes == die_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-tuner = study.StudyTuner
-# keras-tuner's own files mean nothing to the next run: they stay on this machine.
-study.StudyTuner = lambda record, runner, directory, *rest: tuner(
-    record, runner, tempfile.mkdtemp(dir=folder.parent), *rest
-)
 sweep, text = read_configuration(["smoke/quickstart"], ["workload.step_budget = 120"])
-launching.configure_threads()
-options = launching.Options(sweep_dir=sweep_dir)
-launcher = launching.Launcher(options, StopRequest())
+configure_threads()
+options, files = Options(sweep_dir=sweep_dir), files_for(sweep_dir)
 if "://" in sweep_dir:
     gfile = ObjectGfile(at_point, DiskObjects(folder))
-    launcher._files = GFileFiles(gfile, put_seconds=0.2)
-outcome = launcher.run(sweep, text)
+    files = GFileFiles(gfile, put_seconds=0.2)
+backends = Backends(options, files)
+outcome = Sweep(files, sweep, options, backends, StopRequest()).run(text)
 assert not outcome.failed
 print("ran:", *outcome.ran)
 print("changes:", changes)

@@ -20,7 +20,7 @@ from dps_tf.core.workload import EvaluationInterval, Workload
 from dps_tf.data.dataset import Dataset
 from dps_tf.store.files import LocalFiles
 from dps_tf.training.runner import TrainingRunner
-from dps_tf.tuning import tasks
+from dps_tf.tuning import build
 from dps_tf.tuning.pruning import Pruner
 from dps_tf.tuning.resources import Resources
 
@@ -50,7 +50,7 @@ def wrong_counts(sparsity: float, folder: str) -> list[list[int]]:
     method = "snip" if sparsity else "none"
     cell = Cell("digits_mlp", "momentum", method, 0, 32, sparsity)
     study = StudySpecification(cell, WORKLOAD)
-    dataset = tasks.load_dataset(WORKLOAD, None)
+    dataset = build.load_dataset(WORKLOAD, None)
     prune = Pruner(study, dataset, folder, LocalFiles()) if sparsity else None
     programs = Resources.of_this_machine(1).programs(study, dataset)
     runner = TrainingRunner(programs, 0, "per_trial", prune)

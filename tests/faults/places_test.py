@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from dps_tf.core.errors import UserError
+from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.errors import StoreError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
-from dps_tf.tuning.sweep import check_directory
+from dps_tf.tuning.sweep import check_directory, start_sweep
 from tests.core.naive_race import Study
 from tests.faults.victim import STUDY, TRIALS
 from tests.tuning.studies import (
@@ -149,6 +150,9 @@ def test_owner_that_has_died_does_not_block_even_if_it_is_not_reaped(tmp_path):
     code += "lock = Locks(LocalFiles()).acquire(sys.argv[1]); "
     code += "print(lock is not None, flush=True); os.kill(os.getpid(), 9)"
     cell = layout_of(tmp_path, study)
+    start_sweep(
+        LocalFiles(), SweepLayout(str(tmp_path)), SweepSpecification((study,)), ""
+    )
     LocalFiles().make_directory(cell.root)
     with subprocess.Popen(
         [sys.executable, "-c", code, cell.root],

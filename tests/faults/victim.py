@@ -9,8 +9,7 @@ child has ended, `ended <exit code>`, -9 after kill -9. Kinds:
     {"kind": "train", "arguments": [...]}
         the command dps_tf.train; its workers (`--workers=N`) are forked, too; with
         `seconds`, a list, turns of simulated trials take so long, for each process
-        one of them; with `closings`, each study that is closed adds a line there; with
-        `patience`, seconds, a chief may be silent for so long
+        one of them; with `closings`, each study that is closed adds a line there
     {"kind": "command", "command": "status", "arguments": [...], "output": F,
      "objects": O}
         a command, what it prints, and the folder in which `gs://` is kept
@@ -107,7 +106,7 @@ def victim() -> Iterator[Victim]:
 def main() -> None:
     # What children would import; not the commands, whose flags have the same names.
     from dps_tf.store import study_record
-    from dps_tf.tuning import launching  # noqa: F401
+    from dps_tf.tuning import backends, sweep  # noqa: F401
     from dps_tf.workloads import reading  # noqa: F401
 
     study_record.SNAPSHOT_SECONDS = SNAPSHOT_SECONDS
@@ -158,15 +157,14 @@ def _live(order: dict[str, Any]) -> None:
 
 def _train(order: dict[str, Any]) -> int:
     from dps_tf import train
-    from dps_tf.tuning import chief_worker, workers
+    from dps_tf.tuning import workers
 
-    chief_worker.PATIENCE_SECONDS = order.get("patience", chief_worker.PATIENCE_SECONDS)
     given = [a for a in order["arguments"] if a.startswith("--workers=")]
-    if given and given != ["--workers=1"]:
+    if given and given[-1] != "--workers=1":
         workers.subprocess.Popen = lambda command, env: Forked(order, command, env)
     elif "seconds" in order:
         _slow_down(order["seconds"][os.getpid() % len(order["seconds"])])
-    if "--share" in order["arguments"] and "closings" in order:
+    if "--workers=1" in order["arguments"] and "closings" in order:
         _tell_of_closings(Path(order["closings"]))
     sys.argv = ["train", *order["arguments"]]
     train.entry_point()
@@ -180,8 +178,9 @@ def _command(order: dict[str, Any]) -> int:
     store = ObjectGfile(objects=DiskObjects(Path(order["objects"])))
     objects = gfile_files.GFileFiles(store, put_seconds=0.05)
     files_for = gfile_files.files_for
-    for module in (gfile_files, sys.modules["dps_tf.tuning.launching"]):
-        module.files_for = lambda place: objects if "://" in place else files_for(place)
+    gfile_files.files_for = lambda place: (
+        objects if "://" in place else files_for(place)
+    )
     sys.argv = [order["command"], *order["arguments"]]
     importlib.import_module(f"dps_tf.{order['command']}").entry_point()
     return 0

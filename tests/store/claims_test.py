@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dps_tf.core.errors import UserError
-from dps_tf.store.claim_files import ClaimFiles
-from dps_tf.store.claims import Claims
+from dps_tf.store.claims import ClaimFiles, Claims
 from dps_tf.store.errors import LockLost, StoreError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.owners import Owner, Timing
@@ -71,7 +70,6 @@ def test_a_claimed_thing_is_refused_to_others_until_released(world):
     assert b.holder("trial-1") is None
     assert b.claim("trial-1").still_owned()
     assert a.claim("trial-1") is None
-    assert a.names() == ["trial-1", "trial-2"]
 
 
 def test_a_silent_owner_expires_by_the_observers_clock(world):
@@ -231,19 +229,6 @@ def test_an_owner_here_shows_life_by_its_process(world):
     dead = replace(Owner.here(), process_start="0", token="dead")
     Claims(world.files, world.directory, dead).claim("y")
     assert claims.shows_life("x") and not claims.shows_life("y")
-    assert claims.may_live(claims.owner.token) and not claims.may_live("dead")
-
-
-def test_an_owner_may_live_until_it_has_been_silent_for_long(world):
-    a, b = world.owner("a"), world.owner("b")
-    a.beat()
-    assert b.may_live("a")
-    world.expire("b", 119.9)
-    assert b.may_live("a")
-    world.expire("b", 0.2)
-    assert not b.may_live("a")
-    a.beat()
-    assert b.may_live("a")
 
 
 @pytest.mark.parametrize("damage", [b"", b"junk"])
@@ -274,9 +259,11 @@ def test_names_are_checked(world):
         with pytest.raises(UserError):
             world.owner("a").claim(name)
     a = world.owner("a")
-    for name in ("x", "x.00000001", "x.00000001.claim"):
+    names = ("x", "x.00000001", "x.00000001.claim")
+    for name in names:
         assert a.claim(name).still_owned()
-    assert a.names() == ["x", "x.00000001", "x.00000001.claim"]
+    # Each is a thing of its own, whose claims are counted for themselves.
+    assert [a.claim(name).generation for name in names] == [1, 1, 1]
 
 
 def test_a_background_heartbeat_keeps_what_is_claimed(tmp_path):

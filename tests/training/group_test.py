@@ -14,7 +14,7 @@ from dps_tf.core.errors import GroupLost, UserError
 from dps_tf.training import group as groups
 from dps_tf.training import rendezvous as joining
 from dps_tf.training.group import Deadline, Follower, Leader
-from dps_tf.training.peer_connection import Channel, Message
+from dps_tf.training.peer_connection import Message, PeerConnection
 from dps_tf.training.rendezvous import ProcessRank
 
 ARRAYS = (
@@ -66,8 +66,8 @@ def test_arrays_arrive_bit_for_bit():
     heard: list[Message] = []
     ended = threading.Event()
     one, other = pair()
-    sender = Channel(one, heard.append, lambda: None)
-    receiver = Channel(other, heard.append, ended.set)
+    sender = PeerConnection(one, heard.append, lambda: None)
+    receiver = PeerConnection(other, heard.append, ended.set)
     sender.send("load", ARRAYS, step=3, point={"learning_rate": 0.1}, masks=None)
     sender.send("advance")
     sender.close()
@@ -118,7 +118,7 @@ def test_calls_go_one_way_and_answers_and_signals_the_other(joined):
     leader, follower = joined
     stopped: list[str] = []
     leader.on_stop = stopped.append
-    leader.tell("prepare", specification={"a": 1})
+    leader.send_call("prepare", specification={"a": 1})
     assert received(follower).values == {"specification": {"a": 1}}
     assert follower.receive(0.01) is None
     follower.send("stop", signal="SIGTERM")
@@ -150,13 +150,13 @@ def test_whoever_is_left_hears_at_once_and_ends_in_time(
     monkeypatch.setattr(groups, "_GRACE_SECONDS", 0.2)
     leader, follower = joined
     if who == "follower":
-        follower._channel.close()
+        follower._peer.close()
         with pytest.raises(GroupLost, match="another process of the group"):
             leader.answers(10)
         with pytest.raises(GroupLost, match="another process of the group"):
-            leader.tell("advance")
+            leader.send_call("advance")
     else:
-        leader._channels[0].close()
+        leader._peers[0].close()
         for _ in range(2):
             with pytest.raises(GroupLost, match="another process of the group"):
                 follower.receive(10)

@@ -10,7 +10,7 @@ from absl.testing import parameterized
 from dps_tf.core.errors import UserError
 from dps_tf.training import strategy as strategies
 from dps_tf.training import trial_memory
-from dps_tf.tuning import tasks
+from dps_tf.tuning import build
 from dps_tf.tuning.resources import Resources
 from tests.training.problems import Problem, one_device
 from tests.tuning import small_sweeps
@@ -112,7 +112,7 @@ def test_batches_of_any_size_are_whole_on_a_core_and_refused_by_all():
 
 def test_trial_that_a_core_cannot_hold_is_refused_and_not_where_all_share(monkeypatch):
     [study] = small_sweeps.configured(small_sweeps.BINDINGS).studies
-    dataset = tasks.load_dataset(study.workload, None)
+    dataset = build.load_dataset(study.workload, None)
     monkeypatch.setattr(trial_memory, "device_memory", lambda device: 1_000)
     cores = Resources.of_this_machine(slots=2, tpu="local")
     with pytest.raises(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,8 +15,6 @@ from dps_tf.probing import Measurer, ProgramCache, Wanted
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.training import strategy as strategies
-from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.launching import Launcher, Options
 from dps_tf.tuning.resources import Resources
 from tests.tuning import small_sweeps
 
@@ -46,8 +46,8 @@ def _sweeps(tmp_path_factory):
     found = {}
     for replicas in (1, 2):
         folder = str(tmp_path_factory.mktemp(f"on {replicas}") / "sweep")
-        launcher = Launcher(Options(folder), StopRequest(), machine(replicas))
-        launcher.run(small_sweeps.configured(BINDINGS), "")
+        sweep = small_sweeps.configured(BINDINGS)
+        small_sweeps.launched(Path(folder), sweep, machine(replicas))
         found[replicas] = SweepLayout(folder)
     return found
 

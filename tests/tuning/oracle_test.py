@@ -11,7 +11,6 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.space import Space
 from dps_tf.tuning.oracle import (
     OBJECTIVE,
-    QuasiRandomOracle,
     adaptive_oracle,
     hyperparameters,
     point_of,
@@ -28,15 +27,6 @@ SPACE = Space.from_dict(
 )
 RANDOM = "keras_tuner.oracles.RandomSearchOracle"
 BAYESIAN = "keras_tuner.oracles.BayesianOptimizationOracle"
-
-
-def test_quasi_random_oracle_gives_trial_i_the_ith_point():
-    points = [{**SPACE.from_unit([u] * 5), "fixed": 0.5} for u in (0.1, 0.6, 0.9)]
-    oracle = QuasiRandomOracle(SPACE, points.__getitem__, 3)
-    for number, point in enumerate(points):
-        answer = oracle.populate_space(f"{number:04d}")
-        assert answer["status"] == "RUNNING"
-        assert answer["values"] == point
 
 
 def test_keras_tuner_knows_the_ranges_of_the_space():

@@ -10,7 +10,7 @@ from dps_tf.core.cell import Cell
 from dps_tf.core.study import Pruning, StudySpecification
 from dps_tf.models import initial_point
 from dps_tf.store.files import LocalFiles
-from dps_tf.tuning import tasks
+from dps_tf.tuning import build
 from dps_tf.tuning.pruning import Pruner, scratch_network
 from dps_tf.workloads.reading import read_configuration
 
@@ -27,7 +27,7 @@ class PrunerProgressTest(parameterized.TestCase):
         study = StudySpecification(
             cell, workload, pruning=Pruning("kernels", arguments={})
         )
-        dataset = tasks.load_dataset(workload, None)
+        dataset = build.load_dataset(workload, None)
         initial = initial_point(scratch_network(workload, dataset), 5)
         heard: list[str] = []
         with tempfile.TemporaryDirectory() as folder:

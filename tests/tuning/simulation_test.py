@@ -188,7 +188,9 @@ class SimulatedRunnerTest(parameterized.TestCase):
 
     def test_training_inputs_tell_of_the_model(self):
         one, other = (
-            simulation.prepared(self.study(*more)).training_inputs["content_hash"]
+            simulation.SimulatedBackend()
+            .prepare(self.study(*more))
+            .training_inputs["content_hash"]
             for more in ((), ("workload.network_arguments = {'dimensions': 300}",))
         )
         self.assertNotEqual(one, other)

@@ -1,4 +1,4 @@
-"""Tiny sweeps, trained by the launcher as the command does."""
+"""Tiny sweeps, trained as the command does."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.layout import SweepLayout
-from dps_tf.tuning import launching
+from dps_tf.training.gfile_files import files_for
+from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.sweep import SweepOutcome
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import Resources
+from dps_tf.tuning.sweep import Sweep, SweepOutcome
 from dps_tf.workloads.reading import read_configuration
 
 BINDINGS = (
@@ -38,14 +41,22 @@ def configured(
 ) -> SweepSpecification:
     """Returns the sweep of shipped files and bindings, its names checked."""
     sweep, _ = read_configuration(list(names), list(bindings))
-    launching.check_names(sweep)
+    options = Options("unused")
+    Backends(options, files_for(options.sweep_dir)).check(sweep)
     return sweep
 
 
-def launched(directory: Path, sweep: SweepSpecification) -> SweepOutcome:
+def launched(
+    directory: Path,
+    sweep: SweepSpecification,
+    resources: Resources | None = None,
+    gin_text: str = "",
+) -> SweepOutcome:
     """Runs a sweep in a directory; returns what became of its cells."""
-    options = launching.Options(str(directory), slots=2)
-    return launching.Launcher(options, StopRequest()).run(sweep, "")
+    options = Options(str(directory), slots=2)
+    files = files_for(options.sweep_dir)
+    backends = Backends(options, files, resources)
+    return Sweep(files, sweep, options, backends, StopRequest()).run(gin_text)
 
 
 def trained(directory: Path, more: Sequence[str] = ()) -> SweepLayout:

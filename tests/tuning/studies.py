@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from dps_tf.core.execution import PreparedStudy, Runner
 from dps_tf.core.goal import Goal
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
@@ -17,8 +19,9 @@ from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.study import PreparedStudy, RunContext, run_study
-from dps_tf.tuning.sweep import SweepOutcome, run_sweep, start_sweep
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.study import RunContext, run_study
+from dps_tf.tuning.sweep import Sweep, SweepOutcome, start_sweep
 from tests.core import naive_race
 from tests.core.naive_race import WholeTrial
 from tests.core.specifications import specification
@@ -44,13 +47,42 @@ def study_of(study: naive_race.Study, **changes: Any) -> StudySpecification:
         "count": "feasible" if study.feasible else "all",
         "max_draws": max(study.points, study.max_draws),
         "finishers": study.finishers,
-        "schedule": "exhaustive" if study.exhaustive else "race",
+        "search_mode": "exhaustive" if study.exhaustive else "race",
     }
     return specification(**{**values, **changes})
 
 
 def layout_of(directory: Path | str, study: StudySpecification) -> CellLayout:
     return SweepLayout(str(directory)).cell(study.cell.name)
+
+
+@dataclass(frozen=True)
+class SyntheticBackend:
+    """Runs trials on a runner that is given.
+
+    Attributes:
+        runner: a runner, or what makes it when a study is prepared.
+        environment: that studies are run in.
+        training_inputs: sizes and content of the data.
+    """
+
+    runner: Runner | Callable[[StudySpecification], Runner]
+    environment: Mapping[str, str] = field(default_factory=ENVIRONMENT.copy)
+    training_inputs: Mapping[str, Any] = field(default_factory=TRAINING_INPUTS.copy)
+
+    def check(self, study: StudySpecification) -> None:
+        """Knows every name."""
+
+    def check_data(self, study: StudySpecification) -> None:
+        """Has all data."""
+
+    def prepare(
+        self, study: StudySpecification, show: Callable[[str], None] | None = None
+    ) -> PreparedStudy:
+        runner = self.runner
+        if not isinstance(runner, SyntheticRunner):
+            runner = runner(study)
+        return PreparedStudy(runner, self.environment, self.training_inputs)
 
 
 def run(
@@ -73,7 +105,7 @@ def run(
         files,
         sweep.cell(study.cell.name),
         study,
-        lambda: PreparedStudy(runner, environment, training_inputs),
+        SyntheticBackend(runner, environment, training_inputs),
         RunContext(
             stop or StopRequest(),
             say=(said if said is not None else []).append,
@@ -154,21 +186,18 @@ def run_in_sweep(
     said: list[str] | None = None,
 ) -> SweepOutcome:
     """Runs a study as the command does: under its lock, and only if not finished."""
-    files = files or LocalFiles()
-    layout = SweepLayout(str(directory))
-    sweep = SweepSpecification((study,))
-    say = (said if said is not None else []).append
-    start_sweep(files, layout, sweep, "")
-    return run_sweep(
-        files,
-        layout,
-        sweep,
-        lambda specification, guard: run_study(
-            files,
-            layout.cell(specification.cell.name),
-            specification,
-            lambda: PreparedStudy(runner, ENVIRONMENT, TRAINING_INPUTS),
-            RunContext(stop or StopRequest(), guard=guard, say=say),
-        ),
-        say=lambda text: None,
-    )
+    backend = SyntheticBackend(runner)
+    heard: list[str] = []
+    try:
+        return Sweep(
+            files or LocalFiles(),
+            SweepSpecification((study,)),
+            Options(str(directory)),
+            lambda study: backend,
+            stop or StopRequest(),
+            heard.append,
+        ).run("")
+    finally:
+        result = f"{study.cell.name}: "
+        notes = [sentence for sentence in heard if not sentence.startswith(result)]
+        (said if said is not None else []).extend(notes)

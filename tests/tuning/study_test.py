@@ -115,7 +115,7 @@ CHANGES = {
         "0.0001",
     ),
     "points": ({"points": 5}, "points: stored 6, now 5"),
-    "schedule": ({"schedule": "exhaustive"}, "stored 'race', now 'exhaustive'"),
+    "schedule": ({"search_mode": "exhaustive"}, "stored 'race', now 'exhaustive'"),
     "network": ({"network": "cnn"}, "stored 'mlp', now 'cnn'"),
 }
 
@@ -279,14 +279,20 @@ def test_keras_tuner_says_nothing_while_a_study_runs(tmp_path, capfd):
     assert "Search" not in shown.out + shown.err
 
 
-@pytest.mark.parametrize("damage", ["torn", "deleted", "foreign"])
-def test_folder_of_keras_tuner_is_disposable(undisturbed, tmp_path, damage):
+def test_keras_tuner_writes_nothing_before_a_study_is_decided(tmp_path):
     stop = StopRequest()
     interrupted = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 5))
     with pytest.raises(Interrupted):
         run(tmp_path, STUDY, interrupted, stop=stop)
+    assert not keras_tuner_files(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["torn", "deleted", "foreign"])
+def test_folder_of_keras_tuner_is_disposable(undisturbed, tmp_path, damage):
+    few = study_of(dataclasses.replace(SIX, finishers=1))
+    run(tmp_path, few, SyntheticRunner(SIX_TRIALS))
     files = keras_tuner_files(tmp_path)
-    assert len(files) == 6 + 1
+    assert len(files) == 6 + 2
     for file in files:
         if damage == "deleted":
             file.unlink()
@@ -294,3 +300,6 @@ def test_folder_of_keras_tuner_is_disposable(undisturbed, tmp_path, damage):
             file.write_text("{" if damage == "torn" else "[1, 2]")
     run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS))
     assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
+    assert [file.read_text() for file in keras_tuner_files(tmp_path)] == [
+        file.read_text() for file in keras_tuner_files(undisturbed)
+    ]

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-import dataclasses
+import math
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
 from dps_tf.core.errors import UserError
-from dps_tf.core.space import Space
 from dps_tf.core.steps_to_result import StudyResult, TrialResult
-from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.claims import Claims
 from dps_tf.store.errors import LockLost
@@ -21,20 +20,18 @@ from dps_tf.store.owners import Owner
 from dps_tf.store.records import read_json
 from dps_tf.tuning import sweep
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.study import PreparedStudy, RunContext, is_finished, run_study
+from dps_tf.tuning.options import Options
 from dps_tf.tuning.sweep import (
+    Sweep,
     SweepOutcome,
     check_directory,
     describe_result,
-    run_shared_sweep,
-    run_sweep,
     start_sweep,
 )
 from tests.core.naive_race import Study
 from tests.store.object_store import ObjectFiles
 from tests.tuning.studies import (
-    ENVIRONMENT,
-    TRAINING_INPUTS,
+    SyntheticBackend,
     interrupting,
     run,
     study_of,
@@ -49,24 +46,17 @@ CELLS = tuple(study_of(SMALL, batch_size=size) for size in (8, 16, 32))
 SWEEP = SweepSpecification(CELLS)
 
 
-def launch(directory, runner_of, stop=None, said=None) -> SweepOutcome:
+def launch(directory, runner_of, stop=None, said=None, **options) -> SweepOutcome:
     """Runs the three cells; `runner_of` makes a runner for each batch size."""
-    files, layout = LocalFiles(), SweepLayout(str(directory))
-    start_sweep(files, layout, SWEEP, "workload.points = 3\n")
-
-    def run_cell(study: StudySpecification, guard) -> StudyResult:
-        return run_study(
-            files,
-            layout.cell(study.cell.name),
-            study,
-            lambda: PreparedStudy(
-                runner_of(study.cell.batch_size), ENVIRONMENT, TRAINING_INPUTS
-            ),
-            RunContext(stop or StopRequest(), guard=guard, say=lambda text: None),
-        )
-
-    say = (said if said is not None else []).append
-    return run_sweep(files, layout, SWEEP, run_cell, say=say)
+    backend = SyntheticBackend(lambda study: runner_of(study.cell.batch_size))
+    return Sweep(
+        LocalFiles(),
+        SWEEP,
+        Options(str(directory), **options),
+        lambda study: backend,
+        stop or StopRequest(),
+        (said if said is not None else []).append,
+    ).run("workload.points = 3\n")
 
 
 def test_cells_run_in_order_and_each_is_told(tmp_path):
@@ -154,6 +144,15 @@ def test_interruption_leaves_the_sweep_to_be_continued(tmp_path):
     assert tables(tmp_path, CELLS[1]) == tables(tmp_path / "alone", CELLS[1])
 
 
+def test_a_shard_runs_every_nth_cell_and_all_shards_together_run_all(tmp_path):
+    parts = [
+        launch(tmp_path, lambda size: SyntheticRunner(TRIALS), shard=(i, 2))
+        for i in range(2)
+    ]
+    names = [study.cell.name for study in CELLS]
+    assert [list(part.ran) for part in parts] == [names[::2], names[1::2]]
+
+
 def test_bound_is_called_a_bound():
     complete = TrialResult("complete", 20, 20, 10)
     failed = TrialResult("failed", 0, error="no memory")
@@ -187,10 +186,15 @@ class Elsewhere:
         self.cell = SweepLayout(ROOT).cell(CELLS[0].cell.name)
         owner = Owner(1, "", "far", "another machine", 0.0, "far")
         self.claims = Claims(self.files, self.cell.claims, owner)
+        start_sweep(self.files, SweepLayout(ROOT), SWEEP, "")
+        self._alarm: tuple[float, Callable[[], None]] = (math.inf, lambda: None)
         monkeypatch.setattr(sweep.time, "sleep", self.sleep)
-        for name in ("Locks", "Claims"):
-            known = partial(getattr(sweep, name), clock=lambda: self.waited)
-            monkeypatch.setattr(sweep, name, known)
+        known = partial(sweep.Locks, clock=lambda: self.waited)
+        monkeypatch.setattr(sweep, "Locks", known)
+
+    def at(self, seconds: float, do: Callable[[], None]) -> None:
+        """Does something once so many seconds have been waited."""
+        self._alarm = seconds, do
 
     def sleep(self, seconds: float) -> None:
         if threading.get_ident() != self._thread:
@@ -202,113 +206,58 @@ class Elsewhere:
         self.waited += seconds
         if self.beats and self.waited // 15 > before:
             self.claims.beat()
+        if self.waited > self._alarm[0]:
+            self._alarm[1]()
 
-    def run(self, stop=lambda: False) -> SweepOutcome:
-        return run_sweep(
+    def run(self, stop: StopRequest | None = None) -> SweepOutcome:
+        backend = SyntheticBackend(SyntheticRunner(TRIALS))
+        return Sweep(
             self.files,
-            SweepLayout(ROOT),
             SweepSpecification(CELLS[:1]),
-            lambda study, guard: run_anywhere(self.files, study, guard=guard),
-            stop=stop,
-            say=lambda text: None,
-        )
-
-    def run_shared(self, study: StudySpecification = CELLS[0]) -> SweepOutcome:
-        return run_shared_sweep(
-            self.files,
-            SweepLayout(ROOT),
-            SweepSpecification((study,)),
-            lambda study, share: run_anywhere(self.files, study, share=share),
-            1,
-            say=lambda text: None,
-        )
+            Options(ROOT),
+            lambda study: backend,
+            stop or StopRequest(),
+            lambda text: None,
+        ).run("")
 
 
 ROOT = "gs://bucket/sweep"
 
 
-def run_anywhere(files, study: StudySpecification, **conditions) -> StudyResult:
-    return run_study(
-        files,
-        SweepLayout(ROOT).cell(study.cell.name),
-        study,
-        lambda: PreparedStudy(SyntheticRunner(TRIALS), ENVIRONMENT, TRAINING_INPUTS),
-        RunContext(StopRequest(), say=lambda text: None, **conditions),
-    )
-
-
-@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
-def test_cell_of_an_owner_elsewhere_that_died_is_run_after_two_minutes(
-    monkeypatch, shared
-):
+def test_cell_of_an_owner_elsewhere_that_died_is_run_after_two_minutes(monkeypatch):
     far = Elsewhere(monkeypatch, beats=False)
     lost = far.claims.claim("cell")
-    outcome = far.run_shared() if shared else far.run()
+    outcome = far.run()
     assert list(outcome.ran) == [CELLS[0].cell.name] and not outcome.busy
     assert 120 <= far.waited < 125
     with pytest.raises(LockLost):
         lost.check()
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
-def test_cell_of_an_owner_elsewhere_that_lives_is_left_to_it(monkeypatch, shared):
+def test_cell_of_an_owner_elsewhere_that_lives_is_left_to_it(monkeypatch):
     far = Elsewhere(monkeypatch, beats=True)
     claim = far.claims.claim("cell")
-    outcome = far.run_shared() if shared else far.run()
+    outcome = far.run()
     assert not outcome.ran
     assert "process 1 on far" in outcome.busy[CELLS[0].cell.name]
     assert far.waited <= 16
     assert claim.still_owned()
 
 
-@pytest.mark.parametrize("beats", [True, False])
-def test_workers_that_share_a_cell_elsewhere_are_seen(monkeypatch, beats):
-    far = Elsewhere(monkeypatch, beats)
-    far.claims.claim("worker-far")
-    outcome = far.run()
-    if beats:
-        assert "workers that share it" in outcome.busy[CELLS[0].cell.name]
-    else:
-        assert list(outcome.ran) == [CELLS[0].cell.name]
-        assert 120 <= far.waited < 125
-
-
-def test_study_that_a_worker_died_closing_is_closed_by_another(monkeypatch):
-    far = Elsewhere(monkeypatch, beats=False)
-    far.claims.claim("closing")
-    outcome = far.run_shared()
-    assert list(outcome.ran) == [CELLS[0].cell.name]
-    assert 120 <= far.waited < 125
-    assert is_finished(far.files, far.cell, CELLS[0])
-
-
-def test_an_oracle_that_learns_has_one_worker_until_that_one_dies(monkeypatch):
-    far = Elsewhere(monkeypatch, beats=False)
-    random = study_of(
-        dataclasses.replace(SMALL, exhaustive=True),
-        oracle="keras_tuner.oracles.RandomSearchOracle",
-        space=Space.from_dict({"learning_rate": ("log", 1e-4, 1.0)}),
-    )
-    cell = SweepLayout(ROOT).cell(random.cell.name)
-    others = Claims(far.files, cell.claims, far.claims.owner)
-    assert others.claim("first") and others.claim("worker-far")
-    outcome = far.run_shared(random)
-    assert list(outcome.ran) == [random.cell.name]
-    assert 120 <= far.waited < 125
-
-
 def test_waiting_for_an_owner_elsewhere_ends_with_a_signal(monkeypatch):
     far = Elsewhere(monkeypatch, beats=False)
     far.claims.claim("cell")
+    stop = StopRequest()
+    far.at(3, stop.set)
     with pytest.raises(Interrupted):
-        far.run(stop=lambda: far.waited > 3)
+        far.run(stop)
     assert far.waited < 5
 
 
 def test_study_on_an_object_store_leaves_nothing_of_keras_tuner(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = ObjectFiles()
-    run_anywhere(files, CELLS[0])
+    run(ROOT, CELLS[0], SyntheticRunner(TRIALS), files=files)
     assert files.list_names(SweepLayout(ROOT).cell(CELLS[0].cell.name).root) == [
         *("closed.json", "curves.parquet", "log", "states", "study.json"),
         *("trials.parquet", "work.parquet"),

@@ -1,0 +1,118 @@
+"""The backends of a sweep: what checks a study, and makes the runner of its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dps_tf.core.execution import Backend, PreparedStudy
+from dps_tf.core.study import StudySpecification
+from dps_tf.core.sweep import SweepSpecification
+from dps_tf.models.structure import structure_hash
+from dps_tf.store.files import FileSystem
+from dps_tf.store.layout import SweepLayout
+from dps_tf.store.study_record import NETWORK
+from dps_tf.training import placement
+from dps_tf.training.environment import describe
+from dps_tf.training.runner import TrainingRunner
+from dps_tf.tuning import build
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.pruning import Pruner
+from dps_tf.tuning.resources import Resources, check_batch_size
+from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
+
+
+class TrainedBackend:
+    """Trains studies with the devices of this machine, or of a group of processes.
+
+    Args:
+        options: of the run.
+        files: where the sweep is.
+        resources: of the group that this process leads; None stands for the devices of
+            this machine that the options name.
+        say: prints a sentence for the user.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        files: FileSystem,
+        resources: Resources | None = None,
+        say: Callable[[str], None] = print,
+    ):
+        """Touches no device yet: a finished sweep needs none."""
+        self._options = options
+        self._files = files
+        self._resources = resources
+        self._say = say
+        self._said = {""}
+
+    def check(self, study: StudySpecification) -> None:
+        """Raises UserError unless every name in a study is registered."""
+        build.check_names(study.workload)
+        build.check_pruning(study)
+
+    def check_data(self, study: StudySpecification) -> None:
+        """Raises UserError unless the data are there and a batch fits them."""
+        dataset = build.load_dataset(study.workload, self._options.data_dir)
+        check_batch_size(study, dataset)
+
+    def prepare(
+        self, study: StudySpecification, show: Callable[[str], None] | None = None
+    ) -> PreparedStudy:
+        """Returns the runner of a study, with a compiled program per slot."""
+        workload, cell = study.workload, study.cell
+        dataset = build.load_dataset(workload, self._options.data_dir)
+        prune = None
+        if cell.sparsity > 0:
+            scores = SweepLayout(self._options.sweep_dir).scores
+            prune = Pruner(study, dataset, scores, self._files, show)
+        machine = self._machine()
+        programs = machine.programs(study, dataset)
+        for note in (placement.note(dataset, programs[0].data), machine.memory_note):
+            if note not in self._said:
+                self._say(note)
+                self._said.add(note)
+        return PreparedStudy(
+            runner=TrainingRunner(programs, cell.seed, workload.order, prune),
+            environment=describe(machine.replicas, machine.processes),
+            training_inputs={
+                "training_examples": len(dataset.train),
+                "validation_examples": len(dataset.validation),
+                "content_hash": dataset.content_hash,
+                NETWORK: structure_hash(programs[0].network),
+            },
+        )
+
+    def _machine(self) -> Resources:
+        if self._resources is None:
+            options = self._options
+            self._resources = Resources.of_this_machine(
+                options.slots, options.strategy, options.tpu, options.split
+            )
+        self._resources.data_placement = self._options.data_placement
+        return self._resources
+
+
+class Backends:
+    """The two backends of a run, and which of them each study belongs to.
+
+    Args:
+        options: of the run.
+        files: where the sweep is.
+        resources: see TrainedBackend.
+    """
+
+    def __init__(
+        self, options: Options, files: FileSystem, resources: Resources | None = None
+    ):
+        self._trained = TrainedBackend(options, files, resources)
+        self._simulated = SimulatedBackend()
+
+    def __call__(self, study: StudySpecification) -> Backend:
+        """Returns the backend of a study."""
+        return self._simulated if is_simulated(study.workload) else self._trained
+
+    def check(self, sweep: SweepSpecification) -> None:
+        """Raises UserError unless every name in a sweep is registered."""
+        for study in sweep.studies:
+            self(study).check(study)
