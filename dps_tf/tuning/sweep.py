@@ -162,7 +162,9 @@ class Sweep:
 
     def _run(self, study: StudySpecification, lock: Lock) -> None:
         name, cell = study.cell.name, self._cell(study)
-        with StudyProgress(name, study.rule) as progress:
+        studies = self._specification.studies
+        place = f"cell {studies.index(study) + 1} of {len(studies)}"
+        with StudyProgress(name, study.rule, place) as progress:
             context = RunContext(
                 stop=self._stop,
                 allow_other_machine=self._options.allow_other_machine,
