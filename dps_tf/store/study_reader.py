@@ -65,7 +65,7 @@ class StudyReader:
         """Returns whether the folder holds a study, or one that is about to begin."""
         layout = self.layout
         parts = (layout.study, layout.closed, layout.logs, layout.claims, layout.lock)
-        return any(map(self._files.exists, parts))
+        return any(map(self._files.exists, (*parts, layout.measurements)))
 
     def cell_name(self) -> str | None:
         """Returns the name of the cell that study.json tells; None where it does not.
@@ -84,7 +84,14 @@ class StudyReader:
         """What was asked of the study; None where study.json does not tell it."""
         if self.record is None or self.is_archived:
             return None
-        return StudySpecification.from_json(self.record["specification"])
+        try:
+            return StudySpecification.from_json(self.record["specification"])
+        except (KeyError, TypeError, ValueError) as error:
+            self._tell(
+                f"{self.layout.study} holds a specification that this version of the "
+                f"package does not know ({error})."
+            )
+            return None
 
     @property
     def training_inputs(self) -> Mapping[str, Any]:

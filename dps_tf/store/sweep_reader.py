@@ -13,7 +13,7 @@ import pyarrow as pa
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import CLOSING_TABLES, SweepLayout, is_name
+from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
 from dps_tf.store.records import read_json
 from dps_tf.store.schemas import CELL_KEY, SCHEMAS, STUDIES
 from dps_tf.store.study_reader import StudyReader
@@ -65,24 +65,27 @@ class SweepReader:
         for name in files.list_names(self.layout.cells):
             self._add(name)
         has_marker = files.exists(self.layout.marker)
-        if not has_marker and not self.planned and not self.studies:
+        if not has_marker and not self.studies and not self.planned:
             raise UserError(
                 f"{directory} holds no sweep: name the directory that was given to "
                 "train as --sweep_dir."
             )
         if not has_marker:
             self._problems.append(_missing(self.layout.marker))
+        if self.studies and not files.exists(self.layout.sweep):
+            self._problems.append(_missing(self.layout.sweep))
 
     def _add(self, name: str) -> None:
         """Adds the study of a name in cells/, or says why it is passed over."""
         why = "it holds no study"
-        if is_name(name):
-            study = StudyReader(self._files, self.layout.cell(name))
+        # What has no name of a cell may be a copy of one.
+        study = StudyReader(self._files, CellLayout(f"{self.layout.cells}/{name}"))
+        if study.is_there():
             own = study.cell_name()
-            if own in (None, name) and study.is_there():
+            if is_name(name) and own in (None, name):
                 self.studies[name] = study
                 return
-            if own not in (None, name):
+            if own is not None:
                 why = f"it is a copy of {own}"
         self._problems.append(f"{self.layout.cells}/{name} is passed over: {why}.")
 
@@ -106,8 +109,6 @@ class SweepReader:
         try:
             return tuple(map(str, read_json(self._files, self.layout.sweep)["cells"]))
         except FileNotFoundError:
-            if self.studies:
-                self._problems.append(_missing(self.layout.sweep))
             return ()
         except DamagedError as error:
             self._problems.append(str(error))

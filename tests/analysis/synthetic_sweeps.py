@@ -77,6 +77,7 @@ def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     cell = Cell("mnist_simple_cnn", "sgd", "none", 0, batch_size, 0.0)
     specification = StudySpecification(cell, workload, finishers=1)
     write_json(files, sweep.marker, {})
+    write_json(files, sweep.sweep, {"cells": [cell.name]})
     layout = sweep.cell(cell.name)
     inputs = {"training_examples": 54_000, "validation_examples": 6_000}
     record = open_study(files, layout, specification, ENVIRONMENT, inputs)
