@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell, check_sparsity
 from dps_tf.core.errors import UserError
-from dps_tf.core.study import StudySpecification
+from dps_tf.core.study import FURTHER_SPLITS, StudySpecification
 from dps_tf.core.workload import Workload
 
 
@@ -56,6 +56,7 @@ def grid(
     sparsities: Sequence[float] = (0.0,),
     sparsity_methods: Sequence[str] = (),
     seeds: Sequence[int] = (0,),
+    further_splits: Mapping[str, str] | None = None,
     **study: Any,
 ) -> SweepSpecification:
     """Returns the studies of every combination; dense cells once, not once a method.
@@ -66,6 +67,8 @@ def grid(
         sparsities: zero fractions of the prunable parameters.
         sparsity_methods: methods for the sparsities above 0.
         seeds: study seeds; each repeats every study from other draws.
+        further_splits: see StudySpecification; by default, of a workload with a test
+            set, that and a part of the training split at the ends, and else nothing.
         study: further fields of every StudySpecification.
     """
     for sparsity in sparsities:
@@ -75,6 +78,12 @@ def grid(
             f"sparsities {tuple(sparsities)} need a method: bind "
             "sweep.sparsity_methods, for example to ('snip',)."
         )
+
+    def splits_of(workload: Workload) -> Mapping[str, str]:
+        if further_splits is None and workload.test != "none":
+            return dict.fromkeys(FURTHER_SPLITS, "ends")
+        return further_splits or {}
+
     cells = [
         (workload, Cell(workload.name, workload.optimizer, method, seed, size, s))
         for seed in seeds
@@ -84,5 +93,10 @@ def grid(
         for size in batch_sizes
     ]
     return SweepSpecification(
-        tuple(StudySpecification(cell, workload, **study) for workload, cell in cells)
+        tuple(
+            StudySpecification(
+                cell, workload, further_splits=splits_of(workload), **study
+            )
+            for workload, cell in cells
+        )
     )
