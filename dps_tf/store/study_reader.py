@@ -225,6 +225,25 @@ class StudyReader:
             self.problems.append(problem)
 
 
+def environment_differences(
+    known: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]
+) -> list[str]:
+    """Returns how an environment differs from the latest known one; [] if it is known.
+
+    Args:
+        known: builds and instruction sets that a record tells of, the latest last.
+        environment: that of this process.
+    """
+    if dict(environment) in [dict(entry) for entry in known]:
+        return []
+    last = known[-1]
+    return [
+        f"{name}: recorded {last.get(name)!r}, here {environment.get(name)!r}"
+        for name in sorted({*last, *environment})
+        if last.get(name) != environment.get(name)
+    ]
+
+
 def trial_points(
     specification: StudySpecification, history: StudyHistory, count: int
 ) -> list[Mapping[str, float]]:

@@ -27,7 +27,7 @@ from dps_tf.store.study_history import (
     session_event,
     start_event,
 )
-from dps_tf.store.study_reader import StudyReader
+from dps_tf.store.study_reader import StudyReader, environment_differences
 
 SNAPSHOT_SECONDS = 30.0
 """Work that a kill may cost, about; at most a minute with a slice and the writing."""
@@ -265,7 +265,12 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         environments = _environments(study, environment, allow_other_machine)
     elif files.exists(layout.study):
         set_aside(files, layout.study)
-    content = _content(specification, environments, training_inputs)
+    content = {
+        "specification": specification.to_json(),
+        "fingerprint": specification.fingerprint,
+        "environments": environments,
+        "facts": dict(training_inputs),
+    }
     if study.record != content:
         # An extension: what was closed is open again, before the new aim is known.
         files.remove(layout.closed)
@@ -277,20 +282,6 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
             f"{layout.study} was lost: the study goes on from its logs."
         )
     return record
-
-
-def _content(
-    specification: StudySpecification,
-    environments: Sequence[Mapping[str, Any]],
-    training_inputs: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Returns what study.json holds."""
-    return {
-        "specification": specification.to_json(),
-        "fingerprint": specification.fingerprint,
-        "environments": list(environments),
-        "facts": dict(training_inputs),
-    }
 
 
 def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> None:
@@ -318,18 +309,11 @@ def _environments(
 ) -> list[dict[str, Any]]:
     """Returns all environments that a study has seen, the present one included."""
     known = [dict(entry) for entry in study.environments]
-    if dict(environment) in known:
-        return known
-    if not allowed:
-        last = known[-1]
-        changes = [
-            f"{name}: stored {last.get(name)!r}, here {environment.get(name)!r}"
-            for name in sorted({*last, *environment})
-            if last.get(name) != environment.get(name)
-        ]
+    changes = environment_differences(known, environment)
+    if changes and not allowed:
         raise UserError(
             f"{study.layout.root} was begun elsewhere ({'; '.join(changes)}), where "
             "numbers may round otherwise: continue it there, or give "
             "--allow_other_machine, which is recorded."
         )
-    return [*known, dict(environment)]
+    return [*known, dict(environment)] if changes else known
