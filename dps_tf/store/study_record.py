@@ -72,11 +72,10 @@ class StudyRecord:
         self._layout = layout
         self._clock = clock
         self.specification = specification
-        self.problems: list[str] = []
         self.has_other_bits = False
         study = StudyReader(files, layout)
         self.history = study.history
-        self.problems += study.problems
+        self.problems = list(study.problems)
         self._forget_failures()
         self._log = open_log(files, layout.log("main"))
         self._store = StateStore(files, layout.states)
