@@ -6,6 +6,7 @@ replaced by another; then everything that reads is asked, and the sweep is run a
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.tuning.synthetic_runner import SyntheticRunner
 pytestmark = pytest.mark.fault
 
 FILES = LocalFiles()
+EXAMPLES = 200 if os.environ.get("DPS_TF_SLOW") else 15
 KINDS = ("flipped", "torn", "emptied", "deleted", "doubled", "junk", "replaced")
 # What no number comes from.
 WITHOUT_RESULTS = ("keras_tuner", "lock", "claims", "config.gin", "work.parquet")
@@ -102,8 +104,7 @@ def check(original: Path, expected: dict[str, bytes], change: tuple) -> None:
         in_cell = name.split("/", 2)[-1]
         if not is_same and in_cell.startswith("study.json"):
             assert said, "the record of a study was repaired in silence"
-        again, told = numbers(root)
-        assert again["load"] and not [x for x in told if "whole line" not in x] or told
+        assert numbers(root)[0]["load"]
 
 
 def changes(root: Path) -> st.SearchStrategy[tuple]:
@@ -121,7 +122,7 @@ def test_every_damage_is_told_and_no_number_changes(request, closed, state):  # 
     original = request.getfixturevalue(state)
     expected = tables(closed, STUDY)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=EXAMPLES, deadline=None)
     @given(changes(original))
     def attack(change):
         check(original, expected, change)
