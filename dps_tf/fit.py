@@ -1,9 +1,10 @@
 """Fits K* = c1/B + c2 to any table: `python -m dps_tf.fit --csv=F [--json]`.
 
 The table needs the columns batch_size and steps_to_result. With bracket_low, K* is only
-known to lie above it (the evaluation before); without, K* counts as exact. With curve,
-each name is a curve of its own, and their c1 and c2 are compared. A results.csv of
-this package can be given as it is.
+known to lie above it (the evaluation before), and a row without steps_to_result is a
+lower bound; without, K* counts as exact. With noise (octaves), noisy rows weigh less.
+With curve, each name is a curve of its own, and their c1 and c2 are compared. A
+results.csv of this package can be given as it is.
 
 Printed are the fit with its intervals and residuals, other forms of the law, and the
 ends of perfect scaling and of useful batch sizes by definition and tolerance.

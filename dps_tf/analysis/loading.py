@@ -7,18 +7,21 @@ of the race that will close them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis import reduce
+from dps_tf.analysis import reduce, repeats
 from dps_tf.analysis.tables import (
-    STUDY_KEY,
+    GOAL_COLUMNS,
+    axes_of,
     cell_name,
     study_goal,
+    study_key,
+    with_axes,
     with_precision,
 )
 from dps_tf.analysis.trial_bounds import with_bounds
@@ -65,6 +68,8 @@ class Tables(Record):
             `earliest` and `latest`, between which each met it.
         goals: the goal of each row of `studies`.
         sweeps: what each sweep was run with.
+        repeats: one row per repeat of a best point; see `analysis.repeats`. Without
+            rows and columns where nothing was repeated.
         problems: sentences about damaged files that were skipped.
     """
 
@@ -72,6 +77,7 @@ class Tables(Record):
     bounded: pd.DataFrame
     goals: tuple[Goal, ...] = ()
     sweeps: tuple[SweepRecord, ...] = ()
+    repeats: pd.DataFrame = field(default_factory=pd.DataFrame)
     problems: tuple[str, ...] = ()
 
 
@@ -99,12 +105,14 @@ def load(
     names = [os.fspath(directory) for directory in sweep_dirs]
     sweeps = [_open(files(name), name) for name in names]
     read = [_read(sweep, name) for sweep, name in zip(sweeps, names, strict=True)]
+    axes = {axis for tables in read for axis in axes_of(tables.studies)}
+    read = [_with_axes(tables, axes) for tables in read]
     _check_disjoint(names, read)
     studies, trials, curves, measurements = (
         pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
         for name in ("studies", "trials", "curves", "measurements")
     )
-    return tables_of(
+    found = tables_of(
         Record(studies, with_open_ends(trials, studies), curves, measurements),
         goal,
         sweeps=tuple(
@@ -113,6 +121,39 @@ def load(
         ),
         problems=tuple(text for sweep in sweeps for text in sweep.problems),
     )
+    again = [
+        _repeats(SweepReader(files(name), sweep.layout.repeats.root), tables, goal)
+        for name, sweep, tables in zip(names, sweeps, read, strict=True)
+        if files(name).exists(sweep.layout.repeats.marker)
+    ]
+    return (
+        replace(found, repeats=pd.concat(again, ignore_index=True)) if again else found
+    )
+
+
+def _repeats(
+    sweep: SweepReader, tables: StoredTables, goal: Goal | float | None
+) -> pd.DataFrame:
+    """Returns the repeats of best points of one sweep; see `analysis.repeats`."""
+    stored = sweep.tables(("trials", "curves"))
+    if stored.studies.empty:
+        return pd.DataFrame()
+    trials, curves = (
+        with_precision(table, stored.studies)
+        for table in (stored.trials, stored.curves)
+    )
+    record = Record(
+        stored.studies,
+        with_open_ends(trials, stored.studies),
+        curves,
+        stored.measurements,
+    )
+    points = {
+        name: [dict(point) for point in study.specification.workload.explicit_points]
+        for name, study in sweep.studies.items()
+        if study.specification is not None
+    }
+    return repeats.repeats_of(tables_of(record, goal).bounded, points, tables.trials)
 
 
 def tables_of(
@@ -163,7 +204,7 @@ def _by_goal(
     """Returns studies that are reduced for the same goal, None for their own."""
     if goal is None or isinstance(goal, Goal):
         return [(studies, goal)]
-    kinds = ["goal_metric", "goal_direction", "goal_inclusive"]
+    kinds = [name for name in GOAL_COLUMNS if name != "goal_threshold"]
     return [
         (group, wanted_goal(group.iloc[0], goal))
         for _, group in studies.groupby(kinds, sort=False)
@@ -176,9 +217,8 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
     A trial that may still go on is `censored`: its record ends before it could answer.
     """
     keys = ["step_budget", "evaluation_interval", "closed"]
-    study = trials[STUDY_KEY].merge(
-        studies[[*STUDY_KEY, *keys]], on=STUDY_KEY, how="left"
-    )
+    names = study_key(studies)
+    study = trials[names].merge(studies[[*names, *keys]], on=names, how="left")
     interval = study["evaluation_interval"].clip(lower=1)
     last = study["step_budget"] // interval * interval
     goes_on = ~study["closed"] & (trials["end_step"].to_numpy() < last)
@@ -190,7 +230,8 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
 
 def _of_cells(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Returns the rows of a table that belong to some cells."""
-    return table.merge(cells[STUDY_KEY], on=STUDY_KEY, how="inner")
+    names = study_key(cells)
+    return table.merge(cells[names], on=names, how="inner")
 
 
 def _open(files: FileSystem, directory: str) -> SweepReader:
@@ -216,14 +257,24 @@ def _read(sweep: SweepReader, directory: str) -> StoredTables:
     )
 
 
+def _with_axes(tables: StoredTables, axes: Collection[str]) -> StoredTables:
+    """Returns tables whose cells have all axes that any cell has."""
+    return replace(
+        tables,
+        studies=with_axes(tables.studies, axes),
+        trials=with_axes(tables.trials, axes),
+        curves=with_axes(tables.curves, axes),
+        measurements=with_axes(tables.measurements, axes),
+    )
+
+
 def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
     seen: dict[tuple[Any, ...], str] = {}
     for sweep, tables in zip(names, read, strict=True):
-        for cell in tables.studies[STUDY_KEY].itertuples(index=False, name=None):
+        names = study_key(tables.studies)
+        for cell in tables.studies[names].itertuples(index=False, name=None):
             if cell in seen:
-                told = ", ".join(
-                    f"{k}={v}" for k, v in zip(STUDY_KEY, cell, strict=True)
-                )
+                told = ", ".join(f"{k}={v}" for k, v in zip(names, cell, strict=True))
                 raise UserError(
                     f"{seen[cell]} and {sweep} hold the same cell ({told}): name only "
                     "one of them."
@@ -243,7 +294,8 @@ def _sweep_record(
             grid, so a cell has not begun only if no other directory holds it.
     """
     begun = {
-        cell_name(row) for row in studies[STUDY_KEY].astype(object).to_dict("records")
+        cell_name(row)
+        for row in studies[study_key(studies)].astype(object).to_dict("records")
     }
     return SweepRecord(
         directory,

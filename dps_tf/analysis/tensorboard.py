@@ -17,11 +17,12 @@ import pandas as pd
 
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.tables import (
-    STUDY_KEY,
     cell_name,
     metaparameter_names,
     metric_names,
+    study_key,
 )
+from dps_tf.core.cell import cell_key
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import FLOAT32
 
@@ -47,7 +48,7 @@ def write_events(tables: Tables, out: str | Path) -> int:
     metrics = metric_names(tables.curves)
     folder = Path(out)
     board.write(folder, [board.experiment(tables, names)])
-    keys = [*STUDY_KEY, "trial"]
+    keys = [*study_key(tables.curves), "trial"]
     curves = dict(iter(tables.curves.groupby(keys, sort=False)))
     for trial in tables.bounded.to_dict("records"):
         precision = [str(trial["precision"])] if trial["precision"] != FLOAT32 else []
@@ -87,7 +88,8 @@ class _Board:
             self.api.HParamInfo(name=name, type=self.api.DATA_TYPE_FLOAT64)
             for name in [*names, "batch_size", "sparsity", "seed"]
         ]
-        texts = ("workload", "optimizer", "sparsity_method", "precision")
+        key = tables.studies[study_key(tables.studies)]
+        texts = [name for name in key if not pd.api.types.is_numeric_dtype(key[name])]
         infos += [
             self.api.HParamInfo(name=name, type=self.api.DATA_TYPE_STRING)
             for name in (*texts, "outcome")
@@ -105,7 +107,9 @@ class _Board:
 
     def session(self, trial: dict[Any, Any], names: list[str]) -> Any:
         """Returns the start of a trial's session, with its metaparameters."""
-        values = {name: trial[name] for name in [*STUDY_KEY, "outcome"]}
+        values = {
+            name: trial[name] for name in [*cell_key(trial), "precision", "outcome"]
+        }
         values |= {name: trial[name] for name in names if pd.notna(trial[name])}
         start = self.plugin.SessionStartInfo(start_time_secs=_CLOCK)
         for name, value in values.items():

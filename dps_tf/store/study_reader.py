@@ -16,13 +16,14 @@ import pyarrow as pa
 from dps_tf.core.errors import UserError
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import FLOAT32, StudySpecification
+from dps_tf.core.workload import QUASI_RANDOM
 from dps_tf.store.closing import Closed, is_closed, read_closed
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout
 from dps_tf.store.log import read_logs
 from dps_tf.store.records import read_json
-from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS, STUDIES
+from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS, STUDIES, STUDY_DEFAULTS
 from dps_tf.store.states import StateStore
 from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_rows import (
@@ -180,7 +181,7 @@ class StudyReader:
         """
         closed = self.closed(wanted)
         if closed is not None:
-            row = {"precision": self._precision(), **closed.study, "closed": True}
+            row = {**STUDY_DEFAULTS, **self._asked(), **closed.study, "closed": True}
             found = {"studies": to_arrow(pd.DataFrame([row]), STUDIES), **closed.tables}
         else:
             found = self._tables_from_logs(wanted)
@@ -193,10 +194,12 @@ class StudyReader:
                 found["measurements"] = to_arrow(rows, MEASUREMENTS)
         return found
 
-    def _precision(self) -> str:
-        """Returns the precision of a study that was closed before its row told it."""
+    def _asked(self) -> dict[str, str]:
+        """Returns what the rows of studies that older code closed do not tell."""
         specification = (self.record or {}).get("specification", {})
-        return str(specification.get("precision", FLOAT32))
+        oracle = specification.get("workload", {}).get("oracle", QUASI_RANDOM)
+        precision = specification.get("precision", FLOAT32)
+        return {"precision": str(precision), "oracle": str(oracle)}
 
     def _tables_from_logs(self, wanted: Sequence[str]) -> dict[str, pa.Table]:
         if self.specification is None:

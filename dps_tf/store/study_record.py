@@ -215,6 +215,7 @@ def check_continues(study: StudyReader, specification: StudySpecification) -> No
     """
     study.check_trained()
     if study.specification is not None:
+        specification = specification.continuing(study.specification)
         lines = specification.refusals(study.specification)
         if lines:
             raise UserError(
@@ -258,6 +259,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         files.remove_stale(folder)
     study = StudyReader(files, layout)
     check_continues(study, specification)
+    specification = specification.continuing(study.specification)
     environments = [dict(environment)]
     if study.specification is not None:
         _check_inputs(study, training_inputs)

@@ -10,12 +10,13 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from dps_tf.core.cell import CELL_KEY, cell_key, is_axis
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
 from dps_tf.store.records import read_json
-from dps_tf.store.schemas import CELL_KEY, SCHEMAS, STUDIES
+from dps_tf.store.schemas import SCHEMAS, STUDIES
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.tables import empty_frame, to_arrow, to_frame
 
@@ -138,8 +139,12 @@ class SweepReader:
         for study in self.studies.values():
             for name, table in study.tables(wanted).items():
                 parts[name].append(table)
+        columns = {
+            c for tables in parts.values() for t in tables for c in t.schema.names
+        }
+        axes = [name for name in cell_key(columns) if is_axis(name)]
         frames = {
-            name: to_frame(_concatenated(name, tables))
+            name: to_frame(_concatenated(name, tables, axes))
             for name, tables in parts.items()
             if tables
         }
@@ -152,19 +157,29 @@ def _missing(path: str) -> str:
     return f"{path} is missing: running the sweep again restores it."
 
 
-def _concatenated(name: str, parts: list[pa.Table]) -> pa.Table:
-    """Joins tables whose further columns may differ; gaps become missing numbers."""
-    ordered = sorted(parts, key=_identity)
+def _concatenated(name: str, parts: list[pa.Table], axes: Sequence[str]) -> pa.Table:
+    """Joins tables whose further columns may differ; gaps become missing numbers.
+
+    A cell that does not have one of the axes of the others has an empty text there.
+    """
+    for axis in axes:
+        parts = [
+            part
+            if axis in part.schema.names
+            else part.append_column(axis, pa.array([""] * len(part), pa.string()))
+            for part in parts
+        ]
+    ordered = sorted(parts, key=functools.partial(_identity, [*CELL_KEY, *axes]))
     joined = pa.concat_tables(ordered, promote_options="default")
     order = [column for column, _ in SCHEMAS[name].all_columns(joined.column_names)]
     return joined.select(order)
 
 
-def _identity(table: pa.Table) -> tuple[Any, ...]:
+def _identity(key: Sequence[str], table: pa.Table) -> tuple[Any, ...]:
     """Returns the cell of a table of one cell, by which tables are put in order."""
     if table.num_rows == 0:
         return ()
-    return tuple(table[name][0].as_py() for name in CELL_KEY)
+    return tuple(table[name][0].as_py() for name in key)
 
 
 def _empty(name: str) -> pd.DataFrame:

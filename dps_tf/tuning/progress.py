@@ -102,10 +102,14 @@ class StudyProgress:
             self._show(f"{self._label}: {text}")
 
     def update(
-        self, todo: Plan, trajectories: Sequence[Trajectory], running: int
+        self,
+        todo: Plan,
+        trajectories: Sequence[Trajectory],
+        running: int,
+        data_wait: float = 0.0,
     ) -> None:
         """Shows how the study stands; on a log at most every _LINE_SECONDS."""
-        state = self._state(todo, trajectories, running)
+        state = self._state(todo, trajectories, running, data_wait)
         if self._live is None:
             self._show(state.sentence(self._label))
         else:
@@ -122,7 +126,11 @@ class StudyProgress:
             print(line, file=self._stream, flush=True)
 
     def _state(
-        self, todo: Plan, trajectories: Sequence[Trajectory], running: int
+        self,
+        todo: Plan,
+        trajectories: Sequence[Trajectory],
+        running: int,
+        data_wait: float,
     ) -> _State:
         steps = sum(state.last_step for state in trajectories)
         if self._first_steps is None:
@@ -140,6 +148,7 @@ class StudyProgress:
             left=self._steps_left(todo, trajectories),
             rate=(steps - self._first_steps) / elapsed,
             is_bound=len(finished) < self._rule.finishers,
+            data_wait=data_wait,
         )
 
     def _steps_left(self, todo: Plan, trajectories: Sequence[Trajectory]) -> int:
@@ -155,7 +164,11 @@ class StudyProgress:
 
 @dataclass(frozen=True)
 class _State:
-    """How a study stands; `left` are steps, `rate` is steps per second."""
+    """How a study stands; `left` are steps, `rate` is steps per second.
+
+    `data_wait` is the share of the time for which training waited for data; it is told
+    from a hundredth on.
+    """
 
     pending: int
     prefix: int
@@ -167,6 +180,7 @@ class _State:
     left: int
     rate: float
     is_bound: bool
+    data_wait: float
 
     @property
     def _time_left(self) -> str:
@@ -179,12 +193,17 @@ class _State:
     def _best(self) -> str:
         return "none reached yet" if self.best is None else f"best {self.best}"
 
+    @property
+    def _waiting(self) -> str:
+        share = self.data_wait
+        return f", {share:.0%} waiting for data" if share >= 0.01 else ""
+
     def sentence(self, label: str) -> str:
         """Returns everything, for a log."""
         return (
             f"{label}: {self.pending} of {self.prefix} trials running "
             f"({self.running} now), {self.reached} reached, {self.diverged} diverged, "
-            f"{self._best}, {self.rate:.0f} steps/s, {self._time_left}"
+            f"{self._best}, {self.rate:.0f} steps/s, {self._time_left}{self._waiting}"
         )
 
     def fitted(self, place: str, name: str, width: int) -> str:
@@ -200,6 +219,7 @@ class _State:
         room = max(_SHORTEST_NAME, width - len(start) - len(kept) - 1)
         line = f"{start}{shortened(name, room)} {kept}"
         for more in (
+            self._waiting,
             f", {self.pending} of {self.prefix} trials running",
             f", {self.reached} reached",
             f", {self.diverged} diverged",

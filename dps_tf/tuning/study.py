@@ -34,7 +34,8 @@ def is_finished(
     if not study.is_closed or study.record is None:
         return False
     study.check_trained()
-    if study.record["specification"] != specification.to_json():
+    asked = specification.continuing(study.specification)
+    if study.record["specification"] != asked.to_json():
         return False
     return study.closed() is not None
 
@@ -83,7 +84,7 @@ def run_study(
     prepared = backend.prepare(specification, show)
     record = _open(files, layout, specification, prepared, context)
     searched = _search(record, prepared, context)
-    result = study_result(specification, record.history)
+    result = study_result(record.specification, record.history)
     if context.stop() and not result.decided:
         raise Interrupted
     if result.decided:

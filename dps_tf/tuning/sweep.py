@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import Backend
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.core.sweep import SweepSpecification
+from dps_tf.core.sweep import SweepSpecification, repeat_study
 from dps_tf.core.trial import error_cause
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem
@@ -45,6 +45,12 @@ class SweepOutcome:
     ran: dict[str, StudyResult] = field(default_factory=dict)
     finished_before: list[str] = field(default_factory=list)
     busy: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: SweepOutcome) -> None:
+        """Adds what became of further cells."""
+        self.ran |= other.ran
+        self.finished_before += other.finished_before
+        self.busy |= other.busy
 
     @property
     def failed(self) -> list[str]:
@@ -122,7 +128,28 @@ class Sweep:
             looks += 1
         if self._options.discard_states:
             self._discard_states()
+        self._run_repeats(gin_text)
         return self.outcome
+
+    def _run_repeats(self, gin_text: str) -> None:
+        """Runs the repeats of the cells of the shard as a sweep inside this one."""
+        first, step = self._options.shard
+        mine = self._specification.studies[first::step]
+        repeated = repeat_studies(
+            self._files, self._layout, replace(self._specification, studies=mine)
+        )
+        if repeated:
+            inside = Sweep(
+                self._files,
+                SweepSpecification(repeated),
+                replace(
+                    self._options, sweep_dir=self._layout.repeats.root, shard=(0, 1)
+                ),
+                self._backend_of,
+                self._stop,
+                self._say,
+            )
+            self.outcome.add(inside.run(gin_text))
 
     def check(self) -> None:
         """Raises UserError for what can be known to fail before anything is trained.
@@ -242,6 +269,34 @@ def start_sweep(
     files.write_atomic(layout.config, gin_text.encode())
     cells = [study.cell.name for study in sweep.studies]
     write_json(files, layout.sweep, {"cells": cells})
+
+
+def repeat_studies(
+    files: FileSystem, layout: SweepLayout, sweep: SweepSpecification
+) -> tuple[StudySpecification, ...]:
+    """Returns the repeats of the best points of all studies that are finished.
+
+    Cells in which no trial met the goal have nothing to repeat.
+
+    Args:
+        files: where the sweep is.
+        layout: its paths.
+        sweep: its cells, and how often their best points are repeated.
+    """
+    found = []
+    for study in sweep.studies if sweep.repeats else ():
+        cell = layout.cell(study.cell.name)
+        closed = StudyReader(files, cell).closed(("trials",))
+        if closed is None or not is_finished(files, cell, study):
+            continue
+        trials = closed.frame("trials")
+        trials = trials[trials["outcome"] == "complete"]
+        best = trials.sort_values(["steps_to_result", "trial"], kind="stable")
+        rows = best.head(sweep.repeated_points).to_dict("records")
+        points = [{str(name): row[name] for name in row} for row in rows]
+        if points:
+            found.append(repeat_study(study, points, sweep.repeats))
+    return tuple(found)
 
 
 def describe_result(name: str, result: StudyResult) -> str:

@@ -29,7 +29,6 @@ from dps_tf.analysis.report import (
     noise,
     normalized,
     published,
-    smoothness,
     style,
     training_curves,
 )
@@ -86,7 +85,6 @@ COUNTS = pd.DataFrame(
 COMPARED = pd.DataFrame(
     {"curve": ["a", "b"], "label": ["a", "b"], "noise": [10.0, 30.0]}
 ).assign(noise_low=5.0, noise_high=90.0, critical=20.0, critical_low=np.nan)
-RATIOS = pd.DataFrame({"quantity": ["L", "L", "c1", "c1"], "sparsity": [0, 0.9] * 2})
 STEPS = pd.DataFrame({"curve": list("aaabbb"), "step": [1, 10, 100] * 2})
 
 DRAWINGS = {
@@ -118,16 +116,6 @@ DRAWINGS = {
     ),
     "smoothness": lambda a: measurements.draw_along(
         a, STEPS.assign(value=[9.0, 12.0, 15.0, 20.0, 30.0, 40.0]), "smoothness", STYLES
-    ),
-    "smoothness_mean": lambda a: smoothness.draw_means(
-        a,
-        pd.DataFrame(
-            {"group": "a", "sparsity": [0.0, 0.9], "mean": [10.0, 30.0]}
-        ).assign(low=8.0, high=40.0),
-        STYLES,
-    ),
-    "smoothness_ratio": lambda a: smoothness.draw_ratios(
-        a, RATIOS.assign(ratio=[1.0, 2.0, 1.0, 2.2], low=[1, 1.8, 1, np.nan], high=3.0)
     ),
     "noise_scale": lambda a: measurements.draw_along(
         a,

@@ -34,10 +34,9 @@ from dps_tf.analysis.report.noise import averaged
 from dps_tf.analysis.report.page import specification_table
 from dps_tf.analysis.report.published import beside_published
 from dps_tf.analysis.report.results import steps_text, terminal_table
-from dps_tf.analysis.report.smoothness import means_of_cells, ratios_to_dense
 from dps_tf.analysis.report.summary import summary
 from dps_tf.analysis.report.wording import interval, number
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import study_key
 from dps_tf.core.errors import UserError
 from tests.analysis.synthetic_tables import (
     METRIC,
@@ -46,7 +45,6 @@ from tests.analysis.synthetic_tables import (
     c1_of,
     c2_of,
     make,
-    smoothness_ratio,
 )
 
 SMALL = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8, measured=False)
@@ -377,21 +375,6 @@ def test_regimes_state_their_definition_and_tolerance(pair):
     ]
 
 
-def test_theory_of_smoothness_is_put_beside_the_fit():
-    tables = tables_of(make(Sweep()))
-    found = curves.curves_of(tables.results, naming.naming(tables.results))
-    measured = found.naming.name(
-        tables.measurements[tables.measurements["quantity"] == "smoothness"]
-    )
-    cells = means_of_cells(measured)
-    ratios = ratios_to_dense(found, cells)
-    assert set(ratios["quantity"]) == {"measured L(s)/L(0)", "fitted c1(s)/c1(0)"}
-    pruned = ratios[ratios["sparsity"] == 0.9].set_index("quantity")["ratio"]
-    truth = smoothness_ratio(0.9)
-    assert pruned["measured L(s)/L(0)"] == pytest.approx(truth, rel=0.15)
-    assert pruned["fitted c1(s)/c1(0)"] == pytest.approx(truth, rel=0.15)
-
-
 def test_noise_and_gradient_are_averaged_before_they_are_divided():
     tables = tables_of(make(dataclasses.replace(SMALL, measured=True)))
     found = curves.curves_of(tables.results, naming.naming(tables.results))
@@ -417,8 +400,20 @@ def test_best_of_n_is_called_what_it_is_and_kept_for_every_cell(pair):
     assert "one-sided" in figure.caption
     # 1 - (1 - 1/8)^8
     assert "66 % of the distribution at n = N = 8" in figure.caption
-    table = best_of_n_table(tables_of(make(PAIR)).bounded)
+    tables = tables_of(make(PAIR))
+    table = best_of_n_table(tables.bounded, tables.studies)
     assert len(table) == 8 * 8 and table["draws"].max() == 8
+
+
+def test_trials_that_an_oracle_chose_are_not_redrawn():
+    tables = tables_of(make(PAIR))
+    learned = tables.studies["batch_size"] == tables.studies["batch_size"].min()
+    oracle = tables.studies["oracle"].mask(learned, "keras_tuner.oracles.Bayesian")
+    studies = tables.studies.assign(oracle=oracle)
+    table = best_of_n_table(tables.bounded, studies)
+    assert set(table["batch_size"]) == set(studies["batch_size"][~learned])
+    everything = best_of_n_table(tables.bounded, studies.assign(oracle="other"))
+    assert everything.empty
 
 
 @pytest.mark.parametrize(
@@ -627,7 +622,7 @@ def test_exhaustive_study_shows_what_budgets_buy():
     table = budget_table(found)
     assert table is not None
     whole_budget = table.frame[table.frame["budget"] == "2000 steps"]
-    trials = tables.trials.merge(tables.curves, on=[*STUDY_KEY, "trial"])
+    trials = tables.trials.merge(tables.curves, on=[*study_key(tables.trials), "trial"])
     for row in whole_budget.to_dict("records"):
         mine = trials[trials["batch_size"] == row["batch_size"]]
         least = mine.groupby("trial")[METRIC].min()

@@ -18,7 +18,7 @@ from dps_tf.store.closing import close_study
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.records import write_json
-from dps_tf.store.schemas import CELL_KEY, MEASUREMENTS, WORK
+from dps_tf.store.schemas import MEASUREMENTS, WORK
 from dps_tf.store.study_record import open_study
 from dps_tf.store.tables import empty_frame, write_table
 from tests.analysis.synthetic_tables import METRIC, Made
@@ -33,8 +33,8 @@ def write_sweep(directory: Path, made: Made) -> Path:
     write_json(files, sweep.marker, {})
     files.write_atomic(sweep.config, GIN.encode())
     for row in made.studies.astype(object).to_dict("records"):
-        identity = {name: row[name] for name in CELL_KEY}
-        layout = sweep.cell(Cell(**identity).name)
+        identity = Cell.from_json(row).to_json()
+        layout = sweep.cell(Cell.from_json(row).name)
         trials, curves, measured = (
             _of_cell(table, identity)
             for table in (made.trials, made.curves, made.measurements)

@@ -67,6 +67,19 @@ def test_line_tells_how_the_race_stands(clock):
     assert "3 s left" in line
 
 
+@pytest.mark.parametrize(
+    ("share", "end"),
+    [(0.0, "left"), (0.004, "left"), (0.123, ", 12% waiting for data")],
+)
+def test_line_tells_of_waiting_for_data(clock, share, end):
+    stream = io.StringIO()
+    bar = StudyProgress("tiny", RULE, stream=stream)
+    bar.update(plan(KNOWN, RULE), [Trajectory()], 2)
+    clock[0] += 20.0
+    bar.update(plan(KNOWN, RULE), KNOWN, 2, share)
+    assert stream.getvalue().splitlines()[-1].endswith(end)
+
+
 def test_logs_get_a_line_now_and_then_and_no_control_characters(clock):
     text = shown(io.StringIO(), clock, [1.0] * 40)
     assert 1 <= len(text.splitlines()) <= 4

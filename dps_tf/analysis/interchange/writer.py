@@ -23,14 +23,13 @@ import pandas as pd
 from dps_tf.analysis.interchange.layout import SCALES
 from dps_tf.analysis.interchange.shallue2019_names import from_metric, from_optimizer
 from dps_tf.analysis.tables import (
-    STUDY_KEY,
     cell_codes,
     metaparameter_names,
     metric_names,
     study_goal,
     trial_codes,
 )
-from dps_tf.core.cell import checked_name
+from dps_tf.core.cell import CELL_KEY, axis_part, checked_name, is_axis
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import FLOAT32
 from dps_tf.store.files import LocalFiles
@@ -128,6 +127,7 @@ def _folder(root: Path, study: pd.Series, dataset: str, model: str) -> Path:
         extra.append(str(study["precision"]))
     if study["seed"] != 0:
         extra.append(f"seed_{study['seed']}")
+    extra += [axis_part(name, text) for name, text in _axes(study).items()]
     optimizer = from_optimizer(str(study["optimizer"]))
     parts = [*extra, *dataset.split("/"), model, optimizer]
     checked = [checked_name("part of the archive's path", part) for part in parts]
@@ -156,7 +156,13 @@ def _study(
         "precision": str(study["precision"]),
         "prunable": str(study["prunable"]),
         "goal": study_goal(study).to_json(),
+        **_axes(study),
     }
+
+
+def _axes(study: pd.Series) -> dict[str, str]:
+    """Returns the further axes that the cell of a row has."""
+    return {n: str(study[n]) for n in study.index if is_axis(n) and study[n] != ""}
 
 
 def _parameter(scale: str, *ends: Any) -> dict[str, Any]:
@@ -184,9 +190,14 @@ def _trial(study: pd.Series, trial: pd.Series) -> dict[str, Any]:
         "parameters": {n: int(x) if n in whole else x for n, x in values.items()},
         "steps": int(trial["end_step"]),
         "status": status or "INCOMPLETE",
-        "_internal_study_name": "-".join(str(study[name]) for name in STUDY_KEY),
+        "_internal_study_name": _study_name(study),
         "_internal_trial_id": int(trial["trial"]),
     }
+
+
+def _study_name(study: pd.Series) -> str:
+    values = [study[name] for name in (*CELL_KEY, "precision")]
+    return "-".join(map(str, [*values, *_axes(study).values()]))
 
 
 def _json_bytes(value: dict[str, Any]) -> bytes:

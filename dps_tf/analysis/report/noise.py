@@ -20,7 +20,7 @@ from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.measurements import along_training, measured_on_best
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import interval, number
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import study_key
 
 _DIAMOND: dict[str, Any] = {"marker": "d", "color": style.INK, "linestyle": "none"}
 
@@ -47,7 +47,7 @@ def averaged(curves: Curves, measurements: pd.DataFrame) -> pd.DataFrame:
     of their ratios would be that of its largest term. NaN where the mean of |G|^2 is
     not positive.
     """
-    keys = ["panel", "curve", *STUDY_KEY]
+    keys = ["panel", "curve", *study_key(measurements)]
     means = [
         measured_on_best(curves, measurements, name).groupby(keys)["value"].mean()
         for name in ("noise_trace", "gradient_square")

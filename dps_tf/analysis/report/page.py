@@ -29,7 +29,9 @@ from dps_tf.analysis.report.content import (
     SortableText,
     page_table,
 )
+from dps_tf.analysis.report.naming import axis_texts
 from dps_tf.analysis.report.wording import number
+from dps_tf.analysis.tables import axes_of
 
 _LARGEST_SVG = 400_000
 """Bytes from which a figure is embedded as pixels, to keep the page quick."""
@@ -238,7 +240,8 @@ def _versions() -> dict[str, str]:
 def specification_table(studies: pd.DataFrame) -> PageTable:
     """Returns one row per group of cells of which the same was asked."""
     rows = []
-    for _, group in studies.groupby(_SAME, sort=False):
+    axes = axes_of(studies)
+    for _, group in studies.groupby([*_SAME, *axes], sort=False):
         first = group.iloc[0]
         race = first["schedule"] == "race"
         rows.append(
@@ -261,10 +264,12 @@ def specification_table(studies: pd.DataFrame) -> PageTable:
                 "space": space_text(str(first["space"])),
                 "precision": first["precision"],
                 "prunable": first["prunable"],
+                "axes": ", ".join(axis_texts(first, axes)),
             }
         )
     caption = "What was asked, one row per group of equal cells"
-    return page_table("specification", caption, _COLUMNS, rows)
+    further = (Column("axes", "Axes", "Further axes of the cells."),) if axes else ()
+    return page_table("specification", caption, (*_COLUMNS, *further), rows)
 
 
 def _listed(values: pd.Series) -> str:

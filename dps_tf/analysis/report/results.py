@@ -17,24 +17,19 @@ from dps_tf.analysis.report.content import (
     SortableText,
 )
 from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.naming import axis_order
 from dps_tf.analysis.report.wording import number, steps
-from dps_tf.analysis.tables import STUDY_KEY, metric_names
+from dps_tf.analysis.tables import axes_of, metric_names, study_key
+from dps_tf.core.cell import is_axis
 
 _MOST_ROWS = 24
 """Evaluations of a plain training run that are printed; the last one is among them."""
-_BEFORE_METAPARAMETERS = [
-    *STUDY_KEY,
-    "goal",
-    "steps_to_result",
-    "bracket_low",
-    "best_trial",
-]
 
 
 def metaparameters_of(results: pd.DataFrame) -> list[str]:
     """Returns the names of the metaparameters: they stand before `trials`."""
     names = [str(name) for name in results.columns]
-    return names[len(_BEFORE_METAPARAMETERS) : names.index("trials")]
+    return names[names.index("best_trial") + 1 : names.index("trials")]
 
 
 def steps_text(row: Any) -> str:
@@ -124,18 +119,22 @@ def _whole(value: Any) -> SortableText:
 def terminal_table(results: pd.DataFrame) -> str:
     """Returns the results as aligned plain text, one line per cell.
 
-    Columns of STUDY_KEY that are the same in all rows stand once, above the table.
+    Columns of `study_key` that are the same in all rows stand once, above the table.
     """
     if results.empty:
         return "no cell has begun\n"
     last = ["batch_size", "seed"]
-    shown = results.sort_values([*(n for n in STUDY_KEY if n not in last), *last])
-    fixed = [name for name in [*STUDY_KEY, "goal"] if shown[name].nunique() == 1]
+    key = study_key(results)
+    shown = results.sort_values(
+        [*(name for name in key if name not in last), *last],
+        key=lambda values: axis_order(values) if is_axis(values.name) else values,
+    )
+    fixed = [name for name in [*key, "goal"] if shown[name].nunique() == 1]
     fixed = [name for name in fixed if name != "batch_size"]
     head = "  ".join(f"{name} {_plain(shown[name].iloc[0])}" for name in fixed)
     columns: dict[str, list[str]] = {
         name: [_plain(value) for value in shown[name]]
-        for name in [*STUDY_KEY, "goal"]
+        for name in [*key, "goal"]
         if name not in fixed
     }
     records = shown.to_dict("records")
@@ -146,6 +145,7 @@ def terminal_table(results: pd.DataFrame) -> str:
         columns[name] = [str(row[name]) for row in records]
     columns["note"] = [_note(row) for row in records]
     left = {"workload", "optimizer", "sparsity_method", "precision", "goal", "note"}
+    left |= set(axes_of(results))
     return f"{head}\n{aligned(columns, left)}"
 
 

@@ -20,7 +20,7 @@ from dps_tf.analysis.report.curves import RowsByCell, groups
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import count, number
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import study_key
 from dps_tf.core.goal import Goal
 
 _MOST = 8
@@ -37,14 +37,15 @@ def training_curves_part(context: ReportContext) -> Part:
 def training_figures(context: ReportContext) -> list[Illustration]:
     """Returns a figure per curve: the metric of the goal of each cell's best trial."""
     curves, tables = context.curves, context.tables
-    keys = tables.studies[STUDY_KEY].itertuples(index=False, name=None)
+    names = study_key(tables.studies)
+    keys = tables.studies[names].itertuples(index=False, name=None)
     goals = dict(zip(keys, tables.goals, strict=True))
     figures: list[Illustration] = []
     metrics = sorted({goal.metric for goal in tables.goals})
     columns = ["trial", "step", "is_bound", *metrics]
     rows_of = RowsByCell(tables.curves, curves.cells, columns)
     for panel, curve, cells in groups(curves):
-        goal = goals[tuple(cells.iloc[0][STUDY_KEY])]
+        goal = goals[tuple(cells.iloc[0][names])]
         parts = []
         for cell in cells.head(_MOST).to_dict("records"):
             record = best_record(rows_of.of(cell), cell, goal)
