@@ -123,14 +123,15 @@ def load(
         )
     sweeps = [_open(files(name), name) for name in names]
     read = [_read(sweep, name) for sweep, name in zip(sweeps, names, strict=True)]
+    read = _with_all_axes(read)
+    held = pd.concat([tables.studies for tables in read], ignore_index=True)
     records = tuple(
-        _sweep_record(sweep, name, tables.studies)
-        for sweep, name, tables in zip(sweeps, names, read, strict=True)
+        _sweep_record(sweep, name, held)
+        for sweep, name in zip(sweeps, names, strict=True)
     )
     if labels:
-        read = [_labelled(t, label) for t, label in zip(read, labels, strict=True)]
-    axes = {axis for tables in read for axis in axes_of(tables.studies)}
-    read = [_with_axes(tables, axes) for tables in read]
+        labelled = zip(read, labels, strict=True)
+        read = _with_all_axes([_labelled(t, label) for t, label in labelled])
     _check_disjoint(names, read)
     studies, trials, curves, measurements, work = (
         pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
@@ -151,6 +152,12 @@ def load(
     return (
         replace(found, repeats=pd.concat(again, ignore_index=True)) if again else found
     )
+
+
+def _with_all_axes(read: Sequence[StoredTables]) -> list[StoredTables]:
+    """Returns the tables of sweeps, each with the further axes of them all."""
+    axes = {axis for tables in read for axis in axes_of(tables.studies)}
+    return [_with_axes(tables, axes) for tables in read]
 
 
 def _repeats(
@@ -320,6 +327,14 @@ def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
 def _sweep_record(
     sweep: SweepReader, directory: str, studies: pd.DataFrame
 ) -> SweepRecord:
+    """Returns what a sweep was run with.
+
+    Args:
+        sweep: its reader.
+        directory: as the user named it.
+        studies: of all sweeps that are loaded. Each shard of a sweep plans the whole
+            grid, so a cell has not begun only if no other directory holds it.
+    """
     begun = {
         cell_name(row)
         for row in studies[study_key(studies)].astype(object).to_dict("records")

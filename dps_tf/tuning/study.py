@@ -13,9 +13,8 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.store.closing import close_study, read_closed, reopen_study
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
-from dps_tf.store.study_opening import open_study
 from dps_tf.store.study_reader import StudyReader, study_tables
-from dps_tf.store.study_record import StudyRecord
+from dps_tf.store.study_record import StudyRecord, open_study
 from dps_tf.store.study_rows import study_result
 from dps_tf.tuning import oracle
 from dps_tf.tuning.driver import StudyDriver

@@ -12,14 +12,15 @@ from dps_tf.core.execution import Backend
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification, repeat_study
+from dps_tf.core.trial import error_cause
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Lock, Locks
 from dps_tf.store.records import write_json
-from dps_tf.store.study_opening import check_continues
 from dps_tf.store.study_reader import StudyReader
-from dps_tf.store.study_record import StudyRecord
+from dps_tf.store.study_record import StudyRecord, check_continues
+from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import StudyProgress
@@ -156,7 +157,8 @@ class Sweep:
         That is a directory that is not a sweep's, a cell that holds another study, data
         that are not there, or a batch that does not fit them.
         """
-        check_directory(self._files, self._layout)
+        for problem in check_directory(self._files, self._layout):
+            self._say(f"note: {problem}")
         for study in self._specification.studies:
             cell = self._cell(study)
             check_continues(StudyReader(self._files, cell), study)
@@ -187,7 +189,9 @@ class Sweep:
 
     def _run(self, study: StudySpecification, lock: Lock) -> None:
         name, cell = study.cell.name, self._cell(study)
-        with StudyProgress(name, study.rule) as progress:
+        studies = self._specification.studies
+        place = f"cell {studies.index(study) + 1} of {len(studies)}"
+        with StudyProgress(name, study.rule, place) as progress:
             context = RunContext(
                 stop=self._stop,
                 allow_other_machine=self._options.allow_other_machine,
@@ -231,14 +235,22 @@ class Sweep:
                 record.discard_states()
 
 
-def check_directory(files: FileSystem, layout: SweepLayout) -> None:
-    """Raises UserError for a directory that holds something else than a sweep."""
+def check_directory(files: FileSystem, layout: SweepLayout) -> tuple[str, ...]:
+    """Returns sentences on what a sweep's directory lacks, or holds beside the sweep.
+
+    Raises:
+        UserError: it holds something else than a sweep.
+    """
     names = files.list_names(layout.root)
-    if names and not files.exists(layout.marker):
+    if not names:
+        return ()
+    try:
+        return SweepReader(files, layout.root).problems
+    except UserError as error:
         raise UserError(
             f"{layout.root} holds {names[0]} and no sweep: choose a new or empty "
             "--sweep_dir."
-        )
+        ) from error
 
 
 def start_sweep(
@@ -249,6 +261,7 @@ def start_sweep(
     A sweep may be run again with other cells; `config.gin` holds the latest, and each
     study keeps its own specification, which is what is compared.
     """
+    files.remove_stale(layout.root)
     if not files.exists(layout.marker):
         # First of all: another process may look what the directory is.
         write_json(files, layout.marker, {"made_by": "dps_tf"})
@@ -299,6 +312,14 @@ def describe_result(name: str, result: StudyResult) -> str:
     low = result.trials[trial].bracket_low
     bound = "at most " if counts["failed"] else ""
     return f"{name}: K* = {bound}{steps} in ({low}, {steps}], trial {trial} ({told})"
+
+
+def describe_failures(name: str, result: StudyResult) -> str:
+    """Returns which trials of a study failed, and the cause of the first, in a line."""
+    failed = [n for n, trial in enumerate(result.trials) if trial.outcome == "failed"]
+    cause = error_cause(result.trials[failed[0]].error or "")
+    trials = ", ".join(map(str, failed))
+    return f"{name}: trials that failed: {trials}; cause of the first: {cause}"
 
 
 def curve_of(files: FileSystem, directory: str) -> str:

@@ -296,7 +296,12 @@ def _write(contents: dict[str, bytes], report: Report, folder: Path) -> None:
             contents[f"{item.name}.svg"] = item.svg
             if item.png:
                 contents[f"{item.name}.png"] = item.png
-    LocalFiles().write_many({str(folder / k): data for k, data in contents.items()})
+    files = LocalFiles()
+    files.remove_stale(str(folder))
+    # The page last: once it is there, so are the figures that it was written for.
+    page = contents.pop(PAGE)
+    files.write_many({str(folder / k): data for k, data in contents.items()})
+    files.write_atomic(str(folder / PAGE), page)
 
 
 def csv_bytes(results: pd.DataFrame) -> bytes:
