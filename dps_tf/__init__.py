@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from dps_tf.core.goal import Goal as Goal
     from dps_tf.data import register as register_dataset
     from dps_tf.models import register as register_network
+    from dps_tf.objectives import register as register_objective
+    from dps_tf.objectives import register_metric as register_metric
     from dps_tf.optim import register as register_optimizer
     from dps_tf.optim import register_schedule as register_schedule
+    from dps_tf.sparsity import register_selection as register_selection
+    from dps_tf.sparsity import register_sparsity_method as register_sparsity_method
     from dps_tf.training.callback import StepsToResult as StepsToResult
 
 __version__ = "0.1.0"
@@ -30,9 +34,13 @@ __all__ = [
     "__version__",
     "load",
     "register_dataset",
+    "register_metric",
     "register_network",
+    "register_objective",
     "register_optimizer",
     "register_schedule",
+    "register_selection",
+    "register_sparsity_method",
 ]
 
 _LAZY = {
@@ -41,8 +49,12 @@ _LAZY = {
     "StepsToResult": ("dps_tf.training.callback", "StepsToResult"),
     "register_dataset": ("dps_tf.data", "register"),
     "register_network": ("dps_tf.models", "register"),
+    "register_metric": ("dps_tf.objectives", "register_metric"),
+    "register_objective": ("dps_tf.objectives", "register"),
     "register_optimizer": ("dps_tf.optim", "register"),
     "register_schedule": ("dps_tf.optim", "register_schedule"),
+    "register_selection": ("dps_tf.sparsity", "register_selection"),
+    "register_sparsity_method": ("dps_tf.sparsity", "register_sparsity_method"),
 }
 
 

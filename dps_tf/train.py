@@ -19,6 +19,7 @@ from dps_tf.cli.command_line import (
     RUN_AGAIN,
     import_modules,
     import_tensorflow,
+    require,
     run,
 )
 from dps_tf.core.errors import UserError
@@ -181,6 +182,8 @@ def _run_workers(options: Options) -> int:
 def main(argv: Sequence[str]) -> int:
     """Runs the sweep that the flags name; returns the exit code."""
     del argv
+    if not _DRY_RUN.value:
+        require(_SWEEP_DIR)
     import_tensorflow()
     from dps_tf.tuning import grouped
     from dps_tf.tuning.resources import configure_threads
@@ -217,8 +220,6 @@ def _train(
         print(describe(sweep, gin_text))
         print(explain(options.data_placement))
         return FINISHED
-    if not options.sweep_dir:
-        raise UserError("--sweep_dir is missing: name a directory for the results.")
     if options.workers > 1:
         return _run_workers(options)
     return _run(sweep, gin_text, options, files, backends, resources)
@@ -290,9 +291,13 @@ def _run_on_ray(  # noqa: PLR0913 - each is independent of the others
 
 def _code(outcome: SweepOutcome) -> int:
     """Returns the exit code of a run that was not stopped."""
+    from dps_tf.tuning.sweep import describe_failures
+
     if outcome.busy:
         return RUN_AGAIN
     if outcome.failed:
+        for name in outcome.failed:
+            print(describe_failures(name, outcome.ran[name]), file=sys.stderr)
         print(
             f"failed trials stand in {', '.join(outcome.failed)}: K* there is a bound; "
             "running the command again tries them again, three times in all.",

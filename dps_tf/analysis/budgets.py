@@ -18,12 +18,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dps_tf.analysis.tables import (
-    STUDY_KEY,
     Codes,
     Floats,
     cell_codes,
     metaparameter_names,
     metric_names,
+    study_key,
     trial_codes,
 )
 from dps_tf.core.errors import UserError, near_matches
@@ -72,9 +72,9 @@ def best_under_budget(
 ) -> pd.DataFrame:
     """Returns the best value that any trial had within the budget, one row per cell.
 
-    Columns: STUDY_KEY, budget, budget_steps, best_value, best_trial, best_step,
-    is_exact
-    (whether every trial was followed to the budget with exact values), reason (why it
+    Columns: those of `study_key`, budget, budget_steps, best_value, best_trial,
+    best_step, is_exact (whether every trial was followed to the budget with exact
+    values), reason (why it
     is not, or why there is no value), good_trials (whose best value lies within GOOD of
     the best) and for each metaparameter its value of the best trial, `<name>_low` and
     `<name>_high` over the good trials: the region of good metaparameters.
@@ -117,7 +117,7 @@ def best_under_budget(
             found["best_value"] *= sign
         rows.append({**row, **found, **_region(trials, mine, place, value[mine])})
     frame = pd.concat(
-        [studies[STUDY_KEY].reset_index(drop=True), pd.DataFrame(rows)], axis=1
+        [studies[study_key(studies)].reset_index(drop=True), pd.DataFrame(rows)], axis=1
     )
     whole = ["best_trial", "best_step", "good_trials"]
     return frame.astype({name: "Int64" for name in whole})

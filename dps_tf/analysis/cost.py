@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.tables import SCALING_CURVE, STUDY_KEY, require
+from dps_tf.analysis.tables import curve_key, read_csv, require, study_key
 from dps_tf.core.errors import UserError
 
 COLUMNS = ["batch_size", "devices", "seconds", "price"]
@@ -30,7 +30,7 @@ def read_step_times(path: str | Path) -> pd.DataFrame:
             (a price may be 0).
     """
     try:
-        frame = pd.read_csv(path)
+        frame = read_csv(path)
     except FileNotFoundError as error:
         raise UserError(f"there is no table of step times {str(path)!r}.") from error
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
@@ -58,8 +58,9 @@ def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
 def time_and_cost(results: pd.DataFrame, step_times: pd.DataFrame) -> pd.DataFrame:
     """Returns time-to-result and cost, one row per cell with a K* and its devices.
 
-    Columns: STUDY_KEY, steps_to_result, steps_bound, devices, seconds, price,
-    time_seconds = K* x seconds, time_seconds_low (with the lower end of K*'s bracket),
+    Columns: those of `study_key`, steps_to_result, steps_bound, devices, seconds,
+    price, time_seconds = K* x seconds, time_seconds_low (with the lower end of K*'s
+    bracket),
     cost = time x price, and within each curve is_fastest and is_cheapest (ties: the
     smaller batch, then fewer devices). Cells whose K* is only bounded are never either.
 
@@ -71,9 +72,9 @@ def time_and_cost(results: pd.DataFrame, step_times: pd.DataFrame) -> pd.DataFra
         UserError: no cell with a K* has a step time.
     """
     times = checked_step_times(step_times)
-    keys = [name for name in STUDY_KEY if name in times.columns]
+    keys = [name for name in study_key(times) if name in times.columns]
     reached = results[results["steps_to_result"].notna()]
-    columns = [*STUDY_KEY, "steps_to_result", "bracket_low", "steps_bound"]
+    columns = [*study_key(results), "steps_to_result", "bracket_low", "steps_bound"]
     frame = reached[columns].merge(times[[*keys, *COLUMNS[1:]]], on=keys, how="inner")
     if frame.empty:
         measured = ", ".join(str(b) for b in sorted(reached["batch_size"].unique()))
@@ -88,7 +89,9 @@ def time_and_cost(results: pd.DataFrame, step_times: pd.DataFrame) -> pd.DataFra
     frame["time_seconds_low"] = low * seconds
     hourly = frame["price"].to_numpy(np.float64) / _SECONDS_PER_HOUR
     frame["cost"] = frame["time_seconds"] * hourly
-    frame = frame.sort_values([*SCALING_CURVE, "batch_size", "devices"], kind="stable")
+    frame = frame.sort_values(
+        [*curve_key(frame), "batch_size", "devices"], kind="stable"
+    )
     frame = frame.drop(columns="bracket_low").reset_index(drop=True)
     frame["is_fastest"] = _is_least(frame, "time_seconds")
     frame["is_cheapest"] = _is_least(frame, "cost")
@@ -97,5 +100,5 @@ def time_and_cost(results: pd.DataFrame, step_times: pd.DataFrame) -> pd.DataFra
 
 def _is_least(frame: pd.DataFrame, column: str) -> pd.Series:
     exact = frame[frame["steps_bound"] == ""]
-    least = exact.groupby(SCALING_CURVE, sort=False)[column].idxmin()
+    least = exact.groupby(curve_key(exact), sort=False)[column].idxmin()
     return pd.Series(frame.index.isin(least), index=frame.index)

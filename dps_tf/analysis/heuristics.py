@@ -18,12 +18,12 @@ import pandas as pd
 
 from dps_tf.analysis.tables import (
     BOUNDS,
-    SCALING_CURVE,
-    STUDY_KEY,
     Codes,
     Floats,
     cell_codes,
+    curve_key,
     require,
+    study_key,
 )
 from dps_tf.core.errors import UserError
 
@@ -82,10 +82,10 @@ def best_rates(
 ) -> pd.DataFrame:
     """Returns the best effective learning rate of each cell, with its spread.
 
-    Columns: STUDY_KEY, steps_to_result, effective_learning_rate (of the best trial),
-    effective_low and effective_high (over the trials known to have reached the goal by
-    (1 + within) K*), trials_within (their number), spread_open (whether trials that
-    were stopped, or are known by bounds only, might belong to them too). NaN where
+    Columns: those of `study_key`, steps_to_result, effective_learning_rate (of the best
+    trial), effective_low and effective_high (over the trials known to have reached the
+    goal by (1 + within) K*), trials_within (their number), spread_open (whether trials
+    that were stopped, or are known by bounds only, might belong to them too). NaN where
     nobody reached the goal.
 
     Args:
@@ -118,7 +118,9 @@ def best_rates(
     names = ["steps_to_result", "effective_learning_rate", "effective_low"]
     names += ["effective_high", "trials_within", "spread_open"]
     found = pd.DataFrame(rows, columns=names)
-    return pd.concat([studies[STUDY_KEY].reset_index(drop=True), found], axis=1)
+    return pd.concat(
+        [studies[study_key(studies)].reset_index(drop=True), found], axis=1
+    )
 
 
 def _best_of(table: _Trials, rows: Codes) -> int | None:
@@ -136,7 +138,7 @@ def rules(
 ) -> pd.DataFrame:
     """Returns what each rule would have given, one row per cell and rule.
 
-    Columns: STUDY_KEY, rule, anchor (batch size), rule_rate, nearest_trial,
+    Columns: those of `study_key`, rule, anchor (batch size), rule_rate, nearest_trial,
     nearest_rate, octaves (between the two), outcome (of the nearest trial),
     steps_to_result (of that trial; NA if it did not reach the goal), steps_bound (what
     is known of a trial that was stopped), over_best (steps_to_result / K* of the
@@ -155,7 +157,9 @@ def rules(
     table = _Trials.of(studies, trials)
     batch = studies["batch_size"].to_numpy(np.int64)
     rows = []
-    for _, curve in studies.reset_index(drop=True).groupby(SCALING_CURVE, sort=False):
+    for _, curve in studies.reset_index(drop=True).groupby(
+        curve_key(studies), sort=False
+    ):
         cells = curve.index.to_numpy(np.int64)
         best = {int(c): _best_of(table, table.in_cell(int(c))) for c in cells}
         start = _anchor_cell(batch, best, anchor)
@@ -170,7 +174,10 @@ def rules(
                 found = _nearest(table, int(cell), wanted, distance)
                 rows.append(
                     {
-                        **{name: studies[name].iloc[cell] for name in STUDY_KEY},
+                        **{
+                            name: studies[name].iloc[cell]
+                            for name in study_key(studies)
+                        },
                         "rule": rule,
                         "anchor": int(batch[start]),
                         "rule_rate": wanted,

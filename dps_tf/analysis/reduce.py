@@ -16,12 +16,12 @@ import pandas as pd
 
 from dps_tf.analysis import search_health
 from dps_tf.analysis.tables import (
-    STUDY_KEY,
     Codes,
     Floats,
     cell_codes,
     metaparameter_names,
     study_goal,
+    study_key,
 )
 from dps_tf.analysis.trial_bounds import with_bounds
 from dps_tf.core.goal import Goal
@@ -33,16 +33,20 @@ def results(
     trials: pd.DataFrame,
     curves: pd.DataFrame | None = None,
     goal: Goal | None = None,
+    *,
+    from_curves: bool = False,
 ) -> pd.DataFrame:
     """Returns one row per cell, in the order of `studies`.
 
-    Columns: STUDY_KEY, goal, steps_to_result, bracket_low, best_trial (NA where nobody
-    is known to have reached the goal), the best trial's metaparameters, trials and the
-    five outcomes that add up to it, at_boundary, closed, steps_bound, then:
+    Columns: those of `study_key`, goal, steps_to_result, bracket_low, best_trial (NA
+    where nobody is known to have reached the goal), the best trial's metaparameters,
+    trials and the five outcomes that add up to it, at_boundary, closed, steps_bound,
+    then:
         steps_low, steps_high: K* lies between them; NA for infinity. They are equal
             where K* is exact, and steps_bound is then empty.
         finishers_known: how many of K_(1), K_(2), ... are exact.
-        infeasible_share, levelled_off, interval_over_kstar: see `search_health`.
+        infeasible_share, lone_winner, interval_over_kstar, first_evaluation: see
+            `search_health`.
         realised_sparsity, emptied_layers: of the best trial.
         evaluation_interval, step_budget, training_examples, draws_exhausted: copied.
 
@@ -53,11 +57,12 @@ def results(
         trials: one row per trial, already cut to each study's prefix of draws.
         curves: one row per evaluation; needed for another goal than the study's own.
         goal: what to reduce for; by default each study's own goal.
+        from_curves: see `trial_bounds.with_bounds`.
     """
-    bounded = with_bounds(studies, trials, curves, goal)
+    bounded = with_bounds(studies, trials, curves, goal, from_curves=from_curves)
     codes = cell_codes(bounded, studies)
     best = _best_trial(bounded, codes, len(studies))
-    frame = studies[STUDY_KEY].reset_index(drop=True)
+    frame = studies[study_key(studies)].reset_index(drop=True)
     frame["goal"] = [str(goal or study_goal(study)) for _, study in studies.iterrows()]
     row = bounded.iloc[np.maximum(best, 0)].reset_index(drop=True)
     reached = best >= 0

@@ -1,7 +1,8 @@
 """Which columns the tables of a sweep have, and which rows belong to which cell.
 
 The tables `studies` (one row per cell), `trials` (one per trial) and `curves` (one per
-evaluation) share the columns STUDY_KEY; everything in this package joins them by these.
+evaluation) share the columns of `study_key`; everything in this package joins them by
+these.
 A sweep holds each cell once, in one precision, which its table `studies` alone tells;
 several sweeps may hold the same cell in several precisions.
 """
@@ -9,28 +10,75 @@ several sweeps may hold the same cell in several precisions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dps_tf.core.cell import Cell
+from dps_tf.core.cell import CELL_KEY, Cell, cell_key, is_axis
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
 from dps_tf.core.study import FLOAT32
-from dps_tf.store.schemas import CELL_KEY, CURVES, PRECISION, TRIALS
+from dps_tf.store.schemas import CURVES, PRECISION, STUDIES, TRIALS
 
-STUDY_KEY = [*CELL_KEY, PRECISION[0]]
-"""The columns that name a study, in whichever sweep it is."""
-SCALING_CURVE = [name for name in STUDY_KEY if name != "batch_size"]
-"""A curve is K* against the batch size with all else of the study fixed."""
-
+GOAL_COLUMNS = [name for name in STUDIES.names if name.startswith("goal_")]
 BOUNDS = ["earliest", "latest"]
 """Columns that `trial_bounds.with_bounds` adds to `trials`."""
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+def study_key(frame: pd.DataFrame) -> list[str]:
+    """Returns the columns of a table that name a study, in whichever sweep it is.
+
+    Those of the cell, its further axes included, then the precision.
+    """
+    return [*cell_key(frame.columns), PRECISION[0]]
+
+
+def curve_key(frame: pd.DataFrame) -> list[str]:
+    """Returns the columns of a table that are the same along a curve.
+
+    A curve is K* against the batch size with all else of the study fixed.
+    """
+    return [name for name in study_key(frame) if name != "batch_size"]
+
+
+def axes_of(frame: pd.DataFrame) -> list[str]:
+    """Returns the columns of a table that hold further axes; see `core.cell`."""
+    return [name for name in cell_key(frame.columns) if is_axis(name)]
+
+
+def with_axes(frame: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
+    """Returns a table that has all the axes; its cells have an empty text in new ones.
+
+    Args:
+        frame: any table with the columns of the cell first.
+        axes: names of axes, those of the table among them.
+    """
+    wider = frame.copy(deep=False)
+    for place, name in enumerate(sorted(axes), len(CELL_KEY)):
+        if name not in wider.columns:
+            texts = pd.Series("", wider.index, dtype=wider["workload"].dtype)
+            wider.insert(place, name, texts)
+    return wider
+
+
+def read_csv(path: str | Path, **options: Any) -> pd.DataFrame:
+    """Returns a CSV file as a table in which further axes are text, as written.
+
+    Args:
+        path: of the file.
+        options: of `pandas.read_csv`, whose errors pass through.
+    """
+    names = pd.read_csv(path, nrows=0, **options).columns
+    axes = [name for name in names if is_axis(name)]
+    types = dict.fromkeys(axes, str)
+    frame: pd.DataFrame = pd.read_csv(path, dtype=types, **options)
+    return frame.fillna(dict.fromkeys(axes, ""))
 
 
 def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
@@ -45,26 +93,26 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
 
 def metaparameter_names(trials: pd.DataFrame) -> list[str]:
     """Returns the columns of `trials` that hold metaparameters, in their order."""
-    known = {*STUDY_KEY, *TRIALS.names, *BOUNDS}
+    known = {*study_key(trials), *TRIALS.names, *BOUNDS}
     return [str(name) for name in trials.columns if name not in known]
 
 
 def metric_names(curves: pd.DataFrame) -> list[str]:
     """Returns the metric columns of `curves`, in their order."""
-    known = {*STUDY_KEY, *CURVES.names}
+    known = {*study_key(curves), *CURVES.names}
     return [str(name) for name in curves.columns if name not in known]
 
 
 def cell_name(row: Mapping[Any, Any]) -> str:
     """Returns the name of the cell of a row, unique inside one sweep."""
-    return Cell(**{name: row[name] for name in CELL_KEY}).name
+    return Cell.from_json(row).name
 
 
 def with_precision(frame: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    """Returns a table of one sweep with the column precision behind those of CELL_KEY.
+    """Returns a table of one sweep with the column precision behind those of the cell.
 
     Args:
-        frame: any table with the columns CELL_KEY first.
+        frame: any table with the columns of the cell first.
         studies: of the same sweep, one row per cell; rows of a cell that is not there
             count as float32: they are in no result.
     """
@@ -72,10 +120,10 @@ def with_precision(frame: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
     if len(set(known)) == 1:
         values: Any = known[0]
     else:
-        codes = _codes(frame, studies, CELL_KEY)
+        codes = _codes(frame, studies, cell_key(studies.columns))
         values = np.append(known, FLOAT32)[codes]
     wider = frame.copy(deep=False)
-    wider.insert(len(CELL_KEY), "precision", values)
+    wider.insert(len(cell_key(frame.columns)), "precision", values)
     return wider
 
 
@@ -83,16 +131,16 @@ def cell_codes(frame: pd.DataFrame, cells: pd.DataFrame) -> Codes:
     """Returns for each row of a table the position of its cell in `cells`.
 
     Args:
-        frame: any table with the columns STUDY_KEY.
+        frame: any table with the columns that name a study.
         cells: table with one row per cell.
 
     Raises:
         UserError: a row of the frame belongs to none of the cells.
     """
-    codes = _codes(frame, cells, STUDY_KEY)
+    codes = _codes(frame, cells, study_key(cells))
     if (codes < 0).any():
         row = frame.iloc[int(np.argmax(codes < 0))]
-        name = ", ".join(f"{column}={row[column]}" for column in STUDY_KEY)
+        name = ", ".join(f"{column}={row[column]}" for column in study_key(cells))
         raise UserError(
             f"the tables do not belong together: no study has the cell {name}."
         )
@@ -104,10 +152,10 @@ def has_rows(cells: pd.DataFrame, frame: pd.DataFrame) -> NDArray[np.bool_]:
 
     Args:
         cells: table with one row per cell.
-        frame: any table with the columns STUDY_KEY.
+        frame: any table with the columns that name a study.
     """
     present = np.zeros(len(cells), bool)
-    codes = _codes(frame, cells, STUDY_KEY)
+    codes = _codes(frame, cells, study_key(cells))
     present[codes[codes >= 0]] = True
     return present
 
@@ -116,15 +164,15 @@ def belongs(frame: pd.DataFrame, cells: pd.DataFrame) -> NDArray[np.bool_]:
     """Returns for each row of a table whether its cell is one of some cells.
 
     Args:
-        frame: any table with the columns STUDY_KEY.
+        frame: any table with the columns that name a study.
         cells: table with one row per cell.
     """
-    return np.asarray(_codes(frame, cells, STUDY_KEY) >= 0, np.bool_)
+    return np.asarray(_codes(frame, cells, study_key(cells)) >= 0, np.bool_)
 
 
 def trial_codes(curves: pd.DataFrame, trials: pd.DataFrame) -> Codes:
     """Returns for each row of `curves` the position of its trial in `trials`, or -1."""
-    return _codes(curves, trials, [*STUDY_KEY, "trial"])
+    return _codes(curves, trials, [*study_key(trials), "trial"])
 
 
 def _codes(frame: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> Codes:
@@ -160,6 +208,8 @@ def study_goal(study: pd.Series) -> Goal:
         threshold=float(study["goal_threshold"]),
         direction=str(study["goal_direction"]),
         inclusive=bool(study["goal_inclusive"]),
+        in_a_row=int(study["goal_in_a_row"]),
+        mean_of=int(study["goal_mean_of"]),
     )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
 
 from dps_tf.core.errors import UserError
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+_AXIS = re.compile(r"(workload|pruning)(\.[A-Za-z_]\w*){1,2}", re.ASCII)
 DENSE = "none"
 """The sparsity method of cells that prune nothing."""
 
@@ -25,7 +29,10 @@ def checked_name(kind: str, name: str) -> str:
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """(workload, optimizer, sparsity method, study seed, batch size, sparsity).
+    """(workload, optimizer, sparsity method, study seed, batch size, sparsity, axes).
+
+    Its fields are declared here and nowhere else: tables take their first columns from
+    CELL_KEY and `cell_key`.
 
     Attributes:
         workload: name of the data set and network.
@@ -34,6 +41,8 @@ class Cell:
         seed: study seed, at least 0.
         batch_size: global batch size, at least 1.
         sparsity: zero fraction of the prunable parameters, in [0, 1).
+        axes: further axes in alphabetical order, each the gin name of a value of the
+            workload or of pruning, and the text of that value (`axis_text`).
     """
 
     workload: str
@@ -42,6 +51,7 @@ class Cell:
     seed: int
     batch_size: int
     sparsity: float
+    axes: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         checked_name("workload", self.workload)
@@ -51,25 +61,83 @@ class Cell:
         _whole("seed", self.seed, 0)
         check_sparsity(self.sparsity)
         object.__setattr__(self, "sparsity", float(self.sparsity))
+        for name, _ in self.axes:
+            if not is_axis(name):
+                raise UserError(
+                    f"axis {name!r} is no value of a workload or of pruning: write for "
+                    "example 'workload.network_arguments.width'."
+                )
+        object.__setattr__(self, "axes", tuple(sorted(self.axes)))
 
     @property
     def name(self) -> str:
         """A unique name that is a safe folder name."""
+        axes = "".join(f"-{axis_part(name, text)}" for name, text in self.axes)
         return (
             f"{self.workload}-{self.optimizer}-{self.sparsity_method}"
-            f"-seed{self.seed}-b{self.batch_size}-s{self.sparsity!r}"
+            f"-seed{self.seed}-b{self.batch_size}-s{self.sparsity!r}{axes}"
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the identity columns of the result tables."""
-        return {
-            "workload": self.workload,
-            "optimizer": self.optimizer,
-            "sparsity_method": self.sparsity_method,
-            "seed": self.seed,
-            "batch_size": self.batch_size,
-            "sparsity": self.sparsity,
-        }
+        """Returns the identity columns of the result tables, for `from_json`."""
+        return {**{name: getattr(self, name) for name in CELL_KEY}, **dict(self.axes)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[Any, Any]) -> Cell:
+        """Returns the cell of `to_json`, or of a row of a table with other columns.
+
+        An axis whose text is empty is one that the cell does not have.
+        """
+        axes = [(k, value[k]) for k in cell_key(value) if is_axis(k) and value[k] != ""]
+        return cls(**{name: value[name] for name in CELL_KEY}, axes=tuple(axes))
+
+
+CELL_KEY = tuple(field.name for field in fields(Cell) if field.name != "axes")
+"""The columns that name a cell without further axes, first in every table."""
+CELL_TYPES = {name: get_type_hints(Cell)[name] for name in CELL_KEY}
+"""Their types: str, int or float. Columns of further axes hold text."""
+
+
+def is_axis(column: object) -> bool:
+    """Returns whether a column is that of a further axis: its name is a gin name."""
+    return isinstance(column, str) and bool(_AXIS.fullmatch(column))
+
+
+def cell_key(columns: Iterable[object]) -> list[str]:
+    """Returns the columns that name a cell, of a table that has the given ones.
+
+    CELL_KEY, then the further axes in alphabetical order; an axis is empty text in the
+    rows of cells that do not have it.
+    """
+    return [*CELL_KEY, *sorted(str(name) for name in columns if is_axis(name))]
+
+
+def axis_text(value: object) -> str:
+    """Returns how the value of a further axis stands in tables: `32`, `0.1`, `cosine`.
+
+    Raises:
+        UserError: no text, number, flag, None, or list of such.
+    """
+    if isinstance(value, str) and value:
+        return value
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        text = '""'
+    if text == '""':
+        raise UserError(
+            f"{value!r} cannot be the value of an axis: give a number, a text that is "
+            "not empty, or a list of such."
+        )
+    return text
+
+
+def axis_part(name: str, text: str) -> str:
+    """Returns an axis and its value as part of a path; another value gives another."""
+    plain = re.sub(r"[^A-Za-z0-9._]+", "_", text)[:40]
+    if plain != text:
+        plain += f"_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{name}-{plain}"
 
 
 def check_sparsity(sparsity: object) -> None:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.evaluation_schedule import EvaluationSchedule
 from dps_tf.core.goal import Goal
-from dps_tf.core.race import RaceRule
+from dps_tf.core.race import FEASIBLE_UNTIL, RaceRule
 from dps_tf.core.version import RESULTS_VERSION
 from dps_tf.core.workload import Workload
 
 SEARCH_MODES = ("race", "exhaustive")
 EVALUATIONS = ("exact", "goal")
+VALIDATION = "validation"
+TRAIN_LOSS = "train/loss"
+"""The mini-batch loss of the last step before an evaluation, as it was trained on."""
+FURTHER_SPLITS = ("test", "train")
+"""What may be evaluated beside the validation split; of the training split a fixed part
+of as many examples as the validation split has."""
+WHEN = ("ends", "always")
+"""When a further split is evaluated: where the goal is met and at the last evaluation
+of the budget, or whenever the validation split is."""
 FLOAT32 = "float32"
 """The precision of records that do not tell theirs: older ones, and archives."""
 PRECISIONS = (FLOAT32, "mixed_bfloat16")
@@ -29,17 +39,28 @@ MAY_DIFFER = ("data_dir", "workers", "slots", "progress")
 """What never changes a result, and so is no part of the specification."""
 
 
+def is_further(column: str) -> bool:
+    """Returns whether a column of the curves is of a further split.
+
+    >>> is_further("test/accuracy"), is_further("validation/accuracy")
+    (True, False)
+    """
+    return column != TRAIN_LOSS and column.partition("/")[0] in FURTHER_SPLITS
+
+
 @dataclass(frozen=True)
 class Pruning:
     """How a network is pruned at its initial point.
 
     Attributes:
         prunable: `kernels`, or `kernels_and_biases` as in Lee et al. 2021.
-        scope: `global` ranking or `layer` by layer.
+        scope: name of the selection, which decides what stays by the scores: `global`
+            ranking, `layer` by layer, `n_of_m` entries of each kernel's inputs, whole
+            `filters`, or one of the user's own.
         examples: training examples a score is computed on (a round of it, for an
             iterative method); 0 is the method's own number.
         arguments: further keywords of the methods; those of one method only may stand
-            under its name.
+            under its name, those of a selection have to.
     """
 
     prunable: str = "kernels"
@@ -49,7 +70,6 @@ class Pruning:
 
     def __post_init__(self) -> None:
         _known("prunable", self.prunable, ("kernels", "kernels_and_biases"))
-        _known("scope", self.scope, ("global", "layer"))
         whole = isinstance(self.examples, int) and not isinstance(self.examples, bool)
         if not whole or self.examples < 0:
             raise UserError(
@@ -74,6 +94,10 @@ class StudySpecification:
         precision: in which trials are trained and evaluated, one of PRECISIONS. Scores
             for pruning, smoothness and noise scale are taken in float32 always: they
             describe the network, and the same scores serve both.
+        feasible_until: `K_1`, or `K_m` in studies that were recorded when budgets over
+            feasible trials counted divergences up to K_(m); see `core.race`.
+        further_splits: what is evaluated beside the validation split, and WHEN, by
+            name; a column of the curves is NaN where it is not.
         intra_op_threads: TensorFlow's threads per operation: they change the bits.
         results_version: RESULTS_VERSION of the code.
     """
@@ -86,23 +110,32 @@ class StudySpecification:
     evaluation: str = "exact"
     pruning: Pruning = field(default_factory=Pruning)
     precision: str = FLOAT32
+    feasible_until: str = "K_1"
+    further_splits: Mapping[str, str] = field(default_factory=dict)
     intra_op_threads: int = 1
     results_version: int = RESULTS_VERSION
 
     def __post_init__(self) -> None:
         _known("schedule", self.search_mode, SEARCH_MODES)
         _known("evaluation", self.evaluation, EVALUATIONS)
+        _known("feasible_until", self.feasible_until, FEASIBLE_UNTIL[:2])
         _check_precision(self.precision)
         if self.cell.sparsity > 0 and self.cell.sparsity_method == DENSE:
             raise UserError(
                 f"sparsity {self.cell.sparsity!r} needs a sparsity method: bind "
                 "sweep.sparsity_methods."
             )
+        self._check_splits()
         whole = isinstance(self.finishers, int) and not isinstance(self.finishers, bool)
         if not whole or self.finishers < 1:
             raise UserError(
                 f"finishers is {self.finishers!r}; it must be a whole number, at "
                 "least 1."
+            )
+        if self.evaluation == "goal" and self.goal.mean_of > 1:
+            raise UserError(
+                f"the goal is a mean of {self.goal.mean_of} evaluations, and with "
+                "evaluation_mode='goal' some of them are only bounds: use 'exact'."
             )
         if self.rule.last_evaluation == 0:
             raise UserError(
@@ -110,6 +143,49 @@ class StudySpecification:
                 f"before the first evaluation at step {self.evaluations.interval}: "
                 "raise it or evaluate more often."
             )
+
+    def _check_splits(self) -> None:
+        """Raises UserError for a split that is not there or not evaluated in time."""
+        for name, when in self.further_splits.items():
+            _known("further split", name, FURTHER_SPLITS)
+            _known(f"time of evaluating {name}", when, WHEN)
+        if "test" in self.further_splits and self.workload.test == "none":
+            raise UserError(
+                f"{self.workload.name} has no test set to evaluate: bind workload.test "
+                "to 'given' or 'carved'."
+            )
+        split = self.goal.metric.partition("/")[0]
+        if self.evaluation == "goal" and split != VALIDATION:
+            raise UserError(
+                "evaluation_mode = 'goal' decides goals on the validation split and "
+                f"not on {self.goal.metric}: use evaluation_mode = 'exact'."
+            )
+        if is_further(self.goal.metric) and self.further_splits.get(split) != "always":
+            raise UserError(
+                f"the goal is on {self.goal.metric}, and {split} is not evaluated "
+                f"always: bind sweep.further_splits to {{{split!r}: 'always'}}."
+            )
+
+    def splits_at(
+        self, step: int, metrics: Mapping[str, float], is_bound: bool
+    ) -> tuple[str, ...]:
+        """Returns which further splits belong to an evaluation.
+
+        Args:
+            step: of the evaluation.
+            metrics: of the validation split; with those of the splits that are always
+                evaluated, once they are known.
+            is_bound: whether what is known does not count as meeting the goal.
+
+        Of a goal over several evaluations, each that might be the last belongs.
+        """
+        value = metrics.get(self.goal.metric, math.nan)
+        ends = step == self.rule.last_evaluation or (
+            not is_bound and (self.goal.mean_of > 1 or self.goal.reaches(value))
+        )
+        return tuple(
+            name for name, when in self.further_splits.items() if ends or when != "ends"
+        )
 
     @property
     def goal(self) -> Goal:
@@ -126,6 +202,8 @@ class StudySpecification:
         """What decides the study."""
         workload = self.workload
         feasible = workload.count == "feasible"
+        exhaustive = self.search_mode == "exhaustive" or workload.is_adaptive
+        whole_run = exhaustive and self.feasible_until == "K_1"
         return RaceRule(
             points=workload.points,
             finishers=min(self.finishers, workload.points),
@@ -133,8 +211,9 @@ class StudySpecification:
             schedule=self.evaluations,
             feasible_only=feasible,
             max_draws=(workload.max_draws or 10 * workload.points) if feasible else 0,
-            exhaustive=self.search_mode == "exhaustive" or workload.is_adaptive,
+            exhaustive=exhaustive,
             stop_at_goal=self.stop_at_goal or workload.is_adaptive,
+            feasible_until="end" if whole_run else self.feasible_until,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -146,6 +225,12 @@ class StudySpecification:
         values["workload"] = self.workload.to_json()
         pruning = {f.name: getattr(self.pruning, f.name) for f in fields(self.pruning)}
         values["pruning"] = {**pruning, "arguments": dict(self.pruning.arguments)}
+        if self.workload.count != "feasible" or self.feasible_until == "K_m":
+            # As in the records of before there was a choice.
+            del values["feasible_until"]
+        # It came after studies had been recorded, whose fingerprint has to stay.
+        if not self.further_splits:
+            del values["further_splits"]
         # Tuples become lists here, so that what is read back compares equal.
         return dict(_jsonable(values))
 
@@ -154,14 +239,23 @@ class StudySpecification:
         """Returns the specification that `to_json` described."""
         values = dict(value)
         values["search_mode"] = values.pop("schedule")
-        values["cell"] = Cell(**values["cell"])
+        values["cell"] = Cell.from_json(values["cell"])
         values["workload"] = Workload.from_json(values["workload"])
         values["pruning"] = Pruning(**values["pruning"])
-        return cls(**values)
+        recorded = "K_m" if values["workload"].count == "feasible" else "K_1"
+        return cls(**{"feasible_until": recorded, **values})
+
+    def continuing(self, stored: StudySpecification | None) -> StudySpecification:
+        """Returns this specification with the rules under which a study was begun."""
+        if stored is None:
+            return self
+        return replace(self, feasible_until=stored.feasible_until)
 
     def identity(self) -> dict[str, Any]:
         """Returns what may never differ between two runs of one study, flat."""
         flat = _flat(self.to_json())
+        # A study keeps the rule it was begun with: see `continuing`.
+        flat.pop("feasible_until", None)
         grows = ("workload.points", "workload.step_budget", "workload.max_draws")
         for key in (*grows, "finishers", "workload.goal"):
             for name in [n for n in flat if n == key or n.startswith(key + ".")]:

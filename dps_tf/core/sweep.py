@@ -1,15 +1,22 @@
-"""The studies of a grid of cells."""
+"""The studies of a grid of cells, and the repeats of their best points."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from dps_tf.core.cell import DENSE, Cell, check_sparsity
-from dps_tf.core.errors import UserError
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.workload import Workload
+from dps_tf.core.cell import DENSE, Cell, axis_text, check_sparsity, is_axis
+from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.seeds import derive_seed
+from dps_tf.core.space import Space
+from dps_tf.core.study import FURTHER_SPLITS, StudySpecification
+from dps_tf.core.workload import QUASI_RANDOM, Workload
+
+_NO_AXES = ("name", "optimizer", "goal", "space", "explicit_points")
+"""Fields that are no axes: they name the cell, or change what is asked of it."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +25,14 @@ class SweepSpecification:
 
     Attributes:
         studies: with distinct cells.
+        repeats: r, new seeds under which the best points of each cell are trained again
+            once its study is closed; 0 repeats nothing.
+        repeated_points: m, how many of its best points are.
     """
 
     studies: tuple[StudySpecification, ...]
+    repeats: int = 0
+    repeated_points: int = 1
 
     def __post_init__(self) -> None:
         names = [study.cell.name for study in self.studies]
@@ -29,33 +41,97 @@ class SweepSpecification:
             raise UserError(f"the grid holds {twice[0]} twice: list every value once.")
         if not names:
             raise UserError("the grid is empty: give at least one batch size.")
+        for name, least in (("repeats", 0), ("repeated_points", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UserError(
+                    f"sweep.{name} is {value!r}; it must be a whole number, at least "
+                    f"{least}."
+                )
+
+    def _max_trials(self, study: StudySpecification) -> int:
+        repeated = min(self.repeated_points, study.rule.finishers)
+        return study.rule.draws_limit + self.repeats * repeated
 
     @property
     def max_trials(self) -> int:
-        """Trials that the sweep may start at most."""
-        return sum(study.rule.draws_limit for study in self.studies)
+        """Trials that the sweep may start at most, repeats included."""
+        return sum(map(self._max_trials, self.studies))
 
     @property
     def max_steps(self) -> int:
         """Steps that the sweep may cost at most: every trial to its budget."""
-        return sum(s.rule.draws_limit * s.rule.last_evaluation for s in self.studies)
+        return sum(self._max_trials(s) * s.rule.last_evaluation for s in self.studies)
 
     @property
     def max_examples(self) -> int:
         """Training examples that the sweep may cost at most, evaluations left out."""
         return sum(
-            s.rule.draws_limit * s.rule.last_evaluation * s.cell.batch_size
+            self._max_trials(s) * s.rule.last_evaluation * s.cell.batch_size
             for s in self.studies
         )
 
 
-def grid(
+def repeat_study(
+    study: StudySpecification, points: Sequence[Mapping[str, float]], repeats: int
+) -> StudySpecification:
+    """Returns the study that trains points of a cell again under other seeds.
+
+    Its trials are points[0], points[1], ..., points[0], ...: each `repeats` times, and
+    each run until it meets the goal or spends the budget. Everything random in them
+    (initial weights, order of examples, augmentation) comes from a study seed that is a
+    function of the study's own seed and these points, so that other points or another
+    number of repeats are another study. The order of examples is each trial's own, also
+    where the trials of the study share one.
+
+    Args:
+        study: whose points they are.
+        points: the tuned metaparameters, best first.
+        repeats: r, at least 1.
+    """
+    names = study.workload.space.names or study.workload.explicit_points[0]
+    tuned = [{name: float(point[name]) for name in names} for point in points] * repeats
+    workload = replace(
+        study.workload,
+        space=Space(()),
+        explicit_points=tuple(tuned),
+        points=len(tuned),
+        count="all",
+        max_draws=None,
+        oracle=QUASI_RANDOM,
+        oracle_arguments={},
+        order="per_trial",
+    )
+    seed = repeated_seed(study.cell.seed, tuned)
+    return replace(
+        study,
+        cell=replace(study.cell, seed=seed),
+        workload=workload,
+        search_mode="exhaustive",
+        finishers=1,
+        stop_at_goal=True,
+    )
+
+
+def repeated_seed(seed: int, points: Sequence[Mapping[str, float]]) -> int:
+    """Returns the study seed of the repeats of some points of a study.
+
+    >>> repeated_seed(0, [{"learning_rate": 0.1}]) == repeated_seed(1, [])
+    False
+    """
+    text = json.dumps([dict(point) for point in points], sort_keys=True)
+    return derive_seed(seed, 0, f"repeats of {text}")
+
+
+def grid(  # noqa: PLR0913 - each is independent of the others
     workloads: Sequence[Workload],
     batch_sizes: Sequence[int],
     *,
     sparsities: Sequence[float] = (0.0,),
     sparsity_methods: Sequence[str] = (),
     seeds: Sequence[int] = (0,),
+    further_splits: Mapping[str, str] | None = None,
+    axes: Mapping[str, Any] | None = None,
     **study: Any,
 ) -> SweepSpecification:
     """Returns the studies of every combination; dense cells once, not once a method.
@@ -66,6 +142,12 @@ def grid(
         sparsities: zero fractions of the prunable parameters.
         sparsity_methods: methods for the sparsities above 0.
         seeds: study seeds; each repeats every study from other draws.
+        further_splits: see StudySpecification; by default, of a workload with a test
+            set, that and a part of the training split at the ends, and else nothing.
+        axes: further axes, gin names of values of the workload (or of pruning) with a
+            list of what each is to be, for example
+            {'workload.network_arguments.width': (16, 32)}. Axes of one workload or
+            optimizer only stand under its name.
         study: further fields of every StudySpecification.
     """
     for sparsity in sparsities:
@@ -75,6 +157,13 @@ def grid(
             f"sparsities {tuple(sparsities)} need a method: bind "
             "sweep.sparsity_methods, for example to ('snip',)."
         )
+    _check_owners(axes or {}, workloads)
+
+    def splits_of(workload: Workload) -> Mapping[str, str]:
+        if further_splits is None and workload.test != "none":
+            return dict.fromkeys(FURTHER_SPLITS, "ends")
+        return further_splits or {}
+
     cells = [
         (workload, Cell(workload.name, workload.optimizer, method, seed, size, s))
         for seed in seeds
@@ -84,5 +173,85 @@ def grid(
         for size in batch_sizes
     ]
     return SweepSpecification(
-        tuple(StudySpecification(cell, workload, **study) for workload, cell in cells)
+        tuple(
+            _at(
+                StudySpecification(
+                    cell, workload, further_splits=splits_of(workload), **study
+                ),
+                values,
+            )
+            for workload, cell in cells
+            for values in _combinations(axes or {}, workload)
+        )
     )
+
+
+def _check_owners(axes: Mapping[str, Any], workloads: Sequence[Workload]) -> None:
+    """Raises UserError for an axis that is neither a gin name nor under a known one."""
+    owners = {name for each in workloads for name in (each.name, each.optimizer)}
+    for name, values in axes.items():
+        if not isinstance(values, Mapping) and not is_axis(name):
+            raise UserError(
+                f"axis {name!r} is no value of a workload or of pruning: write for "
+                "example 'workload.network_arguments.width'."
+            )
+        if isinstance(values, Mapping) and name not in owners:
+            raise UserError(
+                f"axes stand under {name!r}, which is no workload or optimizer of the "
+                f"sweep: {near_matches(name, owners)}."
+            )
+
+
+def _combinations(
+    axes: Mapping[str, Any], workload: Workload
+) -> Iterator[dict[str, Any]]:
+    """Yields every combination of the values of the axes that a workload has."""
+    own: dict[str, Any] = {}
+    for name, values in axes.items():
+        if not isinstance(values, Mapping):
+            own[name] = values
+        elif name in (workload.name, workload.optimizer):
+            own.update(values)
+    for name, values in own.items():
+        if not isinstance(values, (list, tuple)) or not values:
+            raise UserError(
+                f"axis {name!r} is {values!r}; it must be a list of values, for "
+                "example [16, 32]."
+            )
+    for combination in itertools.product(*own.values()):
+        yield dict(zip(own, combination, strict=True))
+
+
+def _at(study: StudySpecification, values: Mapping[str, Any]) -> StudySpecification:
+    """Returns a study with other values, and these as further axes of its cell."""
+    if not values:
+        return study
+    parts: dict[str, Any] = {"workload": study.workload, "pruning": study.pruning}
+    for name, value in values.items():
+        part, *path = name.split(".")
+        parts[part] = _changed(parts[part], name, path, value)
+    axes = tuple((name, axis_text(value)) for name, value in values.items())
+    return replace(study, cell=replace(study.cell, axes=axes), **parts)
+
+
+def _changed(part: Any, axis: str, path: list[str], value: Any) -> Any:
+    """Returns a workload or pruning whose field, or entry of a field, is a value."""
+    name, *key = path
+    known = [field.name for field in fields(part) if field.name not in _NO_AXES]
+    if name not in known:
+        raise UserError(
+            f"axis {axis!r} names no value that can be an axis: "
+            f"{near_matches(name, known)}."
+        )
+    mapping = getattr(part, name)
+    if isinstance(mapping, Mapping) != bool(key):
+        example = f"{name}.width" if isinstance(mapping, Mapping) else name
+        raise UserError(
+            f"axis {axis!r} does not name a single value: write "
+            f"{axis.split('.')[0]}.{example}."
+        )
+    if name == "fixed":
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UserError(f"axis {axis!r} has the value {value!r}: give numbers.")
+        value = float(value)
+    return replace(part, **{name: {**mapping, key[0]: value} if key else value})

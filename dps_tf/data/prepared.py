@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from dps_tf.core.errors import UserError
-from dps_tf.data.dataset import Source
-from dps_tf.data.preprocessing import Whitening
+from dps_tf.data.arrays import Arrays, has_arrays, open_arrays, write_arrays
+from dps_tf.data.dataset import Source, identity, split_key
 from dps_tf.data.published import PUBLISHED
 from dps_tf.data.raw import content_sum
+from dps_tf.data.splits import split_indices
+from dps_tf.data.transforms import Whitening, image_augmentation, pixel_counts
 
 _T = TypeVar("_T")
 
 IMAGE_CLASSES = 10  # of each published set of images
+ARRAYS = "dps_tf"
+"""Folder inside that of a prepared set, with its images as mapped arrays."""
 
 
 def prepared_folder(name: str, data_dir: Path) -> Path | None:
@@ -36,52 +41,125 @@ def command(name: str, data_dir: Path | None) -> str:
     return f"python -m dps_tf.prepare --dataset={name} --data_dir={place}"
 
 
-def images(name: str) -> Callable[[Path | None], Source]:
-    """Returns the loader of a published set of images, whitened."""
+def images(name: str) -> Callable[..., Source]:
+    """Returns the loader of a published set of images, whitened.
 
-    def load_images(data_dir: Path | None) -> Source:
-        pixels, labels = read_checked_images(name, _require(name, data_dir))
-        return Source(
-            pixels,
-            labels,
-            IMAGE_CLASSES,
-            PUBLISHED[name].validation_examples,
-            Whitening.of(pixels),
+    The loader takes `augmentation`: names of `transforms.IMAGE_TRANSFORMS`, which are
+    applied to the whitened images of each training step in that order.
+    """
+
+    def load_images(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:
+        folder = _require(name, data_dir)
+        transform = image_augmentation(augmentation)
+        if has_arrays(folder / ARRAYS):
+            arrays = open_arrays(folder / ARRAYS)
+            if arrays.facts["published"] != PUBLISHED[name].content:
+                raise _not_published(name, folder, arrays.facts["published"])
+            source = _image_source(name, arrays)
+        else:
+            source = _image_source(name, _read_arrays(name, folder))
+        return replace(
+            source,
+            transform=transform,
+            given_test=lambda: read_checked_images(name, folder, "test"),
         )
 
     return load_images
+
+
+def _image_source(name: str, arrays: Arrays) -> Source:
+    facts = arrays.facts
+    return Source(
+        arrays.inputs,
+        arrays.labels,
+        IMAGE_CLASSES,
+        PUBLISHED[name].validation_examples,
+        Whitening.of_counts(np.asarray(facts["pixel_counts"], np.int64)),
+        split_hashes=facts.get("split_hashes", {}),
+    )
+
+
+def _read_arrays(name: str, folder: Path) -> Arrays:
+    """Returns the images of a set without mapped arrays: they are all read."""
+    pixels, labels = read_checked_images(name, folder)
+    facts = {"pixel_counts": pixel_counts(pixels).tolist()}
+    return Arrays(pixels, labels, "", facts)
+
+
+def add_arrays(name: str, folder: Path) -> None:
+    """Writes the images of a prepared set as mapped arrays into its folder.
+
+    The manifest tells what starting would have to read all images for: how often each
+    pixel value occurs, and the content hashes of the splits that need no choice.
+    """
+    read = _read_arrays(name, folder)
+    source = _image_source(name, read)
+    count = len(read.labels)
+    hashes = {}
+    for split, held in (
+        ("seeded(0)", source.validation_examples),
+        ("lee2021", count // 10),
+    ):
+        if 0 < held < count:
+            indices = split_indices(split.partition("(")[0], count, held, 0)
+            parts = [source.examples(rows) for rows in indices[:2]]
+            hashes[split_key(split, parts)] = identity(source, split, parts)
+    facts = {
+        **read.facts,
+        "split_hashes": hashes,
+        "published": PUBLISHED[name].content,
+    }
+    write_arrays(folder / ARRAYS, [(read.inputs, read.labels)], facts)
 
 
 def tiny_shakespeare(data_dir: Path | None, length: int = 64) -> Source:
     """Returns sequences of characters, int32 [n, length], each with its next ones.
 
     Input t of a sequence is followed by label t; sequences follow each other without
-    overlap in the first 95 % of the text (TFDS's training and validation parts, its
-    test part is left alone). Tokens number the characters of the whole text in
+    overlap in the first 95 % of the text (TFDS's training and validation parts; its
+    test part is the test set). Tokens number the characters of the whole text in
     alphabetical order. A tenth of the sequences is for validation.
     """
     name = "tiny_shakespeare"
     train, validation, test = read_checked_texts(name, _require(name, data_dir))
     vocabulary = sorted(set(train + validation + test))
     token_of = {character: token for token, character in enumerate(vocabulary)}
-    tokens = np.asarray([token_of[c] for c in train + validation], np.int32)
-    count = (len(tokens) - 1) // length if length > 0 else 0
-    if count < 2:
-        raise UserError(
-            f"length is {length}: it must be at least 1 and leave two sequences in "
-            f"{len(tokens)} characters"
-        )
-    inputs = tokens[: count * length].reshape(count, length)
-    labels = tokens[1 : count * length + 1].reshape(count, length)
-    return Source(inputs, labels, len(vocabulary), max(1, count // 10))
+
+    def sequences(text: str) -> tuple[np.ndarray, np.ndarray]:
+        tokens = np.asarray([token_of[c] for c in text], np.int32)
+        count = (len(tokens) - 1) // length if length > 0 else 0
+        if count < 2:
+            raise UserError(
+                f"length is {length}: it must be at least 1 and leave two sequences in "
+                f"{len(tokens)} characters"
+            )
+        inputs = tokens[: count * length].reshape(count, length)
+        return inputs, tokens[1 : count * length + 1].reshape(count, length)
+
+    inputs, labels = sequences(train + validation)
+    return Source(
+        inputs,
+        labels,
+        len(vocabulary),
+        max(1, len(labels) // 10),
+        given_test=lambda: sequences(test),
+        token_bytes=[len(character.encode()) for character in vocabulary],
+    )
 
 
-def read_checked_images(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns pixels and labels in file order; refuses all but the published set."""
+def read_checked_images(
+    name: str, folder: Path, split: str = "train"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns pixels and labels in file order; refuses all but the published set.
+
+    `split`: `train` or `test`.
+    """
     from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
 
-    pixels, labels = _read(name, folder, lambda: tfds.read_images(folder))
-    _check_content(name, folder, content_sum(pixels, labels))
+    pixels, labels = _read(name, folder, lambda: tfds.read_images(folder, split))
+    published = PUBLISHED[name]
+    expected = published.content if split == "train" else published.test_content
+    _check_content(name, folder, content_sum(pixels, labels), expected)
     return pixels, labels
 
 
@@ -92,7 +170,7 @@ def read_checked_texts(name: str, folder: Path) -> list[str]:
     splits = ("train", "validation", "test")
     parts = _read(name, folder, lambda: tfds.read_texts(folder, splits))
     digest = hashlib.sha256("".join(parts).encode()).hexdigest()
-    _check_content(name, folder, digest)
+    _check_content(name, folder, digest, PUBLISHED[name].content)
     return parts
 
 
@@ -122,9 +200,13 @@ def _read(name: str, folder: Path, read: Callable[[], _T]) -> _T:
         ) from error
 
 
-def _check_content(name: str, folder: Path, found: str) -> None:
-    if found != PUBLISHED[name].content:
-        raise UserError(
-            f"{folder} does not hold the published {name!r} (SHA-256 of its content in "
-            f"file order is {found}): remove it and prepare the set again"
-        )
+def _check_content(name: str, folder: Path, found: str, expected: str) -> None:
+    if found != expected:
+        raise _not_published(name, folder, found)
+
+
+def _not_published(name: str, folder: Path, found: str) -> UserError:
+    return UserError(
+        f"{folder} does not hold the published {name!r} (SHA-256 of its content in "
+        f"file order is {found}): remove it and prepare the set again"
+    )

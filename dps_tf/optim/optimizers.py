@@ -42,6 +42,9 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     # Metaparameters beyond `learning_rate` and those of the schedule.
     READS: ClassVar[Reads] = {}
     SLOTS: ClassVar[tuple[str, ...]] = ()
+    # Whether an entry depends on its own gradients alone, so that one that is zero and
+    # has none stays zero. Counts for the very class that says it: see `keeps_zeros`.
+    ELEMENTWISE: ClassVar[bool] = False
 
     def __init__(self, schedule: str = "constant", name: str | None = None):
         """What has no default is NaN until set; `schedule`: a name in `SCHEDULES`."""
@@ -72,6 +75,14 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     def slots(self) -> list[tf.Variable]:
         """The accumulators: slot by slot, each in the order of the built variables."""
         return [slot for name in self.SLOTS for slot in getattr(self, f"_{name}", [])]
+
+    @property
+    def keeps_zeros(self) -> bool:
+        """Whether entries that are pruned stay exactly zero without being masked again.
+
+        Read off the class itself: one that is derived from it may update otherwise.
+        """
+        return bool(vars(type(self)).get("ELEMENTWISE", False))
 
     def set_metaparameters(self, point: Mapping[str, float]) -> None:
         """Assigns `point`; names with a default may be left out and get that default.
@@ -117,6 +128,8 @@ class TensorOptimizer(keras.optimizers.Optimizer):
 class GradientDescent(TensorOptimizer):
     """w = w - rate g."""
 
+    ELEMENTWISE: ClassVar[bool] = True
+
     def _apply(self, var: Any, slots: list[Any], rate: Any, grad: tf.Tensor) -> None:
         tf.raw_ops.ResourceApplyGradientDescent(var=var, alpha=rate, delta=grad)
 
@@ -127,6 +140,7 @@ class Momentum(TensorOptimizer):
 
     READS: ClassVar[Reads] = {"momentum": Argument(0.9, FRACTION)}  # Lee et al. 2021
     SLOTS = ("momentums",)
+    ELEMENTWISE: ClassVar[bool] = True
     NESTEROV = False
 
     def _apply(self, var: Any, slots: list[Any], rate: Any, grad: tf.Tensor) -> None:
@@ -144,6 +158,7 @@ class Momentum(TensorOptimizer):
 class Nesterov(Momentum):
     """v = m v + g; w = w - rate (g + m v), with the rate of the current step."""
 
+    ELEMENTWISE: ClassVar[bool] = True
     NESTEROV = True
 
 
@@ -161,6 +176,7 @@ class Adam(TensorOptimizer):
         "epsilon": Argument(1e-8, POSITIVE),
     }
     SLOTS = ("momentums", "velocities")
+    ELEMENTWISE: ClassVar[bool] = True
 
     def _apply(self, var: Any, slots: list[Any], rate: Any, grad: tf.Tensor) -> None:
         update = tf.cast(self.iterations + 1, tf.float32)

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from dps_tf.core.cell import CELL_KEY, CELL_TYPES, cell_key, is_axis
+from dps_tf.core.workload import QUASI_RANDOM
+
 Column = tuple[str, str]
 
-_IDENTITY: tuple[Column, ...] = (
-    ("workload", "text"),
-    ("optimizer", "text"),
-    ("sparsity_method", "text"),
-    ("seed", "whole"),
-    ("batch_size", "whole"),
-    ("sparsity", "number"),
+_KINDS = {str: "text", int: "whole", float: "number"}
+_IDENTITY: tuple[Column, ...] = tuple(
+    (name, _KINDS[CELL_TYPES[name]]) for name in CELL_KEY
 )
-CELL_KEY = tuple(name for name, _ in _IDENTITY)
-"""The columns that name a cell, first in every table."""
 PRECISION: Column = ("precision", "text")
 """In a sweep a column of the studies alone: a cell is there in one precision."""
 
@@ -29,9 +26,12 @@ PRECISION: Column = ("precision", "text")
 class TableSchema:
     """Columns of a table and the order of its rows.
 
+    A table whose cells have further axes has a column of text for each of them, behind
+    those of CELL_KEY, and its rows are ordered by them there.
+
     Attributes:
         name: of the table.
-        columns: (name, kind), in order.
+        columns: (name, kind), in order; those of CELL_KEY first.
         sort_by: names of the columns that order the rows; unique together.
         more_numbers: whether further columns may follow, all of kind `number`.
         first_numbers: which of the further columns come first; the others are sorted.
@@ -58,14 +58,25 @@ class TableSchema:
         known = set(self.names)
         if missing := sorted(known - given):
             raise ValueError(f"The table {self.name} lacks the columns {missing}.")
-        further = given - known
+        axes = [name for name in cell_key(given) if is_axis(name)]
+        further = given - known - set(axes)
         if further and not self.more_numbers:
             raise ValueError(
                 f"The table {self.name} has the unknown columns {sorted(further)}."
             )
         first = [name for name in self.first_numbers if name in further]
         rest = sorted(further - set(first))
-        return (*self.columns, *((name, "number") for name in (*first, *rest)))
+        cell = len(CELL_KEY)
+        return (
+            *self.columns[:cell],
+            *((name, "text") for name in axes),
+            *self.columns[cell:],
+            *((name, "number") for name in (*first, *rest)),
+        )
+
+    def ordering(self, present: Iterable[str]) -> list[str]:
+        """Returns the columns that order the rows of a table with the given names."""
+        return [*cell_key(present), *self.sort_by[len(CELL_KEY) :]]
 
     def of_several_sweeps(self) -> TableSchema:
         """Returns the schema of a table of trials of several sweeps.
@@ -91,6 +102,8 @@ STUDIES = TableSchema(
         ("goal_threshold", "number"),
         ("goal_direction", "text"),
         ("goal_inclusive", "flag"),
+        ("goal_in_a_row", "whole"),
+        ("goal_mean_of", "whole"),
         ("step_budget", "whole"),
         ("points", "whole"),
         ("count", "text"),
@@ -103,10 +116,14 @@ STUDIES = TableSchema(
         ("closed", "flag"),
         ("prunable", "text"),
         ("draws_exhausted", "flag"),
+        ("oracle", "text"),
     ),
     CELL_KEY,
 )
 """One row per cell: what was asked. `space` is JSON."""
+
+STUDY_DEFAULTS = {"goal_in_a_row": 1, "goal_mean_of": 1, "oracle": QUASI_RANDOM}
+"""Values that the record of a closed study leaves out, as older ones lack them."""
 
 TRIALS = TableSchema(
     "trials",

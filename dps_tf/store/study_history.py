@@ -8,6 +8,7 @@ workers that report the same evaluation must agree.
 from __future__ import annotations
 
 import functools
+import math
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 
 from dps_tf.core.execution import TrialProvenance, TurnReport
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import is_further
 from dps_tf.core.trial import Trajectory
 from dps_tf.store.log import Event
 
@@ -46,11 +48,13 @@ class Work:
         steps: updates made.
         evaluations: evaluations of the validation split.
         seconds: wall time of its turns.
+        data_wait: seconds of them for which training waited for streamed data.
     """
 
     steps: int = 0
     evaluations: int = 0
     seconds: float = 0.0
+    data_wait: float = 0.0
 
 
 @dataclass
@@ -95,8 +99,12 @@ class TrialHistory:
         looked, finish = self._looked.get((goal, interval), (0, None))
         for step in range(looked + interval, last + 1, interval):
             if finish is None and step not in self.bounds:
-                value = self.evaluations[step][goal.metric]
-                finish = step if goal.reaches(value) else None
+                first = max(step - (goal.window - 1) * interval, interval)
+                values = [
+                    math.nan if at in self.bounds else self.evaluations[at][goal.metric]
+                    for at in range(first, step + 1, interval)
+                ]
+                finish = step if goal.is_met(values) else None
         self._looked[goal, interval] = (max(looked, last), finish)
         return finish
 
@@ -172,17 +180,24 @@ class StudyHistory:
         if kind in ("evaluation", "divergence", "turn"):
             self._add_work(event)
 
+    @property
+    def data_wait(self) -> float:
+        """Share in [0, 1] of the time of turns for which training waited for data."""
+        works = [trial.work for trial in self.trials.values()]
+        seconds = sum(work.seconds for work in works)
+        return sum(work.data_wait for work in works) / seconds if seconds else 0.0
+
     def _add_evaluation(self, event: Event) -> None:
         trial, step = self[event["trial"]], event["step"]
         metrics = dict(event["metrics"])
-        before = trial.evaluations.get(step)
-        if before is not None and not _equal(before, metrics):
+        before = trial.evaluations.get(step, metrics)
+        if not _agree(before, metrics):
             raise Irreproducible(
                 f"Trial {event['trial']} gave {metrics} at step {step}, and {before} "
                 "when it was trained before: this machine or TensorFlow build rounds "
                 "otherwise; continue the study where it was begun."
             )
-        trial.evaluations[step] = metrics
+        trial.evaluations[step] = {**before, **metrics}
         if event["is_bound"]:
             trial.bounds.add(step)
         trial.failed = None
@@ -191,22 +206,32 @@ class StudyHistory:
         work = self[event["trial"]].work
         work.steps += event["steps_executed"]
         work.seconds += event["seconds"]
+        work.data_wait += event.get("data_wait", 0.0)
         work.evaluations += event["kind"] == "evaluation"
 
 
-def _equal(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
-    return set(a) == set(b) and all(
-        a[name] == b[name] or (a[name] != a[name] and b[name] != b[name]) for name in a
+def _agree(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
+    """Returns whether two reports of one evaluation say the same.
+
+    Further splits may be in one of them alone: they belong to the end of a budget, and
+    that may have grown.
+    """
+    always = {name for name in {*a, *b} if not is_further(name)}
+    return always <= a.keys() & b.keys() and all(
+        a[name] == b[name] or (a[name] != a[name] and b[name] != b[name])
+        for name in a.keys() & b.keys()
     )
 
 
 def report_events(report: TurnReport) -> list[Event]:
     """Returns the events that tell of a turn."""
-    work = {
+    work: dict[str, Any] = {
         "trial": report.trial,
         "steps_executed": report.steps_executed,
         "seconds": round(report.seconds, 6),
     }
+    if report.data_wait:
+        work["data_wait"] = round(report.data_wait, 6)
     if report.diverged_step is not None:
         step = report.diverged_step
         return [{"kind": "divergence", "step": step, **work}]

@@ -120,7 +120,7 @@ def to_arrow(frame: pd.DataFrame, schema: TableSchema) -> pa.Table:
     ]
     table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
     _check_unique(table, schema)
-    keys = [(name, "ascending") for name in schema.sort_by]
+    keys = [(name, "ascending") for name in schema.ordering(table.column_names)]
     order = pc.sort_indices(table, sort_keys=keys)
     return table.take(order)
 
@@ -148,7 +148,7 @@ def _array(
 
 
 def _check_unique(table: pa.Table, schema: TableSchema) -> None:
-    keys = list(schema.sort_by)
+    keys = schema.ordering(table.column_names)
     counts = table.select(keys).group_by(keys).aggregate([])
     if counts.num_rows != table.num_rows:
         raise ValueError(

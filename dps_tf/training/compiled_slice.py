@@ -8,7 +8,8 @@ Batches are gathered on the device, or come from the host several steps at a tim
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.objectives.losses import softmax_cross_entropy
+from dps_tf.data.transforms import Transform
+from dps_tf.models.randomness import Draws, check_graph
+from dps_tf.objectives import Objective, penalty
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
 from dps_tf.training.placed_data import PlacedData
@@ -32,16 +35,22 @@ class Trained:
     Attributes:
         model: the Keras network.
         optimizer: built for its trainable variables.
+        objective: whose loss is minimized.
         masks: float32 0/1 variables, one per trainable variable.
+        seed: int64 variable, from which what a step draws follows.
         loss_metaparameters: variables that the loss reads, by name.
         pruning_wrapper: whose wrappers are told of each step; None for a plain network.
+        transform: what a step makes of its examples; None leaves them.
     """
 
     model: keras.Model
     optimizer: TensorOptimizer
+    objective: Objective
     masks: Sequence[tf.Variable]
+    seed: tf.Variable
     loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
     pruning_wrapper: PruningWrapper | None = None
+    transform: Transform | None = None
 
 
 class CompiledSlice:
@@ -53,6 +62,7 @@ class CompiledSlice:
 
     Attributes:
         traces: how often the graph was traced; stays at 1.
+        data_wait: seconds for which the latest call waited for streamed data.
     """
 
     def __init__(
@@ -62,21 +72,26 @@ class CompiledSlice:
         batch_size: int,
         jit_compile: bool = False,
     ):
-        """Tracing waits for the first call.
+        """Traces the slice.
 
         Args:
             trained: variables of the network and what is trained with it.
             data: where it is trained, and on what.
             batch_size: global batch size.
             jit_compile: whether XLA compiles the slice, or what it can of it.
+
+        Raises:
+            UserError: the step draws random numbers that no seed decides.
         """
         self.traces = 0
+        self.data_wait = 0.0
         self._trained = trained
         self._variables = trained.model.trainable_variables
         self._batches = data.train_batches(batch_size)
         self._strategy = data.strategy
-        self._labels = batch_size * data.labels_per_example
+        self._positions = batch_size * data.labels_per_example
         self._replicas = self._strategy.num_replicas_in_sync
+        self._share = batch_size // self._replicas
         self._loops_inside = strategies.loops_in_replica(self._strategy)
         around = jit_compile and self._loops_inside
         on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
@@ -97,6 +112,8 @@ class CompiledSlice:
             jit_compile=around,
             autograph=False,
         )
+        # At once, so that what could not be repeated is refused before any trial.
+        check_graph(self._run.get_concrete_function().graph, trained.model)
 
     def __call__(self, indices: np.ndarray) -> tuple[int, float]:
         """Returns (steps made, loss of the last of them before its update).
@@ -108,12 +125,25 @@ class CompiledSlice:
         if self._is_compiled_by_shape:
             rows = np.pad(rows, [(0, self._missing(steps)), (0, 0)])
         done, loss = 0, 0.0
-        for length, values in self._batches.pieces(rows):
+        self.data_wait = 0.0
+        for length, values in self._arriving(rows):
             made, last = self._run(*values, np.int32(min(length, steps - done)))
             done, loss = done + int(made), float(last)
             if not np.isfinite(loss):
                 break
         return done, loss
+
+    def _arriving(self, rows: np.ndarray) -> Iterator[tuple[int, Any]]:
+        """Yields the pieces of a slice, and notes how long it took to get them."""
+        pieces = iter(self._batches.pieces(rows))
+        while True:
+            begun = time.perf_counter()
+            piece = next(pieces, None)
+            if self._batches.most_steps is not None:
+                self.data_wait += time.perf_counter() - begun
+            if piece is None:
+                return
+            yield piece
 
     def _missing(self, steps: int) -> int:
         """Returns how many steps fill up the last piece.
@@ -175,23 +205,74 @@ class CompiledSlice:
             self._trained.pruning_wrapper.before_step(
                 self._trained.optimizer.iterations
             )
-        loss, gradients = self._gradient(*self._batches.batch(done, *values))
+        context = tf.distribute.get_replica_context()
+        place = (
+            self._trained.seed.read_value(),
+            self._trained.optimizer.iterations.read_value(),
+            tf.cast(context.replica_id_in_sync_group, tf.int64),
+        )
+        inputs, labels = self._batches.batch(done, *values)
+        if self._trained.transform is not None:
+            draws = self._draws(*place)
+            inputs, labels = self._trained.transform(inputs, labels, draws)
+        loss, gradients = self._gradient(*place, inputs, labels, *self._weight(labels))
         self._trained.optimizer.apply_gradients(
             zip(gradients, self._variables, strict=True)
         )
+        if not self._trained.optimizer.keeps_zeros:
+            tf.__internal__.distribute.interim.maybe_merge_call(
+                self._mask_variables, self._strategy
+            )
         if self._replicas > 1 and self._averages:
             self._agree_on_averages()
         return loss
 
-    def _loss_and_gradients(self, inputs: tf.Tensor, labels: tf.Tensor) -> Any:
+    def _mask_variables(self, strategy: tf.distribute.Strategy) -> None:
+        """Makes pruned entries exactly zero, whatever the update has made of them."""
+        for variable, mask in zip(self._variables, self._trained.masks, strict=True):
+            strategy.extended.update(
+                variable, lambda v, m: v.assign(v * m), args=(mask,), group=False
+            )
+
+    def _draws(self, seed: tf.Tensor, step: tf.Tensor, replica: tf.Tensor) -> Draws:
+        """Returns what a replica draws in a step."""
+        return Draws(seed, step, replica * self._share, self._share)
+
+    def _weight(self, labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns the sum of the weights of the global batch, if positions have any."""
+        weights = self._trained.objective.weights
+        if weights is None:
+            return ()
+        total = tf.reduce_sum(weights(labels))
+        if self._replicas > 1:
+            context = tf.distribute.get_replica_context()
+            total = context.all_reduce(tf.distribute.ReduceOp.SUM, total)
+        return (total,)
+
+    def _loss_and_gradients(
+        self,
+        seed: tf.Tensor,
+        step: tf.Tensor,
+        replica: tf.Tensor,
+        inputs: tf.Tensor,
+        labels: tf.Tensor,
+        *weight: tf.Tensor,
+    ) -> Any:
         """Returns (share of the loss, masked gradients) of a replica's examples."""
         trained = self._trained
-        smoothing = trained.loss_metaparameters.get("label_smoothing", 0.0)
-        with tf.GradientTape() as tape:
-            logits = tf.cast(trained.model(inputs, training=True), tf.float32)
-            each = softmax_cross_entropy(labels, logits, smoothing)
+        metaparameters = trained.loss_metaparameters
+        # A constant where every position counts once: exact, and cheaper.
+        (positions,) = weight or (self._positions,)
+        draws = self._draws(seed, step, replica)
+        with draws.active(), tf.GradientTape() as tape:
+            outputs = tf.cast(trained.model(inputs, training=True), tf.float32)
             # Divided by the global batch, so that shares of replicas add up.
-            loss = tf.reduce_sum(each) / self._labels
+            loss = trained.objective.batch_loss(
+                labels, outputs, metaparameters, positions
+            )
+            added = penalty(trained.model, metaparameters)
+            if added is not None:
+                loss += added / self._replicas
         gradients = tape.gradient(loss, self._variables)
         return loss, [g * m for g, m in zip(gradients, trained.masks, strict=True)]
 

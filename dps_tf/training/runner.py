@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from dps_tf.core.errors import UserError
 from dps_tf.core.execution import (
     Job,
     Runner,
@@ -18,11 +19,15 @@ from dps_tf.core.execution import (
 )
 from dps_tf.core.order import examples_at
 from dps_tf.core.seeds import derive_seed
+from dps_tf.core.study import TRAIN_LOSS
 from dps_tf.models import initial_point
-from dps_tf.training.program import Program
+from dps_tf.sparsity.prunable import trainable_positions
+from dps_tf.training.program import Advance, Program
 
 SLICE_SECONDS = 5.0
 """Longest slice: a signal is heard only between two slices."""
+SplitsAt = Callable[[int, Mapping[str, float], bool], Sequence[str]]
+"""See `StudySpecification.splits_at`."""
 TURN_SECONDS = 20.0
 """A turn ends after this even before its evaluation, so that its state can be saved."""
 
@@ -52,6 +57,7 @@ class TrainingRunner(Runner):
         study_seed: the seeds of each trial follow from it and the trial's number.
         order: `per_trial`, or `shared` for one order of examples for all trials.
         prune: (trial, initial point) -> how it is pruned; None trains dense networks.
+        splits_at: what is evaluated beside the validation split; nothing by default.
     """
 
     def __init__(
@@ -60,14 +66,17 @@ class TrainingRunner(Runner):
         study_seed: int,
         order: str = "per_trial",
         prune: Callable[[int, list[np.ndarray]], PrunedPoint] | None = None,
+        splits_at: SplitsAt = lambda step, metrics, is_bound: (),
     ):
         self._programs = tuple(programs)
         self._seed = study_seed
         self._shared_order = order == "shared"
         self._prune = prune
+        self._splits_at = splits_at
         self._pruned: dict[int, PrunedPoint] = {}
         # Seconds per step, per slot; the first slice of a slot is short to learn it.
         self._pace: dict[int, float] = {}
+        self._warm: set[int] = set()
 
     @property
     def slots(self) -> int:
@@ -129,10 +138,13 @@ class TrainingRunner(Runner):
         begun = time.monotonic()
         program = self._programs[slot]
         state = self._begin(program, job.trial) if job.state is None else job.state
-        program.load(state, job.point, self._pruned_point(job.trial).masks)
-        step, loss, diverged = state.step, math.nan, False
+        masks = self._pruned_point(job.trial).masks
+        program.load(state, job.point, masks, self.initial_seed(job.trial))
+        step, loss, diverged, data_wait = state.step, math.nan, False, 0.0
         while step < job.until and not diverged:
-            step, loss, diverged = self._slice(slot, program, job, step)
+            done = self._slice(slot, program, job, step)
+            step, loss, diverged = step + done.steps, done.loss, done.diverged
+            data_wait += done.data_wait
             if stop() or time.monotonic() - begun > TURN_SECONDS:
                 break
         metrics, is_bound = None, False
@@ -140,18 +152,57 @@ class TrainingRunner(Runner):
             evaluation = program.evaluate()
             diverged = not evaluation.is_finite
             if not diverged:
-                metrics = {**evaluation.metrics, "train/loss": loss}
+                metrics = {**evaluation.metrics, TRAIN_LOSS: loss}
                 is_bound = evaluation.is_bound or self._is_too_dense(program, step)
+                metrics = self._with_further_splits(program, step, metrics, is_bound)
+        reached = program.read()
+        if metrics is not None:
+            self._check_sparsity(program, job.trial, reached)
         return TurnReport(
             trial=job.trial,
-            state=program.read(),
+            state=reached,
             step=step,
             metrics=metrics,
             is_bound=is_bound,
             diverged_step=step if diverged else None,
             steps_executed=step - state.step,
             seconds=time.monotonic() - begun,
+            data_wait=data_wait,
         )
+
+    def _check_sparsity(
+        self, program: Program, trial: int, reached: TrialState
+    ) -> None:
+        """Raises UserError unless all entries outside of a trial's masks are zero."""
+        masks = self._pruned_point(trial).masks
+        if masks is None:
+            return
+        positions = trainable_positions(program.network)
+        for position, mask in zip(positions, masks, strict=True):
+            outside = np.count_nonzero(reached.arrays[position][mask == 0])
+            if outside:
+                raise UserError(
+                    f"trial {trial} has {outside} pruned entries of "
+                    f"{program.network.weights[position].name} that are not zero after "
+                    f"{reached.step} steps, so it is no result of its sparsity: the "
+                    f"optimizer {program.optimizer.name!r} moves them"
+                )
+
+    def _with_further_splits(
+        self, program: Program, step: int, metrics: dict[str, float], is_bound: bool
+    ) -> dict[str, float]:
+        """Returns metrics with those of the further splits of an evaluation."""
+        known: list[str] = []
+        # A goal on a further split is known to be met only once that is evaluated.
+        while asked := [
+            split
+            for split in self._splits_at(step, metrics, is_bound)
+            if split not in known
+        ]:
+            known += asked
+            for split in asked:
+                metrics = {**metrics, **program.evaluate(split).metrics}
+        return metrics
 
     def _is_too_dense(self, program: Program, step: int) -> bool:
         """Returns whether a network that is pruned while it trains still has to be.
@@ -167,10 +218,8 @@ class TrainingRunner(Runner):
         pruning_wrapper.check_reached(step)
         return False
 
-    def _slice(
-        self, slot: int, program: Program, job: Job, step: int
-    ) -> tuple[int, float, bool]:
-        """Returns (step, loss, diverged) after a slice of at most SLICE_SECONDS."""
+    def _slice(self, slot: int, program: Program, job: Job, step: int) -> Advance:
+        """Trains a slice of at most SLICE_SECONDS."""
         steps = min(job.until - step, self._steps_that_fit(slot))
         indices = examples_at(
             step,
@@ -179,15 +228,16 @@ class TrainingRunner(Runner):
             program.data.train_count,
             program.batch_size,
         )
-        traces, begun = program.traces, time.monotonic()
+        begun = time.monotonic()
         advance = program.advance(indices)
-        if program.traces == traces:
+        if slot in self._warm:
             self._learn_pace(slot, advance.steps, time.monotonic() - begun)
-        return step + advance.steps, advance.loss, advance.diverged
+        self._warm.add(slot)  # the first call optimizes the graph, or compiles it
+        return advance
 
     def _steps_that_fit(self, slot: int) -> int:
         if slot not in self._pace:
-            return 4  # Enough to learn the pace from, once the program is traced.
+            return 4  # Enough to learn the pace from, once the program is compiled.
         return max(1, int(SLICE_SECONDS / self._pace[slot]))
 
     def _learn_pace(self, slot: int, steps: int, seconds: float) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dps_tf.core.execution import Backend, PreparedStudy
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
+from dps_tf.models.structure import structure_hash
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
+from dps_tf.store.study_record import NETWORK
 from dps_tf.training import placement
 from dps_tf.training.environment import describe
 from dps_tf.training.runner import TrainingRunner
@@ -47,6 +49,7 @@ class TrainedBackend:
     def check(self, study: StudySpecification) -> None:
         """Raises UserError unless every name in a study is registered."""
         build.check_names(study.workload)
+        build.check_objective(study)
         build.check_pruning(study)
 
     def check_data(self, study: StudySpecification) -> None:
@@ -71,12 +74,15 @@ class TrainedBackend:
                 self._say(note)
                 self._said.add(note)
         return PreparedStudy(
-            runner=TrainingRunner(programs, cell.seed, workload.order, prune),
+            runner=TrainingRunner(
+                programs, cell.seed, workload.order, prune, study.splits_at
+            ),
             environment=describe(machine.replicas, machine.processes),
             training_inputs={
                 "training_examples": len(dataset.train),
                 "validation_examples": len(dataset.validation),
                 "content_hash": dataset.content_hash,
+                NETWORK: structure_hash(programs[0].network),
             },
         )
 

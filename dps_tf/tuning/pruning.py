@@ -9,18 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf import models, sparsity
+from dps_tf import models
 from dps_tf._keras import keras
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
-from dps_tf.sparsity import ScoreCache, masks_for, methods
+from dps_tf.sparsity import SPARSITY_METHODS, ScoreCache, masks_for
 from dps_tf.sparsity.prunable import roles
 from dps_tf.sparsity.selection import kept_count
 from dps_tf.store.files import FileSystem
 from dps_tf.training.runner import PrunedPoint
 from dps_tf.training.task import PruningWrapper
+from dps_tf.tuning import build
 
 
 @functools.lru_cache(maxsize=2)
@@ -44,7 +45,7 @@ def is_scheduled(specification: StudySpecification) -> bool:
     cell = specification.cell
     if cell.sparsity == 0:
         return False
-    return sparsity.method(cell.sparsity_method).kind == methods.SCHEDULED
+    return SPARSITY_METHODS[cell.sparsity_method].prunes_while_training
 
 
 def pruning_wrapper_of(
@@ -61,9 +62,8 @@ def pruning_wrapper_of(
         network,
         cell.sparsity_method,
         cell.sparsity,
-        pruning.arguments,
+        pruning,
         specification.workload.step_budget,
-        pruning.prunable,
     )
 
 
@@ -129,6 +129,15 @@ class Pruner:
         if is_scheduled(self._specification):
             return scheduled_point(self._specification, self._dataset)
         cell, workload = self._specification.cell, self._specification.workload
+        key = {
+            "network": workload.network,
+            "network_arguments": dict(workload.network_arguments),
+            "initial_seed": derive_seed(cell.seed, trial, "initial point"),
+        }
+        # Scores of the first objective that there was are known without its name.
+        objective = workload.objective, dict(workload.objective_arguments)
+        if objective != ("softmax_cross_entropy", {}):
+            key["objective"] = objective
         found = masks_for(
             self._network,
             initial,
@@ -136,13 +145,10 @@ class Pruner:
             cell.sparsity_method,
             cell.sparsity,
             self._specification.pruning,
-            {
-                "network": workload.network,
-                "network_arguments": dict(workload.network_arguments),
-                "initial_seed": derive_seed(cell.seed, trial, "initial point"),
-            },
+            key,
             cache=self._cache,
             progress=self._told(trial),
+            objective=build.build_objective(workload, self._dataset),
         )
         return PrunedPoint(
             masks=tuple(found.masks),
@@ -156,8 +162,7 @@ class Pruner:
         tell, name = self._progress, self._specification.cell.sparsity_method
         if tell is None or self._specification.cell.sparsity == 0:
             return None
-        rounds = sparsity.method(name).kind == methods.ITERATIVE
-        unit = "rounds" if rounds else "batches"
+        unit = SPARSITY_METHODS[name].unit
         return lambda done, total: tell(
             f"trial {trial} is pruned by {name}, {done} of {total} {unit}"
         )

@@ -7,7 +7,7 @@ values of `core` refuse what they cannot mean.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import gin
@@ -26,9 +26,11 @@ def goal(
     threshold: float = gin.REQUIRED,
     direction: str = "minimize",
     inclusive: bool = True,
+    in_a_row: int = 1,
+    mean_of: int = 1,
 ) -> Goal:
     """Returns what a trial has to reach; see `core.goal.Goal`."""
-    return Goal(metric, threshold, direction, inclusive)
+    return Goal(metric, threshold, direction, inclusive, in_a_row, mean_of)
 
 
 @gin.register
@@ -121,11 +123,19 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     finishers: int = 5,
     stop_at_goal: bool = True,
     evaluation_mode: str = "exact",
+    further_splits: Mapping[str, str] | None = None,
     precision: str = "float32",
+    axes: Mapping[str, Any] | None = None,
+    repeats: int = 0,
+    repeated_points: int = 1,
 ) -> SweepSpecification:
     """Returns the studies of the grid; see `core.sweep.grid`.
 
-    `workloads` is one workload, or a list with one for each optimizer.
+    With `repeats`, the `repeated_points` best points of each cell are trained again
+    under so many new seeds, once its study is closed.
+
+    `workloads` is one workload, or a list with one for each optimizer; `axes` maps gin
+    names of further axes to their values.
     """
     found = [workloads] if isinstance(workloads, Workload) else workloads
     found = _sequence("sweep.workloads", found)
@@ -133,7 +143,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         _of_type("sweep.workloads", each, Workload, "@workload()")
     if pruning is not None:
         _of_type("sweep.pruning", pruning, Pruning, "@pruning()")
-    return grid(
+    cells = grid(
         found,
         _sequence("sweep.batch_sizes", batch_sizes),
         sparsities=_sequence("sweep.sparsities", sparsities),
@@ -144,7 +154,19 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         finishers=finishers,
         stop_at_goal=stop_at_goal,
         evaluation=evaluation_mode,
+        further_splits=_mapping("sweep.further_splits", further_splits),
         precision=precision,
+        axes=_axes(axes or {}),
+    )
+    return replace(cells, repeats=repeats, repeated_points=repeated_points)
+
+
+def _axes(axes: Any) -> Mapping[str, Any]:
+    if isinstance(axes, Mapping) and all(isinstance(name, str) for name in axes):
+        return axes
+    raise UserError(
+        f"sweep.axes is {axes!r}; it must be a dictionary such as "
+        "{'workload.network_arguments.width': (16, 32)}."
     )
 
 
@@ -161,6 +183,12 @@ def _points(
 def _of_type(kind: str, value: object, wanted: type, example: str) -> None:
     if not isinstance(value, wanted):
         raise UserError(f"{kind} is {value!r}; bind it to {example}.")
+
+
+def _mapping(kind: str, value: Any) -> dict[str, str] | None:
+    if value is None or isinstance(value, Mapping):
+        return None if value is None else dict(value)
+    raise UserError(f"{kind} is {value!r}; it must be like {{'test': 'always'}}.")
 
 
 def _sequence(kind: str, value: Any) -> list[Any]:

@@ -14,7 +14,7 @@ import pytest
 from dps_tf.analysis import loading
 from dps_tf.analysis.order_statistics import repeats
 from dps_tf.analysis.report.naming import naming
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import study_key
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from tests.analysis.synthetic_sweeps import (
@@ -39,7 +39,11 @@ def test_tables_are_those_that_were_written(sweep_dir):
     for name in ("studies", "trials", "curves", "measurements"):
         written = getattr(made, name)
         read = getattr(tables, name)[list(written.columns)]
-        keys = [c for c in [*STUDY_KEY, "trial", "step", "quantity"] if c in written]
+        keys = [
+            c
+            for c in [*study_key(written), "trial", "step", "quantity"]
+            if c in written
+        ]
         pd.testing.assert_frame_equal(
             read.sort_values(keys).reset_index(drop=True),
             written.sort_values(keys).reset_index(drop=True),

@@ -18,8 +18,8 @@ from dps_tf.store.closing import close_study
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.records import write_json
-from dps_tf.store.schemas import CELL_KEY, MEASUREMENTS, WORK
-from dps_tf.store.study_opening import open_study
+from dps_tf.store.schemas import MEASUREMENTS, WORK
+from dps_tf.store.study_record import open_study
 from dps_tf.store.tables import empty_frame, write_table
 from tests.analysis.synthetic_tables import METRIC, Made
 
@@ -33,8 +33,8 @@ def write_sweep(directory: Path, made: Made) -> Path:
     write_json(files, sweep.marker, {})
     files.write_atomic(sweep.config, GIN.encode())
     for row in made.studies.astype(object).to_dict("records"):
-        identity = {name: row[name] for name in CELL_KEY}
-        layout = sweep.cell(Cell(**identity).name)
+        identity = Cell.from_json(row).to_json()
+        layout = sweep.cell(Cell.from_json(row).name)
         trials, curves, measured = (
             _of_cell(table, identity)
             for table in (made.trials, made.curves, made.measurements)
@@ -77,6 +77,7 @@ def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     cell = Cell("mnist_simple_cnn", "sgd", "none", 0, batch_size, 0.0)
     specification = StudySpecification(cell, workload, finishers=1)
     write_json(files, sweep.marker, {})
+    write_json(files, sweep.sweep, {"cells": [cell.name]})
     layout = sweep.cell(cell.name)
     inputs = {"training_examples": 54_000, "validation_examples": 6_000}
     record = open_study(files, layout, specification, ENVIRONMENT, inputs)

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.core.cell import CELL_KEY
 from dps_tf.core.evaluation_schedule import EvaluationSchedule
 from dps_tf.core.race import RaceRule
 from dps_tf.core.sampling import points
 from dps_tf.core.space import Space
 from dps_tf.core.steps_to_result import TrialResult, reduce_study
 from dps_tf.core.trial import Trajectory
-from dps_tf.store.schemas import CELL_KEY, MEASUREMENTS
+from dps_tf.store.schemas import MEASUREMENTS
 from dps_tf.store.tables import empty_frame
 
 METRIC = "validation/classification_error"
@@ -41,6 +41,7 @@ class Sweep:
     sparsities: tuple[float, ...] = (0.0, 0.9)
     seeds: tuple[int, ...] = (0,)
     batch_sizes: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256)
+    axes: tuple[tuple[str, str], ...] = ()
     precision: str = "float32"
     points: int = 16
     finishers: int = 3
@@ -94,6 +95,7 @@ def make(sweep: Sweep = Sweep()) -> Made:  # noqa: B008 (frozen)
             "seed": seed,
             "batch_size": batch_size,
             "sparsity": sparsity,
+            **dict(sweep.axes),
             "precision": sweep.precision,
         }
         studies.append({**identity, **_study(sweep, optimizer)})
@@ -117,6 +119,8 @@ def _study(sweep: Sweep, optimizer: str) -> dict[str, object]:
         "goal_threshold": sweep.goal,
         "goal_direction": "minimize",
         "goal_inclusive": True,
+        "goal_in_a_row": 1,
+        "goal_mean_of": 1,
         "step_budget": sweep.step_budget,
         "points": sweep.points,
         "count": "all",
@@ -129,6 +133,7 @@ def _study(sweep: Sweep, optimizer: str) -> dict[str, object]:
         "closed": sweep.closed,
         "prunable": "kernels_and_biases" if any(sweep.sparsities) else "none",
         "draws_exhausted": False,
+        "oracle": "quasi_random",
     }
 
 
@@ -252,7 +257,7 @@ def _curve(sweep: Sweep, number: int, ended: TrialResult, exact: float) -> pd.Da
 
 
 def _labelled(table: pd.DataFrame, identity: dict) -> pd.DataFrame:
-    return table.assign(**identity)[[*STUDY_KEY, *table.columns]]
+    return table.assign(**identity)[[*identity, *table.columns]]
 
 
 def _measurements(identity: dict, winner: dict) -> list[dict]:

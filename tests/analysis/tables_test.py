@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from dps_tf.analysis.tables import (
-    STUDY_KEY,
     belongs,
     cell_codes,
+    cell_name,
+    curve_key,
     curve_label,
     has_rows,
     metaparameter_names,
     metric_names,
     require,
+    study_key,
     trial_codes,
 )
 from dps_tf.core.cell import Cell
@@ -34,10 +38,10 @@ def some():
 def test_rows_find_their_cell_and_trial_as_a_join_would():
     studies, trials, curves = some()
     codes = cell_codes(trials, studies)
-    found = studies[STUDY_KEY].iloc[codes].reset_index(drop=True)
-    pd.testing.assert_frame_equal(found, trials[STUDY_KEY])
+    found = studies[study_key(studies)].iloc[codes].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, trials[study_key(trials)])
     rows = trial_codes(curves, trials)
-    keys = [*STUDY_KEY, "trial"]
+    keys = [*study_key(trials), "trial"]
     found = trials[keys].iloc[rows].reset_index(drop=True)
     pd.testing.assert_frame_equal(found, curves[keys], check_dtype=False)
 
@@ -82,4 +86,11 @@ def test_rows_belong_to_their_cells_however_many_they_are():
 def test_a_cell_has_one_key_in_memory_and_in_tables():
     cell = Cell("mnist", "sgd", "none", 0, 64, 0.0)
     assert tuple(cell.to_json()) == CELL_KEY
-    assert [*CELL_KEY, "precision"] == STUDY_KEY
+    axis = "workload.order"
+    wider = replace(cell, axes=((axis, "shared"),))
+    row = pd.DataFrame([{**wider.to_json(), "precision": "float32", "trial": 3}])
+    assert study_key(row) == [*CELL_KEY, axis, "precision"]
+    assert curve_key(row) == [n for n in study_key(row) if n != "batch_size"]
+    [values] = row.astype(object).to_dict("records")
+    assert cell_name(values) == wider.name
+    assert cell_name({**values, axis: ""}) == cell.name

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dps_tf
+from dps_tf.core.cell import Cell
 from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
@@ -31,6 +32,9 @@ from tests.core.specifications import SPACE, specification, workload
 
 PURE = ("core", "store")
 EXAMPLES: dict[str, Any] = {
+    "Cell": Cell(
+        "tiny", "sgd", "none", 1, 8, 0.0, (("workload.network_arguments.width", "16"),)
+    ),
     "Goal": Goal("validation/accuracy", 0.9, "maximize", False),
     "Workload": workload(
         fixed={"momentum": 0.9}, network_arguments={"widths": [3, 4]}, max_draws=9

@@ -16,6 +16,7 @@ import pandas as pd
 from dps_tf.analysis import published
 from dps_tf.analysis.interchange.layout import StudyFolder, study_folders
 from dps_tf.analysis.interchange.reader import ArchiveRules, StudyTables, read_study
+from dps_tf.analysis.tables import axes_of, with_axes
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 
@@ -93,9 +94,13 @@ def joined(parts: Iterator[StudyTables]) -> StudyTables:
     found = list(parts)
     if not found:
         raise UserError("no study is left to read: no goal is given for any of them.")
+    axes = {axis for part in found for axis in axes_of(part.studies)}
     return StudyTables(
         *(
-            pd.concat([getattr(part, name) for part in found], ignore_index=True)
+            pd.concat(
+                [with_axes(getattr(part, name), axes) for part in found],
+                ignore_index=True,
+            )
             for name in TABLES
         )
     )

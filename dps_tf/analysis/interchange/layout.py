@@ -4,7 +4,8 @@
 `<trial_id>/metadata.json` and `<trial_id>/measurements.csv`. A dataset may be several
 folders deep (`mnist_subsets/mnist_6875`); folders of studies and trials are numbers.
 Fields that this package adds to study.json (workload, sparsity_method, sparsity, seed,
-precision) are read where they are present; sparsity is also one of Lee et al. 2021.
+precision, further axes) are read where they are present; sparsity is also one of Lee et
+al. 2021.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dps_tf.analysis.interchange.shallue2019_names import to_optimizer
-from dps_tf.core.cell import DENSE
+from dps_tf.core.cell import DENSE, is_axis
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import FLOAT32
 
@@ -38,7 +39,7 @@ class StudyFolder:
     Attributes:
         path: its folder.
         configuration: its study.json.
-        identity: the columns STUDY_KEY.
+        identity: the columns that name the study.
         dataset: path prefix in the archive.
     """
 
@@ -100,6 +101,7 @@ def _study_folder(root: Path, path: Path) -> StudyFolder:
         "seed": int(configuration.get("seed", 0)),
         "batch_size": int(configuration["batch_size"]),
         "sparsity": sparsity,
+        **{name: str(configuration[name]) for name in configuration if is_axis(name)},
         "precision": str(configuration.get("precision", FLOAT32)),
     }
     return StudyFolder(path, configuration, identity, str(dataset))

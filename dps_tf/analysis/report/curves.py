@@ -14,7 +14,7 @@ from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, Observations, fit_law
 from dps_tf.analysis.order_statistics import repeats
 from dps_tf.analysis.report.naming import Naming
 from dps_tf.analysis.report.wording import and_list, count
-from dps_tf.analysis.tables import STUDY_KEY, cell_codes
+from dps_tf.analysis.tables import axes_of, cell_codes, study_key
 from dps_tf.core.cell import DENSE
 
 Key = tuple[str, str]
@@ -136,7 +136,8 @@ def _plot_row(steps: float, low: float, high: float, bound: str) -> dict[str, An
 def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:
     """Returns the fitted curves of a panel on a grid.
 
-    Columns: curve, batch_size, steps, low and high (ends of the fit's interval).
+    Columns: curve, batch_size, steps, low and high (ends of the fit's interval),
+    further_low and further_high (of K* of a further study).
     """
     tables = []
     for (where, curve), fit in curves.fits.items():
@@ -146,10 +147,14 @@ def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:
         sizes = rows.loc[rows["curve"] == curve, "batch_size"].to_numpy(float)
         grid = np.geomspace(sizes.min(), sizes.max(), _GRID)
         low, high = fit.band(grid)
+        further_low, further_high = fit.prediction(grid)
         table = pd.DataFrame({"batch_size": grid, "steps": fit.steps(grid)})
-        tables.append(table.assign(curve=curve, low=low, high=high))
+        table = table.assign(curve=curve, low=low, high=high)
+        ends = {"further_low": further_low, "further_high": further_high}
+        tables.append(table.assign(**ends))
     if not tables:
-        return pd.DataFrame(columns=["curve", "batch_size", "steps", "low", "high"])
+        columns = ["curve", "batch_size", "steps", "low", "high"]
+        return pd.DataFrame(columns=[*columns, "further_low", "further_high"])
     return pd.concat(tables)
 
 
@@ -175,7 +180,7 @@ class RowsByCell:
         """Sorts the rows by cell, once.
 
         Args:
-            table: any table with the columns STUDY_KEY, of these cells only.
+            table: any table that names its studies, of these cells only.
             cells: table with one row per cell.
             columns: those that are wanted.
         """
@@ -183,12 +188,13 @@ class RowsByCell:
         self._table = table[list(columns)]
         self._order = np.argsort(codes, kind="stable")
         self._edges = np.searchsorted(codes[self._order], np.arange(len(cells) + 1))
-        keys = cells[STUDY_KEY].itertuples(index=False, name=None)
+        self._key = study_key(cells)
+        keys = cells[self._key].itertuples(index=False, name=None)
         self._place = {key: place for place, key in enumerate(keys)}
 
     def of(self, cell: Mapping[Any, Any]) -> pd.DataFrame:
         """Returns the rows of a cell, in their order in the table."""
-        place = self._place[tuple(cell[name] for name in STUDY_KEY)]
+        place = self._place[tuple(cell[name] for name in self._key)]
         rows = self._order[self._edges[place] : self._edges[place + 1]]
         return self._table.iloc[rows]
 
@@ -212,11 +218,12 @@ def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
     """Returns number of points and dimension of the search of each curve, in words.
 
     Args:
-        cells: one row per cell: STUDY_KEY, panel, curve.
+        cells: one row per cell: the columns of `study_key`, panel, curve.
         studies: one row per cell.
     """
-    columns = [*STUDY_KEY, "points", "count", "space"]
-    both = cells[[*STUDY_KEY, "panel", "curve"]].merge(studies[columns], on=STUDY_KEY)
+    names = study_key(studies)
+    columns = [*names, "points", "count", "space"]
+    both = cells[[*names, "panel", "curve"]].merge(studies[columns], on=names)
     found = {}
     for (panel, curve), mine in both.groupby(["panel", "curve"], sort=False):
         least, most = int(mine["points"].min()), int(mine["points"].max())
@@ -251,34 +258,33 @@ def searches_sentence(names: Iterable[tuple[str, str]]) -> str:
     return f"Each K* is the best {'; '.join(told)}."
 
 
-_AXES = ("optimizer", "sparsity_method", "sparsity", "precision")
-"""What a curve is of, beside its workload and goal."""
-
-
 def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
     """Returns pairs (curve, reference) of names that differ in one thing only.
 
     A sparser curve is compared with the least sparse one of the same optimizer (and
-    method, or dense), then an optimizer, a method and a precision each with the first,
-    all else equal. Where no two curves are alike enough, all are compared with the
-    first.
+    method, or dense), then every other axis (optimizer, method, precision, further
+    ones) with the first, all else equal. Where no two curves are alike enough, all are
+    compared with the first.
 
     Args:
         curves: of the report.
         keys: curves with the same workload and goal, in the order of the report.
     """
     named = curves.cells.drop_duplicates(["panel", "curve"])
-    about = named.set_index(["panel", "curve"])[list(_AXES)].to_dict("index")
+    # In the order of the tables, precision last, as comparisons were always listed.
+    axes = ["optimizer", "sparsity_method", *axes_of(named), "precision"]
+    about = named.set_index(["panel", "curve"])[[*axes, "sparsity"]].to_dict("index")
     mine = [(curves.title(*key), about[key]) for key in keys]
     found = [
         (name, other) for name, cell in mine for other in _least_sparse(cell, mine)
     ]
-    for axis in ("optimizer", "sparsity_method", "precision"):
+    for axis in axes:
+        same = [name for name in (*axes, "sparsity") if name != axis]
         for name, cell in mine:
             alike = [
                 other
                 for other, values in mine
-                if all(values[n] == cell[n] for n in _AXES if n != axis)
+                if all(values[n] == cell[n] for n in same)
             ]
             if alike[0] != name:
                 found.append((name, alike[0]))
@@ -292,7 +298,7 @@ def _least_sparse(
     alike = [
         (other["sparsity"], name)
         for name, other in curves
-        if all(other[n] == cell[n] for n in ("optimizer", "precision"))
+        if all(other[n] == cell[n] for n in cell if not n.startswith("sparsity"))
         and other["sparsity"] < cell["sparsity"]
         and other["sparsity_method"] in (cell["sparsity_method"], DENSE)
     ]

@@ -16,9 +16,10 @@ from dps_tf.analysis.report.content import (
     ReportContext,
     illustration,
 )
-from dps_tf.analysis.report.naming import file_name
+from dps_tf.analysis.report.naming import axis_texts, file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import listed, number, with_panel
+from dps_tf.analysis.tables import axes_of
 
 
 def layers_part(context: ReportContext) -> Part:
@@ -44,16 +45,23 @@ def densities(trials: pd.DataFrame) -> pd.DataFrame:
         trials: pruned trials of one workload.
     """
     # Masks depend on the initial weights, and on neither batch size nor optimizer.
-    starts = trials.drop_duplicates(["sparsity_method", "sparsity", "initial_seed"])
+    axes = axes_of(trials)
+    keys = ["sparsity_method", "sparsity", *axes, "initial_seed"]
     rows = [
         {
-            "curve": f"{trial.sparsity_method}, sparsity {trial.sparsity:g}",
-            "sparsity": trial.sparsity,
+            "curve": ", ".join(
+                [
+                    str(trial["sparsity_method"]),
+                    f"sparsity {trial['sparsity']:g}",
+                    *axis_texts(trial, axes),
+                ]
+            ),
+            "sparsity": trial["sparsity"],
             "layer": layer["name"],
             "density": layer["kept"] / max(layer["parameters"], 1),
         }
-        for trial in starts.itertuples()
-        for layer in json.loads(str(trial.layers))
+        for trial in trials.drop_duplicates(keys).to_dict("records")
+        for layer in json.loads(str(trial["layers"]))
     ]
     table = pd.DataFrame(rows)
     grouped = table.groupby(["curve", "layer"], sort=False)["density"]

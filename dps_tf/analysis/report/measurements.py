@@ -14,7 +14,7 @@ from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import and_list, count, number, with_panel
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import study_key
 
 _DEFINITIONS = {
     "smoothness": (
@@ -39,9 +39,10 @@ def measured_on_best(
 ) -> pd.DataFrame:
     """Returns the measurements of a quantity on the best trial of each cell, named."""
     rows = measurements[measurements["quantity"] == quantity]
-    best = curves.cells[[*STUDY_KEY, "best_trial"]].dropna(subset="best_trial")
+    names = study_key(curves.cells)
+    best = curves.cells[[*names, "best_trial"]].dropna(subset="best_trial")
     best = best.rename(columns={"best_trial": "trial"}).astype({"trial": np.int64})
-    return curves.naming.name(rows.merge(best, on=[*STUDY_KEY, "trial"]))
+    return curves.naming.name(rows.merge(best, on=[*names, "trial"]))
 
 
 def along_training(

@@ -1,21 +1,23 @@
 """What are the curves of a report called, and which belong into one picture?
 
-A curve is K* against the batch size with workload, goal, optimizer, sparsity method,
-sparsity and precision fixed; repeats under other seeds belong to it. Its name holds
-what tells it from the other curves of its panel, and no more. Curves with different
-goals or workloads never share a panel: their steps are not comparable.
+A curve is K* against the batch size with all other axes of its cells fixed; repeats
+under other seeds belong to it. Its name holds what tells it from the other curves of
+its panel, and no more. Curves with different goals or workloads never share a panel:
+their steps are not comparable.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from dps_tf.analysis.report.style import LineStyle, assign_styles
-from dps_tf.analysis.tables import STUDY_KEY
+from dps_tf.analysis.tables import axes_of, study_key
 from dps_tf.core.cell import DENSE
 
 CROWD = 6
@@ -30,7 +32,8 @@ class Naming:
     """The names of all curves.
 
     Attributes:
-        cells: one row per cell: STUDY_KEY, panel, curve; in the order of the report.
+        cells: one row per cell: the columns of `study_key`, panel, curve; in the order
+            of the report.
         line_styles: line style of each curve name.
     """
 
@@ -43,13 +46,13 @@ class Naming:
         return list(dict.fromkeys(self.cells["panel"]))
 
     def name(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Returns a table that has STUDY_KEY with the columns panel and curve.
+        """Returns a table that names its studies with the columns panel and curve.
 
         Rows are in the order of the report: by panel, curve, and within a curve as
         before.
         """
         place = self.cells.assign(place=range(len(self.cells)))
-        named = frame.merge(place, on=STUDY_KEY, how="inner")
+        named = frame.merge(place, on=study_key(self.cells), how="inner")
         return named.sort_values("place", kind="stable").drop(columns="place")
 
     def line_styles_of(self, curves: Iterable[str]) -> dict[str, LineStyle]:
@@ -64,7 +67,7 @@ class Naming:
 
 def naming(results: pd.DataFrame) -> Naming:
     """Returns the names of the curves of a results table."""
-    frame = results[[*STUDY_KEY, "goal"]].copy()
+    frame = results[[*study_key(results), "goal"]].copy()
     by_optimizer = _is_crowded(frame)
     panel_columns = ["workload", "goal", *(["optimizer"] if by_optimizer else [])]
     frame["panel"] = _panel_names(frame, panel_columns)
@@ -76,9 +79,12 @@ def naming(results: pd.DataFrame) -> Naming:
     frame["panel_order"] = frame["panel"].map(panels.index)
     frame["is_pruned"] = frame["sparsity_method"] != DENSE
     keys = ["panel_order", "optimizer_order", "is_pruned", "sparsity_method"]
+    for axis in axes_of(frame):
+        frame[f"{axis}_order"] = axis_order(frame[axis])
+        keys.append(f"{axis}_order")
     keys += ["sparsity", "precision", "batch_size", "seed"]
     frame = frame.sort_values(keys, kind="stable")
-    cells = frame[[*STUDY_KEY, "panel", "curve"]].reset_index(drop=True)
+    cells = frame[[*study_key(results), "panel", "curve"]].reset_index(drop=True)
     return Naming(cells, assign_styles([str(name) for name in cells["curve"]]))
 
 
@@ -90,9 +96,8 @@ def _optimizer_order(name: str) -> tuple[int, str]:
 def _is_crowded(frame: pd.DataFrame) -> bool:
     if frame["optimizer"].nunique() < 2:
         return False
-    curves = frame.drop_duplicates(
-        ["workload", "goal", "optimizer", "sparsity_method", "sparsity", "precision"]
-    )
+    apart = [n for n in study_key(frame) if n not in ("batch_size", "seed")]
+    curves = frame.drop_duplicates([*apart, "goal"])
     return bool(curves.groupby(["workload", "goal"]).size().max() > CROWD)
 
 
@@ -111,6 +116,7 @@ def _curve_names(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     sparsity = frame["sparsity"].nunique() > 1
     methods = set(frame["sparsity_method"]) - {DENSE}
     precisions = frame["precision"].nunique() > 1
+    varying = [axis for axis in axes_of(frame) if frame[axis].nunique() > 1]
     names = []
     for row in frame.to_dict("records"):
         parts = [str(row["optimizer"])] if optimizer else []
@@ -118,10 +124,37 @@ def _curve_names(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
             parts.append(f"sparsity {row['sparsity']:g}")
         if len(methods) > 1 and row["sparsity_method"] != DENSE:
             parts.append(str(row["sparsity_method"]))
+        parts += axis_texts(row, varying)
         if precisions:
             parts.append(str(row["precision"]))
         names.append(", ".join(parts) or str(row["optimizer"]))
     return names
+
+
+def axis_texts(row: Mapping[Any, Any] | pd.Series, axes: Sequence[str]) -> list[str]:
+    """Returns `width 32` for each of some axes that a cell has.
+
+    An axis is called by the last part of its name, where no other has the same.
+    """
+    short = [axis.rpartition(".")[2] for axis in axes]
+    called = [s if short.count(s) == 1 else a for s, a in zip(short, axes, strict=True)]
+    texts = zip(called, (str(row[axis]) for axis in axes), strict=True)
+    return [f"{name} {text}" for name, text in texts if text]
+
+
+def axis_order(values: pd.Series) -> pd.Series:
+    """Returns the places of values of an axis in their order.
+
+    Cells without the axis come first, numbers by their size, then texts.
+    """
+
+    def key(text: str) -> tuple[float, str]:
+        try:
+            return float(text or -math.inf), text
+        except ValueError:
+            return math.inf, text
+
+    return values.map(sorted(values.unique(), key=key).index)
 
 
 def cell_names(named: pd.DataFrame) -> list[str]:

@@ -21,6 +21,7 @@ import scipy
 from markupsafe import Markup
 
 import dps_tf
+from dps_tf.analysis.report.charts import library
 from dps_tf.analysis.report.content import (
     Column,
     Illustration,
@@ -29,7 +30,9 @@ from dps_tf.analysis.report.content import (
     SortableText,
     page_table,
 )
+from dps_tf.analysis.report.naming import axis_texts
 from dps_tf.analysis.report.wording import number
+from dps_tf.analysis.tables import axes_of
 
 _LARGEST_SVG = 400_000
 """Bytes from which a figure is embedded as pixels, to keep the page quick."""
@@ -132,12 +135,13 @@ class _Cell:
     is_number: bool
 
 
-def render(report: Report, specification: PageTable | None) -> str:
+def render(report: Report, specification: PageTable | None, refresh: int = 0) -> str:
     """Returns the page.
 
     Args:
         report: what it shows.
         specification: the table of what was asked of each cell, if there are any.
+        refresh: seconds after which a browser loads the page again; 0 for never.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dps_tf.analysis", "templates"),
@@ -149,20 +153,34 @@ def render(report: Report, specification: PageTable | None) -> str:
     )
     environment.filters["data_uri"] = data_uri
     environment.filters["narrow_uri"] = narrow_uri
+    environment.filters["json_block"] = json_block
     script = _source(environment, "report.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # Only what draws is embedded, and only where there is something to draw.
+    scripts = [library(), script] if report.charts else [script]
     return environment.get_template("report.html.j2").render(
         report=report,
         specification=_prepared(specification) if specification else None,
         prepared=_prepared,
         citations=CITATIONS,
         bibtex=BIBTEX,
+        refresh=refresh,
         version=dps_tf.__version__,
         versions=_versions(),
         style=Markup(_source(environment, "report.css")),  # noqa: S704 (own file)
-        script=Markup(script),  # noqa: S704 (own file)
-        script_hash=f"sha256-{digest}",
+        scripts=[Markup(text) for text in scripts],  # noqa: S704 (no input in them)
+        script_hashes=[_hash(text) for text in scripts],
     )
+
+
+def _hash(script: str) -> str:
+    """Returns a script as a content security policy names it."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def json_block(text: str) -> Markup:
+    """Returns JSON that stays inside its script element, whatever its texts hold."""
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 (no tag can begin)
 
 
 def _source(environment: jinja2.Environment, name: str) -> str:
@@ -232,13 +250,15 @@ def _versions() -> dict[str, str]:
         "SciPy": scipy.__version__,
         "pandas": pd.__version__,
         "Matplotlib": importlib.metadata.version("matplotlib"),
+        "Bokeh": importlib.metadata.version("bokeh"),
     }
 
 
 def specification_table(studies: pd.DataFrame) -> PageTable:
     """Returns one row per group of cells of which the same was asked."""
     rows = []
-    for _, group in studies.groupby(_SAME, sort=False):
+    axes = axes_of(studies)
+    for _, group in studies.groupby([*_SAME, *axes], sort=False):
         first = group.iloc[0]
         race = first["schedule"] == "race"
         rows.append(
@@ -261,10 +281,12 @@ def specification_table(studies: pd.DataFrame) -> PageTable:
                 "space": space_text(str(first["space"])),
                 "precision": first["precision"],
                 "prunable": first["prunable"],
+                "axes": ", ".join(axis_texts(first, axes)),
             }
         )
     caption = "What was asked, one row per group of equal cells"
-    return page_table("specification", caption, _COLUMNS, rows)
+    further = (Column("axes", "Axes", "Further axes of the cells."),) if axes else ()
+    return page_table("specification", caption, (*_COLUMNS, *further), rows)
 
 
 def _listed(values: pd.Series) -> str:

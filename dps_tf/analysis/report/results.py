@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report.cautions import first_error
 from dps_tf.analysis.report.content import (
     Column,
     PageTable,
@@ -17,24 +18,19 @@ from dps_tf.analysis.report.content import (
     SortableText,
 )
 from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.naming import axis_order
 from dps_tf.analysis.report.wording import number, steps
-from dps_tf.analysis.tables import STUDY_KEY, metric_names
+from dps_tf.analysis.tables import axes_of, metric_names, study_key
+from dps_tf.core.cell import is_axis
 
 _MOST_ROWS = 24
 """Evaluations of a plain training run that are printed; the last one is among them."""
-_BEFORE_METAPARAMETERS = [
-    *STUDY_KEY,
-    "goal",
-    "steps_to_result",
-    "bracket_low",
-    "best_trial",
-]
 
 
 def metaparameters_of(results: pd.DataFrame) -> list[str]:
     """Returns the names of the metaparameters: they stand before `trials`."""
     names = [str(name) for name in results.columns]
-    return names[len(_BEFORE_METAPARAMETERS) : names.index("trials")]
+    return names[names.index("best_trial") + 1 : names.index("trials")]
 
 
 def steps_text(row: Any) -> str:
@@ -64,8 +60,9 @@ def results_part(context: ReportContext) -> Part:
     """Returns the table of results."""
     text = (
         "K* is the first evaluated step at which the best trial of a study met the "
-        "goal; (a, b] is its bracket: the goal was met after step a, at or before step "
-        "b."
+        "goal, step b of (a, b]. The evaluation before it, at step a, did not meet it; "
+        "steps that were not evaluated may have, also before a, since a metric goes up "
+        "and down."
     )
     return Part((text,), (), (results_page_table(context.curves),))
 
@@ -124,18 +121,22 @@ def _whole(value: Any) -> SortableText:
 def terminal_table(results: pd.DataFrame) -> str:
     """Returns the results as aligned plain text, one line per cell.
 
-    Columns of STUDY_KEY that are the same in all rows stand once, above the table.
+    Columns of `study_key` that are the same in all rows stand once, above the table.
     """
     if results.empty:
         return "no cell has begun\n"
     last = ["batch_size", "seed"]
-    shown = results.sort_values([*(n for n in STUDY_KEY if n not in last), *last])
-    fixed = [name for name in [*STUDY_KEY, "goal"] if shown[name].nunique() == 1]
+    key = study_key(results)
+    shown = results.sort_values(
+        [*(name for name in key if name not in last), *last],
+        key=lambda values: axis_order(values) if is_axis(values.name) else values,
+    )
+    fixed = [name for name in [*key, "goal"] if shown[name].nunique() == 1]
     fixed = [name for name in fixed if name != "batch_size"]
     head = "  ".join(f"{name} {_plain(shown[name].iloc[0])}" for name in fixed)
     columns: dict[str, list[str]] = {
         name: [_plain(value) for value in shown[name]]
-        for name in [*STUDY_KEY, "goal"]
+        for name in [*key, "goal"]
         if name not in fixed
     }
     records = shown.to_dict("records")
@@ -146,6 +147,7 @@ def terminal_table(results: pd.DataFrame) -> str:
         columns[name] = [str(row[name]) for row in records]
     columns["note"] = [_note(row) for row in records]
     left = {"workload", "optimizer", "sparsity_method", "precision", "goal", "note"}
+    left |= set(axes_of(results))
     return f"{head}\n{aligned(columns, left)}"
 
 
@@ -194,12 +196,14 @@ def terminal_text(report: Report, tables: Tables) -> str:
     parts.append(terminal_table(report.results))
     if report.state:
         parts.append(f"not finished: {report.state}\n")
+    if (tables.bounded["outcome"] == "failed").any():
+        parts.append(f"first error of a failed trial: {first_error(tables.trials)}\n")
     warned = [caution for caution in report.cautions if not caution.is_note]
     if warned:
         total = len(report.results)
         lines = [
             f"  {item.title} ({len(item.cells)} of {total} cells)"
-            if item.cells
+            if item.cells and item.unit == "cell"
             else f"  {item.title}"
             for item in warned
         ]
