@@ -99,6 +99,7 @@ class Program:
         self._loss_metaparameters = trained.loss_metaparameters
         self._slice = CompiledSlice(trained, data, batch_size, jit_compile)
         self._assign = self._build_assign()
+        self._show = self._build_show()
 
     def _build_trained(self, task: Task) -> Trained:
         """Makes the variables that go with the network; under the strategy's scope."""
@@ -152,9 +153,20 @@ class Program:
         return TrialState(0, (*initial_point, *zeros, *of_wrapper))
 
     def evaluate(self) -> Evaluation:
-        """Returns the counts over the validation split for the trial loaded."""
+        """Returns the counts over the validation split for the trial loaded.
+
+        They are those of its averaged weights, if its optimizer has such.
+        """
         with strategies.whole_group(self.strategy):
-            return self._evaluator()
+            if not self.optimizer.averages_weights:
+                return self._evaluator()
+            trained = [_value(v) for v in self.model.trainable_variables]
+            averaged = zip(self.optimizer.averaged_weights(), self.masks, strict=True)
+            self._show([average * mask for average, mask in averaged])
+            try:
+                return self._evaluator()
+            finally:
+                self._show(trained)
 
     def load(
         self,
@@ -198,6 +210,17 @@ class Program:
         with strategies.whole_group(self.strategy):
             steps, loss = self._slice(indices)
         return Advance(steps, loss, not np.isfinite(loss))
+
+    def _build_show(self) -> Any:
+        """Returns what gives the trained variables other values."""
+        trained = self.model.trainable_variables
+
+        def show(values: Sequence[tf.Tensor]) -> None:
+            for variable, value in zip(trained, values, strict=True):
+                variable.assign(value)
+
+        specs = [tf.TensorSpec(v.shape, v.dtype) for v in trained]
+        return tf.function(show, input_signature=[specs], autograph=False)
 
     def _build_assign(self) -> Any:
         def assign(

@@ -103,17 +103,19 @@ def build_task(
         pruning_wrapper: see `Task`.
         precision: in which the network computes; see `models.in_precision`.
     """
-    tuned = {*workload.space.names, *workload.fixed}
-    for point in workload.explicit_points:
-        tuned |= set(point)
+    given = workload.metaparameters
     return Task(
         network=lambda: models.in_precision(
             build_network(workload, dataset), precision
         ),
         optimizer=functools.partial(
-            optim.build, workload.optimizer, workload.learning_rate_schedule
+            optim.build,
+            workload.optimizer,
+            workload.learning_rate_schedule,
+            [name for name in given if name not in LOSS_METAPARAMETERS],
+            workload.step_budget,
         ),
         dataset=dataset,
-        loss_metaparameters=tuple(n for n in LOSS_METAPARAMETERS if n in tuned),
+        loss_metaparameters=tuple(n for n in LOSS_METAPARAMETERS if n in given),
         pruning_wrapper=pruning_wrapper,
     )
