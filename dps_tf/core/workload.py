@@ -254,8 +254,11 @@ def lengths_in_steps(
             continue
         if step_budget is None:
             raise UserError(f"{name} is a share of a step budget, and none is given")
-        (share,) = resolve("the schedule", {name: shares[name]}, {name: value}).values()
-        found[name.removesuffix(_SHARE) + _STEPS] = share * step_budget
+        steps = name.removesuffix(_SHARE) + _STEPS
+        if steps in point:
+            raise UserError(f"{name} and {steps} are the same length: give one of them")
+        resolve("the schedule", {name: shares[name]}, {name: value})
+        found[steps] = value * step_budget
     return found
 
 

@@ -134,7 +134,7 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
         problem.begin(first)
         problem.curve(first, 20, 20)
         halfway = through_file(first.read())
-        self.assertLen(halfway.arrays, 4 * (1 + len(optim.build(name).SLOTS)))
+        self.assertLen(halfway.arrays, 4 + len(first.optimizer.slots))
         first.advance(problem.order(20, 20))
         second = problem.program()
         second.load(halfway, problem.point)
