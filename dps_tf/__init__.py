@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dps_tf.core.goal import Goal as Goal
     from dps_tf.data import register as register_dataset
     from dps_tf.models import register as register_network
+    from dps_tf.objectives import register as register_objective
+    from dps_tf.objectives import register_metric as register_metric
     from dps_tf.optim import register as register_optimizer
     from dps_tf.optim import register_schedule as register_schedule
     from dps_tf.training.callback import StepsToResult as StepsToResult
@@ -30,7 +32,9 @@ __all__ = [
     "__version__",
     "load",
     "register_dataset",
+    "register_metric",
     "register_network",
+    "register_objective",
     "register_optimizer",
     "register_schedule",
 ]
@@ -41,6 +45,8 @@ _LAZY = {
     "StepsToResult": ("dps_tf.training.callback", "StepsToResult"),
     "register_dataset": ("dps_tf.data", "register"),
     "register_network": ("dps_tf.models", "register"),
+    "register_metric": ("dps_tf.objectives", "register_metric"),
+    "register_objective": ("dps_tf.objectives", "register"),
     "register_optimizer": ("dps_tf.optim", "register"),
     "register_schedule": ("dps_tf.optim", "register_schedule"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -18,6 +19,15 @@ from dps_tf.core.workload import Workload
 
 SEARCH_MODES = ("race", "exhaustive")
 EVALUATIONS = ("exact", "goal")
+VALIDATION = "validation"
+TRAIN_LOSS = "train/loss"
+"""The mini-batch loss of the last step before an evaluation, as it was trained on."""
+FURTHER_SPLITS = ("test", "train")
+"""What may be evaluated beside the validation split; of the training split a fixed part
+of as many examples as the validation split has."""
+WHEN = ("ends", "always")
+"""When a further split is evaluated: where the goal is met and at the last evaluation
+of the budget, or whenever the validation split is."""
 FLOAT32 = "float32"
 """The precision of records that do not tell theirs: older ones, and archives."""
 PRECISIONS = (FLOAT32, "mixed_bfloat16")
@@ -27,6 +37,15 @@ MAY_GROW = ("points", "finishers", "step_budget", "max_draws", "goal")
 The goal may become stricter, unless evaluations stop at it."""
 MAY_DIFFER = ("data_dir", "workers", "slots", "progress")
 """What never changes a result, and so is no part of the specification."""
+
+
+def is_further(column: str) -> bool:
+    """Returns whether a column of the curves is of a further split.
+
+    >>> is_further("test/accuracy"), is_further("validation/accuracy")
+    (True, False)
+    """
+    return column != TRAIN_LOSS and column.partition("/")[0] in FURTHER_SPLITS
 
 
 @dataclass(frozen=True)
@@ -74,6 +93,8 @@ class StudySpecification:
         precision: in which trials are trained and evaluated, one of PRECISIONS. Scores
             for pruning, smoothness and noise scale are taken in float32 always: they
             describe the network, and the same scores serve both.
+        further_splits: what is evaluated beside the validation split, and WHEN, by
+            name; a column of the curves is NaN where it is not.
         intra_op_threads: TensorFlow's threads per operation: they change the bits.
         results_version: RESULTS_VERSION of the code.
     """
@@ -86,6 +107,7 @@ class StudySpecification:
     evaluation: str = "exact"
     pruning: Pruning = field(default_factory=Pruning)
     precision: str = FLOAT32
+    further_splits: Mapping[str, str] = field(default_factory=dict)
     intra_op_threads: int = 1
     results_version: int = RESULTS_VERSION
 
@@ -98,6 +120,7 @@ class StudySpecification:
                 f"sparsity {self.cell.sparsity!r} needs a sparsity method: bind "
                 "sweep.sparsity_methods."
             )
+        self._check_splits()
         whole = isinstance(self.finishers, int) and not isinstance(self.finishers, bool)
         if not whole or self.finishers < 1:
             raise UserError(
@@ -110,6 +133,47 @@ class StudySpecification:
                 f"before the first evaluation at step {self.evaluations.interval}: "
                 "raise it or evaluate more often."
             )
+
+    def _check_splits(self) -> None:
+        """Raises UserError for a split that is not there or not evaluated in time."""
+        for name, when in self.further_splits.items():
+            _known("further split", name, FURTHER_SPLITS)
+            _known(f"time of evaluating {name}", when, WHEN)
+        if "test" in self.further_splits and self.workload.test == "none":
+            raise UserError(
+                f"{self.workload.name} has no test set to evaluate: bind workload.test "
+                "to 'given' or 'carved'."
+            )
+        split = self.goal.metric.partition("/")[0]
+        if self.evaluation == "goal" and split != VALIDATION:
+            raise UserError(
+                "evaluation_mode = 'goal' decides goals on the validation split and "
+                f"not on {self.goal.metric}: use evaluation_mode = 'exact'."
+            )
+        if is_further(self.goal.metric) and self.further_splits.get(split) != "always":
+            raise UserError(
+                f"the goal is on {self.goal.metric}, and {split} is not evaluated "
+                f"always: bind sweep.further_splits to {{{split!r}: 'always'}}."
+            )
+
+    def splits_at(
+        self, step: int, metrics: Mapping[str, float], is_bound: bool
+    ) -> tuple[str, ...]:
+        """Returns which further splits belong to an evaluation.
+
+        Args:
+            step: of the evaluation.
+            metrics: of the validation split; with those of the splits that are always
+                evaluated, once they are known.
+            is_bound: whether what is known does not count as meeting the goal.
+        """
+        value = metrics.get(self.goal.metric, math.nan)
+        ends = step == self.rule.last_evaluation or (
+            not is_bound and self.goal.reaches(value)
+        )
+        return tuple(
+            name for name, when in self.further_splits.items() if ends or when != "ends"
+        )
 
     @property
     def goal(self) -> Goal:
@@ -146,6 +210,9 @@ class StudySpecification:
         values["workload"] = self.workload.to_json()
         pruning = {f.name: getattr(self.pruning, f.name) for f in fields(self.pruning)}
         values["pruning"] = {**pruning, "arguments": dict(self.pruning.arguments)}
+        # It came after studies had been recorded, whose fingerprint has to stay.
+        if not self.further_splits:
+            del values["further_splits"]
         # Tuples become lists here, so that what is read back compares equal.
         return dict(_jsonable(values))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell, axis_text, check_sparsity, is_axis
 from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.study import StudySpecification
+from dps_tf.core.study import FURTHER_SPLITS, StudySpecification
 from dps_tf.core.workload import Workload
 
 _NO_AXES = ("name", "optimizer", "goal", "space", "explicit_points")
@@ -53,13 +53,14 @@ class SweepSpecification:
         )
 
 
-def grid(
+def grid(  # noqa: PLR0913 - each is independent of the others
     workloads: Sequence[Workload],
     batch_sizes: Sequence[int],
     *,
     sparsities: Sequence[float] = (0.0,),
     sparsity_methods: Sequence[str] = (),
     seeds: Sequence[int] = (0,),
+    further_splits: Mapping[str, str] | None = None,
     axes: Mapping[str, Any] | None = None,
     **study: Any,
 ) -> SweepSpecification:
@@ -71,6 +72,8 @@ def grid(
         sparsities: zero fractions of the prunable parameters.
         sparsity_methods: methods for the sparsities above 0.
         seeds: study seeds; each repeats every study from other draws.
+        further_splits: see StudySpecification; by default, of a workload with a test
+            set, that and a part of the training split at the ends, and else nothing.
         axes: further axes, gin names of values of the workload (or of pruning) with a
             list of what each is to be, for example
             {'workload.network_arguments.width': (16, 32)}. Axes of one workload or
@@ -85,6 +88,12 @@ def grid(
             "sweep.sparsity_methods, for example to ('snip',)."
         )
     _check_owners(axes or {}, workloads)
+
+    def splits_of(workload: Workload) -> Mapping[str, str]:
+        if further_splits is None and workload.test != "none":
+            return dict.fromkeys(FURTHER_SPLITS, "ends")
+        return further_splits or {}
+
     cells = [
         (workload, Cell(workload.name, workload.optimizer, method, seed, size, s))
         for seed in seeds
@@ -95,7 +104,12 @@ def grid(
     ]
     return SweepSpecification(
         tuple(
-            _at(StudySpecification(cell, workload, **study), values)
+            _at(
+                StudySpecification(
+                    cell, workload, further_splits=splits_of(workload), **study
+                ),
+                values,
+            )
             for workload, cell in cells
             for values in _combinations(axes or {}, workload)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 from dps_tf.core.cell import checked_name
@@ -16,10 +16,21 @@ from dps_tf.core.space import Space
 
 COUNTS = ("all", "feasible")
 ORDERS = ("per_trial", "shared")
+TESTS = ("none", "given", "carved")
+"""Where a test set comes from: the source, or the examples that are split."""
 QUASI_RANDOM = "quasi_random"
 """The oracle whose points are known before the first trial, as a race needs them."""
 
-_MAPPINGS = ("fixed", "oracle_arguments", "dataset_arguments", "network_arguments")
+_MAPPINGS = (
+    "fixed",
+    "oracle_arguments",
+    "dataset_arguments",
+    "network_arguments",
+    "objective_arguments",
+)
+_UNSAID_DEFAULTS = ("objective", "objective_arguments", "test", "test_examples")
+"""Fields that came after studies had been recorded: what JSON leaves out of them is
+their default, so that the fingerprint of a recorded study stays what it is."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ class EvaluationInterval:
 class Workload:
     """Data set, network and optimizer family, with goal, space and budget.
 
-    Names are looked up in the registries of `data`, `models`, `optim` and `workloads`.
+    Names are looked up in the registries of `data`, `models`, `objectives` and `optim`.
 
     Attributes:
         name: of data set and network together; part of paths.
@@ -89,9 +100,13 @@ class Workload:
             et al.).
         max_draws: points drawn at most under `feasible`; None is 10 N.
         learning_rate_schedule: name in the schedule registry.
-        split: `seeded`, or `lee2021` for the published split.
+        split: `seeded`, `lee2021` for the published split, or `given` for the
+            validation set that the source has.
         split_seed: seed of a seeded split.
         validation_examples: size of the validation split; None is a tenth.
+        test: `given` for the test set that the source has, `carved` for examples of
+            the same split, or `none`; only with one of the former is it read.
+        test_examples: size of a carved test set; None is that of the validation split.
         order: `per_trial`, or `shared` for one order of examples for all trials of a
             batch size (Lee et al.).
         oracle: `quasi_random`, or the dotted name of a keras-tuner oracle class, which
@@ -99,6 +114,9 @@ class Workload:
         oracle_arguments: keywords of that class.
         dataset_arguments: keywords of the data set's loader.
         network_arguments: keywords of the network's builder.
+        objective: name in the registry of objectives: loss and metrics.
+        objective_arguments: keywords of the objective, and `metrics`: names of
+            registered metrics beside its own.
     """
 
     name: str
@@ -124,6 +142,10 @@ class Workload:
     oracle_arguments: Mapping[str, Any] = field(default_factory=dict)
     dataset_arguments: Mapping[str, Any] = field(default_factory=dict)
     network_arguments: Mapping[str, Any] = field(default_factory=dict)
+    test: str = "none"
+    test_examples: int | None = None
+    objective: str = "softmax_cross_entropy"
+    objective_arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checked_name("workload", self.name)
@@ -131,10 +153,18 @@ class Workload:
         _one_of("sequence", self.sequence, SEQUENCES)
         _one_of("count", self.count, COUNTS)
         _one_of("order", self.order, ORDERS)
+        _one_of("test", self.test, TESTS)
         _at_least_one("points", self.points)
         _at_least_one("step_budget", self.step_budget)
         if self.max_draws is not None:
             _at_least_one("max_draws", self.max_draws)
+        if self.test_examples is not None:
+            _at_least_one("test_examples", self.test_examples)
+            if self.test != "carved":
+                raise UserError(
+                    f"test_examples is {self.test_examples} and test is {self.test!r}: "
+                    "test must be 'carved', as the size of a given set is given too."
+                )
         both = sorted(set(self.fixed) & set(self.space.names))
         if both:
             raise UserError(
@@ -207,6 +237,9 @@ class Workload:
         for name in _MAPPINGS:
             values[name] = dict(values[name])
         values["explicit_points"] = [dict(point) for point in self.explicit_points]
+        for each in fields(self):
+            if each.name in _UNSAID_DEFAULTS and values[each.name] == _default(each):
+                del values[each.name]
         return values
 
     @classmethod
@@ -260,6 +293,12 @@ def lengths_in_steps(
         resolve("the schedule", {name: shares[name]}, {name: value})
         found[steps] = value * step_budget
     return found
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
 
 
 def _one_of(kind: str, value: str, known: tuple[str, ...]) -> None:

@@ -10,11 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.registry import Registry, arguments_of
 from dps_tf.data import embedded, prepared
-from dps_tf.data.dataset import Dataset, Examples, Source, content_hash
-from dps_tf.data.splits import SPLITS, split_indices
+from dps_tf.data.dataset import (
+    Dataset,
+    Examples,
+    Source,
+    content_hash,
+    in_evaluation,
+)
+from dps_tf.data.splits import SPLITS, divided
 
 __all__ = ["DATASETS", "SPLITS", "Dataset", "Examples", "Source", "load", "register"]
 
@@ -46,37 +54,59 @@ for _name, _loader in (
     register(_name, _loader)
 
 
-def load(
+def load(  # noqa: PLR0913 - the ways of dividing a set
     name: str,
     data_dir: str | Path | None = None,
     split: str = "seeded",
     split_seed: int = 0,
     validation_examples: int | None = None,
+    test: str = "none",
+    test_examples: int | None = None,
     **arguments: Any,
 ) -> Dataset:
-    """Returns the data set `name`, split into training and validation examples.
+    """Returns the data set `name`, split into training, validation and test examples.
 
-    `split`: "seeded" takes `validation_examples` (None: the set's own number) by
-    `split_seed`; "lee2021" is the published split, a tenth, without a choice.
-    `arguments`: those of the loader, for example `length` of a sequence. Never
-    downloads: a set that is not in `data_dir` raises UserError with the command that
-    prepares it, as do unknown names.
+    Never downloads: a set that is not in `data_dir` raises UserError with the command
+    that prepares it, as do unknown names and what the source does not have.
+
+    Args:
+        name: of a registered data set.
+        data_dir: folder of prepared sets.
+        split: `seeded` takes `validation_examples` (None: the set's own number) by
+            `split_seed`; `lee2021` is the published split, a tenth, without a choice;
+            `given` is the validation set that the source has.
+        split_seed: of a seeded split.
+        validation_examples: of a seeded split.
+        test: `given` for the test set that the source has, `carved` for
+            `test_examples` (None: as many as for validation) of the same split that are
+            then missing in training, or `none`.
+        test_examples: of a carved test set.
+        arguments: those of the loader, for example `length` of a sequence.
     """
     arguments = DATASETS.resolve(name, arguments)
     if split not in SPLITS:
         raise UserError(f"no split is named {split!r}: {near_matches(split, SPLITS)}")
     source = DATASETS[name](None if data_dir is None else Path(data_dir), **arguments)
-    examples = len(source.labels)
-    default = examples // 10 if split == "lee2021" else source.validation_examples
-    if validation_examples is None:
-        validation_examples = default
-    train_indices, validation_indices = split_indices(
-        split, examples, validation_examples, split_seed
+    sizes = validation_examples, test_examples
+    parts = divided(name, source, split, split_seed, sizes, test)
+    stored = [array for part in parts for array in (part.inputs, part.labels)]
+    described = f"seeded({split_seed})" if split == "seeded" else split
+    if source.transform is None:
+        read = parts
+    else:
+        read = [in_evaluation(part, source.transform) for part in parts]
+        # Of what a network reads, one example tells how the same set was cropped.
+        first = np.arange(1)
+        stored += [read[0].inputs[first], read[0].labels[first]]
+    return Dataset(
+        name,
+        read[0],
+        read[1],
+        source.classes,
+        content_hash(*stored),
+        described,
+        source.transform,
+        None if source.transform is None else parts[0],
+        source.token_bytes,
+        read[2] if len(read) > 2 else None,
     )
-    train = source.examples(train_indices)
-    validation = source.examples(validation_indices)
-    digest = content_hash(
-        train.inputs, train.labels, validation.inputs, validation.labels
-    )
-    described = "lee2021" if split == "lee2021" else f"seeded({split_seed})"
-    return Dataset(name, train, validation, source.classes, digest, described)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from dps_tf.core.errors import UserError
+from dps_tf.core.order import examples_at
 from dps_tf.data.mapped import MappedRows, Preprocess
+
+if TYPE_CHECKING:
+    from dps_tf.data.transforms import Transform
 
 _HASHED_BYTES = 1 << 24  # at a time, so that no array has to be in memory
 
@@ -18,8 +24,9 @@ class Examples:
     """Inputs and labels that belong together, in one order.
 
     `inputs`: float32 [n, ...], or int32 [n, length] for tokens; `labels`: int32 [n],
-    or [n, length] for tokens. Either may be `MappedRows`, of which only what is
-    indexed comes into memory.
+    or [n, length] for tokens, or what else the objective takes, int32 or float32
+    [n, ...]. Either may be `MappedRows`, of which only what is indexed comes into
+    memory.
     """
 
     inputs: np.ndarray
@@ -35,16 +42,26 @@ class Examples:
         return len(self.labels)
 
 
+Given = tuple[np.ndarray, np.ndarray] | Callable[[], tuple[np.ndarray, np.ndarray]]
+"""Inputs and labels of another split that a source has, or what reads them."""
+
+
 @dataclass(frozen=True)
 class Source:
     """What a loader gives: all examples in file order, before they are split.
 
-    `labels`: integers; `validation_examples`: how many the seeded split takes unless
-    asked for another number; `preprocess`: turns a subset of `inputs` into what the
-    network reads (None: `inputs` are that already), so that bytes stay bytes until
-    they are split. `inputs`, and labels of sequences, that are mapped from a file
-    (`numpy.load(path, mmap_mode="r")`) stay there until they are used, so that a set
-    may be larger than memory; `preprocess` then sees a few at a time.
+    `labels`: integers or floating-point numbers, of the kind that the objective takes;
+    `classes`: their number, or that of tokens in the vocabulary, or of the outputs that
+    are predicted; `token_bytes`: bytes of text that each token stands for, if that is
+    known; `given_validation`, `given_test`: the source's own sets, or functions that
+    read them when a workload asks for them; `validation_examples`: how many the seeded
+    split takes unless asked for another number; `preprocess`: turns a subset of
+    `inputs` into what the network reads (None: `inputs` are that already), so that
+    bytes stay bytes until they are split. `inputs`, and labels of sequences, that are
+    mapped from a file (`numpy.load(path, mmap_mode="r")`) stay there until they are
+    used, so that a set may be larger than memory; `preprocess` then sees a few at a
+    time. `transform`: how the preprocessed examples are augmented and cropped,
+    differently in training and in evaluation.
     """
 
     inputs: np.ndarray
@@ -52,17 +69,37 @@ class Source:
     classes: int
     validation_examples: int
     preprocess: Preprocess | None = None
+    transform: Transform | None = None
+    token_bytes: Sequence[int] | None = None
+    given_validation: Given | None = None
+    given_test: Given | None = None
 
     def examples(self, indices: np.ndarray) -> Examples:
         """Returns the preprocessed examples at `indices`, in that order."""
+        return self._examples(self.inputs, self.labels, indices)
+
+    def given(self, split: Given) -> Examples:
+        """Returns the preprocessed examples of a split that the source has."""
+        inputs, labels = split() if callable(split) else split
+        return self._examples(inputs, labels, np.arange(len(labels)))
+
+    def _examples(
+        self, inputs: np.ndarray, labels: np.ndarray, indices: np.ndarray
+    ) -> Examples:
         return Examples(
-            _taken(self.inputs, indices, self.preprocess),
-            _taken(self.labels, indices, _as_int32),
+            _taken(inputs, indices, self.preprocess),
+            _taken(labels, indices, _as_labels),
         )
 
 
-def _as_int32(labels: np.ndarray) -> np.ndarray:
-    return labels.astype(np.int32)
+def _as_labels(labels: np.ndarray) -> np.ndarray:
+    kind = labels.dtype.kind
+    if kind not in "iubf":
+        raise UserError(
+            f"labels are {labels.dtype.name}: they have to be whole numbers or "
+            "floating-point numbers."
+        )
+    return labels.astype(np.float32 if kind == "f" else np.int32)
 
 
 def _taken(
@@ -83,9 +120,14 @@ def _taken(
 class Dataset:
     """Training and validation examples, disjoint, with what identifies them.
 
-    `classes`: number of classes, or of tokens in the vocabulary; `content_hash`:
-    SHA-256 over the four arrays, so a study can refuse other data of the same name;
-    `split`: how they were divided, for the record.
+    `classes`, `token_bytes`: see `Source`; `content_hash`: SHA-256 over inputs and
+    labels of all splits as stored (and one example as transformed, if it is), so a
+    study can refuse other data of the same name; `split`: how they were divided, for
+    the record; `test`: None where none was asked for.
+
+    `train`, `validation` and `test` are what a network reads in evaluation, where
+    nothing is drawn. With a `transform`, each training step makes its examples anew
+    from those at the same places of `stored_train`.
     """
 
     name: str
@@ -94,11 +136,75 @@ class Dataset:
     classes: int
     content_hash: str
     split: str
+    transform: Transform | None = None
+    stored_train: Examples | None = None
+    token_bytes: Sequence[int] | None = None
+    test: Examples | None = None
+
+    @property
+    def step_examples(self) -> Examples:
+        """What training steps read, before `transform`."""
+        return self.train if self.stored_train is None else self.stored_train
+
+    def evaluated(self, split: str) -> Examples:
+        """Returns what is looked at in an evaluation of a split.
+
+        Of `train` that is a fixed part, drawn from a fixed seed, of as many examples as
+        the validation split has. UserError for `test` if there is none.
+        """
+        if split == "validation":
+            return self.validation
+        if split == "test" and self.test is not None:
+            return self.test
+        if split != "train":
+            raise UserError(f"data set {self.name!r} has no split {split!r}.")
+        count = len(self.train)
+        rows = examples_at(0, 1, 0, count, count)[0][: len(self.validation)]
+        return Examples(self.train.inputs[rows], self.train.labels[rows])
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input: [height, width, channels], [features] or [length]."""
         return tuple(self.train.inputs.shape[1:])
+
+
+class _EvaluatedRows:
+    """Inputs or labels as a transform gives them in evaluation, made when read."""
+
+    def __init__(self, stored: Examples, transform: Transform, part: int):
+        self._stored = stored
+        self._transform = transform
+        self._part = part
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        import tensorflow as tf
+
+        with tf.device("CPU:0"):
+            stored = self._stored.inputs[rows], self._stored.labels[rows]
+            inputs, labels = map(tf.constant, stored)
+            pair = self._transform(inputs, labels, None)
+            return cast(np.ndarray, pair[self._part].numpy())
+
+
+def in_evaluation(stored: Examples, transform: Transform | None) -> Examples:
+    """Returns examples as a network reads them in evaluation.
+
+    Inputs, and labels of sequences, are transformed whenever they are read, so that
+    none of them has to be in memory.
+    """
+    if transform is None:
+        return stored
+    inputs, labels = (
+        cast(
+            np.ndarray,
+            MappedRows(
+                cast(np.ndarray, _EvaluatedRows(stored, transform, part)),
+                np.arange(len(stored)),
+            ),
+        )
+        for part in (0, 1)
+    )
+    return Examples(inputs, np.asarray(labels) if labels.ndim == 1 else labels)
 
 
 def content_hash(*arrays: np.ndarray) -> str:

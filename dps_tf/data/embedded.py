@@ -9,20 +9,23 @@ import numpy as np
 
 from dps_tf.data.dataset import Source
 from dps_tf.data.preprocessing import Whitening
+from dps_tf.data.transforms import image_augmentation
 
 
-def digits(data_dir: Path | None) -> Source:
+def digits(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:
     """Returns 1,797 real handwritten digits, [8, 8, 1], whitened; 297 for validation.
 
     Source: scikit-learn's `load_digits` (test part of the UCI set of optically
-    recognized digits), pixel values 0..16.
+    recognized digits), pixel values 0..16. `augmentation`: as of published images.
     """
     del data_dir
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     pixels = bunch.images.astype(np.uint8)[..., np.newaxis]
-    return Source(pixels, bunch.target, 10, 297, Whitening.of(pixels, maximum=16))
+    whitening = Whitening.of(pixels, maximum=16)
+    transform = image_augmentation(augmentation)
+    return Source(pixels, bunch.target, 10, 297, whitening, transform)
 
 
 def synthetic(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from dps_tf.data.dataset import Source
 from dps_tf.data.preprocessing import Whitening
 from dps_tf.data.published import PUBLISHED
 from dps_tf.data.raw import content_sum
+from dps_tf.data.transforms import image_augmentation
 
 _T = TypeVar("_T")
 
@@ -36,17 +37,25 @@ def command(name: str, data_dir: Path | None) -> str:
     return f"python -m dps_tf.prepare --dataset={name} --data_dir={place}"
 
 
-def images(name: str) -> Callable[[Path | None], Source]:
-    """Returns the loader of a published set of images, whitened."""
+def images(name: str) -> Callable[..., Source]:
+    """Returns the loader of a published set of images, whitened.
 
-    def load_images(data_dir: Path | None) -> Source:
-        pixels, labels = read_checked_images(name, _require(name, data_dir))
+    The loader takes `augmentation`: names of `transforms.IMAGE_TRANSFORMS`, which are
+    applied to the whitened images of each training step in that order.
+    """
+
+    def load_images(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:
+        transform = image_augmentation(augmentation)
+        folder = _require(name, data_dir)
+        pixels, labels = read_checked_images(name, folder)
         return Source(
             pixels,
             labels,
             IMAGE_CLASSES,
             PUBLISHED[name].validation_examples,
             Whitening.of(pixels),
+            transform,
+            given_test=lambda: read_checked_images(name, folder, "test"),
         )
 
     return load_images
@@ -56,32 +65,50 @@ def tiny_shakespeare(data_dir: Path | None, length: int = 64) -> Source:
     """Returns sequences of characters, int32 [n, length], each with its next ones.
 
     Input t of a sequence is followed by label t; sequences follow each other without
-    overlap in the first 95 % of the text (TFDS's training and validation parts, its
-    test part is left alone). Tokens number the characters of the whole text in
+    overlap in the first 95 % of the text (TFDS's training and validation parts; its
+    test part is the test set). Tokens number the characters of the whole text in
     alphabetical order. A tenth of the sequences is for validation.
     """
     name = "tiny_shakespeare"
     train, validation, test = read_checked_texts(name, _require(name, data_dir))
     vocabulary = sorted(set(train + validation + test))
     token_of = {character: token for token, character in enumerate(vocabulary)}
-    tokens = np.asarray([token_of[c] for c in train + validation], np.int32)
-    count = (len(tokens) - 1) // length if length > 0 else 0
-    if count < 2:
-        raise UserError(
-            f"length is {length}: it must be at least 1 and leave two sequences in "
-            f"{len(tokens)} characters"
-        )
-    inputs = tokens[: count * length].reshape(count, length)
-    labels = tokens[1 : count * length + 1].reshape(count, length)
-    return Source(inputs, labels, len(vocabulary), max(1, count // 10))
+
+    def sequences(text: str) -> tuple[np.ndarray, np.ndarray]:
+        tokens = np.asarray([token_of[c] for c in text], np.int32)
+        count = (len(tokens) - 1) // length if length > 0 else 0
+        if count < 2:
+            raise UserError(
+                f"length is {length}: it must be at least 1 and leave two sequences in "
+                f"{len(tokens)} characters"
+            )
+        inputs = tokens[: count * length].reshape(count, length)
+        return inputs, tokens[1 : count * length + 1].reshape(count, length)
+
+    inputs, labels = sequences(train + validation)
+    return Source(
+        inputs,
+        labels,
+        len(vocabulary),
+        max(1, len(labels) // 10),
+        given_test=lambda: sequences(test),
+        token_bytes=[len(character.encode()) for character in vocabulary],
+    )
 
 
-def read_checked_images(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns pixels and labels in file order; refuses all but the published set."""
+def read_checked_images(
+    name: str, folder: Path, split: str = "train"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns pixels and labels in file order; refuses all but the published set.
+
+    `split`: `train` or `test`.
+    """
     from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
 
-    pixels, labels = _read(name, folder, lambda: tfds.read_images(folder))
-    _check_content(name, folder, content_sum(pixels, labels))
+    pixels, labels = _read(name, folder, lambda: tfds.read_images(folder, split))
+    published = PUBLISHED[name]
+    expected = published.content if split == "train" else published.test_content
+    _check_content(name, folder, content_sum(pixels, labels), expected)
     return pixels, labels
 
 
@@ -92,7 +119,7 @@ def read_checked_texts(name: str, folder: Path) -> list[str]:
     splits = ("train", "validation", "test")
     parts = _read(name, folder, lambda: tfds.read_texts(folder, splits))
     digest = hashlib.sha256("".join(parts).encode()).hexdigest()
-    _check_content(name, folder, digest)
+    _check_content(name, folder, digest, PUBLISHED[name].content)
     return parts
 
 
@@ -122,8 +149,8 @@ def _read(name: str, folder: Path, read: Callable[[], _T]) -> _T:
         ) from error
 
 
-def _check_content(name: str, folder: Path, found: str) -> None:
-    if found != PUBLISHED[name].content:
+def _check_content(name: str, folder: Path, found: str, expected: str) -> None:
+    if found != expected:
         raise UserError(
             f"{folder} does not hold the published {name!r} (SHA-256 of its content in "
             f"file order is {found}): remove it and prepare the set again"

@@ -35,12 +35,14 @@ class PublishedSet:
 
     `content`: SHA-256 of the training set in file order: all pixels
     [n, height, width, channels], then all labels, one byte each; of a text, all of it.
-    `content` certifies both what was prepared and the order recovered from it.
+    `test_content`: likewise of the test images. They certify both what was prepared and
+    the order recovered from it.
     """
 
     name: str
     content: str
     validation_examples: int
+    test_content: str = ""
     files: tuple[RawFile, ...] = ()
     archive: Archive | None = None
 
@@ -77,6 +79,7 @@ def _idx_files(base_url: str, checksums: tuple[str, ...]) -> tuple[RawFile, ...]
 _MNIST = PublishedSet(
     "mnist",
     content="edc0d1098aa497be14ace79ddd5171e5a3dcf9c4d196c015389203eb3ba1f59b",
+    test_content="c3f9adf9c66efb572b1f9326c3a511b45910c7173b97be66ceceeeeaef6b802b",
     validation_examples=6_000,
     files=_idx_files(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -91,6 +94,7 @@ _MNIST = PublishedSet(
 _FASHION_MNIST = PublishedSet(
     "fashion_mnist",
     content="16d82e2b505296aa2b78bd5ea0992634f30419a4c97def7c907d154a35ac6157",
+    test_content="9f1ec356a747bfe4ebab3cfb722d3694c9ca737e2570f6f90cf31d7b6fd689d4",
     validation_examples=6_000,
     files=_idx_files(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -105,6 +109,7 @@ _FASHION_MNIST = PublishedSet(
 _CIFAR10 = PublishedSet(
     "cifar10",
     content="f912919bdea371136f1aa4feed6beeca728015a5f08b1899a29c932a7e30be2b",
+    test_content="8193b3fbce55bec361cd1b8fd4880cb1649832dc4d6de6da1e7a21847a4843aa",
     validation_examples=5_000,
     archive=Archive(
         RawFile(

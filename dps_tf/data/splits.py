@@ -1,26 +1,100 @@
-"""Which examples decide whether the goal is met? Two ways to take them from a set."""
+"""Which examples decide whether the goal is met, and which are kept for the end?"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dps_tf.core.errors import UserError, near_matches
+from dps_tf.data.dataset import Examples, Given, Source
 
-SPLITS = ("seeded", "lee2021")
+SPLITS = ("seeded", "lee2021", "given")
+"""Ways to take a validation split; `given` is the one that a source has."""
+
+
+def divided(
+    name: str,
+    source: Source,
+    split: str,
+    seed: int,
+    sizes: tuple[int | None, int | None],
+    test: str = "none",
+) -> list[Examples]:
+    """Returns the training, validation and, if there is to be one, test examples.
+
+    Args:
+        name: of the data set, for messages.
+        source: its examples.
+        split: one of SPLITS.
+        seed: of a seeded split.
+        sizes: examples for validation and for a carved test set; None is the source's
+            own number, and as many as for validation.
+        test: `given`, `carved` or `none`.
+
+    Raises:
+        UserError: what is asked for is not there, or leaves nothing for training.
+    """
+    examples = len(source.labels)
+    given = split == "given"
+    asked, for_test = sizes
+    if given and asked is not None:
+        raise UserError(
+            f"validation_examples is {asked}, and the split 'given' takes all of the "
+            "validation set of the source: leave it out."
+        )
+    default = examples // 10 if split == "lee2021" else source.validation_examples
+    validation = 0 if given else default if asked is None else asked
+    if test != "carved":
+        for_test = 0
+    elif for_test is None:
+        for_test = validation or default
+    if given:
+        order = _seeded_order(examples, seed)
+        rows = [order[for_test:], order[:for_test]]
+        parts = [_given(name, source, "validation", source.given_validation)]
+    else:
+        train, held, carved = split_indices(split, examples, validation, seed, for_test)
+        rows = [train, carved]
+        parts = [source.examples(held)]
+    parts.insert(0, source.examples(rows[0]))
+    if test == "carved":
+        parts.append(source.examples(rows[1]))
+    elif test == "given":
+        parts.append(_given(name, source, "test", source.given_test))
+    return parts
+
+
+def _given(name: str, source: Source, split: str, found: Given | None) -> Examples:
+    if found is None:
+        raise UserError(
+            f"data set {name!r} has no {split} set of its own: "
+            + (
+                "bind workload.test to 'carved'."
+                if split == "test"
+                else "bind workload.split to 'seeded'."
+            )
+        )
+    return source.given(found)
 
 
 def split_indices(
-    split: str, examples: int, validation_examples: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (train, validation): disjoint int64 indices into the file order.
+    split: str,
+    examples: int,
+    validation_examples: int,
+    seed: int,
+    test_examples: int = 0,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns (train, validation, test): disjoint int64 indices into the file order.
 
-    Together they hold each of the `examples` once. Raises UserError for an unknown
+    Together they hold each of the `examples` once; the validation split is the same
+    whether a test set is carved from the rest or not. Raises UserError for an unknown
     split, or one that cannot give `validation_examples` (or that `seed`).
     """
-    if not 0 < validation_examples < examples:
+    held = validation_examples + test_examples
+    if not (validation_examples > 0 and test_examples >= 0 and held < examples):
         raise UserError(
-            f"validation_examples is {validation_examples}: it must leave at least one "
-            f"of {examples} examples on each side"
+            f"validation_examples is {validation_examples} and test_examples "
+            f"{test_examples}: they must leave at least one of {examples} examples to "
+            "each split"
         )
     if split == "seeded":
         order = _seeded_order(examples, seed)
@@ -33,7 +107,7 @@ def split_indices(
         order = _lee2021_order(examples)
     else:
         raise UserError(f"no split is named {split!r}: {near_matches(split, SPLITS)}")
-    return order[validation_examples:], order[:validation_examples]
+    return order[held:], order[:validation_examples], order[validation_examples:held]
 
 
 def _seeded_order(examples: int, seed: int) -> np.ndarray:

@@ -28,16 +28,16 @@ _CIFAR_LABELS = "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck"
 _READ_BATCH = 1_000  # examples per call into tf.data; speed only
 
 
-def read_images(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the training images of a prepared set and their labels, in file order.
+def read_images(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the images of a split of a prepared set and their labels, in file order.
 
     `folder`: where its `dataset_info.json` lies. uint8 [n, height, width, channels]
     and uint8 [n].
     """
-    batches = _read(folder, "train")
+    batches = _read(folder, split)
     images = np.concatenate([batch["image"] for batch in batches])
     labels = np.concatenate([batch["label"] for batch in batches]).astype(np.uint8)
-    stored = stored_order("train", len(labels))
+    stored = stored_order(split, len(labels))
     in_file_order = np.empty_like(images)
     in_file_order[stored] = images
     labels[stored] = labels.copy()

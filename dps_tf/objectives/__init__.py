@@ -1,1 +1,94 @@
-"""Losses and metrics of a workload."""
+"""Objectives by name: what is a workload trained for, and judged by?
+
+A factory takes keyword arguments, `workload.objective_arguments`, and returns an
+`Objective`. A user's own is registered from a module of hers, as is a metric of her own
+that is to stand beside those of an objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dps_tf.core.registry import Registry, arguments_of
+from dps_tf.objectives.classification import (
+    softmax_cross_entropy,
+    token_cross_entropy,
+)
+from dps_tf.objectives.multi_label import sigmoid_cross_entropy
+from dps_tf.objectives.objective import Metric, Objective, merge, penalty
+from dps_tf.objectives.regression import squared_error
+
+__all__ = [
+    "METRICS",
+    "OBJECTIVES",
+    "Metric",
+    "Objective",
+    "build",
+    "merge",
+    "penalty",
+    "register",
+    "register_metric",
+]
+
+Factory = Callable[..., Objective]
+
+OBJECTIVES: Registry[Factory] = Registry("objective")
+"""What `build` knows; a factory takes the arguments of its objective."""
+METRICS: Registry[Callable[[], Metric]] = Registry("metric")
+"""What stands beside the metrics of an objective, where its arguments name it."""
+
+
+def register(name: str, factory: Factory) -> None:
+    """Makes `build(name, arguments)` call `factory(**arguments)`.
+
+    Side effect: changes the registry of this process. Registering the same factory
+    again changes nothing; another one under a taken name is refused.
+    """
+    OBJECTIVES.register(name, factory, arguments_of(factory, 0))
+
+
+def register_metric(name: str, factory: Callable[[], Metric]) -> None:
+    """Lets `workload.objective_arguments` name a metric: `{'metrics': (NAME,)}`.
+
+    Side effect: changes the registry of this process, as `register` does.
+    """
+    METRICS.register(name, factory, {})
+
+
+for _factory in (
+    softmax_cross_entropy,
+    token_cross_entropy,
+    sigmoid_cross_entropy,
+    squared_error,
+):
+    register(_factory.__name__, _factory)
+
+
+def build(
+    name: str = "softmax_cross_entropy",
+    arguments: Mapping[str, Any] | None = None,
+    token_bytes: Sequence[int] | None = None,
+) -> Objective:
+    """Returns a new objective.
+
+    Args:
+        name: of a registered objective.
+        arguments: keywords of its factory, and `metrics`: names of registered metrics
+            that stand behind its own.
+        token_bytes: of the data set, for an objective that takes such an argument.
+
+    Raises:
+        UserError: there is no such objective, argument or metric.
+    """
+    given = dict(arguments or {})
+    more = given.pop("metrics", ())
+    known = OBJECTIVES.reads(name)
+    if token_bytes is not None and known is not None and "token_bytes" in known:
+        given.setdefault("token_bytes", token_bytes)
+    objective = OBJECTIVES[name](**OBJECTIVES.resolve(name, given))
+    if not more:
+        return objective
+    metrics = (*objective.metrics, *(METRICS[each]() for each in more))
+    return replace(objective, metrics=metrics)

@@ -7,7 +7,7 @@ measurement leaves the trial that is measured as it is.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,9 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core.order import examples_at
 from dps_tf.data.dataset import Examples
+from dps_tf.models.randomness import draws_at_random
+from dps_tf.objectives import Objective, build, penalty
 from dps_tf.objectives.batch_sums import BatchSums, dense_gradients
-from dps_tf.objectives.losses import softmax_cross_entropy
 from dps_tf.sparsity.prunable import trainable_positions
 
 BATCH_SIZE = 100
@@ -51,8 +52,9 @@ class MeanGradient:
 class ExampleGradients:
     """Gradients over a set of examples, at points that are given one after another.
 
-    The loss is that of training, without layers that draw at random, which no trial
-    has: batch normalization uses the statistics of each batch of `batch_size`.
+    The loss is that of training, penalties included, where batch normalization uses the
+    statistics of each batch of `batch_size`, but for a network that draws at random:
+    its layers are then all in evaluation mode, so that a measurement can be repeated.
 
     Attributes:
         examples: number of examples.
@@ -63,7 +65,9 @@ class ExampleGradients:
         self,
         network: Callable[[], keras.Model],
         examples: Examples,
+        objective: Objective | None = None,
         *,
+        metaparameters: Sequence[str] = (),
         batch_size: int = BATCH_SIZE,
         threads: int | None = None,
     ):
@@ -73,6 +77,9 @@ class ExampleGradients:
             network: returns a new model, whose weights will be overwritten.
             examples: read in an order that is drawn once, from a fixed seed, so that
                 each batch is a random one even where the examples lie sorted.
+            objective: whose loss; None is softmax cross-entropy.
+            metaparameters: names that points may hold beside those that the loss of
+                the objective reads, such as its penalty.
             batch_size: at most half of the examples, so that there are two batches.
             threads: batches at a time; one per processor by default. No part of the
                 result.
@@ -81,8 +88,14 @@ class ExampleGradients:
         self.batch_size = max(1, min(batch_size, self.examples // 2))
         self._order = examples_at(0, 1, 0, self.examples, self.examples)[0]
         self._inputs, self._labels = examples.inputs, examples.labels
+        self._objective = objective or build()
+        reads = [*self._objective.metaparameters, *metaparameters]
+        self._names = tuple(dict.fromkeys(reads))
+        # Of a sequence the mean over its positions: those that count, on average.
+        self._positions = self._objective.positions(self._labels) / self.examples
         self._model = network()
         self._variables = self._model.trainable_variables
+        self._training = not draws_at_random(self._model)
         self._masks = [
             tf.Variable(tf.ones_like(v), trainable=False) for v in self._variables
         ]
@@ -91,7 +104,7 @@ class ExampleGradients:
         signature = [
             tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype),
             tf.TensorSpec([None, *labels.shape[1:]], labels.dtype),
-            tf.TensorSpec([], tf.float32),
+            *(tf.TensorSpec([], tf.float32) for _ in self._names),
         ]
         self._sums = BatchSums(
             self._part, signature, name="example_gradients", threads=threads
@@ -106,21 +119,23 @@ class ExampleGradients:
         self,
         weights: Sequence[np.ndarray],
         masks: Sequence[np.ndarray] | None = None,
-        label_smoothing: float = 0.0,
+        point: Mapping[str, float] | None = None,
     ) -> MeanGradient:
         """Returns the gradient at a point.
 
         Args:
             weights: in the order of the model's weights.
             masks: 0/1, one per trainable variable; None keeps everything.
-            label_smoothing: of the loss.
+            point: metaparameters of the loss; those left out are at their defaults.
         """
+        defaults = {name: self._objective.reads[name].default for name in self._names}
+        values = {**defaults, **(point or {})}
         with self._lock:
             for variable, value in zip(self._model.weights, weights, strict=True):
                 variable.assign(value)
             for i, variable in enumerate(self._masks):
                 variable.assign(tf.ones_like(variable) if masks is None else masks[i])
-            return self._sum(np.float32(label_smoothing))
+            return self._sum([np.float32(values[name]) for name in self._names])
 
     def trainable(self, weights: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns those of the model's weights that are trained."""
@@ -135,7 +150,7 @@ class ExampleGradients:
             moved[place] = value
         return moved
 
-    def _sum(self, smoothing: np.float32) -> MeanGradient:
+    def _sum(self, point: Sequence[np.float32]) -> MeanGradient:
         stride = _BATCHES_AT_ONCE * self.batch_size
 
         def of_part(start: int) -> list[tf.Tensor]:
@@ -143,7 +158,7 @@ class ExampleGradients:
             return [
                 tf.constant(self._inputs[part]),
                 tf.constant(self._labels[part]),
-                tf.constant(smoothing),
+                *(tf.constant(value) for value in point),
             ]
 
         squares, *total = self._sums(of_part, range(0, self.examples, stride))
@@ -155,14 +170,14 @@ class ExampleGradients:
         )
 
     def _part(
-        self, inputs: tf.Tensor, labels: tf.Tensor, smoothing: tf.Tensor
+        self, inputs: tf.Tensor, labels: tf.Tensor, *point: tf.Tensor
     ) -> list[tf.Tensor]:
         """Returns [sum of the full batches' square norms, *sums over examples]."""
         count, size = tf.shape(labels)[0], self.batch_size
 
         def body(start: tf.Tensor, squares: tf.Tensor, *sums: tf.Tensor) -> Any:
             batch = slice(start, start + size)
-            gradients = self._gradient(inputs[batch], labels[batch], smoothing)
+            gradients = self._gradient(inputs[batch], labels[batch], point)
             square = tf.add_n([tf.reduce_sum(g * g) for g in gradients]) / size**2
             is_full = start + size <= count
             squares += tf.where(is_full, square, tf.zeros_like(square))
@@ -182,17 +197,16 @@ class ExampleGradients:
         return list(found)
 
     def _gradient(
-        self, inputs: tf.Tensor, labels: tf.Tensor, smoothing: tf.Tensor
+        self, inputs: tf.Tensor, labels: tf.Tensor, point: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """Returns the masked gradient of the sum of the batch's losses, float64.
-
-        The loss of a sequence is the mean over its positions.
-        """
+        """Returns the masked gradient of the sum of the batch's losses, float64."""
+        values = dict(zip(self._names, point, strict=True))
         with tf.GradientTape() as tape:
-            logits = self._model(inputs, training=True)
-            each = softmax_cross_entropy(labels, tf.cast(logits, tf.float32), smoothing)
-            positions = each.shape[1:].num_elements()
-            loss = tf.reduce_sum(each) / positions
+            outputs = tf.cast(self._model(inputs, training=self._training), tf.float32)
+            loss = self._objective.batch_loss(labels, outputs, values, self._positions)
+            added = penalty(self._model, values)
+            if added is not None:
+                loss += tf.cast(tf.shape(labels)[0], tf.float32) * added
         gradients = dense_gradients(tape, loss, self._variables)
         return [
             tf.cast(g * m, tf.float64)

@@ -26,7 +26,6 @@ from dps_tf.store.schemas import MEASUREMENTS
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.tables import write_table
 from dps_tf.training.program import Program
-from dps_tf.training.task import split_point
 from dps_tf.tuning import simulation
 from dps_tf.tuning.pruning import Pruner
 
@@ -173,11 +172,11 @@ class Measurer:
         masks = self._masks(study, trial, dataset, program)
         count = self._wanted.count(len(dataset.train))
         gradients = self._programs.gradients(study, dataset, count)
-        smoothing = split_point(trial.point)[0].get("label_smoothing", 0.0)
+        point = program.objective.split_point(trial.point)[0]
         rows: list[dict[str, object]] = []
 
         def look(step: int, before: Weights, after: Weights) -> None:
-            values = measure_update(gradients, before, after, masks, smoothing)
+            values = measure_update(gradients, before, after, masks, point)
             about = {**specification.cell.to_json(), "trial": trial.number}
             about |= {"step": step, "examples": gradients.examples}
             rows.extend(

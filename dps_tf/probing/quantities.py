@@ -12,7 +12,7 @@ unknowns without bias. Source: McCandlish et al. 2018 (arXiv 1812.06162), append
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,7 @@ def measure_update(
     before: Sequence[np.ndarray],
     after: Sequence[np.ndarray],
     masks: Sequence[np.ndarray] | None = None,
-    label_smoothing: float = 0.0,
+    point: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """Returns QUANTITIES at the update from `before` to `after`.
 
@@ -44,13 +44,13 @@ def measure_update(
         before: weights of the network before the update.
         after: weights after it.
         masks: one per trainable variable; None for a dense network.
-        label_smoothing: of the loss.
+        point: metaparameters of the loss.
     """
-    base = gradients.at(before, masks, label_smoothing)
+    base = gradients.at(before, masks, point)
 
-    def gradient(point: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        moved = gradients.with_trainable(before, point)
-        return gradients.at(moved, masks, label_smoothing).values
+    def gradient(place: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        moved = gradients.with_trainable(before, place)
+        return gradients.at(moved, masks, point).values
 
     noise = estimate(base.batch_size, base.batch_square, base.examples, base.square)
     smoothness = local_smoothness(

@@ -17,6 +17,7 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.order import examples_at
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.models import initial_point
+from dps_tf.objectives import Objective
 from dps_tf.probing.gradients import ExampleGradients
 from dps_tf.probing.recorded_study import RecordedStudy, RecordedTrial
 from dps_tf.sparsity.prunable import masked
@@ -78,15 +79,25 @@ class ProgramCache:
         """Returns gradients over the first `examples` training examples."""
         workload = study.specification.workload
         arguments = dict(workload.network_arguments)
+        task = build.build_task(workload, dataset)
         key = json.dumps(
-            [workload.network, arguments, dataset.content_hash, examples],
+            [workload.network, arguments, dataset.content_hash, examples]
+            + [workload.objective, dict(workload.objective_arguments)]
+            + [list(task.loss_metaparameters)],
             sort_keys=True,
         )
         if self._gradients is None or self._gradients[0] != key:
             train = dataset.train
             first = Examples(train.inputs[:examples], train.labels[:examples])
-            network = build.build_task(workload, dataset).network
-            self._gradients = key, ExampleGradients(network, first)
+            self._gradients = (
+                key,
+                ExampleGradients(
+                    task.network,
+                    first,
+                    task.objective,
+                    metaparameters=task.loss_metaparameters,
+                ),
+            )
         return self._gradients[1]
 
 
@@ -141,7 +152,8 @@ def replay(
     values = initial_point(program.model, trial.initial_seed)
     if masks is not None:
         values = masked(program.model, values, masks)
-    program.load(program.fresh_state(values), trial.point, masks)
+    state = program.fresh_state(values)
+    program.load(state, trial.point, masks, trial.initial_seed)
     evaluations = {step for step in trial.curve if step <= trial.end}
     step, loss, told = 0, math.nan, False
     before: Weights = ()
@@ -202,17 +214,26 @@ def _compare(
     changes = [
         f"{name} is {mine.get(name, math.nan)!r} and was {value!r}"
         for name, value in theirs.items()
-        if not _agree(name, mine.get(name, math.nan), value, is_bound)
+        if not _agree(
+            name,
+            mine.get(name, math.nan),
+            value,
+            program.objective if is_bound else None,
+        )
     ]
     if changes:
         differs(f"at step {step}, {', '.join(changes)}")
     return bool(changes)
 
 
-def _agree(metric: str, mine: float, theirs: float, is_bound: bool) -> bool:
-    """Returns whether a value is that of the record, or what its bound allows."""
-    if not is_bound or not metric.startswith("validation/"):
+def _agree(column: str, mine: float, theirs: float, bounding: Objective | None) -> bool:
+    """Returns whether a value is that of the record, or what its bound allows.
+
+    `bounding`: the objective, where the values of the record are bounds.
+    """
+    if bounding is None or column not in bounding.columns("validation"):
         return mine == theirs or (math.isnan(mine) and math.isnan(theirs))
-    if math.isnan(theirs):
-        return True
-    return mine <= theirs if metric == "validation/accuracy" else mine >= theirs
+    metric = bounding.metric(column)
+    if math.isnan(theirs) or mine == theirs or not metric.can_be_bounded:
+        return math.isnan(theirs) or mine == theirs
+    return mine > theirs if metric.grows else mine < theirs

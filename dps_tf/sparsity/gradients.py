@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
+from dps_tf.models.randomness import draws_at_random
+from dps_tf.objectives import Objective, build, penalty
 from dps_tf.objectives.batch_sums import BatchSums, Progress, dense_gradients
-from dps_tf.objectives.losses import softmax_cross_entropy
 
 BATCH = 100
 """Examples whose mean loss is one term of a sum. Source: Lee et al. 2021, code."""
@@ -35,20 +36,30 @@ class GradientProgram:
         lock: to be held from `set_point` to the last sum at that point.
     """
 
-    def __init__(self, network: keras.Model, threads: int | None = None):
-        """`network`: outside any strategy; `threads`: batches at a time."""
+    def __init__(
+        self,
+        network: keras.Model,
+        objective: Objective | None = None,
+        threads: int | None = None,
+    ):
+        """Tracing waits for the first sum.
+
+        Args:
+            network: outside any strategy.
+            objective: whose loss scores are of, its metaparameters at their defaults;
+                None is softmax cross-entropy.
+            threads: batches at a time.
+        """
         self.lock = threading.RLock()
         self._network = network
+        self._objective = objective or build()
         self._variables = network.trainable_variables
-        self._training = not any(
-            isinstance(layer, keras.__internal__.layers.BaseRandomLayer)
-            for layer in network._flatten_layers(include_self=False)
-        )
+        self._training = not draws_at_random(network)
         inputs = network.inputs[0]
         self._dtype = inputs.dtype.as_numpy_dtype
         self._signature = [
             tf.TensorSpec([None, *inputs.shape[1:]], inputs.dtype),
-            tf.TensorSpec([None, *network.outputs[0].shape[1:-1]], tf.int32),
+            self._objective.label_type(network.outputs[0].shape),
             tf.TensorSpec([], tf.float32),
         ]
         vector = [tf.TensorSpec(v.shape, v.dtype) for v in self._variables]
@@ -138,7 +149,7 @@ class GradientProgram:
             batch = slice(start, start + BATCH)
             return [
                 np.asarray(inputs[batch], self._dtype),
-                np.asarray(labels[batch], np.int32),
+                np.asarray(labels[batch], self._signature[1].dtype.as_numpy_dtype),
                 scale,
                 *constants,
             ]
@@ -151,8 +162,10 @@ class GradientProgram:
 
     def _loss(self, inputs: Any, labels: Any, temperature: Any) -> tf.Tensor:
         logits = self._network(inputs, training=self._training)
-        each = softmax_cross_entropy(labels, tf.cast(logits, tf.float32) / temperature)
-        return tf.reduce_mean(each)
+        outputs = tf.cast(logits, tf.float32) / temperature
+        loss = self._objective.mean_loss(labels, outputs, {})
+        added = penalty(self._network, {})
+        return loss if added is None else loss + added
 
     def _gradient(self, inputs: Any, labels: Any, temperature: Any) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
@@ -176,6 +189,8 @@ class GradientProgram:
 
 
 @functools.lru_cache(maxsize=4)
-def program_of(network: keras.Model) -> GradientProgram:
+def program_of(
+    network: keras.Model, objective: Objective | None = None
+) -> GradientProgram:
     """Returns the program of a network, the same one for the last few networks."""
-    return GradientProgram(network)
+    return GradientProgram(network, objective)

@@ -16,6 +16,7 @@ from dps_tf._keras import keras
 from dps_tf.core.cell import DENSE
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import Pruning
+from dps_tf.objectives import Objective
 from dps_tf.objectives.batch_sums import Progress
 from dps_tf.sparsity import iterative, methods, scores
 from dps_tf.sparsity.cache import ScoreCache
@@ -35,6 +36,7 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
     key_parts: Mapping[str, Any],
     cache: ScoreCache | None = None,
     progress: Progress | None = None,
+    objective: Objective | None = None,
 ) -> MaskSet:
     """Returns the masks of one initial point.
 
@@ -57,6 +59,8 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
         cache: where scores are kept; None computes them anew.
         progress: called with (done, total) of rounds of an iterative method, else of
             batches; not at all for what is in the cache or takes no gradient.
+        objective: whose loss scores are of; None is softmax cross-entropy. Another one
+            has to be named in `key_parts`. Pass the same object for all trials.
 
     Raises:
         UserError: what is asked for does not exist or keeps nothing.
@@ -73,7 +77,7 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
             "the initial point: train it inside the wrappers of dps_tf.sparsity.tfmot"
         )
     request = MaskRequest(
-        network, initial, dataset, known, sparsity, pruning, key_parts
+        network, initial, dataset, known, sparsity, pruning, key_parts, objective
     )
     compute = _rounds if known.kind == methods.ITERATIVE else _scores
     if cache is None:
@@ -103,7 +107,7 @@ def _scores(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]
     if name == "random":
         return scores.random(theta, request.key_parts["initial_seed"])
     inputs, labels = request.data()
-    program = program_of(request.network)
+    program = program_of(request.network, request.objective)
     with program.lock:
         program.set_point(request.initial)
         if name == "snip":
@@ -123,7 +127,7 @@ def _rounds(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]
     Jorge et al. 2021, eq. 7 and algorithm 1. Deviation: not divided by the loss or by
     the number of batches, which changes no order.
     """
-    name, program = request.method.name, program_of(request.network)
+    name, program = request.method.name, program_of(request.network, request.objective)
     positions = trainable_positions(request.network)
 
     def score(turn: int, masks: list[np.ndarray]) -> list[np.ndarray]:

@@ -14,6 +14,7 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import Pruning
 from dps_tf.core.version import RESULTS_VERSION
+from dps_tf.objectives import Objective
 from dps_tf.sparsity.gradients import BATCH
 from dps_tf.sparsity.methods import ITERATIVE, Method
 from dps_tf.sparsity.prunable import (
@@ -25,7 +26,7 @@ from dps_tf.sparsity.prunable import (
 
 
 class ScoreExamples(Protocol):
-    """Training examples: `inputs` [n, ...] and `labels`, int32 [n] or [n, length]."""
+    """Training examples: `inputs` [n, ...] and what the objective takes: `labels`."""
 
     @property
     def inputs(self) -> np.ndarray:
@@ -33,7 +34,7 @@ class ScoreExamples(Protocol):
 
     @property
     def labels(self) -> np.ndarray:
-        """Returns the classes."""
+        """Returns classes, or numbers."""
 
 
 class TrainingData(Protocol):
@@ -64,6 +65,7 @@ class MaskRequest:
         sparsity: fraction to remove, in (0, 1).
         pruning: prunable set, scope, examples and arguments.
         key_parts: JSON values that name the network, and `initial_seed`.
+        objective: see `masks_for`.
     """
 
     network: keras.Model
@@ -73,6 +75,7 @@ class MaskRequest:
     sparsity: float
     pruning: Pruning
     key_parts: Mapping[str, Any]
+    objective: Objective | None = None
 
     @cached_property
     def roles(self) -> tuple[VariableRole, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from dps_tf.core.execution import TrialProvenance, TurnReport
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import is_further
 from dps_tf.core.trial import Trajectory
 from dps_tf.store.log import Event
 
@@ -175,14 +176,14 @@ class StudyHistory:
     def _add_evaluation(self, event: Event) -> None:
         trial, step = self[event["trial"]], event["step"]
         metrics = dict(event["metrics"])
-        before = trial.evaluations.get(step)
-        if before is not None and not _equal(before, metrics):
+        before = trial.evaluations.get(step, metrics)
+        if not _agree(before, metrics):
             raise Irreproducible(
                 f"Trial {event['trial']} gave {metrics} at step {step}, and {before} "
                 "when it was trained before: this machine or TensorFlow build rounds "
                 "otherwise; continue the study where it was begun."
             )
-        trial.evaluations[step] = metrics
+        trial.evaluations[step] = {**before, **metrics}
         if event["is_bound"]:
             trial.bounds.add(step)
         trial.failed = None
@@ -194,9 +195,16 @@ class StudyHistory:
         work.evaluations += event["kind"] == "evaluation"
 
 
-def _equal(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
-    return set(a) == set(b) and all(
-        a[name] == b[name] or (a[name] != a[name] and b[name] != b[name]) for name in a
+def _agree(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
+    """Returns whether two reports of one evaluation say the same.
+
+    Further splits may be in one of them alone: they belong to the end of a budget, and
+    that may have grown.
+    """
+    always = {name for name in {*a, *b} if not is_further(name)}
+    return always <= a.keys() & b.keys() and all(
+        a[name] == b[name] or (a[name] != a[name] and b[name] != b[name])
+        for name in a.keys() & b.keys()
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dps_tf.core.execution import TrialProvenance
 from dps_tf.core.steps_to_result import StudyResult, reduce_study
-from dps_tf.core.study import StudySpecification
+from dps_tf.core.study import StudySpecification, is_further
 from dps_tf.store.study_history import StudyHistory, TrialHistory
 
 EVALUATION_COST = 1 / 3
@@ -113,12 +113,31 @@ def curve_rows(
             "trial": number,
             "step": step,
             "is_bound": step in history[number].bounds,
-            **history[number].evaluations[step],
+            **_wanted(specification, step, history[number]),
         }
         for number, trial in enumerate(result.trials)
         for step in specification.evaluations.steps_up_to(trial.end_step)
         if step in history[number].evaluations
     ]
+
+
+def _wanted(
+    specification: StudySpecification, step: int, trial: TrialHistory
+) -> dict[str, float]:
+    """Returns the columns of an evaluation that are of the specification.
+
+    Further splits that were evaluated because a budget ended there, or a goal was met
+    that has become stricter since, are not: as if all had been asked for at once.
+    """
+    metrics = trial.evaluations[step]
+    if not specification.further_splits:
+        return metrics
+    splits = specification.splits_at(step, metrics, step in trial.bounds)
+    return {
+        name: value
+        for name, value in metrics.items()
+        if not is_further(name) or name.partition("/")[0] in splits
+    }
 
 
 def work_rows(

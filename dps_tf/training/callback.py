@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,24 +14,29 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.evaluation_schedule import EvaluationSchedule
 from dps_tf.core.goal import Goal
 from dps_tf.data.dataset import Examples
-from dps_tf.training.evaluation import BATCH_SIZE, METRICS, Evaluation, batch_counts
+from dps_tf.objectives import build, merge
+from dps_tf.training.evaluation import BATCH_SIZE, Evaluation, batch_sums
 
 
 class StepsToResult(keras.callbacks.Callback):
     """Evaluates the whole validation split every N steps and stops at the goal.
 
     For one's own Keras program: `model.fit(..., callbacks=[callback])` with a model
-    that returns logits and integer labels. Steps count on over epochs and over calls
-    of `fit`. The curve is that of the compiled slice for the same batches.
+    whose outputs are those that the objective takes, for example logits. Steps count on
+    over epochs and over calls of `fit`. The curve is that of the compiled slice for the
+    same batches.
 
     Args:
         inputs: validation inputs [n, ...].
-        labels: integer labels [n] or [n, length].
+        labels: of the kind that the objective takes, for example integers [n] or
+            [n, length].
         goal: when to stop.
         interval: steps between evaluations; the quantum of the answer.
         step_budget: steps after which to stop without having met the goal; None
             leaves that to `fit`.
         evaluation_batch_size: examples per evaluation batch, no part of the result.
+        objective: name of a registered objective, whose metrics are measured.
+        objective_arguments: its arguments.
 
     Attributes:
         curve: one dict per evaluation: `step` and the metric columns.
@@ -40,7 +46,7 @@ class StepsToResult(keras.callbacks.Callback):
         diverged_step: first step whose loss was not finite, or None.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords are what a user's program says
         self,
         inputs: np.ndarray,
         labels: np.ndarray,
@@ -49,11 +55,15 @@ class StepsToResult(keras.callbacks.Callback):
         *,
         step_budget: int | None = None,
         evaluation_batch_size: int = BATCH_SIZE,
+        objective: str = "softmax_cross_entropy",
+        objective_arguments: Mapping[str, Any] | None = None,
     ):
         super().__init__()
-        if goal.metric not in METRICS:
+        self._objective = build(objective, objective_arguments)
+        columns = self._objective.columns("validation")
+        if goal.metric not in columns:
             raise UserError(
-                f"goal metric {goal.metric!r} is none of {', '.join(METRICS)}."
+                f"goal metric {goal.metric!r} is none of {', '.join(columns)}."
             )
         if len(inputs) != len(labels) or len(labels) == 0:
             raise UserError(
@@ -63,7 +73,8 @@ class StepsToResult(keras.callbacks.Callback):
         self.goal = goal
         self.schedule = EvaluationSchedule(interval)
         self.step_budget = step_budget
-        self._examples = Examples(np.asarray(inputs), np.asarray(labels, np.int32))
+        labels = self._objective.checked_labels(labels, "the callback")
+        self._examples = Examples(np.asarray(inputs), labels)
         self._batch_size = evaluation_batch_size
         self._step = 0
         self._seen = 0
@@ -139,17 +150,18 @@ class StepsToResult(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def evaluate(self) -> Evaluation:
-        """Returns the exact counts of the model over the validation split."""
-        wrong, loss = 0, 0.0
+        """Returns the exact metrics of the model over the validation split."""
+        batches = []
         for start in range(0, len(self._examples.labels), self._batch_size):
             part = slice(start, start + self._batch_size)
-            labels = tf.constant(self._examples.labels[part])
-            more_wrong, more_loss = self._counts(
-                tf.constant(self._examples.inputs[part]), labels
+            found = self._sums(
+                tf.constant(self._examples.inputs[part]),
+                tf.constant(self._examples.labels[part]),
             )
-            wrong += int(more_wrong)
-            loss += float(more_loss)
-        return Evaluation(wrong, self._examples.labels.size, loss)
+            batches.append(tf.nest.map_structure(np.asarray, found))
+        merged = merge(batches)
+        metrics = self._objective.values("validation", merged)
+        return Evaluation(metrics, float(merged["loss"]))
 
     def set_model(self, model: keras.Model) -> None:
         """Compiles the evaluation of a model, once; Keras calls this in every `fit`."""
@@ -158,9 +170,8 @@ class StepsToResult(keras.callbacks.Callback):
         super().set_model(model)
 
         @tf.function(autograph=False)
-        def counts(inputs: tf.Tensor, labels: tf.Tensor) -> Any:
+        def sums(inputs: tf.Tensor, labels: tf.Tensor) -> Any:
             valid = tf.ones(tf.shape(labels)[:1], tf.bool)
-            wrong, loss = batch_counts(model, inputs, labels, valid)
-            return tf.reduce_sum(wrong), loss
+            return batch_sums(model, self._objective, inputs, labels, valid)
 
-        self._counts = counts
+        self._sums = sums

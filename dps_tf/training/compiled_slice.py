@@ -16,7 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.objectives.losses import softmax_cross_entropy
+from dps_tf.data.transforms import Transform
+from dps_tf.models.randomness import Draws, check_graph
+from dps_tf.objectives import Objective, penalty
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
 from dps_tf.training.placed_data import PlacedData
@@ -32,16 +34,22 @@ class Trained:
     Attributes:
         model: the Keras network.
         optimizer: built for its trainable variables.
+        objective: whose loss is minimized.
         masks: float32 0/1 variables, one per trainable variable.
+        seed: int64 variable, from which what a step draws follows.
         loss_metaparameters: variables that the loss reads, by name.
         pruning_wrapper: whose wrappers are told of each step; None for a plain network.
+        transform: what a step makes of its examples; None leaves them.
     """
 
     model: keras.Model
     optimizer: TensorOptimizer
+    objective: Objective
     masks: Sequence[tf.Variable]
+    seed: tf.Variable
     loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
     pruning_wrapper: PruningWrapper | None = None
+    transform: Transform | None = None
 
 
 class CompiledSlice:
@@ -62,21 +70,25 @@ class CompiledSlice:
         batch_size: int,
         jit_compile: bool = False,
     ):
-        """Tracing waits for the first call.
+        """Traces the slice.
 
         Args:
             trained: variables of the network and what is trained with it.
             data: where it is trained, and on what.
             batch_size: global batch size.
             jit_compile: whether XLA compiles the slice, or what it can of it.
+
+        Raises:
+            UserError: the step draws random numbers that no seed decides.
         """
         self.traces = 0
         self._trained = trained
         self._variables = trained.model.trainable_variables
         self._batches = data.train_batches(batch_size)
         self._strategy = data.strategy
-        self._labels = batch_size * data.labels_per_example
+        self._positions = batch_size * data.labels_per_example
         self._replicas = self._strategy.num_replicas_in_sync
+        self._share = batch_size // self._replicas
         self._loops_inside = strategies.loops_in_replica(self._strategy)
         around = jit_compile and self._loops_inside
         on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
@@ -97,6 +109,8 @@ class CompiledSlice:
             jit_compile=around,
             autograph=False,
         )
+        # At once, so that what could not be repeated is refused before any trial.
+        check_graph(self._run.get_concrete_function().graph, trained.model)
 
     def __call__(self, indices: np.ndarray) -> tuple[int, float]:
         """Returns (steps made, loss of the last of them before its update).
@@ -175,7 +189,17 @@ class CompiledSlice:
             self._trained.pruning_wrapper.before_step(
                 self._trained.optimizer.iterations
             )
-        loss, gradients = self._gradient(*self._batches.batch(done, *values))
+        context = tf.distribute.get_replica_context()
+        place = (
+            self._trained.seed.read_value(),
+            self._trained.optimizer.iterations.read_value(),
+            tf.cast(context.replica_id_in_sync_group, tf.int64),
+        )
+        inputs, labels = self._batches.batch(done, *values)
+        if self._trained.transform is not None:
+            draws = self._draws(*place)
+            inputs, labels = self._trained.transform(inputs, labels, draws)
+        loss, gradients = self._gradient(*place, inputs, labels, *self._weight(labels))
         self._trained.optimizer.apply_gradients(
             zip(gradients, self._variables, strict=True)
         )
@@ -183,15 +207,45 @@ class CompiledSlice:
             self._agree_on_averages()
         return loss
 
-    def _loss_and_gradients(self, inputs: tf.Tensor, labels: tf.Tensor) -> Any:
+    def _draws(self, seed: tf.Tensor, step: tf.Tensor, replica: tf.Tensor) -> Draws:
+        """Returns what a replica draws in a step."""
+        return Draws(seed, step, replica * self._share, self._share)
+
+    def _weight(self, labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns the sum of the weights of the global batch, if positions have any."""
+        weights = self._trained.objective.weights
+        if weights is None:
+            return ()
+        total = tf.reduce_sum(weights(labels))
+        if self._replicas > 1:
+            context = tf.distribute.get_replica_context()
+            total = context.all_reduce(tf.distribute.ReduceOp.SUM, total)
+        return (total,)
+
+    def _loss_and_gradients(
+        self,
+        seed: tf.Tensor,
+        step: tf.Tensor,
+        replica: tf.Tensor,
+        inputs: tf.Tensor,
+        labels: tf.Tensor,
+        *weight: tf.Tensor,
+    ) -> Any:
         """Returns (share of the loss, masked gradients) of a replica's examples."""
         trained = self._trained
-        smoothing = trained.loss_metaparameters.get("label_smoothing", 0.0)
-        with tf.GradientTape() as tape:
-            logits = tf.cast(trained.model(inputs, training=True), tf.float32)
-            each = softmax_cross_entropy(labels, logits, smoothing)
+        metaparameters = trained.loss_metaparameters
+        # A constant where every position counts once: exact, and cheaper.
+        (positions,) = weight or (self._positions,)
+        draws = self._draws(seed, step, replica)
+        with draws.active(), tf.GradientTape() as tape:
+            outputs = tf.cast(trained.model(inputs, training=True), tf.float32)
             # Divided by the global batch, so that shares of replicas add up.
-            loss = tf.reduce_sum(each) / self._labels
+            loss = trained.objective.batch_loss(
+                labels, outputs, metaparameters, positions
+            )
+            added = penalty(trained.model, metaparameters)
+            if added is not None:
+                loss += added / self._replicas
         gradients = tape.gradient(loss, self._variables)
         return loss, [g * m for g, m in zip(gradients, trained.masks, strict=True)]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from dps_tf.core.errors import GroupLost, UserError
 from dps_tf.core.execution import TrialState
+from dps_tf.core.study import VALIDATION
 from dps_tf.training.evaluation import Evaluation
 from dps_tf.training.group import Leader
 from dps_tf.training.peer_connection import Message
@@ -28,6 +29,7 @@ class CoordinatedProgram(Program):
         state: TrialState,
         point: Mapping[str, float],
         masks: Sequence[np.ndarray] | None = None,
+        seed: int = 0,
     ) -> None:
         """Makes the program that of one trial, everywhere."""
         arrays = [*state.arrays, *(masks or ())]
@@ -38,18 +40,19 @@ class CoordinatedProgram(Program):
             step=int(state.step),
             point=dict(point),
             masks=None if masks is None else len(masks),
+            seed=seed,
         )
-        super().load(state, point, masks)
+        super().load(state, point, masks, seed)
 
     def advance(self, indices: np.ndarray) -> Advance:
         """Trains on the given batches, everywhere."""
         self._leader.send_call("advance", [indices])
         return _together(lambda: super(CoordinatedProgram, self).advance(indices))
 
-    def evaluate(self) -> Evaluation:
+    def evaluate(self, split: str = VALIDATION) -> Evaluation:
         """Evaluates, everywhere; returns what was found here."""
-        self._leader.send_call("evaluate")
-        return _together(super().evaluate)
+        self._leader.send_call("evaluate", split=split)
+        return _together(lambda: super(CoordinatedProgram, self).evaluate(split))
 
 
 def _together(call: Any) -> Any:
@@ -84,10 +87,11 @@ def follow(program: Program, call: Message) -> None:
             TrialState(values["step"], tuple(state)),
             values["point"],
             None if masks is None else arrays[len(arrays) - masks :],
+            values["seed"],
         )
     elif call.name == "advance":
         program.advance(call.arrays[0])
     elif call.name == "evaluate":
-        program.evaluate()
+        program.evaluate(call.values["split"])
     else:
         raise UserError(f"the first process of the group asks for {call.name!r}.")

@@ -9,24 +9,62 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.data.dataset import Dataset
+from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training import evaluation
 from dps_tf.training.placed_data import Values
 
 
+class ResidentSplit:
+    """A split for evaluation on every device, of which each counts its batches.
+
+    Attributes:
+        labels: of all examples, on the host.
+    """
+
+    def __init__(self, examples: Examples, strategy: tf.distribute.Strategy):
+        self.labels = examples.labels
+        self._examples = examples
+        self._strategy = strategy
+        replicas = int(strategy.num_replicas_in_sync)
+        batches = evaluation.padded_batches(
+            examples, evaluation.BATCH_SIZE, shards=replicas
+        )
+
+        def turns(array: np.ndarray, replica: int) -> np.ndarray:
+            """Returns every n-th of the batches."""
+            return array[replica::replicas]
+
+        self._batches = tuple(
+            _on_replicas(strategy, functools.partial(turns, array)) for array in batches
+        )
+
+    @functools.cached_property
+    def whole(self) -> Values:
+        """(inputs, labels) of all examples, on every device."""
+        return _placed(self._strategy, self._examples.inputs, self._examples.labels)
+
+    @property
+    def signature(self) -> list[Any]:
+        """The types of (inputs, labels, valid)."""
+        return [tf.type_spec_from_value(value) for value in self._batches]
+
+    def pieces(self) -> Iterator[Values]:
+        """Yields the whole split, in batches."""
+        yield self._batches
+
+
 class DeviceData:
-    """Training and validation examples on every device of a strategy.
+    """Training examples and splits for evaluation on every device of a strategy.
 
     Programs of one device share it, so a data set is held once however many trials run
-    side by side. Every device holds the whole training split, and of the batches of the
-    validation split those that it counts.
+    side by side. Every device holds the whole training split, and of the batches of
+    other splits those that it counts.
 
     Attributes:
         strategy: whose devices hold the data.
         placement: `device`.
-        train: (inputs, labels) of the training split.
+        train: (inputs, labels) of the training split, as stored.
         train_count: training examples.
-        validation_count: validation examples.
         labels_per_example: 1, or the length of a sequence.
     """
 
@@ -35,61 +73,48 @@ class DeviceData:
     def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy):
         self.strategy = strategy
         self.train_count = len(dataset.train)
-        self.validation_count = len(dataset.validation)
         self.labels_per_example = int(np.prod(dataset.train.labels.shape[1:]))
+        self._dataset = dataset
         self._replicas = int(strategy.num_replicas_in_sync)
-        self.train = self._place(dataset.train.inputs, dataset.train.labels)
-        self._held = dataset.validation
-        batches = evaluation.padded_batches(
-            dataset.validation, evaluation.BATCH_SIZE, shards=self._replicas
-        )
-        self._validation = tuple(
-            self._on_replicas(functools.partial(self._batches_of, array))
-            for array in batches
-        )
-
-    @functools.cached_property
-    def validation(self) -> Values:
-        """(inputs, labels) of the whole validation split, on every device."""
-        return self._place(self._held.inputs, self._held.labels)
+        stored = dataset.step_examples
+        self.train = _placed(strategy, stored.inputs, stored.labels)
+        self._splits: dict[str, ResidentSplit] = {}
 
     def train_batches(self, batch_size: int) -> ResidentBatches:
         """Returns the training batches of a global batch size."""
         return ResidentBatches(self.train, batch_size, self._replicas)
 
-    @property
-    def validation_signature(self) -> list[Any]:
-        """The types of (inputs, labels, valid)."""
-        return [tf.type_spec_from_value(value) for value in self._validation]
-
-    def validation_pieces(self) -> Iterator[Values]:
-        """Yields the whole validation split, in batches."""
-        yield self._validation
-
-    def _place(self, *arrays: np.ndarray) -> Values:
-        """Returns each array as one tensor per device."""
-        return tuple(self._on_replicas(functools.partial(_whole, a)) for a in arrays)
-
-    def _batches_of(self, batches: np.ndarray, replica: int) -> np.ndarray:
-        """Returns every n-th of the validation batches."""
-        return batches[replica :: self._replicas]
-
-    def _on_replicas(self, array_of: Callable[[int], np.ndarray]) -> Any:
-        """Returns one tensor per device of this process."""
-        devices = self.strategy.extended.worker_devices
-
-        def copy(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
-            # Replicas are numbered over all hosts, each of which has as many devices.
-            replica = context.replica_id_in_sync_group
-            with tf.device(devices[replica % len(devices)]):
-                return tf.constant(array_of(replica))
-
-        return self.strategy.experimental_distribute_values_from_function(copy)
+    def split(self, name: str) -> ResidentSplit:
+        """Returns a split, which is put on the devices once."""
+        if name not in self._splits:
+            examples = self._dataset.evaluated(name)
+            self._splits[name] = ResidentSplit(examples, self.strategy)
+        return self._splits[name]
 
 
-def _whole(array: np.ndarray, replica: int) -> np.ndarray:
-    del replica
-    return np.asarray(array)
+def _placed(strategy: tf.distribute.Strategy, *arrays: np.ndarray) -> Values:
+    """Returns each array as one tensor per device."""
+
+    def whole(array: np.ndarray, replica: int) -> np.ndarray:
+        del replica
+        return np.asarray(array)
+
+    return tuple(_on_replicas(strategy, functools.partial(whole, a)) for a in arrays)
+
+
+def _on_replicas(
+    strategy: tf.distribute.Strategy, array_of: Callable[[int], np.ndarray]
+) -> Any:
+    """Returns one tensor per device of this process."""
+    devices = strategy.extended.worker_devices
+
+    def copy(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
+        # Replicas are numbered over all hosts, each of which has as many devices.
+        replica = context.replica_id_in_sync_group
+        with tf.device(devices[replica % len(devices)]):
+            return tf.constant(array_of(replica))
+
+    return strategy.experimental_distribute_values_from_function(copy)
 
 
 class ResidentBatches:

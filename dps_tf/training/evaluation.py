@@ -3,73 +3,40 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.goal import Goal
 from dps_tf.data.dataset import Examples
-from dps_tf.objectives.losses import softmax_cross_entropy, wrong
+from dps_tf.objectives import Metric, Objective
 
 BATCH_SIZE = 500  # Examples; fits the cache of a core for small images.
 GOAL_BATCH_SIZE = 200  # Smaller, so that an evaluation can stop early.
-METRICS = (
-    "validation/classification_error",
-    "validation/cross_entropy",
-    "validation/accuracy",
-)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Counts over the validation split.
+    """What a network is worth on the validation split.
 
     Attributes:
-        wrong: positions whose largest logit is not the label's.
-        count: positions looked at in the whole split (labels, not examples).
-        cross_entropy_sum: sum over the positions that were looked at.
-        is_bound: evaluation stopped once the goal was out of reach: `wrong` is a
-            lower bound and the sum covers only what was looked at.
+        metrics: columns `split/metric`; NaN where a bound knows nothing of them.
+        loss_sum: of the positions that were looked at, without penalties.
+        is_bound: evaluation stopped once the goal was out of reach: metrics that are
+            decided by the count of the goal's are bounds, the others NaN.
     """
 
-    wrong: int
-    count: int
-    cross_entropy_sum: float
+    metrics: Mapping[str, float]
+    loss_sum: float
     is_bound: bool = False
 
     @property
     def is_finite(self) -> bool:
-        """Whether the cross-entropy of everything that was looked at is finite."""
-        return math.isfinite(self.cross_entropy_sum)
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Metric columns; the error is wrong / count in float64."""
-        nan = float("nan")
-        bound = self.is_bound
-        return {
-            "validation/classification_error": self.wrong / self.count,
-            "validation/cross_entropy": (
-                nan if bound else self.cross_entropy_sum / self.count
-            ),
-            "validation/accuracy": (self.count - self.wrong) / self.count,
-        }
-
-
-def most_wrong_allowed(goal: Goal, count: int) -> int | None:
-    """Returns the largest wrong count that meets the goal; None if there is no such.
-
-    Raises ValueError for a goal on a metric that is not decided by a wrong count.
-    """
-    if goal.metric == "validation/classification_error":
-        met = [goal.reaches(k / count) for k in range(count + 1)]
-    elif goal.metric == "validation/accuracy":
-        met = [goal.reaches((count - k) / count) for k in range(count + 1)]
-    else:
-        raise ValueError(goal.metric)
-    return max((k for k in range(count + 1) if met[k]), default=None)
+        """Whether the loss of everything that was looked at is finite."""
+        return math.isfinite(self.loss_sum)
 
 
 def padded_batches(
@@ -98,20 +65,39 @@ def padded_batches(
     )
 
 
-def batch_counts(
-    model: keras.Model, inputs: tf.Tensor, labels: tf.Tensor, valid: tf.Tensor
+def outputs_of(model: keras.Model, inputs: tf.Tensor) -> tf.Tensor:
+    """Returns what an evaluation sees of the network, float32 [batch, ...]."""
+    return tf.cast(model(inputs, training=False), tf.float32)
+
+
+def batch_sums(
+    model: keras.Model,
+    objective: Objective,
+    inputs: tf.Tensor,
+    labels: tf.Tensor,
+    valid: tf.Tensor,
+) -> dict[str, Any]:
+    """Returns the sums of a batch; see `Objective.sums`."""
+    return objective.sums(labels, outputs_of(model, inputs), valid)
+
+
+def batch_against(
+    model: keras.Model,
+    objective: Objective,
+    metric: Metric,
+    inputs: tf.Tensor,
+    labels: tf.Tensor,
+    valid: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (wrong per example int64 [batch], cross-entropy sum float64 []).
+    """Returns (against the goal per example int64 [batch], loss sum float64 []).
 
     Positions of sequences are summed over; invalid examples count nothing.
     """
-    logits = tf.cast(model(inputs, training=False), tf.float32)
-    valid = tf.reshape(valid, [-1] + [1] * (labels.shape.rank - 1))
-    is_wrong = tf.logical_and(wrong(labels, logits), valid)
-    loss = softmax_cross_entropy(labels, logits)
-    loss = tf.where(valid, loss, tf.zeros_like(loss))
-    axes = list(range(1, labels.shape.rank))
-    return (
-        tf.reduce_sum(tf.cast(is_wrong, tf.int64), axis=axes),
-        tf.reduce_sum(tf.cast(loss, tf.float64)),
+    outputs = outputs_of(model, inputs)
+    weights = objective.valid_weights(labels, valid)
+    assert metric.counts_against is not None
+    against = tf.logical_and(metric.counts_against(labels, outputs), weights > 0)
+    each = tf.reduce_sum(
+        tf.cast(against, tf.int64), axis=list(range(1, labels.shape.rank))
     )
+    return each, objective.loss_sum(labels, outputs, weights)

@@ -1,4 +1,4 @@
-"""Evaluation of a program's network on the validation split, compiled.
+"""Evaluation of a program's network on a split, compiled.
 
 `ExactEvaluator` looks at every example. A `GoalEvaluator` stops as soon as the goal is
 out of reach, looking first at what the trial got wrong the last time: it then reports
@@ -16,12 +16,13 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import VALIDATION
+from dps_tf.objectives import Objective
 from dps_tf.training import evaluation
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
-from dps_tf.training.evaluation import Evaluation, batch_counts
+from dps_tf.training.evaluation import Evaluation, batch_against, batch_sums
 from dps_tf.training.placed_data import PlacedData
 
 
@@ -55,21 +56,36 @@ def compiled(
 
 
 class ExactEvaluator:
-    """Counts over the whole validation split, shared out over the replicas."""
+    """Metrics over a whole split, shared out over the replicas."""
 
-    def __init__(self, model: keras.Model, data: PlacedData, jit_compile: bool = False):
-        self._data = data
+    def __init__(
+        self,
+        model: keras.Model,
+        data: PlacedData,
+        objective: Objective,
+        jit_compile: bool = False,
+        split: str = VALIDATION,
+    ):
+        self._strategy = data.strategy
+        self._name = split
+        self._split = data.split(split)
         self._model = model
-        self._count = data.validation_count * data.labels_per_example
+        self._objective = objective
+        kinds = _kinds(model, self._split.labels, objective)
+        self._row_kinds = kinds.pop("rows")
+        self._zeros = tf.nest.map_structure(
+            lambda kind: np.zeros(kind.shape, kind.dtype.as_numpy_dtype), kinds
+        )
         self._run = compiled(
             data.strategy,
-            self._count_share,
+            self._sum_share,
             self._build,
             jit_compile,
             [
-                tf.TensorSpec([], tf.int64),
-                tf.TensorSpec([], tf.float64),
-                *data.validation_signature,
+                tf.nest.map_structure(
+                    lambda kind: tf.TensorSpec(kind.shape, kind.dtype), kinds
+                ),
+                *self._split.signature,
             ],
         )
 
@@ -79,84 +95,127 @@ class ExactEvaluator:
         return []
 
     def __call__(self) -> Evaluation:
-        """Returns the exact counts for the weights that are loaded."""
-        wrong, loss = np.int64(0), np.float64(0.0)
-        for piece in self._data.validation_pieces():
-            wrong, loss = self._run(wrong, loss, *piece)
-        return Evaluation(int(wrong), self._count, float(loss))
+        """Returns the exact metrics for the weights that are loaded."""
+        sums, rows = self._zeros, []
+        for piece in self._split.pieces():
+            sums, found = self._run(sums, *piece)
+            rows.append(found)
+        merged = tf.nest.map_structure(np.asarray, sums)
+        merged["rows"] = [self._joined(rows, i) for i in range(len(self._row_kinds))]
+        metrics = self._objective.values(self._name, merged)
+        return Evaluation(metrics, float(merged["loss"]))
 
-    def _build(self, count_share: Any) -> Any:
-        strategy = self._data.strategy
+    def _joined(self, pieces: Sequence[Any], kind: int) -> dict[str, np.ndarray]:
+        """Returns the rows of all examples: those of the pieces without padding."""
 
-        def replica(wrong: tf.Tensor, loss: tf.Tensor, *batches: tf.Tensor) -> Any:
+        def joined(name: str) -> np.ndarray:
+            parts = []
+            for rows, valid in pieces:
+                there, each = valid.numpy() > 0, rows[kind][name].numpy()
+                parts.append(each.reshape(-1, *each.shape[there.ndim :])[there.ravel()])
+            return np.concatenate(parts)
+
+        return {name: joined(name) for name in self._row_kinds[kind]}
+
+    def _build(self, sum_share: Any) -> Any:
+        strategy = self._strategy
+        replicas = strategy.num_replicas_in_sync
+
+        def replica(sums: Any, *batches: tf.Tensor) -> Any:
             # The first replica goes on from the sums so far, so that they run in one
             # order whatever the pieces.
             context = tf.distribute.get_replica_context()
-            is_first = tf.equal(context.replica_id_in_sync_group, 0)
-            return count_share(
-                tf.where(is_first, wrong, tf.zeros_like(wrong)),
-                tf.where(is_first, loss, tf.zeros_like(loss)),
-                *batches,
+            number = context.replica_id_in_sync_group
+            sums = tf.nest.map_structure(
+                lambda v: tf.where(tf.equal(number, 0), v, tf.zeros_like(v)), sums
+            )
+            sums, rows = sum_share(sums, *batches)
+            return sums, tf.nest.map_structure(
+                lambda v: _in_place(v, number, replicas), rows
             )
 
-        def run(wrong: tf.Tensor, loss: tf.Tensor, *piece: Any) -> Any:
-            sums = strategy.run(replica, args=(wrong, loss, *piece))
-            return tuple(
-                strategy.reduce(tf.distribute.ReduceOp.SUM, share, axis=None)
-                for share in sums
+        def run(sums: Any, *piece: Any) -> Any:
+            return tf.nest.map_structure(
+                lambda share: strategy.reduce(
+                    tf.distribute.ReduceOp.SUM, share, axis=None
+                ),
+                strategy.run(replica, args=(sums, *piece)),
             )
 
         return run
 
-    def _count_share(
-        self, wrong: tf.Tensor, loss: tf.Tensor, *batches: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the sums so far plus those over the batches of a replica."""
+    def _sum_share(self, sums: Any, *batches: tf.Tensor) -> tuple[Any, Any]:
+        """Returns the sums so far plus those over the batches of a replica.
+
+        And (rows, valid) of all its examples, [batches, batch, ...], if any are kept.
+        """
         total = tf.shape(batches[0])[0]
+        kept = tf.nest.map_structure(
+            lambda kind: tf.TensorArray(kind.dtype, total), self._row_kinds
+        )
 
-        def body(i: tf.Tensor, wrong: tf.Tensor, loss: tf.Tensor) -> Any:
-            more_wrong, more_loss = batch_counts(
-                self._model, *(tensor[i] for tensor in batches)
+        def body(i: tf.Tensor, sums: Any, kept: Any) -> Any:
+            found = batch_sums(
+                self._model, self._objective, *(tensor[i] for tensor in batches)
             )
-            return i + 1, wrong + tf.reduce_sum(more_wrong), loss + more_loss
+            rows = found.pop("rows")
+            kept = tf.nest.map_structure(lambda a, row: a.write(i, row), kept, rows)
+            return i + 1, tf.nest.map_structure(tf.add, sums, found), kept
 
-        _, wrong, loss = tf.while_loop(
-            lambda i, wrong, loss: i < total,
+        _, sums, kept = tf.while_loop(
+            lambda i, *_: i < total,
             body,
-            (tf.constant(0), wrong, loss),
+            (tf.constant(0), sums, kept),
             parallel_iterations=1,
         )
-        return wrong, loss
+        rows = tf.nest.map_structure(lambda array: array.stack(), kept)
+        return sums, (rows, tf.cast(batches[-1], tf.int32)) if rows else ()
+
+
+def _kinds(model: keras.Model, labels: np.ndarray, objective: Objective) -> Any:
+    """Returns the sums of a batch as tensors of a graph, for their types alone."""
+    function = tf.function(objective.sums, autograph=False)
+    return function.get_concrete_function(
+        tf.TensorSpec([None, *labels.shape[1:]], labels.dtype),
+        tf.TensorSpec(model.outputs[0].shape, tf.float32),
+        tf.TensorSpec([None], tf.bool),
+    ).structured_outputs
+
+
+def _in_place(rows: tf.Tensor, replica: tf.Tensor, replicas: int) -> tf.Tensor:
+    """Returns [replicas, ...]: rows of one replica, and zeros for those of others."""
+    if replicas == 1:
+        return rows[None]
+    mine = tf.reshape(tf.range(replicas) == replica, [-1] + [1] * rows.shape.rank)
+    return tf.where(mine, rows[None], tf.zeros_like(rows)[None])
 
 
 class GoalEvaluator(abc.ABC):
-    """Counts wrong answers until there are too many for the goal.
+    """Counts what is against the goal until that is too much.
 
-    A metric has to be decided by a wrong count, so goals on cross-entropy are refused.
-    How examples are looked at depends on where they lie; which ones does not. To be
-    made outside of the strategy's scope.
+    A goal whose metric is not decided by such a count is refused. How examples are
+    looked at depends on where they lie; which ones does not. To be made outside of the
+    strategy's scope.
     """
 
     def __init__(
         self,
         model: keras.Model,
         data: PlacedData,
+        objective: Objective,
         goal: Goal,
         jit_compile: bool = False,
     ):
-        self._exact = ExactEvaluator(model, data, jit_compile)
+        self._metric = objective.bounded_metric(goal)
+        self._exact = ExactEvaluator(model, data, objective, jit_compile)
         self._model = model
-        self._total = data.validation_count
-        self._count = data.validation_count * data.labels_per_example
-        try:
-            allowed = evaluation.most_wrong_allowed(goal, self._count)
-        except ValueError as error:
-            raise UserError(
-                f"evaluation = 'goal' cannot decide a goal on {goal.metric}: use "
-                "evaluation = 'exact'."
-            ) from error
+        self._objective = objective
+        labels = data.split(VALIDATION).labels
+        self._total = len(labels)
+        self._positions = objective.positions(labels)
+        allowed = self._metric.most_against(goal, self._positions)
         self._allowed = -1 if allowed is None else allowed
-        self._batch_size = min(evaluation.GOAL_BATCH_SIZE, data.validation_count)
+        self._batch_size = min(evaluation.GOAL_BATCH_SIZE, self._total)
         # One for all replicas. In the scope of a strategy of several processes there
         # could be none of this type, because TensorFlow cannot broadcast it.
         with tf.device("CPU:0"):
@@ -170,15 +229,22 @@ class GoalEvaluator(abc.ABC):
         return [self._last_wrong]
 
     def __call__(self) -> Evaluation:
-        """Returns exact counts if the goal may be met, else a bound above it."""
-        wrong, loss = self._look()
-        if wrong > self._allowed:
-            return Evaluation(wrong, self._count, loss, is_bound=True)
+        """Returns exact metrics if the goal may be met, else bounds that miss it."""
+        against, loss = self._look()
+        if against > self._allowed:
+            bounds = self._objective.bounds(
+                VALIDATION, self._metric, against, self._positions
+            )
+            return Evaluation(bounds, loss, is_bound=True)
         return self._exact()
+
+    def _against(self, *batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns (against the goal per example, loss sum) of inputs, labels, valid."""
+        return batch_against(self._model, self._objective, self._metric, *batch)
 
     @abc.abstractmethod
     def _look(self) -> tuple[int, float]:
-        """Returns (wrong, cross-entropy sum) up to where the goal is out of reach.
+        """Returns (against the goal, loss sum) up to where the goal is out of reach.
 
         Looks at batches of `_batch_size`, what was wrong the last time first, and
         notes in `_last_wrong` what is wrong now.
@@ -195,12 +261,13 @@ class ResidentGoalEvaluator(GoalEvaluator):
         self,
         model: keras.Model,
         data: DeviceData,
+        objective: Objective,
         goal: Goal,
         jit_compile: bool = False,
     ):
-        super().__init__(model, data, goal, jit_compile)
+        super().__init__(model, data, objective, goal, jit_compile)
         self._strategy = data.strategy
-        self._held = data.validation
+        self._held = data.split(VALIDATION).whole
         self._run = compiled(
             data.strategy,
             self._count_up_to_goal,
@@ -226,7 +293,7 @@ class ResidentGoalEvaluator(GoalEvaluator):
     def _count_up_to_goal(
         self, last_wrong: tf.Tensor, inputs: tf.Tensor, labels: tf.Tensor
     ) -> Any:
-        """Returns (wrong, cross-entropy sum) of what was looked at, and the news."""
+        """Returns (against the goal, loss sum) of what was looked at, and the news."""
         total = self._total
         size = self._batch_size
         batches = -(-total // size)
@@ -240,11 +307,8 @@ class ResidentGoalEvaluator(GoalEvaluator):
         def body(i: tf.Tensor, wrong: tf.Tensor, sum_: tf.Tensor, seen: tf.Tensor):
             rows = order[i]
             there = tf.minimum(rows, total - 1)
-            each, more = batch_counts(
-                self._model,
-                tf.gather(inputs, there),
-                tf.gather(labels, there),
-                rows < total,
+            each, more = self._against(
+                tf.gather(inputs, there), tf.gather(labels, there), rows < total
             )
             now = tf.cast(each > 0, tf.int8)
             seen = tf.tensor_scatter_nd_update(seen, rows[:, None], now)

@@ -46,8 +46,27 @@ class TrainBatches(Protocol):
         """
 
 
+class PlacedSplit(Protocol):
+    """A split for evaluation: every example once, in one order."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Returns the labels, on the host."""
+
+    @property
+    def signature(self) -> list[Any]:
+        """Returns the types of the values of a piece."""
+
+    def pieces(self) -> Iterator[Values]:
+        """Yields (inputs, labels, valid), [batches, batch, ...], of each replica.
+
+        Replicas take turns in the order of the split; all pieces together hold each
+        example once. What is not `valid` only fills the last batches.
+        """
+
+
 class PlacedData(Protocol):
-    """Training and validation examples for the devices of a strategy.
+    """Training examples, and splits for evaluation, for the devices of a strategy.
 
     Every placement hands over the same examples in the same order: none of them changes
     a bit of a trial on one device.
@@ -66,23 +85,11 @@ class PlacedData(Protocol):
         """Returns the number of training examples."""
 
     @property
-    def validation_count(self) -> int:
-        """Returns the number of validation examples."""
-
-    @property
     def labels_per_example(self) -> int:
         """Returns 1, or the length of a sequence."""
 
     def train_batches(self, batch_size: int) -> TrainBatches:
         """Returns the training batches of a global batch size."""
 
-    @property
-    def validation_signature(self) -> list[Any]:
-        """Returns the types of the values of a piece of the validation split."""
-
-    def validation_pieces(self) -> Iterator[Values]:
-        """Yields (inputs, labels, valid), [batches, batch, ...], of each replica.
-
-        Replicas take turns in the order of the split; all pieces together hold each
-        example once. What is not `valid` only fills the last batches.
-        """
+    def split(self, name: str) -> PlacedSplit:
+        """Returns a split, the same one every time; see `Dataset.evaluated`."""

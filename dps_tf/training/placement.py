@@ -88,13 +88,17 @@ def note(dataset: Dataset, data: PlacedData) -> str:
 
 def example_bytes(dataset: Dataset) -> int:
     """Returns what the examples of a data set take."""
-    return _size(dataset.train) + _size(dataset.validation)
+    test = 0 if dataset.test is None else _size(dataset.test)
+    return _size(dataset.step_examples) + _size(dataset.validation) + test
 
 
 def held_bytes(dataset: Dataset) -> int:
     """Returns what a data set takes on a device at most."""
-    # The validation split lies there twice where evaluations stop at the goal.
-    return _size(dataset.train) + 2 * _size(dataset.validation)
+    # The validation split lies there twice where evaluations stop at the goal; beside a
+    # test set, as much of the training split is evaluated.
+    return example_bytes(dataset) + (1 if dataset.test is None else 2) * _size(
+        dataset.validation
+    )
 
 
 def _size(examples: Examples) -> int:

@@ -18,7 +18,9 @@ import tensorflow as tf
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import TrialState
 from dps_tf.core.goal import Goal
-from dps_tf.training import random_layers
+from dps_tf.core.seeds import derive_seed
+from dps_tf.core.study import VALIDATION
+from dps_tf.models.randomness import seed_layers
 from dps_tf.training import strategy as strategies
 from dps_tf.training.compiled_slice import CompiledSlice, Trained
 from dps_tf.training.device_data import DeviceData
@@ -30,7 +32,7 @@ from dps_tf.training.evaluator import (
 )
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.streamed_evaluator import StreamedGoalEvaluator
-from dps_tf.training.task import Task, split_point
+from dps_tf.training.task import Task
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Program:
             of the trial loaded last.
         pruning_wrapper: see `Task`; None for most.
         optimizer: with the metaparameters of that trial.
+        objective: what it is trained for and judged by.
         masks: float32 0/1 variables, one per trainable variable.
     """
 
@@ -71,7 +74,7 @@ class Program:
         goal: Goal | None = None,
         jit_compile: bool = False,
     ):
-        """Builds the network; tracing waits for the first use.
+        """Builds the network and traces the slice.
 
         Args:
             task: what is trained.
@@ -79,27 +82,43 @@ class Program:
             batch_size: global batch size.
             goal: given, an evaluation stops once this goal is out of reach.
             jit_compile: whether XLA compiles the slice.
+
+        Raises:
+            UserError: the replicas cannot share a batch, or the step draws random
+                numbers that no seed decides.
         """
         self.strategy = data.strategy
         strategies.check_batch_size(batch_size, self.strategy)
         self.data = data
         self.batch_size = batch_size
+        self.objective = task.objective
         with self.strategy.scope():
             self.network = task.network()
-            random_layers.check(self.network)
             self.pruning_wrapper = (
                 task.pruning_wrapper(self.network) if task.pruning_wrapper else None
             )
             self.model = (
                 self.pruning_wrapper.model if self.pruning_wrapper else self.network
             )
+            seed_layers(self.model)
+            self._check_labels(task)
             trained = self._build_trained(task)
-        self._evaluator = self._build_evaluator(goal, jit_compile)
+        self._jit_compile = jit_compile
+        self._evaluators = {VALIDATION: self._build_evaluator(goal)}
         self.optimizer, self.masks = trained.optimizer, trained.masks
+        self._seed = trained.seed
         self._loss_metaparameters = trained.loss_metaparameters
         self._slice = CompiledSlice(trained, data, batch_size, jit_compile)
         self._assign = self._build_assign()
         self._show = self._build_show()
+
+    def _check_labels(self, task: Task) -> None:
+        """Raises UserError for labels that the objective or the network cannot take."""
+        what = f"data set {task.dataset.name!r}"
+        for examples in (task.dataset.train, task.dataset.validation):
+            self.objective.checked_labels(examples.labels[:1], what)
+            shape = self.model.outputs[0].shape
+            self.objective.check_outputs(examples.labels, shape, what)
 
     def _build_trained(self, task: Task) -> Trained:
         """Makes the variables that go with the network; under the strategy's scope."""
@@ -109,16 +128,26 @@ class Program:
         loss = {
             name: tf.Variable(0.0, trainable=False) for name in task.loss_metaparameters
         }
-        return Trained(self.model, optimizer, masks, loss, self.pruning_wrapper)
+        seed = tf.Variable(0, dtype=tf.int64, trainable=False)
+        return Trained(
+            self.model,
+            optimizer,
+            self.objective,
+            masks,
+            seed,
+            loss,
+            self.pruning_wrapper,
+            task.dataset.transform,
+        )
 
-    def _build_evaluator(
-        self, goal: Goal | None, jit_compile: bool
-    ) -> ExactEvaluator | GoalEvaluator:
+    def _build_evaluator(self, goal: Goal | None) -> ExactEvaluator | GoalEvaluator:
+        model, objective = self.model, self.objective
+        jit_compile = self._jit_compile
         if goal is None:
-            return ExactEvaluator(self.model, self.data, jit_compile)
+            return ExactEvaluator(model, self.data, objective, jit_compile)
         if isinstance(self.data, StreamedData):
-            return StreamedGoalEvaluator(self.model, self.data, goal, jit_compile)
-        return ResidentGoalEvaluator(self.model, self.data, goal, jit_compile)
+            return StreamedGoalEvaluator(model, self.data, objective, goal, jit_compile)
+        return ResidentGoalEvaluator(model, self.data, objective, goal, jit_compile)
 
     @property
     def traces(self) -> int:
@@ -137,7 +166,7 @@ class Program:
         return [
             *weights,
             *self.optimizer.slots,
-            *self._evaluator.variables,
+            *self._evaluators[VALIDATION].variables,
             *of_wrapper,
         ]
 
@@ -147,24 +176,31 @@ class Program:
         Args:
             initial_point: in the order of `network.weights`, pruned entries zero.
         """
-        rest = [*self.optimizer.slots, *self._evaluator.variables]
+        rest = [*self.optimizer.slots, *self._evaluators[VALIDATION].variables]
         zeros = [np.zeros(v.shape, v.dtype.as_numpy_dtype) for v in rest]
         of_wrapper = self.pruning_wrapper.fresh_state() if self.pruning_wrapper else []
         return TrialState(0, (*initial_point, *zeros, *of_wrapper))
 
-    def evaluate(self) -> Evaluation:
-        """Returns the counts over the validation split for the trial loaded.
+    def evaluate(self, split: str = VALIDATION) -> Evaluation:
+        """Returns the metrics of a split for the trial loaded; exact but of validation.
 
         They are those of its averaged weights, if its optimizer has such.
+
+        Args:
+            split: `validation`, or what else the data set has; see `Dataset.evaluated`.
         """
+        if split not in self._evaluators:
+            self._evaluators[split] = ExactEvaluator(
+                self.model, self.data, self.objective, self._jit_compile, split
+            )
         with strategies.whole_group(self.strategy):
             if not self.optimizer.averages_weights:
-                return self._evaluator()
+                return self._evaluators[split]()
             trained = [_value(v) for v in self.model.trainable_variables]
             averaged = zip(self.optimizer.averaged_weights(), self.masks, strict=True)
             self._show([average * mask for average, mask in averaged])
             try:
-                return self._evaluator()
+                return self._evaluators[split]()
             finally:
                 self._show(trained)
 
@@ -173,6 +209,7 @@ class Program:
         state: TrialState,
         point: Mapping[str, float],
         masks: Sequence[np.ndarray] | None = None,
+        seed: int = 0,
     ) -> None:
         """Makes the program that of one trial.
 
@@ -180,14 +217,16 @@ class Program:
             state: of the trial; its kernels are masked already.
             point: its metaparameters.
             masks: one per trainable variable; None keeps everything.
+            seed: of its initial point; what its steps draw follows from it.
         """
-        loss, optimizer = split_point(point)
+        loss, optimizer = self.objective.split_point(point)
         self.optimizer.set_metaparameters(optimizer)
         for name, variable in self._loss_metaparameters.items():
             variable.assign(loss.get(name, 0.0))
         if masks is None:
             masks = [np.ones(v.shape, np.float32) for v in self.masks]
-        self._assign(np.int64(state.step), list(state.arrays), list(masks))
+        own_seed = np.int64(derive_seed(seed, 0, "draws"))
+        self._assign(np.int64(state.step), own_seed, list(state.arrays), list(masks))
 
     def read(self) -> TrialState:
         """Returns the state of the trial in the program, as copies."""
@@ -224,9 +263,13 @@ class Program:
 
     def _build_assign(self) -> Any:
         def assign(
-            step: tf.Tensor, values: Sequence[tf.Tensor], masks: Sequence[tf.Tensor]
+            step: tf.Tensor,
+            seed: tf.Tensor,
+            values: Sequence[tf.Tensor],
+            masks: Sequence[tf.Tensor],
         ) -> None:
             self.optimizer.iterations.assign(step)
+            self._seed.assign(seed)
             for variable, value in zip(self.variables, values, strict=True):
                 variable.assign(value)
             for variable, value in zip(self.masks, masks, strict=True):
@@ -234,7 +277,8 @@ class Program:
 
         specs = [tf.TensorSpec(v.shape, v.dtype) for v in self.variables]
         masks = [tf.TensorSpec(v.shape, v.dtype) for v in self.masks]
-        signature = [tf.TensorSpec([], tf.int64), specs, masks]
+        number = tf.TensorSpec([], tf.int64)
+        signature = [number, number, specs, masks]
         return tf.function(assign, input_signature=signature, autograph=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,11 +12,14 @@ import numpy as np
 from dps_tf.core.execution import Job, TrialProvenance, TrialState, TurnReport
 from dps_tf.core.order import examples_at
 from dps_tf.core.seeds import derive_seed
+from dps_tf.core.study import TRAIN_LOSS
 from dps_tf.models import initial_point
 from dps_tf.training.program import Program
 
 SLICE_SECONDS = 5.0
 """Longest slice: a signal is heard only between two slices."""
+SplitsAt = Callable[[int, Mapping[str, float], bool], Sequence[str]]
+"""See `StudySpecification.splits_at`."""
 TURN_SECONDS = 20.0
 """A turn ends after this even before its evaluation, so that its state can be saved."""
 
@@ -46,6 +49,7 @@ class TrainingRunner:
         study_seed: the seeds of each trial follow from it and the trial's number.
         order: `per_trial`, or `shared` for one order of examples for all trials.
         prune: (trial, initial point) -> how it is pruned; None trains dense networks.
+        splits_at: what is evaluated beside the validation split; nothing by default.
     """
 
     def __init__(
@@ -54,11 +58,13 @@ class TrainingRunner:
         study_seed: int,
         order: str = "per_trial",
         prune: Callable[[int, list[np.ndarray]], PrunedPoint] | None = None,
+        splits_at: SplitsAt = lambda step, metrics, is_bound: (),
     ):
         self._programs = tuple(programs)
         self._seed = study_seed
         self._shared_order = order == "shared"
         self._prune = prune
+        self._splits_at = splits_at
         self._pruned: dict[int, PrunedPoint] = {}
         # Seconds per step, per slot; the first slice of a slot is short to learn it.
         self._pace: dict[int, float] = {}
@@ -123,7 +129,8 @@ class TrainingRunner:
         begun = time.monotonic()
         program = self._programs[slot]
         state = self._begin(program, job.trial) if job.state is None else job.state
-        program.load(state, job.point, self._pruned_point(job.trial).masks)
+        masks = self._pruned_point(job.trial).masks
+        program.load(state, job.point, masks, self.initial_seed(job.trial))
         step, loss, diverged = state.step, math.nan, False
         while step < job.until and not diverged:
             step, loss, diverged = self._slice(slot, program, job, step)
@@ -134,8 +141,9 @@ class TrainingRunner:
             evaluation = program.evaluate()
             diverged = not evaluation.is_finite
             if not diverged:
-                metrics = {**evaluation.metrics, "train/loss": loss}
+                metrics = {**evaluation.metrics, TRAIN_LOSS: loss}
                 is_bound = evaluation.is_bound or self._is_too_dense(program, step)
+                metrics = self._with_further_splits(program, step, metrics, is_bound)
         return TurnReport(
             trial=job.trial,
             state=program.read(),
@@ -146,6 +154,22 @@ class TrainingRunner:
             steps_executed=step - state.step,
             seconds=time.monotonic() - begun,
         )
+
+    def _with_further_splits(
+        self, program: Program, step: int, metrics: dict[str, float], is_bound: bool
+    ) -> dict[str, float]:
+        """Returns metrics with those of the further splits of an evaluation."""
+        known: list[str] = []
+        # A goal on a further split is known to be met only once that is evaluated.
+        while asked := [
+            split
+            for split in self._splits_at(step, metrics, is_bound)
+            if split not in known
+        ]:
+            known += asked
+            for split in asked:
+                metrics = {**metrics, **program.evaluate(split).metrics}
+        return metrics
 
     def _is_too_dense(self, program: Program, step: int) -> bool:
         """Returns whether a network that is pruned while it trains still has to be.

@@ -8,14 +8,60 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.data.dataset import Dataset
+from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training import evaluation
 from dps_tf.training.example_stream import ExampleStream
 from dps_tf.training.placed_data import Values
 
 
+class StreamedSplit:
+    """A split for evaluation that is sent to the devices, some batches at a time.
+
+    Attributes:
+        labels: of all examples, on the host.
+    """
+
+    def __init__(self, examples: Examples, strategy: tf.distribute.Strategy):
+        self.labels = examples.labels
+        self._examples = examples
+        self._strategy = strategy
+        self._replicas = int(strategy.num_replicas_in_sync)
+        batch_size = min(evaluation.BATCH_SIZE, len(examples))
+        self._stream = self._streamed(batch_size)
+        rows = np.arange(len(examples), dtype=np.int32)
+        # Replicas take turns: the batches of a row are theirs in order.
+        self._rows = padded_rows(rows, batch_size * self._replicas)
+
+    @property
+    def signature(self) -> list[Any]:
+        """The types of (inputs, labels, valid)."""
+        return self._stream.signature
+
+    def pieces(self) -> Iterator[Values]:
+        """Yields the split, some batches at a time."""
+        for _, values in self._stream(self._rows):
+            yield values
+
+    def shared(self, batch_size: int) -> ExampleStream:
+        """Returns a stream that shares out each batch over the replicas.
+
+        Args:
+            batch_size: at least this; as much more as gives each replica as many.
+        """
+        return self._streamed(-(-batch_size // self._replicas), most_steps=1)
+
+    def _streamed(self, share: int, most_steps: int | None = None) -> ExampleStream:
+        return ExampleStream(
+            self._examples,
+            self._strategy,
+            share,
+            most_steps=most_steps,
+            with_valid=True,
+        )
+
+
 class StreamedData:
-    """Training and validation examples that are sent to the devices as they are used.
+    """Training examples and splits that are sent to the devices as they are used.
 
     The host's arrays may be mapped from files, so that a set may be larger than the
     memory of the host too. Programs of one strategy share it, each with streams of its
@@ -25,7 +71,6 @@ class StreamedData:
         strategy: whose replicas read the data.
         placement: `stream`.
         train_count: training examples.
-        validation_count: validation examples.
         labels_per_example: 1, or the length of a sequence.
     """
 
@@ -34,50 +79,23 @@ class StreamedData:
     def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy):
         self.strategy = strategy
         self.train_count = len(dataset.train)
-        self.validation_count = len(dataset.validation)
         self.labels_per_example = int(np.prod(dataset.train.labels.shape[1:]))
         self._dataset = dataset
         self._replicas = int(strategy.num_replicas_in_sync)
-        batch_size = min(evaluation.BATCH_SIZE, self.validation_count)
-        self._validation = self._validation_stream(batch_size)
-        rows = np.arange(self.validation_count, dtype=np.int32)
-        # Replicas take turns: the batches of a row are theirs in order.
-        self._rows = padded_rows(rows, batch_size * self._replicas)
+        self._splits: dict[str, StreamedSplit] = {}
 
     def train_batches(self, batch_size: int) -> StreamedBatches:
         """Returns the training batches of a global batch size."""
         share = batch_size // self._replicas
-        stream = ExampleStream(self._dataset.train, self.strategy, share)
+        stream = ExampleStream(self._dataset.step_examples, self.strategy, share)
         return StreamedBatches(stream)
 
-    @property
-    def validation_signature(self) -> list[Any]:
-        """The types of (inputs, labels, valid)."""
-        return self._validation.signature
-
-    def validation_pieces(self) -> Iterator[Values]:
-        """Yields the validation split, some batches at a time."""
-        for _, values in self._validation(self._rows):
-            yield values
-
-    def shared_validation(self, batch_size: int) -> ExampleStream:
-        """Returns a stream that shares out each validation batch over the replicas.
-
-        Args:
-            batch_size: at least this; as much more as gives each replica as many.
-        """
-        return self._validation_stream(-(-batch_size // self._replicas), most_steps=1)
-
-    def _validation_stream(
-        self, share: int, most_steps: int | None = None
-    ) -> ExampleStream:
-        return ExampleStream(
-            self._dataset.validation,
-            self.strategy,
-            share,
-            most_steps=most_steps,
-            with_valid=True,
-        )
+    def split(self, name: str) -> StreamedSplit:
+        """Returns a split, the same one every time."""
+        if name not in self._splits:
+            examples = self._dataset.evaluated(name)
+            self._splits[name] = StreamedSplit(examples, self.strategy)
+        return self._splits[name]
 
 
 class StreamedBatches:

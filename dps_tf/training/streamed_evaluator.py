@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core.goal import Goal
-from dps_tf.training.evaluation import batch_counts
+from dps_tf.core.study import VALIDATION
+from dps_tf.objectives import Objective
 from dps_tf.training.evaluator import GoalEvaluator, compiled
 from dps_tf.training.streamed_data import StreamedData, padded_rows
 
@@ -25,12 +26,13 @@ class StreamedGoalEvaluator(GoalEvaluator):
         self,
         model: keras.Model,
         data: StreamedData,
+        objective: Objective,
         goal: Goal,
         jit_compile: bool = False,
     ):
-        super().__init__(model, data, goal, jit_compile)
+        super().__init__(model, data, objective, goal, jit_compile)
         self._strategy = data.strategy
-        self._stream = data.shared_validation(self._batch_size)
+        self._stream = data.split(VALIDATION).shared(self._batch_size)
         self._run = compiled(
             data.strategy,
             self._count_share,
@@ -84,5 +86,5 @@ class StreamedGoalEvaluator(GoalEvaluator):
     def _count_share(
         self, inputs: tf.Tensor, labels: tf.Tensor, valid: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns (wrong per example, cross-entropy sum) of a replica's share."""
-        return batch_counts(self._model, inputs[0], labels[0], valid[0])
+        """Returns (against the goal per example, loss sum) of a replica's share."""
+        return self._against(inputs[0], labels[0], valid[0])

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
+from dps_tf import objectives
 from dps_tf._keras import keras
 from dps_tf.data.dataset import Dataset
+from dps_tf.objectives import Objective
 from dps_tf.optim import TensorOptimizer
-
-LOSS_METAPARAMETERS = ("label_smoothing",)
-"""Metaparameters that the loss reads; all others belong to the optimizer."""
 
 
 class PruningWrapper(Protocol):
@@ -55,7 +54,8 @@ class Task:
         dataset: training and validation examples, preprocessed, in memory.
         pruning_wrapper: puts the network inside wrappers that prune it while it trains;
             None trains it as it is.
-        loss_metaparameters: those of LOSS_METAPARAMETERS that its points hold.
+        objective: loss and metrics.
+        loss_metaparameters: those that the objective reads and its points hold.
     """
 
     network: Callable[[], keras.Model]
@@ -63,11 +63,4 @@ class Task:
     dataset: Dataset
     loss_metaparameters: tuple[str, ...] = ()
     pruning_wrapper: Callable[[keras.Model], PruningWrapper] | None = None
-
-
-def split_point(
-    point: Mapping[str, float],
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns (what the loss reads, what the optimizer reads) of a point."""
-    loss = {k: v for k, v in point.items() if k in LOSS_METAPARAMETERS}
-    return loss, {k: v for k, v in point.items() if k not in loss}
+    objective: Objective = field(default_factory=objectives.build)

@@ -47,6 +47,7 @@ class TrainedBackend:
     def check(self, study: StudySpecification) -> None:
         """Raises UserError unless every name in a study is registered."""
         build.check_names(study.workload)
+        build.check_objective(study)
         build.check_pruning(study)
 
     def check_data(self, study: StudySpecification) -> None:
@@ -71,7 +72,9 @@ class TrainedBackend:
                 self._say(note)
                 self._said.add(note)
         return PreparedStudy(
-            runner=TrainingRunner(programs, cell.seed, workload.order, prune),
+            runner=TrainingRunner(
+                programs, cell.seed, workload.order, prune, study.splits_at
+            ),
             environment=describe(machine.replicas, machine.processes),
             training_inputs={
                 "training_examples": len(dataset.train),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from dps_tf import data, models, optim, sparsity
+from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.registry import FRACTION, Argument
-from dps_tf.core.study import StudySpecification
+from dps_tf.core.study import TRAIN_LOSS, VALIDATION, StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
+from dps_tf.objectives import Objective
 from dps_tf.sparsity import methods, pruning_schedule
-from dps_tf.training.task import LOSS_METAPARAMETERS, PruningWrapper, Task
+from dps_tf.training.task import PruningWrapper, Task
 
 
 def check_names(workload: Workload) -> None:
@@ -29,8 +31,23 @@ def check_names(workload: Workload) -> None:
         known = near_matches(workload.split, data.SPLITS)
         raise UserError(f"split {workload.split!r} is unknown: {known}")
     reads = optim.reads(workload.optimizer, workload.learning_rate_schedule)
-    loss = dict.fromkeys(LOSS_METAPARAMETERS, Argument(0.0, FRACTION))
-    workload.check_metaparameters({**reads, **loss})
+    workload.check_metaparameters({**reads, **build_objective(workload).reads})
+
+
+def check_objective(specification: StudySpecification) -> None:
+    """Raises UserError for a goal that the objective of a study cannot judge."""
+    goal, objective = specification.goal, build_objective(specification.workload)
+    splits = (VALIDATION, *specification.further_splits)
+    columns = [name for split in splits for name in objective.columns(split)]
+    columns.append(TRAIN_LOSS)
+    if goal.metric not in columns:
+        known = near_matches(goal.metric, columns)
+        raise UserError(
+            f"goal.metric {goal.metric!r} is no metric of the objective "
+            f"{specification.workload.objective!r}: {known}."
+        )
+    if specification.evaluation == "goal":
+        objective.bounded_metric(goal)
 
 
 def check_pruning(specification: StudySpecification) -> None:
@@ -47,21 +64,10 @@ def check_pruning(specification: StudySpecification) -> None:
 
 @functools.lru_cache(maxsize=2)
 def _loaded(
-    name: str,
-    data_dir: str | None,
-    split: str,
-    split_seed: int,
-    validation_examples: int | None,
-    arguments: tuple[tuple[str, object], ...],
+    name: str, data_dir: str | None, options: tuple[tuple[str, Any], ...]
 ) -> Dataset:
-    return data.load(
-        name,
-        None if data_dir is None else Path(data_dir),
-        split=split,
-        split_seed=split_seed,
-        validation_examples=validation_examples,
-        **dict(arguments),
-    )
+    folder = None if data_dir is None else Path(data_dir)
+    return data.load(name, folder, **dict(options))
 
 
 def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
@@ -69,13 +75,32 @@ def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
 
     Raises UserError, with the command that prepares it, if it is not there.
     """
-    return _loaded(
-        workload.dataset,
-        data_dir,
-        workload.split,
-        workload.split_seed,
-        workload.validation_examples,
-        tuple(sorted(workload.dataset_arguments.items())),
+    options = {
+        "split": workload.split,
+        "split_seed": workload.split_seed,
+        "validation_examples": workload.validation_examples,
+        "test": workload.test,
+        "test_examples": workload.test_examples,
+        **workload.dataset_arguments,
+    }
+    return _loaded(workload.dataset, data_dir, tuple(sorted(options.items())))
+
+
+@functools.lru_cache(maxsize=4)
+def _objective(
+    name: str, arguments: str, token_bytes: tuple[int, ...] | None
+) -> Objective:
+    """Returns the objective whose passes are traced once for all cells."""
+    return objectives.build(name, json.loads(arguments), token_bytes)
+
+
+def build_objective(workload: Workload, dataset: Dataset | None = None) -> Objective:
+    """Returns the objective of a workload; a data set tells it what it knows."""
+    known = None if dataset is None else dataset.token_bytes
+    return _objective(
+        workload.objective,
+        json.dumps(dict(workload.objective_arguments), sort_keys=True),
+        None if known is None else tuple(int(length) for length in known),
     )
 
 
@@ -103,6 +128,7 @@ def build_task(
         pruning_wrapper: see `Task`.
         precision: in which the network computes; see `models.in_precision`.
     """
+    objective = build_objective(workload, dataset)
     given = workload.metaparameters
     return Task(
         network=lambda: models.in_precision(
@@ -112,10 +138,11 @@ def build_task(
             optim.build,
             workload.optimizer,
             workload.learning_rate_schedule,
-            [name for name in given if name not in LOSS_METAPARAMETERS],
+            [name for name in given if name not in objective.reads],
             workload.step_budget,
         ),
         dataset=dataset,
-        loss_metaparameters=tuple(n for n in LOSS_METAPARAMETERS if n in given),
+        loss_metaparameters=tuple(n for n in objective.reads if n in given),
         pruning_wrapper=pruning_wrapper,
+        objective=objective,
     )

@@ -21,6 +21,7 @@ from dps_tf.sparsity.selection import kept_count
 from dps_tf.store.files import FileSystem
 from dps_tf.training.runner import PrunedPoint
 from dps_tf.training.task import PruningWrapper
+from dps_tf.tuning import build
 
 
 @functools.lru_cache(maxsize=2)
@@ -129,6 +130,15 @@ class Pruner:
         if is_scheduled(self._specification):
             return scheduled_point(self._specification, self._dataset)
         cell, workload = self._specification.cell, self._specification.workload
+        key = {
+            "network": workload.network,
+            "network_arguments": dict(workload.network_arguments),
+            "initial_seed": derive_seed(cell.seed, trial, "initial point"),
+        }
+        # Scores of the first objective that there was are known without its name.
+        objective = workload.objective, dict(workload.objective_arguments)
+        if objective != ("softmax_cross_entropy", {}):
+            key["objective"] = objective
         found = masks_for(
             self._network,
             initial,
@@ -136,13 +146,10 @@ class Pruner:
             cell.sparsity_method,
             cell.sparsity,
             self._specification.pruning,
-            {
-                "network": workload.network,
-                "network_arguments": dict(workload.network_arguments),
-                "initial_seed": derive_seed(cell.seed, trial, "initial point"),
-            },
+            key,
             cache=self._cache,
             progress=self._told(trial),
+            objective=build.build_objective(workload, self._dataset),
         )
         return PrunedPoint(
             masks=tuple(found.masks),

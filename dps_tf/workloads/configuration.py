@@ -139,6 +139,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     finishers: int = 5,
     stop_at_goal: bool = True,
     evaluation_mode: str = "exact",
+    further_splits: Mapping[str, str] | None = None,
     precision: str = "float32",
     axes: Mapping[str, Any] | None = None,
 ) -> SweepSpecification:
@@ -164,6 +165,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         finishers=finishers,
         stop_at_goal=stop_at_goal,
         evaluation=evaluation_mode,
+        further_splits=_mapping("sweep.further_splits", further_splits),
         precision=precision,
         axes=_axes(axes or {}),
     )
@@ -191,6 +193,12 @@ def _points(
 def _of_type(kind: str, value: object, wanted: type, example: str) -> None:
     if not isinstance(value, wanted):
         raise UserError(f"{kind} is {value!r}; bind it to {example}.")
+
+
+def _mapping(kind: str, value: Any) -> dict[str, str] | None:
+    if value is None or isinstance(value, Mapping):
+        return None if value is None else dict(value)
+    raise UserError(f"{kind} is {value!r}; it must be like {{'test': 'always'}}.")
 
 
 def _sequence(kind: str, value: Any) -> list[Any]:

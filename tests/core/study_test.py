@@ -59,6 +59,15 @@ def test_fingerprint_is_frozen():
     ]
 
 
+def test_objective_that_is_not_said_is_the_first_that_there_was():
+    plain = specification()
+    assert "objective" not in plain.to_json()["workload"]
+    assert "objective_arguments" not in plain.to_json()["workload"]
+    said = specification(objective="squared_error", objective_arguments={"a": 1})
+    assert StudySpecification.from_json(said.to_json()) == said
+    assert StudySpecification.from_json(plain.to_json()) == plain
+
+
 IDENTITY_CHANGES = {
     "batch_size": {"batch_size": 9},
     "seed": {"seed": 1},
@@ -83,6 +92,8 @@ IDENTITY_CHANGES = {
     "oracle_arguments": {"oracle_arguments": {"beta": 1}},
     "dataset_arguments": {"dataset_arguments": {"examples": 9}},
     "network_arguments": {"network_arguments": {"widths": (3,)}},
+    "objective": {"objective": "squared_error"},
+    "objective_arguments": {"objective_arguments": {"top": (5,)}},
     "schedule": {"search_mode": "exhaustive"},
     "stop_at_goal": {"stop_at_goal": False},
     "evaluation": {"evaluation": "goal"},

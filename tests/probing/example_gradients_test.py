@@ -6,10 +6,10 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf import models
+from dps_tf import models, objectives
 from dps_tf.data import load
 from dps_tf.data.dataset import Examples
-from dps_tf.objectives.losses import softmax_cross_entropy
+from dps_tf.objectives.classification import cross_entropy
 from dps_tf.probing import ExampleGradients
 
 
@@ -33,13 +33,13 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
         with tf.GradientTape() as tape:
             logits = self.model(self.examples.inputs[rows])
             labels = tf.constant(self.examples.labels[rows])
-            each = softmax_cross_entropy(labels, logits, label_smoothing)
+            each = cross_entropy(labels, logits, label_smoothing)
             loss = tf.reduce_mean(each)
         return tape.gradient(loss, self.model.trainable_variables)
 
     @parameterized.parameters(0.0, 0.1)
     def test_mean_is_that_over_all_examples(self, smoothing):
-        found = self.gradients().at(self.weights, label_smoothing=smoothing)
+        found = self.gradients().at(self.weights, point={"label_smoothing": smoothing})
         truth = self.truth(self.weights, slice(None), tf.constant(smoothing))
         self.assertEqual(found.examples, 68)
         for ours, theirs in zip(found.values, truth, strict=True):
@@ -86,7 +86,7 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
         gradients = self.gradients(threads=1)
         ones = [np.ones(v.shape) for v in self.model.trainable_variables]
         gradients.at(self.weights)
-        gradients.at([2 * w for w in self.weights], ones, 0.1)
+        gradients.at([2 * w for w in self.weights], ones, {"label_smoothing": 0.1})
         self.assertEqual(gradients.traces, 1)
 
     def test_sequences_count_as_examples_and_their_positions_are_averaged(self):
@@ -98,6 +98,35 @@ class ExampleGradientsTest(parameterized.TestCase, tf.test.TestCase):
         weights = models.initial_point(self.model, 0)
         found = self.gradients(batch_size=6).at(weights)
         truth = self.truth(weights, slice(None))
+        for ours, theirs in zip(found.values, truth, strict=True):
+            dense = tf.convert_to_tensor(theirs)
+            self.assertAllClose(ours, dense, rtol=1e-4, atol=1e-6)
+
+    def test_padding_and_penalties_are_those_of_training(self):
+        data = load("synthetic_tokens", examples=24, length=4, vocabulary=5)
+        labels = data.train.labels.copy()
+        labels[::2, 1:] = -1
+        self.examples = Examples(data.train.inputs, labels)
+        self.build = functools.partial(
+            models.build, "tiny_transformer", (4,), 5, width=4, heads=1, blocks=1
+        )
+        self.model = self.build()
+        weights = models.initial_point(self.model, 0)
+        gradients = self.gradients(
+            objective=objectives.build("token_cross_entropy"),
+            metaparameters=("l2_penalty",),
+            batch_size=6,
+        )
+        found = gradients.at(weights, point={"l2_penalty": 0.3})
+        for variable, value in zip(self.model.weights, weights, strict=True):
+            variable.assign(value)
+        kernels = [v for v in self.model.trainable_variables if v.shape.rank > 1]
+        with tf.GradientTape() as tape:
+            logits = self.model(self.examples.inputs)
+            each = cross_entropy(labels[labels >= 0], logits[labels >= 0])
+            squares = [tf.reduce_sum(kernel**2) for kernel in kernels]
+            loss = tf.reduce_mean(each) + 0.15 * sum(squares)
+        truth = tape.gradient(loss, self.model.trainable_variables)
         for ours, theirs in zip(found.values, truth, strict=True):
             dense = tf.convert_to_tensor(theirs)
             self.assertAllClose(ours, dense, rtol=1e-4, atol=1e-6)

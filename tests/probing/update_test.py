@@ -34,7 +34,7 @@ class MeasureUpdateTest(tf.test.TestCase):
         ]
 
     def step(self, rate):
-        found = self.gradients.at(self.before, self.masks, 0.1)
+        found = self.gradients.at(self.before, self.masks, {"label_smoothing": 0.1})
         moved = [
             (w - rate * g).astype(w.dtype)
             for w, g in zip(self.before, found.values, strict=True)
@@ -44,7 +44,7 @@ class MeasureUpdateTest(tf.test.TestCase):
     def test_values_are_those_of_smoothness_and_noise_at_the_same_gradients(self):
         at, after = self.step(0.5)
         found = measure_update(
-            self.gradients, self.before, after, self.masks, label_smoothing=0.1
+            self.gradients, self.before, after, self.masks, {"label_smoothing": 0.1}
         )
         self.assertEqual(tuple(found), QUANTITIES)
         noise = estimate(10, at.batch_square, 60, at.square)
@@ -52,7 +52,9 @@ class MeasureUpdateTest(tf.test.TestCase):
         self.assertEqual(found["noise_trace"], noise.noise_trace)
         self.assertEqual(found["noise_scale"], noise.scale)
         smoothness = local_smoothness(
-            lambda point: self.gradients.at(point, self.masks, 0.1).values,
+            lambda point: (
+                self.gradients.at(point, self.masks, {"label_smoothing": 0.1}).values
+            ),
             self.before,
             after,
         )
@@ -62,7 +64,7 @@ class MeasureUpdateTest(tf.test.TestCase):
         """The gradient's change by central differences, in float64 by NumPy."""
         at, after = self.step(1e-2)
         found = measure_update(
-            self.gradients, self.before, after, self.masks, label_smoothing=0.1
+            self.gradients, self.before, after, self.masks, {"label_smoothing": 0.1}
         )
         length = np.sqrt(at.square)
         ends = []
@@ -71,7 +73,9 @@ class MeasureUpdateTest(tf.test.TestCase):
                 (w + sign * 1e-2 * g / length).astype(w.dtype)
                 for w, g in zip(self.before, at.values, strict=True)
             ]
-            ends.append(self.gradients.at(moved, self.masks, 0.1).values)
+            ends.append(
+                self.gradients.at(moved, self.masks, {"label_smoothing": 0.1}).values
+            )
         change = sum(np.sum((a - b) ** 2) for a, b in zip(*ends, strict=True))
         self.assertAllClose(found["smoothness"], np.sqrt(change) / 2e-2, rtol=0.1)
 

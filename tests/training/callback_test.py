@@ -116,15 +116,14 @@ class StockProgramTest(tf.test.TestCase):
             watcher = callback(evaluation_batch_size=size)
             watcher.set_model(model)
             found = watcher.evaluate()
-            self.assertEqual(found.wrong, wrong_by_keras(model))
-            self.assertEqual(found.count, len(HELD))
+            self.assertEqual(found.metrics[ERROR], wrong_by_keras(model) / len(HELD))
 
     def test_several_fits_trace_the_evaluation_once(self):
         model, watcher = stock_model(), callback()
         fit(model, watcher)
-        counts = watcher._counts
+        counts = watcher._sums
         fit(model, watcher)
-        self.assertIs(watcher._counts, counts)
+        self.assertIs(watcher._sums, counts)
         self.assertEqual(counts.experimental_get_tracing_count(), 1)
 
 

@@ -15,7 +15,7 @@ from dps_tf.core.goal import Goal
 from dps_tf.training import strategy as strategies
 from dps_tf.training.program import Program
 from tests.training import problems
-from tests.training.problems import Problem, same_bits
+from tests.training.problems import Problem, error_of, same_bits
 
 GOAL = Goal("validation/classification_error", 0.12)
 
@@ -68,10 +68,8 @@ class CurveTestCase(tf.test.TestCase, parameterized.TestCase):
         other_losses, others = problem.curve(program, 50, 10)
         self.assertAllClose(losses, other_losses, rtol=0, atol=1e-5)
         for found, other in zip(evaluations, others, strict=True):
-            self.assertEqual((found.wrong, found.count), (other.wrong, other.count))
-            self.assertAllClose(
-                found.cross_entropy_sum, other.cross_entropy_sum, rtol=1e-5
-            )
+            self.assertEqual(error_of(found), error_of(other))
+            self.assertAllClose(found.loss_sum, other.loss_sum, rtol=1e-5)
         self.assertEqual(program.traces, 1)
         for array, other in zip(state.arrays, program.read().arrays, strict=True):
             self.assertAllClose(array, other, rtol=1e-3, atol=1e-4)
@@ -141,7 +139,7 @@ class DevicesTest(CurveTestCase):
         for found, other in zip(
             problem.curve(one, 40, 10)[1], problem.curve(two, 40, 10)[1], strict=True
         ):
-            self.assertEqual(found.wrong, other.wrong)
+            self.assertEqual(error_of(found), error_of(other))
             self.assertEqual(found.is_bound, other.is_bound)
         self.assert_replicas_agree(two)
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf import models
+from dps_tf import models, objectives
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.data.dataset import Dataset, Examples
@@ -50,6 +50,11 @@ def naive(program: Program, held: Examples) -> tuple[int, float]:
     return wrong, loss
 
 
+def wrong_of(found: Evaluation) -> int:
+    """Wrong answers among the 75 labels of HELD."""
+    return round(found.metrics[ERROR] * len(HELD))
+
+
 def with_validation(dataset: Dataset, inputs: np.ndarray, labels: np.ndarray):
     return dataclasses.replace(dataset, validation=Examples(inputs, labels))
 
@@ -60,9 +65,12 @@ class ExactTest(tf.test.TestCase, parameterized.TestCase):
         program.advance(problem.order(0, 3))
         found = program.evaluate()
         wrong, loss = naive(program, problem.dataset.validation)
-        self.assertEqual(found.wrong, wrong)
-        self.assertEqual(found.count, problem.dataset.validation.labels.size)
-        self.assertAllClose(found.cross_entropy_sum, loss, rtol=1e-6)
+        count = problem.dataset.validation.labels.size
+        self.assertEqual(found.metrics[ERROR], wrong / count)
+        self.assertAllClose(found.loss_sum, loss, rtol=1e-6)
+        self.assertEqual(
+            found.metrics["validation/cross_entropy"], found.loss_sum / count
+        )
         self.assertFalse(found.is_bound)
         self.assertGreater(wrong, 0)
         return found
@@ -104,13 +112,13 @@ class OddLogitsTest(tf.test.TestCase):
 
     def test_first_of_equal_logits_is_the_guess(self):
         found = self.constant_network([0.0, 1.0, 1.0, 0.0])._evaluator._exact()
-        self.assertEqual(found.wrong, int(np.sum(HELD.labels != 1)))
+        self.assertEqual(wrong_of(found), int(np.sum(HELD.labels != 1)))
         self.assertTrue(found.is_finite)
 
     def test_not_a_number_is_wrong_for_all_and_not_finite(self):
         program = self.constant_network([0.0, math.nan, 1.0, 0.0])
         exact = program._evaluator._exact()
-        self.assertEqual((exact.wrong, exact.is_finite), (75, False))
+        self.assertEqual((wrong_of(exact), exact.is_finite), (75, False))
         bound = program.evaluate()
         self.assertTrue(bound.is_bound)
         self.assertFalse(bound.is_finite)
@@ -133,24 +141,37 @@ class OddLogitsTest(tf.test.TestCase):
             ) @ kernel
             right = np.argmax(np.nan_to_num(guesses, nan=-9.0), -1) == HELD.labels
             broken = np.isnan(guesses).any(-1)
-            self.assertEqual(found.wrong, int(np.sum(~right | broken)))
+            self.assertEqual(wrong_of(found), int(np.sum(~right | broken)))
             self.assertEqual(found.is_finite, not broken.any())
+
+
+SOFTMAX = objectives.build()
+COLUMNS = (ERROR, "validation/cross_entropy", "validation/accuracy")
+
+
+def most_against(goal: Goal, count: int) -> int | None:
+    return SOFTMAX.bounded_metric(goal).most_against(goal, count)
 
 
 class MetricsTest(tf.test.TestCase, parameterized.TestCase):
     def test_error_is_a_quotient_of_counts(self):
-        metrics = Evaluation(120, 6000, 600.0).metrics
+        counts = {"wrong": np.int64(120), "positions": np.int64(6000)}
+        sums = {"loss": 600.0, "weight": 6000.0, "metrics": [counts], "rows": []}
+        metrics = SOFTMAX.values("validation", sums)
         self.assertEqual(metrics[ERROR], 0.02)
         self.assertEqual(metrics["validation/accuracy"], 0.98)
         self.assertEqual(metrics["validation/cross_entropy"], 0.1)
         self.assertTrue(Goal(ERROR, 0.02).reaches(metrics[ERROR]))
         self.assertFalse(Goal(ERROR, 0.02, inclusive=False).reaches(metrics[ERROR]))
-        self.assertEqual(tuple(metrics), evaluation.METRICS)
+        self.assertEqual(tuple(metrics), COLUMNS)
 
     def test_bound_knows_no_cross_entropy(self):
-        metrics = Evaluation(120, 6000, 600.0, is_bound=True).metrics
+        metric = SOFTMAX.metric(ERROR)
+        metrics = SOFTMAX.bounds("validation", metric, 120, 6000)
         self.assertEqual(metrics[ERROR], 0.02)
+        self.assertEqual(metrics["validation/accuracy"], 0.98)
         self.assertTrue(math.isnan(metrics["validation/cross_entropy"]))
+        self.assertEqual(tuple(metrics), COLUMNS)
 
     @parameterized.parameters(
         (Goal(ERROR, 0.02), 6000, 120),
@@ -165,7 +186,7 @@ class MetricsTest(tf.test.TestCase, parameterized.TestCase):
         (Goal("validation/accuracy", 0.9, "maximize"), 297, 29),
     )
     def test_wrong_answers_that_a_goal_allows(self, goal, count, expected):
-        self.assertEqual(evaluation.most_wrong_allowed(goal, count), expected)
+        self.assertEqual(most_against(goal, count), expected)
 
     @parameterized.parameters(*range(1, 40, 3))
     def test_allowed_count_meets_the_goal_and_one_more_does_not(self, count):
@@ -173,7 +194,7 @@ class MetricsTest(tf.test.TestCase, parameterized.TestCase):
             np.linspace(0.01, 0.99, 23), (True, False)
         ):
             goal = Goal(ERROR, float(threshold), inclusive=inclusive)
-            allowed = evaluation.most_wrong_allowed(goal, count)
+            allowed = most_against(goal, count)
             if allowed is not None:
                 self.assertTrue(goal.reaches(allowed / count))
             following = 0 if allowed is None else allowed + 1
@@ -205,16 +226,16 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
     def test_bound_is_never_above_the_count_and_marked_exactly_then(self, goal, size):
         with batches_of(goal=size):
             early = BLOBS.program(goal=goal)
-        allowed = evaluation.most_wrong_allowed(goal, 75)
+        allowed = most_against(goal, 75)
         allowed = -1 if allowed is None else allowed
         BLOBS.begin(early)
         for truth, found in zip(
             exactly(BLOBS, 30, 2), BLOBS.curve(early, 30, 2, seed=3)[1], strict=True
         ):
-            self.assertEqual(found.is_bound, truth.wrong > allowed)
-            self.assertLessEqual(found.wrong, truth.wrong)
+            self.assertEqual(found.is_bound, wrong_of(truth) > allowed)
+            self.assertLessEqual(wrong_of(found), wrong_of(truth))
             if found.is_bound:
-                self.assertGreater(found.wrong, allowed)
+                self.assertGreater(wrong_of(found), allowed)
             else:
                 self.assertEqual(found, truth)
 
@@ -242,15 +263,15 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
         problem.begin(program)
         first = program.evaluate()
         known = program.read().arrays[-1]
-        self.assertEqual(known.sum(), first.wrong)
-        self.assertGreaterEqual(np.argmax(np.cumsum(known) == first.wrong), 10)
+        self.assertEqual(known.sum(), wrong_of(first))
+        self.assertGreaterEqual(np.argmax(np.cumsum(known) == wrong_of(first)), 10)
         # What was wrong fills the first batch, and no other is needed.
         rows = np.argsort(-known, kind="stable")[:10]
         looked_at = Examples(HELD.inputs[rows], HELD.labels[rows])
         second = program.evaluate()
         wrong, loss = naive(program, looked_at)
-        self.assertEqual(second.wrong, wrong)
-        self.assertAllClose(second.cross_entropy_sum, loss, rtol=1e-6)
+        self.assertEqual(wrong_of(second), wrong)
+        self.assertAllClose(second.loss_sum, loss, rtol=1e-6)
 
     def test_padding_leaves_no_trace_where_nearly_all_are_wrong(self):
         problem = Problem()
@@ -263,7 +284,7 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
         _, evaluations = problem.curve(program, 30, 30)
         logits = program.network.predict(HELD.inputs, verbose=0)
         wrong = np.argmax(logits, -1) != labels
-        self.assertEqual(evaluations[-1].wrong, int(wrong.sum()))
+        self.assertEqual(wrong_of(evaluations[-1]), int(wrong.sum()))
         for _ in range(3):
             program.evaluate()
             self.assertAllEqual(program.read().arrays[-1], wrong.astype(np.int8))
@@ -289,7 +310,9 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_goal_on_cross_entropy_is_refused(self):
         goal = Goal("validation/cross_entropy", 0.5)
-        with self.assertRaisesRegex(UserError, "cross_entropy: use evaluation = 'exa"):
+        with self.assertRaisesRegex(
+            UserError, "cross_entropy early: use evaluation_mode = 'exa"
+        ):
             Problem().program(goal=goal)
 
 

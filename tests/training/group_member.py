@@ -19,7 +19,7 @@ from dps_tf.core.execution import TrialState
 from dps_tf.training import strategy as strategies
 from dps_tf.training import threads
 from dps_tf.training.program import Program
-from tests.training.problems import Problem
+from tests.training.problems import Problem, error_of
 
 INTERVAL = 10
 PROBLEM = Problem(
@@ -62,7 +62,7 @@ def main(steps: int, folder: Path) -> None:
         line = {
             "step": step + INTERVAL,
             "loss": loss,
-            "wrong": program.evaluate().wrong,
+            "error": error_of(program.evaluate()),
         }
         if is_first:
             save(program, folder)

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.training.group_member import INTERVAL, PROBLEM
+from tests.training.problems import error_of
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = 2
@@ -79,8 +80,8 @@ class MultiWorkerTest(tf.test.TestCase):
             [line["loss"] for line in lines], losses[skipped:], rtol=0, atol=1e-5
         )
         self.assertEqual(
-            [line["wrong"] for line in lines],
-            [found.wrong for found in evaluations[skipped:]],
+            [line["error"] for line in lines],
+            [error_of(found) for found in evaluations[skipped:]],
         )
 
     def test_curve_is_that_of_one_device(self):

@@ -135,6 +135,11 @@ class Problem:
         return losses, evaluations
 
 
+def error_of(evaluation: Evaluation) -> float:
+    """Returns the fraction of wrong answers, a quotient of counts."""
+    return evaluation.metrics["validation/classification_error"]
+
+
 def same_bits(one: TrialState, other: TrialState) -> bool:
     """Whether two states agree in every bit, NaNs included."""
     return one.step == other.step and all(

@@ -26,7 +26,7 @@ from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
 from tests.training import problems
 from tests.training.noted_rows import NotedRows
-from tests.training.problems import SMALL, Problem, same_bits
+from tests.training.problems import SMALL, Problem, error_of, same_bits
 
 ERROR = "validation/classification_error"
 GOAL = Goal(ERROR, 0.12)
@@ -316,10 +316,8 @@ class MirroredTest(BitsTestCase):
         other_losses, others = problem.curve(program, 26, 13)
         self.assertAllClose(losses, other_losses, rtol=0, atol=1e-5)
         for found, other in zip(evaluations, others, strict=True):
-            self.assertEqual((found.wrong, found.count), (other.wrong, other.count))
-            self.assertAllClose(
-                found.cross_entropy_sum, other.cross_entropy_sum, rtol=1e-5
-            )
+            self.assertEqual(error_of(found), error_of(other))
+            self.assertAllClose(found.loss_sum, other.loss_sum, rtol=1e-5)
         for array, other in zip(state.arrays, program.read().arrays, strict=True):
             self.assertAllClose(array, other, rtol=1e-3, atol=1e-4)
 
@@ -336,7 +334,7 @@ class MirroredTest(BitsTestCase):
         for found, shared in zip(
             MLP.curve(one, 40, 10)[1], MLP.curve(other, 40, 10)[1], strict=True
         ):
-            self.assertEqual(found.wrong, shared.wrong)
+            self.assertEqual(error_of(found), error_of(shared))
             self.assertEqual(found.is_bound, shared.is_bound)
         self.assertAllEqual(one.read().arrays[-1], other.read().arrays[-1])
 

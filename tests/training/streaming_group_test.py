@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tests.training.group_member import INTERVAL, PROBLEM
 from tests.training.multi_worker_test import lines_of, start_group
+from tests.training.problems import error_of
 from tests.training.streaming_member import GOAL
 
 STEPS = 30
@@ -27,8 +28,8 @@ class StreamingGroupTest(tf.test.TestCase):
         losses, evaluations = PROBLEM.curve(program, STEPS, INTERVAL)
         found = [line["loss"] for line in one[1:]]
         self.assertAllClose(found, losses, rtol=0, atol=1e-5)
-        found = [(line["wrong"], line["is_bound"]) for line in one]
-        expected = [(e.wrong, e.is_bound) for e in (untrained, *evaluations)]
+        found = [(line["error"], line["is_bound"]) for line in one]
+        expected = [(error_of(e), e.is_bound) for e in (untrained, *evaluations)]
         self.assertEqual(found, expected)
         # Some stopped once the goal was out of reach, some did not.
         self.assertLen({is_bound for _, is_bound in found}, 2)

@@ -19,6 +19,7 @@ from dps_tf.training.placement import place
 from dps_tf.training.program import Program
 from tests.training.group_member import INTERVAL, PROBLEM
 from tests.training.noted_rows import NotedRows
+from tests.training.problems import error_of
 
 GOAL = Goal("validation/classification_error", 0.2)
 
@@ -40,7 +41,7 @@ def main(steps: int) -> None:
         if step >= 0:
             loss = program.advance(PROBLEM.order(step, INTERVAL)).loss
         found = program.evaluate()
-        line = {"loss": loss, "wrong": found.wrong, "is_bound": found.is_bound}
+        line = {"loss": loss, "error": error_of(found), "is_bound": found.is_bound}
         print(json.dumps(line), flush=True)
     rows = [asked.tolist() for asked in noted.asked]
     print(json.dumps({"placement": data.placement, "rows": rows}), flush=True)

@@ -1,0 +1,182 @@
+"""What becomes of examples on their way into a network: augmentation and cropping.
+
+A transform runs inside the compiled step, on a whole batch at a time, so it costs
+little and is the same wherever the data lie. What it draws is a function of the trial's
+seed, the step and the example's place in the global batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from dps_tf.core.errors import UserError, near_matches
+
+Pair = tuple[tf.Tensor, tf.Tensor]
+
+
+class Draws(Protocol):
+    """Random numbers for the examples of a batch, one row each.
+
+    A draw is known by its name: draws of different names do not depend on each other.
+    """
+
+    def uniform(self, name: str, shape: Any, low: Any = 0.0, high: Any = 1.0) -> Any:
+        """Returns float32 in [low, high) of a shape that begins with the examples."""
+
+    def integers(self, name: str, shape: Any, low: Any, high: Any) -> Any:
+        """Returns int32 in [low, high) of a shape that begins with the examples."""
+
+
+class Transform(Protocol):
+    """Turns examples as they are stored into what a network reads."""
+
+    def __call__(
+        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None, /
+    ) -> Pair:
+        """Returns (inputs, labels) of a batch, [n, ...] each.
+
+        Args:
+            inputs: as stored.
+            labels: as stored.
+            draws: in a training step, its random numbers; None in evaluation, which
+                has none: what is returned then has the shape of that in training.
+        """
+
+
+@dataclass(frozen=True)
+class PadAndCrop:
+    """Moves images [n, height, width, channels] by up to `padding` pixels.
+
+    Images are padded with `padding` zeros on each side and cropped to their own size at
+    a place that is drawn for each; in evaluation they stay. Source: He et al. 2016,
+    'Deep residual learning for image recognition', section 4.2.
+    """
+
+    padding: int = 4
+
+    def __call__(
+        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
+    ) -> Pair:
+        """Returns moved images and the labels; see `Transform`."""
+        if draws is None:
+            return inputs, labels
+        count, height, width = tf.shape(inputs)[0], inputs.shape[1], inputs.shape[2]
+        sides = [self.padding, self.padding]
+        padded = tf.pad(inputs, [[0, 0], sides, sides, [0, 0]])
+        begin = draws.integers("crop", [count, 2], 0, 2 * self.padding + 1)
+        rows = begin[:, :1] + tf.range(height)
+        columns = begin[:, 1:] + tf.range(width)
+        moved = tf.gather(padded, rows, axis=1, batch_dims=1)
+        moved = tf.gather(moved, columns, axis=2, batch_dims=1)
+        return tf.ensure_shape(moved, inputs.shape), labels
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Mirrors images [n, height, width, channels] left to right, each with odds 1/2.
+
+    In evaluation they stay.
+    """
+
+    def __call__(
+        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
+    ) -> Pair:
+        """Returns mirrored images and the labels; see `Transform`."""
+        if draws is None:
+            return inputs, labels
+        mirrored = draws.uniform("flip", [tf.shape(inputs)[0], 1, 1, 1]) < 0.5
+        return tf.where(mirrored, tf.reverse(inputs, [2]), inputs), labels
+
+
+@dataclass(frozen=True)
+class CropTokens:
+    """Takes `length` consecutive positions of longer sequences, [n, stored length].
+
+    Where they begin is drawn for each sequence; in evaluation they are the first.
+    Labels with a position for each token are cropped alike.
+    """
+
+    length: int
+
+    def __call__(
+        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
+    ) -> Pair:
+        """Returns sequences of `length`; see `Transform`."""
+        spare = inputs.shape[1] - self.length
+        if self.length < 1 or spare < 0:
+            raise UserError(
+                f"sequences cannot be cropped to length {self.length}: it must be "
+                f"between 1 and the {inputs.shape[1]} tokens that are stored."
+            )
+        per_token = labels.shape.rank > 1
+        if draws is None:
+            part = slice(self.length)
+            return inputs[:, part], labels[:, part] if per_token else labels
+        begin = draws.integers("crop", [tf.shape(inputs)[0], 1], 0, spare + 1)
+        places = begin + tf.range(self.length)
+        inputs = tf.gather(inputs, places, axis=1, batch_dims=1)
+        if per_token:
+            labels = tf.gather(labels, places, axis=1, batch_dims=1)
+        return inputs, labels
+
+
+@dataclass(frozen=True)
+class MaskTokens:
+    """Replaces a share `rate` of the input tokens, [n, length], by `token`.
+
+    Each position is drawn by itself; in evaluation all tokens stay. `keep`: a token
+    that is never replaced, such as padding.
+    """
+
+    rate: float
+    token: int
+    keep: int | None = None
+
+    def __call__(
+        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
+    ) -> Pair:
+        """Returns sequences with masked tokens, and the labels; see `Transform`."""
+        if draws is None:
+            return inputs, labels
+        masked = draws.uniform("mask", tf.shape(inputs)) < self.rate
+        if self.keep is not None:
+            masked &= inputs != self.keep
+        return tf.where(masked, tf.cast(self.token, inputs.dtype), inputs), labels
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Applies transforms one after the other."""
+
+    parts: tuple[Transform, ...]
+
+    def __call__(
+        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
+    ) -> Pair:
+        """Returns what the last of them returns; see `Transform`."""
+        for part in self.parts:
+            inputs, labels = part(inputs, labels, draws)
+        return inputs, labels
+
+
+IMAGE_TRANSFORMS: dict[str, Transform] = {
+    "pad_and_crop": PadAndCrop(),
+    "flip": Flip(),
+}
+"""What a data set of images takes as `augmentation`, by name."""
+
+
+def image_augmentation(names: Sequence[str]) -> Transform | None:
+    """Returns the transforms of images that are named, in that order; None for none.
+
+    Raises UserError for an unknown name.
+    """
+    for name in names:
+        if name not in IMAGE_TRANSFORMS:
+            known = near_matches(str(name), IMAGE_TRANSFORMS)
+            raise UserError(f"no augmentation is named {name!r}: {known}")
+    return Chain(tuple(IMAGE_TRANSFORMS[name] for name in names)) if names else None

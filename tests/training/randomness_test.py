@@ -1,0 +1,169 @@
+"""A trial with dropout and augmentation is a function of its seeds alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import data, models, optim
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.core.execution import Job
+from dps_tf.training import strategy as strategies
+from dps_tf.training.device_data import DeviceData
+from dps_tf.training.program import Program
+from dps_tf.training.runner import TrainingRunner
+from dps_tf.training.streamed_data import StreamedData
+from dps_tf.training.task import Task
+from tests.training import problems
+from tests.training.problems import Problem, same_bits
+
+layers = keras.layers
+
+
+def network() -> keras.Model:
+    """Convolution with every kind of draw that is cheap; unnamed layers."""
+    inputs = keras.Input([8, 8, 1])
+    x = layers.RandomBrightness(0.1, value_range=(-5, 5))(inputs)
+    x = layers.Conv2D(8, 3, activation="relu")(x)
+    x = layers.SpatialDropout2D(0.1)(x)
+    x = layers.Flatten()(layers.MaxPooling2D(2)(x))
+    x = layers.GaussianNoise(0.05)(x)
+    x = layers.Dense(16, activation="relu")(x)
+    x = layers.Dropout(0.3)(x)
+    return keras.Model(inputs, layers.Dense(10)(x))
+
+
+class Noisy(Problem):
+    """Digits, padded, cropped and mirrored, through `network`."""
+
+    @property
+    def task(self) -> Task:
+        optimizer = functools.partial(optim.build, self.optimizer, self.schedule)
+        return Task(network, optimizer, self.dataset)
+
+
+@functools.cache
+def problem() -> Noisy:
+    # Not when tests are collected: TensorFlow's threads are set after that.
+    digits = data.load("digits", augmentation=("pad_and_crop", "flip"))
+    return Noisy(digits, optimizer="momentum")
+
+
+def begin(program: Program, seed: int = 3) -> None:
+    initial = models.initial_point(program.network, seed)
+    program.load(program.fresh_state(initial), problem().point, seed=seed)
+
+
+@functools.cache
+def on_one_device():
+    """Losses, evaluations and last state of 30 steps."""
+    program = problem().program()
+    begin(program)
+    return *problem().curve(program, 30, 10), program.read()
+
+
+class RandomnessTestCase(tf.test.TestCase, parameterized.TestCase):
+    def assert_same_curve(self, program: Program) -> None:
+        losses, evaluations, state = on_one_device()
+        begin(program)
+        other_losses, others = problem().curve(program, 30, 10)
+        self.assertAllClose(losses, other_losses, rtol=0, atol=1e-5)
+        self.assertEqual([e.wrong for e in evaluations], [e.wrong for e in others])
+        for array, other in zip(state.arrays, program.read().arrays, strict=True):
+            self.assertAllClose(array, other, rtol=1e-3, atol=1e-5)
+        self.assertEqual(program.traces, 1)
+
+
+class SlicesTest(RandomnessTestCase):
+    def test_slices_of_any_length_in_another_program_after_other_trials(self):
+        """And so after a kill at any step: what is left of a trial is its state."""
+        generator = np.random.default_rng(0)
+        for kills in ([], range(1, 30), sorted(generator.integers(1, 30, 3))):
+            program = problem().program()
+            begin(program)
+            for first, last in zip([0, *kills], [*kills, 30], strict=True):
+                state = program.read()
+                begin(program, seed=9)
+                program.advance(problem().order(0, 2))
+                program.load(state, problem().point, seed=3)
+                program.advance(problem().order(first, last - first))
+            self.assertTrue(same_bits(program.read(), on_one_device()[-1]))
+
+    def test_runner_goes_on_with_a_trial_and_a_replay_repeats_it(self):
+        first, second = (TrainingRunner([problem().program()], 11) for _ in range(2))
+        begun = first.run(0, Job(2, problem().point, None, 20), lambda: True)
+        self.assertBetween(begun.step, 1, 19)
+        done = second.run(0, Job(2, problem().point, begun.state, 20), lambda: False)
+        seeds = first.provenance(2)
+        program = first.programs[0]
+        initial = models.initial_point(program.network, seeds.initial_seed)
+        state = program.fresh_state(initial)
+        program.load(state, problem().point, seed=seeds.initial_seed)
+        program.advance(problem().order(0, 20, seeds.order_seed))
+        self.assertTrue(same_bits(program.read(), done.state))
+
+    def test_streamed_data(self):
+        streamed = StreamedData(problem().dataset, problems.one_device())
+        program = Program(problem().task, streamed, problem().batch_size)
+        begin(program)
+        problem().curve(program, 30, 10)
+        self.assertTrue(same_bits(program.read(), on_one_device()[-1]))
+
+    def test_another_seed_or_step_draws_otherwise(self):
+        program = problem().program()
+        initial = program.fresh_state(models.initial_point(program.network, 3))
+        rows = problem().order(0, 1)
+        losses = []
+        for seed, step in ((3, 0), (4, 0), (3, 1), (3, 0)):
+            state = dataclasses.replace(initial, step=step)
+            program.load(state, problem().point, seed=seed)
+            losses.append(program.advance(rows).loss)
+        self.assertEqual(losses[0], losses[3])
+        self.assertLen(set(losses), 3)
+
+    def test_evaluation_draws_nothing(self):
+        program = problem().program()
+        begin(program)
+        program.advance(problem().order(0, 5))
+        before = program.evaluate()
+        plain = keras.Model(program.network.input, program.network.output)
+        held = problem().dataset.validation
+        logits = plain(held.inputs[np.arange(len(held))], training=False)
+        wrong = np.argmax(logits, -1) != held.labels
+        self.assertEqual(before.wrong, wrong.sum())
+        self.assertEqual(before, program.evaluate())
+
+    def test_layer_that_draws_by_itself_is_refused_before_the_first_step(self):
+        class Own(layers.Layer):
+            def call(self, inputs):
+                return tf.nn.dropout(inputs, 0.5)
+
+        def own() -> keras.Model:
+            inputs = keras.Input([8])
+            return keras.Model(inputs, layers.Dense(4)(Own(name="mine")(inputs)))
+
+        task = Task(own, lambda: optim.build("sgd"), problems.BLOBS)
+        with self.assertRaisesRegex(UserError, r"layer 'mine' \(Own\) .*draws random"):
+            Program(task, DeviceData(problems.BLOBS, problems.one_device()), 16)
+
+
+@pytest.mark.multi_device
+class ReplicasTest(RandomnessTestCase):
+    @parameterized.parameters((2, False), (4, False), (2, True))
+    def test_batches_that_replicas_share(self, replicas, jit_compile):
+        devices = tuple(f"/device:CPU:{i}" for i in range(replicas))
+        mirrored = strategies.build("mirrored", devices=devices)
+        self.assert_same_curve(problem().program(mirrored, jit_compile=jit_compile))
+
+    def test_under_xla(self):
+        self.assert_same_curve(problem().program(jit_compile=True))
+
+
+if __name__ == "__main__":
+    tf.test.main()
