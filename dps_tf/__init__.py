@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dps_tf.objectives import register_metric as register_metric
     from dps_tf.optim import register as register_optimizer
     from dps_tf.optim import register_schedule as register_schedule
+    from dps_tf.sparsity import register_selection as register_selection
+    from dps_tf.sparsity import register_sparsity_method as register_sparsity_method
     from dps_tf.training.callback import StepsToResult as StepsToResult
 
 __version__ = "0.1.0"
@@ -37,6 +39,8 @@ __all__ = [
     "register_objective",
     "register_optimizer",
     "register_schedule",
+    "register_selection",
+    "register_sparsity_method",
 ]
 
 _LAZY = {
@@ -49,6 +53,8 @@ _LAZY = {
     "register_objective": ("dps_tf.objectives", "register"),
     "register_optimizer": ("dps_tf.optim", "register"),
     "register_schedule": ("dps_tf.optim", "register_schedule"),
+    "register_selection": ("dps_tf.sparsity", "register_selection"),
+    "register_sparsity_method": ("dps_tf.sparsity", "register_sparsity_method"),
 }
 
 

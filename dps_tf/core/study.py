@@ -54,11 +54,13 @@ class Pruning:
 
     Attributes:
         prunable: `kernels`, or `kernels_and_biases` as in Lee et al. 2021.
-        scope: `global` ranking or `layer` by layer.
+        scope: name of the selection, which decides what stays by the scores: `global`
+            ranking, `layer` by layer, `n_of_m` entries of each kernel's inputs, whole
+            `filters`, or one of the user's own.
         examples: training examples a score is computed on (a round of it, for an
             iterative method); 0 is the method's own number.
         arguments: further keywords of the methods; those of one method only may stand
-            under its name.
+            under its name, those of a selection have to.
     """
 
     prunable: str = "kernels"
@@ -68,7 +70,6 @@ class Pruning:
 
     def __post_init__(self) -> None:
         _known("prunable", self.prunable, ("kernels", "kernels_and_biases"))
-        _known("scope", self.scope, ("global", "layer"))
         whole = isinstance(self.examples, int) and not isinstance(self.examples, bool)
         if not whole or self.examples < 0:
             raise UserError(

@@ -61,6 +61,9 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     OPTIONS that is named here is always in use."""
     SLOTS: ClassVar[tuple[str, ...]] = ()
     """Names of the accumulators of a variable."""
+    ELEMENTWISE: ClassVar[bool] = False
+    """Whether an entry depends on its own gradients alone, so that one that is zero and
+    has none stays zero. Counts for the very class that says it: see `keeps_zeros`."""
     DECAYS_WEIGHTS: ClassVar[bool] = False
     """Whether `update` itself applies `weight_decay`."""
 
@@ -123,6 +126,14 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     def slots(self) -> list[tf.Variable]:
         """The accumulators: slot by slot, each in the order of the built variables."""
         return [s for slots in self._slots.values() for s in slots if s is not None]
+
+    @property
+    def keeps_zeros(self) -> bool:
+        """Whether entries that are pruned stay exactly zero without being masked again.
+
+        Read off the class itself: one that is derived from it may update otherwise.
+        """
+        return bool(vars(type(self)).get("ELEMENTWISE", False))
 
     def set_metaparameters(self, point: Mapping[str, float]) -> None:
         """Assigns `point`; names with a default may be left out and get that default.

@@ -25,6 +25,8 @@ Slots = Mapping[str, Any]
 class GradientDescent(TensorOptimizer):
     """w = w - rate g."""
 
+    ELEMENTWISE: ClassVar[bool] = True
+
     def update(
         self, variable: tf.Variable, slots: Slots, rate: Any, gradient: tf.Tensor
     ) -> None:
@@ -38,6 +40,7 @@ class GradientDescent(TensorOptimizer):
 class Momentum(TensorOptimizer):
     """v = m v + g; w = w - rate v, with the rate of the current step."""
 
+    ELEMENTWISE: ClassVar[bool] = True
     READS: ClassVar[Reads] = {"momentum": Argument(0.9, FRACTION)}  # Lee et al. 2021
     SLOTS = ("momentums",)
     NESTEROV = False
@@ -60,6 +63,7 @@ class Momentum(TensorOptimizer):
 class Nesterov(Momentum):
     """v = m v + g; w = w - rate (g + m v), with the rate of the current step."""
 
+    ELEMENTWISE: ClassVar[bool] = True
     NESTEROV = True
 
 
@@ -79,6 +83,7 @@ class Adam(TensorOptimizer):
     epsilon 1e-7.
     """
 
+    ELEMENTWISE: ClassVar[bool] = True
     READS: ClassVar[Reads] = ADAM_READS
     SLOTS = ("momentums", "velocities")
 
@@ -130,6 +135,7 @@ class AdamW(TensorOptimizer):
     PyTorch's.
     """
 
+    ELEMENTWISE: ClassVar[bool] = True
     READS: ClassVar[Reads] = {
         **ADAM_READS,
         "weight_decay": Argument(0.01, NOT_NEGATIVE),
@@ -152,6 +158,7 @@ class Lion(TensorOptimizer):
     with its defaults.
     """
 
+    ELEMENTWISE: ClassVar[bool] = True
     READS: ClassVar[Reads] = {
         "beta_1": Argument(0.9, FRACTION),
         "beta_2": Argument(0.99, FRACTION),
@@ -177,6 +184,7 @@ class ScheduleFree(TensorOptimizer):
     a warm-up. Source: Defazio et al. 2024 (The road less scheduled), section 3.
     """
 
+    ELEMENTWISE: ClassVar[bool] = True
     READS: ClassVar[Reads] = {"beta_1": Argument(0.9, FRACTION)}
     SLOTS: ClassVar[tuple[str, ...]] = ("iterates", "averages", "weights")
     DECAYS_WEIGHTS = True
@@ -225,6 +233,7 @@ class ScheduleFreeAdamW(ScheduleFree):
     Source: Defazio et al. 2024, algorithm 1.
     """
 
+    ELEMENTWISE: ClassVar[bool] = True
     READS: ClassVar[Reads] = {
         **ADAM_READS,
         "weight_decay": Argument(0.0, NOT_NEGATIVE),

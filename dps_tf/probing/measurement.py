@@ -9,14 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from dps_tf import sparsity
 from dps_tf.core.errors import UserError
 from dps_tf.data.dataset import Dataset
 from dps_tf.models import initial_point
 from dps_tf.probing.quantities import QUANTITIES, measure_update
 from dps_tf.probing.recorded_study import RecordedStudy, RecordedTrial, read_recorded
 from dps_tf.probing.replay import ProgramCache, Weights, log_spaced, replay
-from dps_tf.sparsity.methods import SCHEDULED
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
@@ -27,7 +25,7 @@ from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.tables import write_table
 from dps_tf.training.program import Program
 from dps_tf.tuning import simulation
-from dps_tf.tuning.pruning import Pruner
+from dps_tf.tuning.pruning import Pruner, is_scheduled
 
 
 @dataclass(frozen=True)
@@ -208,7 +206,7 @@ class Measurer:
         cell = study.specification.cell
         if cell.sparsity == 0:
             return None
-        if sparsity.method(cell.sparsity_method).kind == SCHEDULED:
+        if is_scheduled(study.specification):
             raise UserError(
                 f"{study.name} prunes during training, so smoothness through one mask "
                 "has no meaning for it: name other cells with --cell."

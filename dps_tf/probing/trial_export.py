@@ -17,7 +17,7 @@ from dps_tf.store.states import State
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning import build
-from dps_tf.tuning.pruning import Pruner
+from dps_tf.tuning.pruning import Pruner, is_scheduled
 
 BEST = "best"
 """Names the trial that met the goal first."""
@@ -57,7 +57,7 @@ def export_trial(  # noqa: PLR0913 - each is independent of the others
         )
     model = build.build_task(specification.workload, dataset).network()
     model.set_weights(state.arrays[: len(model.weights)])
-    if specification.cell.sparsity_method.startswith("tfmot_"):
+    if is_scheduled(specification):
         masks = _tfmot_masks(specification, state, model)
     else:
         prune = Pruner(specification, dataset, sweep.layout.scores, files)
@@ -120,9 +120,8 @@ def _tfmot_masks(
         model,
         cell.sparsity_method,
         cell.sparsity,
-        pruning.arguments,
+        pruning,
         specification.workload.step_budget,
-        pruning.prunable,
     )
     masks = export.masks_in_state(wrapper, state.arrays)
     wrapper.check_reached(state.step)

@@ -3,8 +3,33 @@
 from __future__ import annotations
 
 from dps_tf.sparsity.cache import ScoreCache
-from dps_tf.sparsity.masks import masks_for
-from dps_tf.sparsity.methods import method, names
+from dps_tf.sparsity.iterative import Iterative
+from dps_tf.sparsity.methods import (
+    SPARSITY_METHODS,
+    OneShot,
+    SparsityMethod,
+    check_pruning,
+    masks_for,
+    register_sparsity_method,
+)
 from dps_tf.sparsity.prunable import MaskSet
+from dps_tf.sparsity.pruning_schedule import Scheduled
+from dps_tf.sparsity.request import MaskRequest
+from dps_tf.sparsity.selection import SELECTIONS, Candidates, register_selection
 
-__all__ = ["MaskSet", "ScoreCache", "masks_for", "method", "names"]
+__all__ = [
+    "SELECTIONS",
+    "SPARSITY_METHODS",
+    "Candidates",
+    "Iterative",
+    "MaskRequest",
+    "MaskSet",
+    "OneShot",
+    "Scheduled",
+    "ScoreCache",
+    "SparsityMethod",
+    "check_pruning",
+    "masks_for",
+    "register_selection",
+    "register_sparsity_method",
+]

@@ -1,24 +1,81 @@
 """Masks that are reached in rounds: score, select, score what is left.
 
 Notation: theta = initial point, m = mask so far, L = loss, s = target sparsity, k = 1,
-2, ... the round. A round is a function (turn, masks) -> scores, so that schedules and
-selection know nothing of networks.
+2, ... the round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dps_tf.core.errors import UserError
+from dps_tf.core.registry import Argument, Reads
 from dps_tf.objectives.batch_sums import Progress
+from dps_tf.sparsity import scores
+from dps_tf.sparsity.cache import ScoreCache
 from dps_tf.sparsity.gradients import GradientProgram
-from dps_tf.sparsity.selection import select
+from dps_tf.sparsity.methods import (
+    AT_LEAST_ONE,
+    SparsityMethod,
+    cached,
+    register_sparsity_method,
+)
+from dps_tf.sparsity.prunable import trainable_positions
+from dps_tf.sparsity.request import (
+    ExampleReader,
+    ExampleWindows,
+    MaskRequest,
+    NoExamples,
+)
 
 Masks = list[np.ndarray]
-Score = Callable[[int, Masks], list[np.ndarray]]
+ROUND_EXAMPLES = 5_000  # this package's choice; published codes take a batch or a few
+
+
+@dataclass(frozen=True)
+class Iterative(SparsityMethod):
+    """Scores and selects in rounds of growing sparsity.
+
+    Masks are looked up or computed once per (network, data, initial point, method,
+    arguments, examples, sparsity, prunable set, selection).
+
+    Attributes:
+        score: (request, round 0, 1, ..., masks before it, empty before the first) ->
+            scores of all trainable variables.
+        sparsities: (target sparsity, arguments) -> that after each round, not falling.
+        may_return: whether an entry that was pruned may be kept again.
+        reads: see `SparsityMethod`.
+        reader: see `SparsityMethod`.
+    """
+
+    score: Callable[[MaskRequest, int, Masks], list[np.ndarray]]
+    sparsities: Callable[[float, Mapping[str, Any]], Sequence[float]]
+    may_return: bool = False
+    reads: Reads = field(default_factory=dict)
+    reader: ExampleReader = field(default_factory=NoExamples)
+    unit: ClassVar[str] = "rounds"
+
+    def prune(
+        self, request: MaskRequest, cache: ScoreCache | None, progress: Progress | None
+    ) -> list[np.ndarray]:
+        """Returns the masks after the last round."""
+        return cached(cache, request.mask_key, lambda: self._iterate(request, progress))
+
+    def _iterate(self, request: MaskRequest, progress: Progress | None) -> Masks:
+        sparsities = self.sparsities(request.sparsity, request.arguments)
+        masks: Masks = []
+        with request.program.lock:
+            for turn, sparsity in enumerate(sparsities):
+                found = self.score(request, turn, masks)
+                allowed = None if self.may_return or not masks else masks
+                masks = request.select(found, sparsity, allowed)
+                if progress is not None:
+                    progress(turn + 1, len(sparsities))
+        return masks
 
 
 def exponential(sparsity: float, rounds: int) -> list[float]:
@@ -49,48 +106,27 @@ def halving(sparsity: float, halvings: int = 5) -> list[float]:
     ]
 
 
-@dataclass(frozen=True)
-class Rounds:
-    """What the rounds of an iterative method have in common.
+def _snip_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.ndarray]:
+    """Returns |sum theta g(theta m)|; each round reads examples of its own.
 
-    Attributes:
-        sparsities: after each round, not falling.
-        positions: of the prunable variables among the trainable ones, in the order of
-            the ranking; the others keep a mask of ones.
-        layers: of each of `positions`, for a ranking inside each layer; None ranks all
-            entries together.
-        may_return: whether an entry that was pruned may be kept again.
+    iterative_snip never returns what it pruned; force may, because pruned entries have
+    a score too.
+
+    Sources: Verdenius, Stol, Forre 2020 (SNIP-it, unstructured, before training); de
+    Jorge et al. 2021, eq. 7 and algorithm 1. Deviation: not divided by the loss or by
+    the number of batches, which changes no order.
     """
-
-    sparsities: Sequence[float]
-    positions: Sequence[int]
-    layers: Sequence[Hashable] | None = None
-    may_return: bool = False
+    program = request.program
+    program.set_point(request.initial, masks or None)
+    return scores.snip(program, request.theta, *request.data(turn))
 
 
-def iterate(score: Score, rounds: Rounds, progress: Progress | None = None) -> Masks:
-    """Returns the masks after the last round, one per trainable variable.
-
-    Args:
-        score: given the round, 0, 1, ..., and the masks before it (none before the
-            first), returns scores of all trainable variables, the largest to be kept.
-        rounds: at least one.
-        progress: called with (rounds done, rounds).
-    """
-    positions = rounds.positions
-    masks: Masks = []
-    for turn, sparsity in enumerate(rounds.sparsities):
-        scores = score(turn, masks)
-        masks = masks or [np.ones(np.shape(part), np.float32) for part in scores]
-        among = None if rounds.may_return else [masks[i] for i in positions]
-        chosen = [scores[i] for i in positions]
-        kept = select(chosen, sparsity, rounds.layers, among)
-        masks = list(masks)
-        for position, mask in zip(positions, kept, strict=True):
-            masks[position] = mask
-        if progress is not None:
-            progress(turn + 1, len(rounds.sparsities))
-    return masks
+def _flow_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.ndarray]:
+    """Returns the scores of `synflow_scores`."""
+    del turn
+    positions = trainable_positions(request.network)
+    program = request.program
+    return synflow_scores(program, request.initial, positions, masks)
 
 
 def synflow_scores(
@@ -127,3 +163,35 @@ def synflow_scores(
             "weights is not finite in float32; use another method for it"
         )
     return scores
+
+
+register_sparsity_method(
+    "synflow",
+    Iterative(
+        _flow_of_masked,
+        lambda sparsity, given: exponential(sparsity, given["rounds"]),
+        # Rounds: Tanaka et al. 2020, section 5.
+        reads={"rounds": Argument(100, AT_LEAST_ONE)},
+    ),
+)
+register_sparsity_method(
+    "iterative_snip",
+    Iterative(
+        _snip_of_masked,
+        lambda sparsity, given: halving(sparsity, given["halvings"]),
+        # Five halvings of the distance from 0.5: published code of SNIP-it.
+        reads={"halvings": Argument(5, AT_LEAST_ONE)},
+        reader=ExampleWindows(ROUND_EXAMPLES),
+    ),
+)
+register_sparsity_method(
+    "force",
+    Iterative(
+        _snip_of_masked,
+        lambda sparsity, given: exponential(sparsity, given["rounds"]),
+        may_return=True,
+        # Rounds: default of the published code of de Jorge et al. 2021.
+        reads={"rounds": Argument(10, AT_LEAST_ONE)},
+        reader=ExampleWindows(ROUND_EXAMPLES),
+    ),
+)

@@ -1,134 +1,253 @@
-"""The sparsity methods by name: what kind each is, and which arguments it reads.
-
-`one_shot`: scores that do not depend on the sparsity. `iterative`: rounds of scoring
-and selecting that end at one sparsity. `scheduled`: masks that tfmot moves during
-training (`dps_tf.sparsity.tfmot`).
-"""
+"""Sparsity methods: each is one object whose `prune` makes the masks of a trial."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import abc
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
+
+from dps_tf._keras import keras
+from dps_tf.core.cell import DENSE
 from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.registry import POSITIVE, Argument, Range, Reads, Registry
+from dps_tf.core.study import Pruning
+from dps_tf.objectives import Objective
+from dps_tf.objectives.batch_sums import Progress
+from dps_tf.sparsity import scores
+from dps_tf.sparsity.cache import ScoreCache
+from dps_tf.sparsity.prunable import MaskSet, describe, roles
+from dps_tf.sparsity.request import (
+    BalancedExamples,
+    ExampleReader,
+    FirstExamples,
+    MaskRequest,
+    NoExamples,
+    TrainingData,
+    selection_arguments,
+)
+from dps_tf.sparsity.selection import SELECTIONS
 
-ONE_SHOT, ITERATIVE, SCHEDULED = "one_shot", "iterative", "scheduled"
-ROUND_EXAMPLES = 5_000  # this package's choice; published codes take a batch or a few
+Arrays = Sequence[np.ndarray]
+AT_LEAST_ONE = Range(low=1, whole=True)
+
+
+class SparsityMethod(abc.ABC):
+    """A way to prune a network.
+
+    Attributes:
+        reads: names, defaults and ranges of its arguments.
+        reader: of training examples: `NoExamples()`, or another one of `request`.
+        unit: of its progress.
+        prunes_while_training: whether masks move during training, so that there are
+            none at the initial point (`pruning_schedule`).
+    """
+
+    reads: Reads
+    reader: ExampleReader
+    unit: ClassVar[str] = "batches"
+    prunes_while_training: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def prune(
+        self, request: MaskRequest, cache: ScoreCache | None, progress: Progress | None
+    ) -> list[np.ndarray]:
+        """Returns float32 0/1 masks at the initial point, one per trainable variable.
+
+        A pure function of the request: `cache` only saves work. `progress` is called
+        with (done, total).
+        """
+
+    def check(
+        self, name: str, sparsity: float, pruning: Pruning, step_budget: int
+    ) -> None:
+        """Raises UserError for arguments that it does not take, before training."""
+        del sparsity, step_budget
+        own_arguments(name, pruning)
+
+
+SPARSITY_METHODS: Registry[SparsityMethod] = Registry("sparsity method")
+
+
+def register_sparsity_method(name: str, method: SparsityMethod) -> None:
+    """Makes `sweep.sparsity_methods` take a name.
+
+    Side effect: changes the registry of this process. Registering the same object again
+    changes nothing; another one under a taken name is refused. Scores are kept in the
+    sweep under the name: give a method that changes another one.
+    """
+    SPARSITY_METHODS.register(name, method, method.reads)
+
+
+def own_arguments(name: str, pruning: Pruning) -> dict[str, Any]:
+    """Returns the arguments of a method, defaults filled in.
+
+    Arguments for one method or selection only stand under its name, so that a sweep
+    over several methods can have them: {"force": {"rounds": 20}, "n_of_m": {"m": 8}}.
+
+    Raises:
+        UserError: unknown names, or values out of range.
+    """
+    own: dict[str, Any] = {}
+    known = (*SPARSITY_METHODS.names(), *SELECTIONS.names())
+    for key, value in pruning.arguments.items():
+        if not isinstance(value, Mapping):
+            own[key] = value
+        elif key == name:
+            own.update(value)
+        elif key not in known:
+            raise UserError(
+                f"pruning.arguments has values for {key!r}, which is no sparsity "
+                f"method or selection: {near_matches(key, known)}"
+            )
+    return SPARSITY_METHODS.resolve(name, own)
+
+
+def check_pruning(
+    method: str, sparsity: float, pruning: Pruning, step_budget: int
+) -> None:
+    """Raises UserError for what cannot be asked of a method and a selection.
+
+    Args:
+        method: name of the sparsity method; not looked at for sparsity 0.
+        sparsity: fraction to remove.
+        pruning: what is asked.
+        step_budget: updates that a trial may make.
+    """
+    selection_arguments(pruning)
+    if sparsity > 0:
+        SPARSITY_METHODS[method].check(method, sparsity, pruning, step_budget)
+
+
+def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
+    network: keras.Model,
+    initial: Sequence[np.ndarray],
+    dataset: TrainingData,
+    method: str,
+    sparsity: float,
+    pruning: Pruning,
+    key_parts: Mapping[str, Any],
+    cache: ScoreCache | None = None,
+    progress: Progress | None = None,
+    objective: Objective | None = None,
+) -> MaskSet:
+    """Returns the masks of one initial point, one per trainable variable.
+
+    Masks are float32 arrays of zeros and ones, ones where a variable is not prunable.
+    Training multiplies the initial point and every gradient by them, so gradients,
+    gradient norms and clipping see kept parameters only.
+
+    Args:
+        network: scratch; its weights are overwritten. Pass the same object for all
+            trials: its passes are traced once.
+        initial: values in the order of `network.weights`.
+        dataset: scores read its training examples only.
+        method: name of a sparsity method that does not prune while training.
+        sparsity: fraction to remove, in [0, 1); 0 computes no scores.
+        pruning: prunable set, selection, examples (0: the method's own number) and
+            arguments.
+        key_parts: JSON values that name the network and its arguments, and
+            `initial_seed`; part of the key of the cache, beside the initial point and
+            the content of the data themselves.
+        cache: where scores are kept; None computes them anew.
+        progress: called with (done, total) of the method's unit; not at all for what
+            is in the cache or takes no gradient.
+        objective: whose loss scores are of; None is softmax cross-entropy. Another one
+            has to be named in `key_parts`. Pass the same object for all trials.
+
+    Raises:
+        UserError: what is asked for does not exist or keeps nothing.
+    """
+    if sparsity == 0 or method == DENSE:
+        if sparsity:
+            raise UserError(f"sparsity {sparsity!r} needs a sparsity method")
+        ones = scores.ones_like(network.trainable_variables)
+        return describe(ones, roles(network), pruning.prunable)
+    known = SPARSITY_METHODS[method]
+    request = MaskRequest(
+        network,
+        initial,
+        dataset,
+        method,
+        own_arguments(method, pruning),
+        known.reader,
+        sparsity,
+        pruning,
+        key_parts,
+        objective,
+    )
+    masks = known.prune(request, cache, progress)
+    return describe(masks, request.roles, pruning.prunable, request.examples)
+
+
+def cached(
+    cache: ScoreCache | None,
+    key: Callable[[], Mapping[str, Any]],
+    compute: Callable[[], Sequence[np.ndarray]],
+) -> list[np.ndarray]:
+    """Returns the arrays of a key from the cache, or what is computed."""
+    return list(compute()) if cache is None else cache.get(key(), compute)
 
 
 @dataclass(frozen=True)
-class Method:
-    """What is known of a sparsity method before it runs.
+class OneShot(SparsityMethod):
+    """Scores the initial point once; the selection keeps the largest.
+
+    Scores are looked up or computed once per (network, data, initial point, method,
+    arguments, examples) and serve every sparsity, prunable set and selection.
 
     Attributes:
-        name: as in gin files and tables.
-        kind: `one_shot`, `iterative` or `scheduled`.
-        reads_data: whether its scores read training examples.
-        examples: how many (per round) unless told; 0 is all of them.
-        arguments: names and defaults of what `Pruning.arguments` may hold.
+        score: (request, progress) -> scores of all trainable variables.
+        reads: see `SparsityMethod`.
+        reader: see `SparsityMethod`.
     """
 
-    name: str
-    kind: str
-    reads_data: bool = False
-    examples: int = 0
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    score: Callable[[MaskRequest, Progress | None], list[np.ndarray]]
+    reads: Reads = field(default_factory=dict)
+    reader: ExampleReader = field(default_factory=NoExamples)
 
-    def resolve(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns all arguments, defaults filled in; UserError for unknown names.
-
-        Arguments for one method only stand under its name, so that a sweep over several
-        methods can have them: {"force": {"rounds": 20}, "grasp": {"per_class": 5}}.
-        """
-        own = {}
-        for name, value in arguments.items():
-            if not isinstance(value, Mapping):
-                own[name] = value
-            elif method(name) is self:
-                own.update(value)
-        for name in own:
-            if name not in self.arguments:
-                raise UserError(
-                    f"sparsity method {self.name!r} takes no argument {name!r}: "
-                    f"{near_matches(name, self.arguments)}"
-                )
-        resolved = {**self.arguments, **own}
-        for name, value in resolved.items():
-            _check(self.name, name, value)
-        return resolved
+    def prune(
+        self, request: MaskRequest, cache: ScoreCache | None, progress: Progress | None
+    ) -> list[np.ndarray]:
+        """Returns the masks of the largest scores."""
+        found = cached(cache, request.score_key, lambda: self.score(request, progress))
+        return request.select(found)
 
 
-_METHODS = {
-    method.name: method
-    for method in (
-        Method("snip", ONE_SHOT, reads_data=True),
-        # Ten examples a class, temperature 200: published code of Wang et al. 2020.
-        Method("grasp", ONE_SHOT, True, 0, {"temperature": 200.0, "per_class": 10}),
-        Method("magnitude", ONE_SHOT),
-        Method("random", ONE_SHOT),
-        # Rounds: Tanaka et al. 2020, section 5.
-        Method("synflow", ITERATIVE, arguments={"rounds": 100}),
-        # Five halvings of the distance from 0.5: published code of SNIP-it.
-        Method("iterative_snip", ITERATIVE, True, ROUND_EXAMPLES, {"halvings": 5}),
-        # Rounds: default of the published code of de Jorge et al. 2021.
-        Method("force", ITERATIVE, True, ROUND_EXAMPLES, {"rounds": 10}),
-        # Steps as tfmot counts them: the first update is step 1. Its defaults.
-        Method(
-            "tfmot_constant",
-            SCHEDULED,
-            arguments={"begin_step": 0, "end_step": -1, "frequency": 100},
-        ),
-        Method(
-            "tfmot_polynomial",
-            SCHEDULED,
-            arguments={
-                "begin_step": 0,
-                "end_step": None,
-                "frequency": 100,
-                "initial_sparsity": 0.0,
-                "power": 3,
-            },
-        ),
-    )
-}
+def _snip(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    program = request.program
+    with program.lock:
+        program.set_point(request.initial)
+        return scores.snip(program, request.theta, *request.data(), progress)
 
 
-def names() -> tuple[str, ...]:
-    """Returns the names that `method` knows, in alphabetical order."""
-    return tuple(sorted(_METHODS))
-
-
-def method(name: str) -> Method:
-    """Returns a method; UserError with near matches for an unknown name."""
-    if name not in _METHODS:
-        raise UserError(
-            f"sparsity method {name!r} is unknown: {near_matches(name, _METHODS)}"
+def _grasp(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    program, temperature = request.program, request.arguments["temperature"]
+    with program.lock:
+        program.set_point(request.initial)
+        return scores.grasp(
+            program, request.theta, *request.data(), temperature, progress
         )
-    return _METHODS[name]
 
 
-def _check(owner: str, name: str, value: Any) -> None:
-    allowed, least = "a whole number, at least 1", 1
-    if name in ("temperature", "power"):
-        if _is_number(value) and value > 0:
-            return
-        allowed = "a number above 0"
-    elif name == "initial_sparsity":
-        if _is_number(value) and 0 <= value < 1:
-            return
-        allowed = "a number in [0, 1)"
-    else:
-        if name == "begin_step":
-            allowed, least = "a whole number, at least 0", 0
-        if name == "end_step":
-            allowed, least = "the step at which pruning ends (-1 never)", -1
-        if isinstance(value, int) and _is_number(value) and value >= least:
-            return
-    raise UserError(
-        f"argument {name} of sparsity method {owner!r} must be {allowed}, not {value!r}"
-    )
+def _magnitude(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    del progress
+    return scores.magnitude(request.theta)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _random(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    del progress
+    return scores.random(request.theta, request.key_parts["initial_seed"])
+
+
+# Ten examples a class, temperature 200: published code of Wang et al. 2020.
+_GRASP: Reads = {
+    "temperature": Argument(200.0, POSITIVE),
+    "per_class": Argument(10, AT_LEAST_ONE),
+}
+register_sparsity_method("snip", OneShot(_snip, reader=FirstExamples()))
+register_sparsity_method("grasp", OneShot(_grasp, _GRASP, BalancedExamples()))
+register_sparsity_method("magnitude", OneShot(_magnitude))
+register_sparsity_method("random", OneShot(_random))

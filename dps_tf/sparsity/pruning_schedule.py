@@ -7,12 +7,63 @@ run never prunes at all: whether it does must not depend on the batch size unsee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
 
 from dps_tf.core.errors import UserError
-from dps_tf.sparsity import methods
+from dps_tf.core.registry import FRACTION, POSITIVE, Argument, Range, Reads
+from dps_tf.core.study import Pruning
+from dps_tf.objectives.batch_sums import Progress
+from dps_tf.sparsity.cache import ScoreCache
+from dps_tf.sparsity.methods import (
+    AT_LEAST_ONE,
+    SPARSITY_METHODS,
+    SparsityMethod,
+    own_arguments,
+    register_sparsity_method,
+)
+from dps_tf.sparsity.request import ExampleReader, MaskRequest, NoExamples
+
+
+@dataclass(frozen=True)
+class Scheduled(SparsityMethod):
+    """A method whose masks tfmot moves during training (`dps_tf.sparsity.tfmot`).
+
+    It chooses by magnitude inside each variable, whatever the selection.
+
+    Attributes:
+        schedule: name of tfmot's class.
+        keyword: under which that takes the sparsity.
+        reached_at: (sparsity, arguments) -> the step from which on it holds.
+        reads: see `SparsityMethod`.
+        reader: of nothing.
+    """
+
+    schedule: str
+    keyword: str
+    reached_at: Callable[[float, Mapping[str, Any]], int]
+    reads: Reads
+    reader: ExampleReader = field(default_factory=NoExamples)
+    prunes_while_training: ClassVar[bool] = True
+
+    def prune(
+        self, request: MaskRequest, cache: ScoreCache | None, progress: Progress | None
+    ) -> list[np.ndarray]:
+        """Raises UserError: there is no mask at the initial point."""
+        raise UserError(
+            f"sparsity method {request.method!r} prunes during training and has no "
+            "mask at the initial point: train it inside the wrappers of "
+            "dps_tf.sparsity.tfmot"
+        )
+
+    def check(
+        self, name: str, sparsity: float, pruning: Pruning, step_budget: int
+    ) -> None:
+        """Raises UserError also if the sparsity is not reached in the budget."""
+        target(name, sparsity, pruning, step_budget)
 
 
 @dataclass(frozen=True)
@@ -20,51 +71,49 @@ class Target:
     """What a scheduled method has to arrive at.
 
     Attributes:
-        method: `tfmot_constant` or `tfmot_polynomial`.
+        name: of the method.
+        method: the method.
         sparsity: of each prunable variable, at the end.
         reached_at: the step (updates made) from which on it holds.
         arguments: of the schedule, defaults filled in.
     """
 
-    method: str
+    name: str
+    method: Scheduled
     sparsity: float
     reached_at: int
     arguments: Mapping[str, Any]
 
 
-def target(
-    method: str, sparsity: float, arguments: Mapping[str, Any], step_budget: int
-) -> Target:
+def target(name: str, sparsity: float, pruning: Pruning, step_budget: int) -> Target:
     """Returns the target; UserError if the schedule does not reach it in the budget.
 
     Args:
-        method: `tfmot_constant` or `tfmot_polynomial`.
+        name: of the method.
         sparsity: fraction to remove, in (0, 1).
-        arguments: `begin_step`, `end_step`, `frequency`; for `tfmot_polynomial` also
-            `initial_sparsity` and `power`. Defaults are tfmot's; it has none for the
-            `end_step` of a polynomial.
+        pruning: whose arguments are `begin_step`, `end_step`, `frequency`; for
+            `tfmot_polynomial` also `initial_sparsity` and `power`. Defaults are
+            tfmot's; it has none for the `end_step` of a polynomial.
         step_budget: updates that a trial may make.
     """
-    known = methods.method(method)
-    if known.kind != methods.SCHEDULED:
-        raise UserError(f"sparsity method {method!r} has no pruning schedule")
+    method = SPARSITY_METHODS[name]
+    if not isinstance(method, Scheduled):
+        raise UserError(f"sparsity method {name!r} has no pruning schedule")
     if not 0 < sparsity < 1:
-        raise UserError(f"sparsity {sparsity!r} of {method} is outside of (0, 1)")
-    resolved = known.resolve(arguments)
-    if method == "tfmot_constant":
-        reached_at = _constant(resolved)
-    else:
-        reached_at = _polynomial(sparsity, resolved)
+        raise UserError(f"sparsity {sparsity!r} of {name} is outside of (0, 1)")
+    arguments = own_arguments(name, pruning)
+    reached_at = method.reached_at(sparsity, arguments)
     if reached_at > step_budget:
         raise UserError(
-            f"{method} reaches sparsity {sparsity!r} at step {reached_at}, behind the "
+            f"{name} reaches sparsity {sparsity!r} at step {reached_at}, behind the "
             f"step budget {step_budget}: let it end earlier (begin_step, end_step, "
             "frequency) or raise the budget"
         )
-    return Target(method, sparsity, reached_at, resolved)
+    return Target(name, method, sparsity, reached_at, arguments)
 
 
-def _constant(arguments: Mapping[str, Any]) -> int:
+def _constant(sparsity: float, arguments: Mapping[str, Any]) -> int:
+    del sparsity
     begin, end = arguments["begin_step"], arguments["end_step"]
     first = begin or arguments["frequency"]
     if 0 <= end < first:
@@ -95,3 +144,29 @@ def _polynomial(sparsity: float, arguments: Mapping[str, Any]) -> int:
             f"above the sparsity {sparsity!r} of the cell"
         )
     return end
+
+
+# Steps as tfmot counts them: the first update is step 1. Its defaults.
+_STEPS: Reads = {
+    "begin_step": Argument(0, Range(whole=True)),
+    "end_step": Argument(-1, Range(low=-1, whole=True)),
+    "frequency": Argument(100, AT_LEAST_ONE),
+}
+register_sparsity_method(
+    "tfmot_constant",
+    Scheduled("ConstantSparsity", "target_sparsity", _constant, _STEPS),
+)
+register_sparsity_method(
+    "tfmot_polynomial",
+    Scheduled(
+        "PolynomialDecay",
+        "final_sparsity",
+        _polynomial,
+        {
+            **_STEPS,
+            "end_step": Argument(range=Range(whole=True)),
+            "initial_sparsity": Argument(0.0, FRACTION),
+            "power": Argument(3, POSITIVE),
+        },
+    ),
+)

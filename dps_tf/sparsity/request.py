@@ -1,4 +1,4 @@
-"""What a mask depends on: its key in the cache, and the examples its scores read."""
+"""A mask to be made: what it depends on, and the examples its scores read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.study import Pruning
 from dps_tf.core.version import RESULTS_VERSION
 from dps_tf.objectives import Objective
-from dps_tf.sparsity.gradients import BATCH
-from dps_tf.sparsity.methods import ITERATIVE, Method
+from dps_tf.sparsity.gradients import BATCH, GradientProgram, program_of
 from dps_tf.sparsity.prunable import (
     KERNEL,
     VariableRole,
     roles,
     trainable_positions,
 )
+from dps_tf.sparsity.selection import SELECTIONS, Candidates, choose
 
 
 class ScoreExamples(Protocol):
@@ -53,6 +53,16 @@ class TrainingData(Protocol):
         """Returns the SHA-256 over the examples."""
 
 
+class ExampleReader(Protocol):
+    """Decides which training examples the scores of a method read."""
+
+    def count(self, request: MaskRequest) -> int:
+        """Returns how many (per round), 0 for none; UserError for too many."""
+
+    def read(self, request: MaskRequest, turn: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns (inputs, labels) of round `turn` = 0, 1, ..."""
+
+
 @dataclass(frozen=True)
 class MaskRequest:
     """One mask to be made.
@@ -61,9 +71,11 @@ class MaskRequest:
         network: scratch; gives the order of the variables.
         initial: values in the order of `network.weights`.
         dataset: only its training examples are read.
-        method: one-shot or iterative.
+        method: name of the sparsity method.
+        arguments: those of the method, defaults filled in.
+        reader: of its training examples.
         sparsity: fraction to remove, in (0, 1).
-        pruning: prunable set, scope, examples and arguments.
+        pruning: prunable set, selection, examples and arguments.
         key_parts: JSON values that name the network, and `initial_seed`.
         objective: see `masks_for`.
     """
@@ -71,7 +83,9 @@ class MaskRequest:
     network: keras.Model
     initial: Sequence[np.ndarray]
     dataset: TrainingData
-    method: Method
+    method: str
+    arguments: Mapping[str, Any]
+    reader: ExampleReader
     sparsity: float
     pruning: Pruning
     key_parts: Mapping[str, Any]
@@ -104,81 +118,166 @@ class MaskRequest:
         return sorted(found, key=lambda i: self.roles[i].role != KERNEL)
 
     @cached_property
-    def layers(self) -> list[str] | None:
-        """The layer of each of `positions`, or None for a global ranking."""
-        if self.pruning.scope == "global":
-            return None
-        return [self.roles[position].layer for position in self.positions]
-
-    @cached_property
-    def arguments(self) -> dict[str, Any]:
-        """Those of the method, defaults filled in."""
-        return self.method.resolve(self.pruning.arguments)
+    def selection_arguments(self) -> dict[str, Any]:
+        """Those of the selection, defaults filled in."""
+        return selection_arguments(self.pruning)
 
     @cached_property
     def theta(self) -> list[np.ndarray]:
         """The initial point of the trainable variables."""
         return [self.initial[i] for i in trainable_positions(self.network)]
 
-    @cached_property
-    def is_balanced(self) -> bool:
-        """Whether the scores read as many examples of each class; not for sequences."""
-        return self.method.name == "grasp" and self.dataset.train.labels.ndim == 1
+    @property
+    def program(self) -> GradientProgram:
+        """The gradients of the network, traced once for the last few networks."""
+        return program_of(self.network, self.objective)
 
     @cached_property
     def examples(self) -> int:
         """How many training examples the scores read, per round; 0 without data."""
-        classes = self.dataset.classes
-        if not self.method.reads_data:
-            return 0
-        if self.is_balanced:
-            asked = self.pruning.examples or classes * self.arguments["per_class"]
-            if asked < classes:
-                raise UserError(
-                    f"grasp reads class-balanced examples: {asked} are fewer than the "
-                    f"{classes} classes"
-                )
-            return asked // classes * classes
-        available = len(self.dataset.train.inputs)
-        return self.pruning.examples or min(
-            self.method.examples or available, available
-        )
+        return self.reader.count(self)
 
     def data(self, turn: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Returns (inputs, labels) of the training examples that a round reads."""
-        train = self.dataset.train
-        available = len(train.inputs)
-        if self.is_balanced:
-            classes = self.dataset.classes
-            chosen = balanced(train.labels, classes, self.examples // classes)
-        elif self.method.kind == ITERATIVE:
-            chosen = window(available, self.examples, turn)
-        else:
-            count = len(first(available, self.examples))
-            return train.inputs[:count], train.labels[:count]  # views, no copies
-        return train.inputs[chosen], train.labels[chosen]
+        return self.reader.read(self, turn)
 
-    def key(self) -> dict[str, Any]:
-        """Returns what the scores depend on; for iterative methods, the masks."""
+    def select(
+        self,
+        scores: Sequence[np.ndarray],
+        sparsity: float | None = None,
+        allowed: Sequence[np.ndarray] | None = None,
+    ) -> list[np.ndarray]:
+        """Returns masks of all trainable variables, ones for those never pruned.
+
+        Args:
+            scores: of all trainable variables; the largest are kept.
+            sparsity: to reach; that of the request if None.
+            allowed: masks of what may be kept; None for everything.
+        """
+        candidates = Candidates(
+            [scores[position] for position in self.positions],
+            [self.roles[position] for position in self.positions],
+            None if allowed is None else [allowed[i] for i in self.positions],
+        )
+        wanted = self.sparsity if sparsity is None else sparsity
+        kept = choose(self.pruning.scope, candidates, wanted, self.selection_arguments)
+        masks = [np.ones(np.shape(score), np.float32) for score in scores]
+        for position, mask in zip(self.positions, kept, strict=True):
+            masks[position] = mask
+        return masks
+
+    def score_key(self) -> dict[str, Any]:
+        """Returns what the scores at the initial point depend on."""
         digest = hashlib.sha256()
         for value in self.initial:
             digest.update(f"{value.dtype.str} {value.shape}".encode())
             digest.update(np.ascontiguousarray(value).tobytes())
-        key = {
+        return {
             "results_version": RESULTS_VERSION,
             "network": dict(self.key_parts),
             "initial_point": digest.hexdigest(),
             "data": self.dataset.content_hash,
-            "method": self.method.name,
-            "arguments": self.arguments,
+            "method": self.method,
+            "arguments": dict(self.arguments),
             "examples": self.examples,
             "examples_per_batch": BATCH,
         }
-        if self.method.kind == ITERATIVE:
-            key["sparsity"] = self.sparsity
-            key["prunable"] = self.pruning.prunable
-            key["scope"] = self.pruning.scope
+
+    def mask_key(self) -> dict[str, Any]:
+        """Returns what masks that depend on the selection depend on."""
+        key = self.score_key()
+        key["sparsity"] = self.sparsity
+        key["prunable"] = self.pruning.prunable
+        key["scope"] = self.pruning.scope
+        # Left out where there are none, as in the keys before selections had any.
+        if self.selection_arguments:
+            key["selection_arguments"] = self.selection_arguments
         return key
+
+
+def selection_arguments(pruning: Pruning) -> dict[str, Any]:
+    """Returns the arguments of a selection; UserError for unknown names and values."""
+    own = pruning.arguments.get(pruning.scope, {})
+    return SELECTIONS.resolve(pruning.scope, own if isinstance(own, Mapping) else {})
+
+
+class NoExamples:
+    """Reads nothing: the scores are functions of the initial point."""
+
+    def count(self, request: MaskRequest) -> int:
+        """Returns 0."""
+        del request
+        return 0
+
+    def read(self, request: MaskRequest, turn: int) -> tuple[np.ndarray, np.ndarray]:
+        """Raises TypeError."""
+        raise TypeError(f"sparsity method {request.method!r} reads no examples")
+
+
+class FirstExamples:
+    """Reads the first of the training examples, all of them unless told."""
+
+    def count(self, request: MaskRequest) -> int:
+        """Returns how many."""
+        available = len(request.dataset.train.inputs)
+        return len(first(available, request.pruning.examples))
+
+    def read(self, request: MaskRequest, turn: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns them, as views."""
+        del turn
+        train, count = request.dataset.train, self.count(request)
+        return train.inputs[:count], train.labels[:count]
+
+
+class BalancedExamples(FirstExamples):
+    """Reads as many examples of each class; of sequences, the first ones.
+
+    How many of a class is the argument `per_class` of the method, unless the number of
+    examples is told.
+    """
+
+    def count(self, request: MaskRequest) -> int:
+        """Returns how many of all classes."""
+        if request.dataset.train.labels.ndim != 1:
+            return super().count(request)
+        classes = request.dataset.classes
+        asked = request.pruning.examples or classes * request.arguments["per_class"]
+        if asked < classes:
+            raise UserError(
+                f"{request.method} reads class-balanced examples: {asked} are fewer "
+                f"than the {classes} classes"
+            )
+        return asked // classes * classes
+
+    def read(self, request: MaskRequest, turn: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the first of each class, by class."""
+        train, classes = request.dataset.train, request.dataset.classes
+        if train.labels.ndim != 1:
+            return super().read(request, turn)
+        chosen = balanced(train.labels, classes, self.count(request) // classes)
+        return train.inputs[chosen], train.labels[chosen]
+
+
+@dataclass(frozen=True)
+class ExampleWindows:
+    """Reads one stretch of the training examples after the other, round by round.
+
+    Attributes:
+        most: examples of a round unless told.
+    """
+
+    most: int
+
+    def count(self, request: MaskRequest) -> int:
+        """Returns how many examples a round reads."""
+        available = len(request.dataset.train.inputs)
+        return request.pruning.examples or min(self.most, available)
+
+    def read(self, request: MaskRequest, turn: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns those of a round."""
+        train = request.dataset.train
+        chosen = window(len(train.inputs), self.count(request), turn)
+        return train.inputs[chosen], train.labels[chosen]
 
 
 def first(available: int, examples: int) -> np.ndarray:

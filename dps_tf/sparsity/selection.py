@@ -1,18 +1,76 @@
-"""Which entries stay, given scores? Pure functions of arrays.
+"""Which entries stay, given scores? Pure functions of arrays, registered by name.
 
 Rule for ties: of entries with equal scores, the one with the lower flat position is
 kept first, positions running through the variables in the order given and through each
-in C order. So, with the same scores, what is kept at a higher sparsity is a part of
-what is kept at a lower one.
+in C order. So, with the same scores, what `global` and `layer` keep at a higher
+sparsity is a part of what they keep at a lower one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dps_tf.core.errors import UserError
+from dps_tf.core.registry import Argument, Range, Reads, Registry, arguments_of
+from dps_tf.sparsity.prunable import KERNEL, VariableRole
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The entries among which a selection chooses.
+
+    Attributes:
+        scores: one array per prunable variable; the largest entries are to be kept.
+        roles: what each variable is, and of which layer.
+        allowed: 0/1 arrays, the entries that may be kept; None for all of them.
+    """
+
+    scores: Sequence[np.ndarray]
+    roles: Sequence[VariableRole]
+    allowed: Sequence[np.ndarray] | None = None
+
+
+Selection = Callable[..., list[np.ndarray]]
+"""(candidates, sparsity, **arguments) -> one 0/1 array per variable."""
+SELECTIONS: Registry[Selection] = Registry("selection")
+
+
+def register_selection(
+    name: str, selection: Selection, reads: Reads | None = None
+) -> None:
+    """Makes `pruning.scope = name` choose entries by a function.
+
+    Side effect: changes the registry of this process. Registering the same function
+    again changes nothing; another one under a taken name is refused.
+
+    Args:
+        name: as in gin files.
+        selection: is given `Candidates`, the sparsity to reach, and its own arguments
+            by keyword; returns one 0/1 array per variable. It has to be a pure
+            function, and to raise UserError for a sparsity that it cannot reach.
+        reads: its arguments, for `pruning.arguments`; those of its signature if None.
+    """
+    known = arguments_of(selection, 2) if reads is None else reads
+    SELECTIONS.register(name, selection, known)
+
+
+def choose(
+    name: str, candidates: Candidates, sparsity: float, arguments: Mapping[str, Any]
+) -> list[np.ndarray]:
+    """Returns the float32 masks of a registered selection.
+
+    Raises:
+        UserError: a score is NaN, or nothing at all would be kept.
+    """
+    _check_scores(candidates.scores)
+    masks = SELECTIONS[name](candidates, sparsity, **arguments)
+    masks = [np.asarray(mask, np.float32) for mask in masks]
+    _check_kept(masks, sparsity)
+    return masks
 
 
 def kept_count(entries: int, sparsity: float) -> int:
@@ -52,12 +110,7 @@ def select(
     Raises:
         UserError: a score is NaN, or nothing at all would be kept.
     """
-    for position, score in enumerate(scores):
-        if np.isnan(score).any():
-            raise UserError(
-                f"scores of prunable variable {position} are NaN: the loss has no "
-                "gradient at this initial point; check the data and the network"
-            )
+    _check_scores(scores)
     labels = [0] * len(scores) if layers is None else list(layers)
     masks = [np.zeros(np.shape(score), np.float32) for score in scores]
     for label in dict.fromkeys(labels):
@@ -69,12 +122,7 @@ def select(
             own = flat[start : start + masks[i].size]
             masks[i] = own.reshape(masks[i].shape).astype(np.float32)
             start += own.size
-    if masks and not any(mask.any() for mask in masks):
-        entries = sum(mask.size for mask in masks)
-        raise UserError(
-            f"sparsity {sparsity!r} keeps none of {entries} prunable parameters: "
-            "choose a lower one"
-        )
+    _check_kept(masks, sparsity)
     return masks
 
 
@@ -101,3 +149,124 @@ def _select_flat(
         ties = ties[np.argsort(~allowed[ties], kind="stable")]
     chosen[ties[: kept - np.count_nonzero(chosen)]] = True
     return chosen
+
+
+def _check_scores(scores: Sequence[np.ndarray]) -> None:
+    for position, score in enumerate(scores):
+        if np.isnan(score).any():
+            raise UserError(
+                f"scores of prunable variable {position} are NaN: the loss has no "
+                "gradient at this initial point; check the data and the network"
+            )
+
+
+def _check_kept(masks: Sequence[np.ndarray], sparsity: float) -> None:
+    if masks and not any(mask.any() for mask in masks):
+        entries = sum(mask.size for mask in masks)
+        raise UserError(
+            f"sparsity {sparsity!r} keeps none of {entries} prunable parameters: "
+            "choose a lower one"
+        )
+
+
+def _whole_network(candidates: Candidates, sparsity: float) -> list[np.ndarray]:
+    """Ranks the entries of all variables together."""
+    return select(candidates.scores, sparsity, among=candidates.allowed)
+
+
+def _each_layer(candidates: Candidates, sparsity: float) -> list[np.ndarray]:
+    """Ranks the entries of each layer for themselves."""
+    layers = [role.layer for role in candidates.roles]
+    return select(candidates.scores, sparsity, layers, candidates.allowed)
+
+
+def _n_of_m(candidates: Candidates, sparsity: float, m: int) -> list[np.ndarray]:
+    """Keeps n = m (1 - sparsity) of each m entries along the input axis of a kernel.
+
+    The input axis is what one output unit sees: all axes but the last, in C order, so
+    that blocks of a convolution run along its input channels where m divides their
+    number. A shorter block at the end, of r entries, keeps ceil(r n / m).
+
+    Source: Mishra et al. 2021 (arXiv 2104.08378), where 2 of 4 are kept.
+    """
+    _require_kernels(candidates, "n_of_m")
+    n = round(m * (1 - sparsity))
+    if not 1 <= n <= m or abs(n - m * (1 - sparsity)) > 1e-6:
+        possible = ", ".join(f"{1 - kept / m:.4g}" for kept in range(m - 1, 0, -1))
+        raise UserError(
+            f"selection 'n_of_m' keeps whole numbers of {m} entries, so sparsity "
+            f"{sparsity!r} cannot be reached: choose among {possible}, or another m"
+        )
+    masks = []
+    for i, score in enumerate(candidates.scores):
+        allowed = None if candidates.allowed is None else candidates.allowed[i]
+        masks.append(_best_of_blocks(score, allowed, n, m))
+    return masks
+
+
+def _best_of_blocks(
+    score: np.ndarray, allowed: np.ndarray | None, n: int, m: int
+) -> np.ndarray:
+    """Returns the mask of the best n of each m entries of each column."""
+    columns = score.reshape(-1, score.shape[-1])
+    fan_in, outputs = columns.shape
+    padding = ((0, -fan_in % m), (0, 0))
+    may_stay = np.ones(columns.shape, bool)
+    if allowed is not None:
+        may_stay = allowed.reshape(columns.shape) > 0
+    blocks = np.pad(columns, padding).reshape(-1, m, outputs)
+    excluded = np.pad(~may_stay, padding, constant_values=True)
+    # By exclusion first, then by score; equal ones stay in their order.
+    order = np.lexsort((-blocks, excluded.reshape(blocks.shape)), axis=1)
+    ranks = np.argsort(order, axis=1)
+    kept = np.full((len(blocks), 1, 1), n)
+    if fan_in % m:
+        kept[-1] = -(-(fan_in % m) * n // m)
+    return (ranks < kept).reshape(-1, outputs)[:fan_in].reshape(score.shape)
+
+
+def _filters(candidates: Candidates, sparsity: float) -> list[np.ndarray]:
+    """Keeps whole filters: all that one output unit of a kernel sees, or nothing of it.
+
+    Inside each kernel the filters with the largest mean score stay, one at least. The
+    last kernel stays whole, because its units are the outputs of the network; the
+    others lose so much more that the sparsity is reached, up to rounding to filters.
+
+    Source: Li et al. 2017 (arXiv 1608.08710), section 3.1, for magnitudes. Deviation:
+    kernels that read a removed channel keep their entries for it.
+    """
+    _require_kernels(candidates, "filters")
+    sizes = [score.size for score in candidates.scores]
+    hidden = sum(sizes[:-1])
+    share = sparsity * sum(sizes) / hidden if hidden else 1.0
+    if share >= 1:
+        raise UserError(
+            f"selection 'filters' keeps the last kernel whole, which holds "
+            f"{sizes[-1]} of {sum(sizes)} entries, so sparsity {sparsity!r} cannot be "
+            "reached: choose a lower one"
+        )
+    masks = []
+    for score in candidates.scores[:-1]:
+        means = score.reshape(-1, score.shape[-1]).mean(axis=0, dtype=np.float64)
+        kept = max(1, kept_count(means.size, share))
+        best = np.argsort(-means, kind="stable")[:kept]
+        mask = np.zeros(score.shape, np.float32)
+        mask[..., best] = 1
+        masks.append(mask)
+    return [*masks, np.ones(candidates.scores[-1].shape, np.float32)]
+
+
+def _require_kernels(candidates: Candidates, name: str) -> None:
+    """Raises UserError for variables without an input axis."""
+    for role in candidates.roles:
+        if role.role != KERNEL:
+            raise UserError(
+                f"selection {name!r} has no meaning for {role.name}: set "
+                "pruning.prunable = 'kernels'"
+            )
+
+
+register_selection("global", _whole_network)
+register_selection("layer", _each_layer)
+register_selection("n_of_m", _n_of_m, {"m": Argument(4, Range(low=2, whole=True))})
+register_selection("filters", _filters)

@@ -18,7 +18,7 @@ A wrapped layer's `get_weights()` and Keras weight files leave the masks out;
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
+from dps_tf.core.study import Pruning
 from dps_tf.sparsity import prunable as prunables
 from dps_tf.sparsity import pruning_schedule
 from dps_tf.sparsity.prunable import MaskSet, describe
@@ -176,7 +177,7 @@ class PrunedModel:
         )
         if step < target.reached_at or not is_there:
             raise UserError(
-                f"{target.method} should reach sparsity {target.sparsity!r} at step "
+                f"{target.name} should reach sparsity {target.sparsity!r} at step "
                 f"{target.reached_at}, but the trial ended at step {step} with "
                 f"sparsity {found.realised_sparsity:.4f}: it is no result; let the "
                 "schedule end earlier or train for longer"
@@ -225,13 +226,12 @@ def wrap_with_masks(
     return pruned
 
 
-def wrap_with_schedule(  # noqa: PLR0913 - a method of sparsity and what it is applied to
+def wrap_with_schedule(
     model: keras.Model,
     method: str,
     sparsity: float,
-    arguments: Mapping[str, Any],
+    pruning: Pruning,
     step_budget: int,
-    prunable: str = "kernels",
 ) -> PrunedModel:
     """Returns `model` inside wrappers whose masks follow a schedule of tfmot.
 
@@ -239,20 +239,19 @@ def wrap_with_schedule(  # noqa: PLR0913 - a method of sparsity and what it is a
 
     Args:
         model: functional or sequential, built; it is copied with its weights.
-        method: `tfmot_constant` or `tfmot_polynomial`.
+        method: a scheduled one, as `tfmot_constant` and `tfmot_polynomial`.
         sparsity: to be reached, in (0, 1).
-        arguments: of the schedule, see `pruning_schedule.target`.
+        pruning: prunable set, and arguments of the schedule, see
+            `pruning_schedule.target`.
         step_budget: updates a trial may make; a schedule that ends later is refused.
-        prunable: `kernels` or `kernels_and_biases`.
 
     Source: Zhu and Gupta 2017 for the polynomial schedule.
     """
-    target = pruning_schedule.target(method, sparsity, arguments, step_budget)
-    if method == "tfmot_constant":
-        schedule = tfmot.ConstantSparsity(sparsity, **target.arguments)
-    else:
-        schedule = tfmot.PolynomialDecay(final_sparsity=sparsity, **target.arguments)
-    return PrunedModel(model, schedule, prunable, target)
+    target = pruning_schedule.target(method, sparsity, pruning, step_budget)
+    schedule = getattr(tfmot, target.method.schedule)(
+        **{target.method.keyword: sparsity}, **target.arguments
+    )
+    return PrunedModel(model, schedule, pruning.prunable, target)
 
 
 def _match_variables(

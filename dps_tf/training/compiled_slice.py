@@ -203,9 +203,20 @@ class CompiledSlice:
         self._trained.optimizer.apply_gradients(
             zip(gradients, self._variables, strict=True)
         )
+        if not self._trained.optimizer.keeps_zeros:
+            tf.__internal__.distribute.interim.maybe_merge_call(
+                self._mask_variables, self._strategy
+            )
         if self._replicas > 1 and self._averages:
             self._agree_on_averages()
         return loss
+
+    def _mask_variables(self, strategy: tf.distribute.Strategy) -> None:
+        """Makes pruned entries exactly zero, whatever the update has made of them."""
+        for variable, mask in zip(self._variables, self._trained.masks, strict=True):
+            strategy.extended.update(
+                variable, lambda v, m: v.assign(v * m), args=(mask,), group=False
+            )
 
     def _draws(self, seed: tf.Tensor, step: tf.Tensor, replica: tf.Tensor) -> Draws:
         """Returns what a replica draws in a step."""

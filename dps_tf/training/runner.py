@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dps_tf.core.errors import UserError
 from dps_tf.core.execution import Job, TrialProvenance, TrialState, TurnReport
 from dps_tf.core.order import examples_at
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import TRAIN_LOSS
 from dps_tf.models import initial_point
+from dps_tf.sparsity.prunable import trainable_positions
 from dps_tf.training.program import Program
 
 SLICE_SECONDS = 5.0
@@ -144,9 +146,12 @@ class TrainingRunner:
                 metrics = {**evaluation.metrics, TRAIN_LOSS: loss}
                 is_bound = evaluation.is_bound or self._is_too_dense(program, step)
                 metrics = self._with_further_splits(program, step, metrics, is_bound)
+        reached = program.read()
+        if metrics is not None:
+            self._check_sparsity(program, job.trial, reached)
         return TurnReport(
             trial=job.trial,
-            state=program.read(),
+            state=reached,
             step=step,
             metrics=metrics,
             is_bound=is_bound,
@@ -154,6 +159,24 @@ class TrainingRunner:
             steps_executed=step - state.step,
             seconds=time.monotonic() - begun,
         )
+
+    def _check_sparsity(
+        self, program: Program, trial: int, reached: TrialState
+    ) -> None:
+        """Raises UserError unless all entries outside of a trial's masks are zero."""
+        masks = self._pruned_point(trial).masks
+        if masks is None:
+            return
+        positions = trainable_positions(program.network)
+        for position, mask in zip(positions, masks, strict=True):
+            outside = np.count_nonzero(reached.arrays[position][mask == 0])
+            if outside:
+                raise UserError(
+                    f"trial {trial} has {outside} pruned entries of "
+                    f"{program.network.weights[position].name} that are not zero after "
+                    f"{reached.step} steps, so it is no result of its sparsity: the "
+                    f"optimizer {program.optimizer.name!r} moves them"
+                )
 
     def _with_further_splits(
         self, program: Program, step: int, metrics: dict[str, float], is_bound: bool

@@ -15,7 +15,6 @@ from dps_tf.core.study import TRAIN_LOSS, VALIDATION, StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
 from dps_tf.objectives import Objective
-from dps_tf.sparsity import methods, pruning_schedule
 from dps_tf.training.task import PruningWrapper, Task
 
 
@@ -51,15 +50,11 @@ def check_objective(specification: StudySpecification) -> None:
 
 
 def check_pruning(specification: StudySpecification) -> None:
-    """Raises UserError for an unknown sparsity method or argument of one."""
-    cell, arguments = specification.cell, specification.pruning.arguments
-    if cell.sparsity == 0:
-        return
-    method = sparsity.method(cell.sparsity_method)
-    method.resolve(arguments)
-    if method.kind == methods.SCHEDULED:
-        budget = specification.rule.last_evaluation
-        pruning_schedule.target(method.name, cell.sparsity, arguments, budget)
+    """Raises UserError for what a sparsity method or selection cannot do."""
+    cell, budget = specification.cell, specification.rule.last_evaluation
+    sparsity.check_pruning(
+        cell.sparsity_method, cell.sparsity, specification.pruning, budget
+    )
 
 
 @functools.lru_cache(maxsize=2)

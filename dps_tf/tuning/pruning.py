@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf import models, sparsity
+from dps_tf import models
 from dps_tf._keras import keras
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
-from dps_tf.sparsity import ScoreCache, masks_for, methods
+from dps_tf.sparsity import SPARSITY_METHODS, ScoreCache, masks_for
 from dps_tf.sparsity.prunable import roles
 from dps_tf.sparsity.selection import kept_count
 from dps_tf.store.files import FileSystem
@@ -45,7 +45,7 @@ def is_scheduled(specification: StudySpecification) -> bool:
     cell = specification.cell
     if cell.sparsity == 0:
         return False
-    return sparsity.method(cell.sparsity_method).kind == methods.SCHEDULED
+    return SPARSITY_METHODS[cell.sparsity_method].prunes_while_training
 
 
 def pruning_wrapper_of(
@@ -62,9 +62,8 @@ def pruning_wrapper_of(
         network,
         cell.sparsity_method,
         cell.sparsity,
-        pruning.arguments,
+        pruning,
         specification.workload.step_budget,
-        pruning.prunable,
     )
 
 
@@ -163,8 +162,7 @@ class Pruner:
         tell, name = self._progress, self._specification.cell.sparsity_method
         if tell is None or self._specification.cell.sparsity == 0:
             return None
-        rounds = sparsity.method(name).kind == methods.ITERATIVE
-        unit = "rounds" if rounds else "batches"
+        unit = SPARSITY_METHODS[name].unit
         return lambda done, total: tell(
             f"trial {trial} is pruned by {name}, {done} of {total} {unit}"
         )

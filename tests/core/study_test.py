@@ -242,9 +242,7 @@ def test_bad_value_is_one_sentence_that_names_it(case):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"prunable": "weights"}, {"scope": "everywhere"}, {"examples": -1}]
-)
+@pytest.mark.parametrize("changes", [{"prunable": "weights"}, {"examples": -1}])
 def test_bad_pruning_is_one_sentence(changes):
     with pytest.raises(UserError) as caught:
         Pruning(**changes)

@@ -11,6 +11,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.core.errors import UserError
+from dps_tf.core.study import Pruning
 from dps_tf.sparsity import export, prunable, scores, tfmot
 from dps_tf.sparsity.selection import select
 
@@ -99,7 +100,7 @@ class ExportTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_masks_of_tfmot_are_found_in_the_state_of_a_trial(self):
         network = models.build("mlp_batch_norm", (6,), 3, widths=(8,))
-        once = {"begin_step": 1, "end_step": 1, "frequency": 1}
+        once = Pruning(arguments={"begin_step": 1, "end_step": 1, "frequency": 1})
         wrapped = tfmot.wrap_with_schedule(network, "tfmot_constant", 0.5, once, 9)
         wrapped.before_step(0)
         step = tf.function(lambda x: wrapped.model(x, training=True))

@@ -10,13 +10,27 @@ from dps_tf import models
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import Pruning
-from dps_tf.sparsity import ScoreCache, iterative, masks_for, methods, prunable
+from dps_tf.sparsity import (
+    SPARSITY_METHODS,
+    OneShot,
+    ScoreCache,
+    check_pruning,
+    iterative,
+    masks_for,
+    prunable,
+    register_sparsity_method,
+    request,
+)
 from dps_tf.sparsity.gradients import program_of
 from dps_tf.sparsity.request import balanced, first, window
 from tests.sparsity import data
 
-AT_START = [n for n in methods.names() if methods.method(n).kind != methods.SCHEDULED]
-ONE_SHOT = [n for n in AT_START if methods.method(n).kind == methods.ONE_SHOT]
+AT_START = [
+    name
+    for name in SPARSITY_METHODS.names()
+    if not SPARSITY_METHODS[name].prunes_while_training
+]
+ONE_SHOT = [name for name in AT_START if isinstance(SPARSITY_METHODS[name], OneShot)]
 KEY = {"network": "test", "initial_seed": 0}
 
 
@@ -130,13 +144,13 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
     def test_what_iterative_snip_prunes_stays_out_and_force_lets_it_return(self):
         for method, returns in (("iterative_snip", False), ("force", True)):
             seen = []
-            select = iterative.select
+            choose = request.choose
 
-            def recorded(*arguments, seen=seen, select=select):
-                seen.append(select(*arguments))
+            def recorded(*arguments, seen=seen, choose=choose):
+                seen.append(choose(*arguments))
                 return seen[-1]
 
-            with mock.patch.object(iterative, "select", recorded):
+            with mock.patch.object(request, "choose", recorded):
                 self.masks(method, 0.95, examples=40)
             steps = [np.concatenate([np.ravel(m) for m in masks]) for masks in seen]
             back = [
@@ -175,18 +189,72 @@ class MasksTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         ("snpi", {}, "did you mean 'snip'"),
         ("grasp", {"arguments": {"temprature": 1}}, "did you mean 'temperature'"),
-        ("grasp", {"arguments": {"temperature": 0}}, "must be a number above 0"),
+        (
+            "grasp",
+            {"arguments": {"temperature": 0}},
+            "must be a finite number > 0, not 0",
+        ),
         ("grasp", {"arguments": {"gasp": {}}}, "did you mean 'grasp'"),
         ("grasp", {"examples": 5}, "fewer than the 10 classes"),
         ("grasp", {"arguments": {"per_class": 50}}, "class 0 has 12 training"),
         ("snip", {"examples": 500}, "there are 120"),
-        ("force", {"arguments": {"rounds": 0}}, "whole number, at least 1"),
+        ("force", {"arguments": {"rounds": 0}}, "must be a whole number >= 1, not 0"),
         ("tfmot_constant", {}, "prunes during training"),
         ("none", {}, "needs a sparsity method"),
+        ("snip", {"scope": "everywhere"}, "selection 'everywhere' is unknown"),
+        (
+            "snip",
+            {"scope": "n_of_m", "arguments": {"n_of_m": {"m": 3}}},
+            "0.5 cannot be reached: choose among 0.3333, 0.6667, or",
+        ),
+        ("force", {"scope": "n_of_m"}, "cannot be reached"),
+        (
+            "snip",
+            {"scope": "n_of_m", "prunable": "kernels_and_biases"},
+            "no meaning for dense1/bias",
+        ),
+        ("snip", {"scope": "n_of_m", "arguments": {"n_of_m": {"m": 1}}}, "m of selec"),
     )
     def test_mistakes_are_named(self, method, pruning, text):
         with self.assertRaisesRegex(UserError, text):
             self.masks(method, 0.5, **pruning)
+
+    @parameterized.parameters(
+        ({"scope": "everywhere"}, "selection 'everywhere' is unknown"),
+        ({"arguments": {"layer": {"m": 4}}, "scope": "layer"}, "nothing named 'm'"),
+        ({"arguments": {"rounds": 4}}, "nothing named 'rounds'"),
+    )
+    def test_mistakes_are_named_before_anything_is_trained(self, pruning, text):
+        with self.assertRaisesRegex(UserError, text):
+            check_pruning("snip", 0.5, Pruning(**pruning), 100)
+
+    def test_selections_choose_by_the_scores_of_any_one_shot_method(self):
+        for method in ONE_SHOT:
+            found = self.masks(method, 0.5, scope="n_of_m")
+            for mask in found.masks[::2]:  # kernels; 36, 24 and 16 inputs
+                sums = mask.reshape(-1, 4, mask.shape[-1]).sum(axis=1)
+                self.assertAllInSet(sums, [2.0])
+            self.assertEqual(found.realised_sparsity, 0.5)
+            found = self.masks(method, 0.75, scope="filters")
+            for mask in found.masks[:4:2]:
+                self.assertAllInSet(mask.mean(axis=0), [0.0, 1.0])
+            self.assertAllInSet(found.masks[4], [1.0])
+            self.assertAllClose(found.realised_sparsity, 0.75, atol=0.02)
+
+    def test_method_of_the_user_is_served_like_the_shipped_ones(self):
+        cache = ScoreCache(self.get_temp_dir())
+        smallest = OneShot(lambda request, progress: [-abs(t) for t in request.theta])
+        register_sparsity_method("smallest", smallest)
+        register_sparsity_method("smallest", smallest)
+        with self.assertRaisesRegex(UserError, "registered already"):
+            register_sparsity_method("smallest", OneShot(smallest.score))
+        found = ravel(self.masks("smallest", 0.5, cache))
+        largest = ravel(self.masks("magnitude", 0.5))
+        kernels = ravel(self.masks("none", 0.0))[: found.size]
+        prunable = np.concatenate([np.full(v.size, v.ndim > 1) for v in self.initial])
+        self.assertAllEqual((found + largest)[prunable], kernels[prunable])
+        self.masks("smallest", 0.9, cache)
+        self.assertEqual((cache.computations, cache.hits), (1, 1))
 
     def test_a_network_without_prunable_variables_is_refused(self):
         network = keras.Sequential([keras.layers.Flatten(input_shape=(4,))])

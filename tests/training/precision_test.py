@@ -11,6 +11,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import Pruning
 from dps_tf.sparsity import tfmot
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
@@ -122,9 +123,8 @@ class PrecisionTest(tf.test.TestCase, parameterized.TestCase):
                 network,
                 "tfmot_constant",
                 0.5,
-                {"begin_step": 1, "end_step": 1, "frequency": 1},
+                Pruning(arguments={"begin_step": 1, "end_step": 1, "frequency": 1}),
                 100,
-                "kernels",
             ),
         )
         initial = models.initial_point(program.network, 3)

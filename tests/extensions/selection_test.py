@@ -1,0 +1,42 @@
+"""A selection takes a module and a gin file, and no change of the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dps_tf.analysis import loading
+from dps_tf.cli.command_line import import_modules
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.layout import SweepLayout
+from dps_tf.store.states import StateStore
+from tests.tuning.small_sweeps import configured, launched
+
+FILE = str(Path(__file__).parent / "pairs_selection.gin")
+
+
+def test_pairs_keep_their_better_entry_through_training(tmp_path):
+    import_modules(["tests.extensions.pairs_selection"])
+    sweep = configured((), [FILE])
+    launched(tmp_path / "sweep", sweep)
+    tables = loading.load(tmp_path / "sweep")
+    assert set(tables.results["sparsity"]) == {0.5}
+    assert set(tables.trials["realised_sparsity"]) == {0.5}
+    paths = SweepLayout(str(tmp_path / "sweep")).cell(sweep.studies[0].cell.name)
+    state, _ = StateStore(LocalFiles(), paths.states).load(0)
+    assert state.step > 0
+    kernels = [array for array in state.arrays[:4] if array.ndim == 2]
+    assert len(kernels) == 2
+    for kernel in kernels:
+        kept = kernel.reshape(len(kernel), -1, 2) != 0
+        np.testing.assert_array_equal(kept.sum(axis=-1), 1)
+
+
+def test_sparsity_that_it_cannot_reach_is_told(tmp_path):
+    import_modules(["tests.extensions.pairs_selection"])
+    sweep = configured(["sweep.sparsities = (0.9,)"], [FILE])
+    launched(tmp_path / "sweep", sweep)
+    trials = loading.load(tmp_path / "sweep").trials
+    assert set(trials["outcome"]) == {"failed"}
+    assert trials["error"].str.contains("prunes one half, not 0.9").all()

@@ -1,0 +1,141 @@
+"""Pruned weights are zero after every update, also of whole matrices."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import models, optim
+from dps_tf.core.errors import UserError
+from dps_tf.core.execution import Job
+from dps_tf.training import strategy as strategies
+from dps_tf.training.device_data import DeviceData
+from dps_tf.training.program import Program
+from dps_tf.training.runner import PrunedPoint, TrainingRunner
+from tests.training import problems
+from tests.training.problems import Problem
+
+RATE = 0.05
+PROBLEM = Problem(arguments={"widths": (6, 5)})
+
+
+def mix(size: int) -> np.ndarray:
+    """Returns a matrix by which entries of a row move each other."""
+    draw = np.random.default_rng(size)
+    return draw.normal(size=(size, size)).astype(np.float32)
+
+
+class Mixing(optim.TensorOptimizer):
+    """w = w - rate g M: an entry moves by the gradients of its row."""
+
+    def update(self, variable, slots, rate, gradient):
+        if gradient.shape.rank == 2:
+            gradient = gradient @ tf.constant(mix(gradient.shape[-1]))
+        variable.assign_sub(rate * gradient)
+
+
+class Mistaken(Mixing):
+    """Claims what it does not hold."""
+
+    ELEMENTWISE: ClassVar[bool] = True
+
+
+class Derived(optim.OPTIMIZERS["sgd"]):
+    """Updates otherwise than the class that it is derived from, and claims nothing."""
+
+    update = Mixing.update
+
+
+def program_of(optimizer, strategy=None) -> Program:
+    task = dataclasses.replace(PROBLEM.task, optimizer=optimizer)
+    held = DeviceData(task.dataset, strategy or problems.one_device())
+    return Program(task, held, PROBLEM.batch_size)
+
+
+def masks_of(program: Program) -> list[np.ndarray]:
+    draw = np.random.default_rng(0)
+    return [np.float32(draw.random(v.shape) < 0.7) for v in program.masks]
+
+
+def begin(program: Program) -> list[np.ndarray]:
+    """Loads a pruned trial before its first step; returns its masks."""
+    masks = masks_of(program)
+    initial = models.initial_point(program.network, 3)
+    pruned = [v * m for v, m in zip(initial, masks, strict=True)]
+    program.load(program.fresh_state(pruned), {"learning_rate": RATE}, masks)
+    return masks
+
+
+class MatrixUpdateTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(Mixing, Derived)
+    def test_pruned_entries_are_zero_and_the_others_are_those_of_numpy(self, optimizer):
+        program = program_of(optimizer)
+        masks = begin(program)
+        truth = [np.array(v) for v in program.read().arrays]
+        network, train = PROBLEM.task.network(), PROBLEM.dataset.train
+        for batch in PROBLEM.order(0, 6):
+            network.set_weights(truth)
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(
+                    tf.nn.sparse_softmax_cross_entropy_with_logits(
+                        train.labels[batch], network(train.inputs[batch])
+                    )
+                )
+            gradients = tape.gradient(loss, network.trainable_variables)
+            for i, mask in enumerate(masks):
+                step = gradients[i].numpy() * mask
+                if mask.ndim == 2:
+                    step = step @ mix(mask.shape[-1])
+                truth[i] = mask * (truth[i] - RATE * step)
+        program.advance(PROBLEM.order(0, 6))
+        for found, expected, mask in zip(
+            program.read().arrays, truth, masks, strict=True
+        ):
+            self.assertAllClose(found, expected, rtol=1e-4, atol=1e-6)
+            self.assertAllEqual(found[mask == 0], np.zeros(np.sum(mask == 0)))
+
+    @pytest.mark.multi_device
+    def test_replicas_keep_the_zeros_too(self):
+        devices = ("/device:CPU:0", "/device:CPU:1")
+        one = program_of(Mixing)
+        two = program_of(Mixing, strategies.build("mirrored", devices=devices))
+        for program in (one, two):
+            masks = begin(program)
+            program.advance(PROBLEM.order(0, 6))
+        for found, other, mask in zip(
+            one.read().arrays, two.read().arrays, masks, strict=True
+        ):
+            self.assertAllClose(found, other, rtol=1e-4, atol=1e-6)
+            self.assertAllEqual(other[mask == 0], np.zeros(np.sum(mask == 0)))
+
+    @parameterized.parameters(*optim.OPTIMIZERS.names())
+    def test_elementwise_updates_are_not_masked_again(self, name):
+        optimizer = optim.build(name)
+        derived = type("Derived", (type(optimizer),), {})()
+        self.assertFalse(derived.keeps_zeros)
+        self.assertEqual(optimizer.keeps_zeros, "ELEMENTWISE" in vars(type(optimizer)))
+
+
+class RealisedSparsityTest(tf.test.TestCase):
+    def turn(self, optimizer):
+        program = program_of(optimizer)
+        masks = tuple(masks_of(program))
+        runner = TrainingRunner(
+            [program], 0, prune=lambda trial, initial: PrunedPoint(masks, 0.3)
+        )
+        job = Job(trial=2, point={"learning_rate": RATE}, until=4, state=None)
+        return runner.run(0, job, lambda: False)
+
+    def test_network_that_is_not_as_sparse_as_its_masks_is_no_result(self):
+        self.assertEqual(self.turn(Mixing).step, 4)
+        with self.assertRaisesRegex(UserError, "trial 2 has .* not zero after 4 steps"):
+            self.turn(Mistaken)
+
+
+if __name__ == "__main__":
+    tf.test.main()
