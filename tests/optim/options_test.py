@@ -57,10 +57,10 @@ class ClippingTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*NAMES)
     def test_scales_all_gradients_together(self, name):
         (kernel, one), (bias, other) = drawn((2, 3)), drawn((3,), seed=1)
-        clipped = []
-        for each in zip(one, other, strict=True):
-            state = optax.clip_by_global_norm(1.5)
-            clipped.append(state.update(each, state.init(each))[0])
+        clip, clipped = optax.clip_by_global_norm(1.5), []
+        for pair in zip(one, other, strict=True):
+            each = tuple(gradient.astype(np.float32) for gradient in pair)
+            clipped.append(clip.update(each, clip.init(each))[0])
         theirs = [np.stack(column) for column in zip(*clipped, strict=True)]
         _, expected = run(name, theirs, [kernel, bias])
         _, seen = run(name, [one, other], [kernel, bias], clip_norm=1.5)
