@@ -17,6 +17,9 @@ from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.sweep_reader import SweepReader
 
+SHOWN_WAIT = 0.01
+"""The least share of time spent waiting for data that a user is told of."""
+
 
 @dataclass(frozen=True)
 class CellStatus:
@@ -34,6 +37,7 @@ class CellStatus:
             has not begun, or its record is damaged.
         seconds_left: steps_left at the pace so far, or None before the first turn.
         owner: who is running it, or None.
+        data_wait: share of an open study's time for which training waited for data.
         errors: texts of the errors of trials that failed, each once.
     """
 
@@ -46,6 +50,7 @@ class CellStatus:
     steps_left: int | None = None
     seconds_left: float | None = None
     owner: str | None = None
+    data_wait: float = 0.0
     errors: tuple[str, ...] = ()
 
     @property
@@ -79,6 +84,8 @@ class CellStatus:
         """The cell as one line of text."""
         counts = ", ".join(f"{n} {name}" for name, n in self.outcomes.items() if n)
         said = [self.reached, counts] if counts else []
+        if self.data_wait >= SHOWN_WAIT:
+            said.append(f"{self.data_wait:.0%} of the time waiting for data")
         return f"{self.name}: {'; '.join([*said, self.left])}"
 
     def to_json(self) -> dict[str, Any]:
@@ -139,6 +146,7 @@ def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
         steps_left=left,
         seconds_left=_seconds(history, left),
         owner=owner,
+        data_wait=history.data_wait,
         errors=tuple(
             dict.fromkeys(t.error for t in result.trials if t.error is not None)
         ),

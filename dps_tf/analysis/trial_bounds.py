@@ -28,6 +28,7 @@ from dps_tf.analysis.tables import (
 )
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import is_further
 
 Bools = NDArray[np.bool_]
 
@@ -175,10 +176,15 @@ def _crossings(trials: pd.DataFrame, curves: pd.DataFrame, goal: Goal) -> _Cross
     order = np.lexsort((steps, codes))
     order = order[codes[order] >= 0]
     codes, steps = codes[order], steps[order]
-    reaches = goal.reaches(curves[goal.metric].to_numpy(np.float64)[order])
+    values = curves[goal.metric].to_numpy(np.float64)[order]
+    reaches = goal.reaches(values)
     # Only validation is stopped early; training metrics are always exact.
     bounds = curves["is_bound"].to_numpy(bool)[order]
     bounds &= goal.metric.startswith("validation/")
+    if is_further(goal.metric):
+        # Not looked at there: it may have met the goal.
+        unknown = np.isnan(values)
+        reaches, bounds = reaches | unknown, bounds | unknown
     before = np.where(np.r_[False, codes[1:] == codes[:-1]], np.r_[0, steps[:-1]], 0)
     size = len(trials)
     covered = np.zeros(size, np.int64)

@@ -62,6 +62,7 @@ class TurnReport:
         diverged_step: step whose loss or metric was not finite, if that happened.
         steps_executed: updates made in this turn.
         seconds: wall time of the turn.
+        data_wait: seconds of them for which training waited for streamed data.
     """
 
     trial: int
@@ -72,6 +73,7 @@ class TurnReport:
     diverged_step: int | None = None
     steps_executed: int = 0
     seconds: float = 0.0
+    data_wait: float = 0.0
 
 
 @dataclass(frozen=True)

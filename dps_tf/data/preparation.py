@@ -16,8 +16,11 @@ from pathlib import Path
 
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.data import raw
+from dps_tf.data.arrays import has_arrays, verify_arrays
 from dps_tf.data.download import fetch
 from dps_tf.data.prepared import (
+    ARRAYS,
+    add_arrays,
     prepared_folder,
     read_checked_images,
     read_checked_texts,
@@ -154,7 +157,15 @@ def _build(
 
 
 def _check(published: PublishedSet, folder: Path) -> None:
-    if published.name == "tiny_shakespeare":
-        read_checked_texts(published.name, folder)
+    """Compares all that a prepared set holds with what was published.
+
+    A set of images that was prepared by an older version gets its mapped arrays.
+    """
+    name = published.name
+    if name == "tiny_shakespeare":
+        read_checked_texts(name, folder)
+    elif has_arrays(folder / ARRAYS):
+        read_checked_images(name, folder)
+        verify_arrays(folder / ARRAYS)
     else:
-        read_checked_images(published.name, folder)
+        add_arrays(name, folder)

@@ -17,7 +17,15 @@ from dps_tf.objectives.classification import (
     token_cross_entropy,
 )
 from dps_tf.objectives.multi_label import sigmoid_cross_entropy
-from dps_tf.objectives.objective import Metric, Objective, merge, penalty
+from dps_tf.objectives.objective import (
+    Metric,
+    Objective,
+    count,
+    fractions,
+    mean_loss,
+    merge,
+    penalty,
+)
 from dps_tf.objectives.regression import squared_error
 
 __all__ = [
@@ -26,6 +34,9 @@ __all__ = [
     "Metric",
     "Objective",
     "build",
+    "count",
+    "fractions",
+    "mean_loss",
     "merge",
     "penalty",
     "register",

@@ -47,11 +47,13 @@ class Work:
         steps: updates made.
         evaluations: evaluations of the validation split.
         seconds: wall time of its turns.
+        data_wait: seconds of them for which training waited for streamed data.
     """
 
     steps: int = 0
     evaluations: int = 0
     seconds: float = 0.0
+    data_wait: float = 0.0
 
 
 @dataclass
@@ -173,6 +175,13 @@ class StudyHistory:
         if kind in ("evaluation", "divergence", "turn"):
             self._add_work(event)
 
+    @property
+    def data_wait(self) -> float:
+        """Share in [0, 1] of the time of turns for which training waited for data."""
+        works = [trial.work for trial in self.trials.values()]
+        seconds = sum(work.seconds for work in works)
+        return sum(work.data_wait for work in works) / seconds if seconds else 0.0
+
     def _add_evaluation(self, event: Event) -> None:
         trial, step = self[event["trial"]], event["step"]
         metrics = dict(event["metrics"])
@@ -192,6 +201,7 @@ class StudyHistory:
         work = self[event["trial"]].work
         work.steps += event["steps_executed"]
         work.seconds += event["seconds"]
+        work.data_wait += event.get("data_wait", 0.0)
         work.evaluations += event["kind"] == "evaluation"
 
 
@@ -210,11 +220,13 @@ def _agree(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
 
 def report_events(report: TurnReport) -> list[Event]:
     """Returns the events that tell of a turn."""
-    work = {
+    work: dict[str, Any] = {
         "trial": report.trial,
         "steps_executed": report.steps_executed,
         "seconds": round(report.seconds, 6),
     }
+    if report.data_wait:
+        work["data_wait"] = round(report.data_wait, 6)
     if report.diverged_step is not None:
         step = report.diverged_step
         return [{"kind": "divergence", "step": step, **work}]

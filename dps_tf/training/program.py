@@ -43,11 +43,13 @@ class Advance:
         steps: updates made, including one that diverged.
         loss: mini-batch loss of the last of them, before its update.
         diverged: whether that loss was not finite; the slice ended there.
+        data_wait: seconds for which it waited for streamed data.
     """
 
     steps: int
     loss: float
     diverged: bool
+    data_wait: float = 0.0
 
 
 class Program:
@@ -248,7 +250,7 @@ class Program:
             )
         with strategies.whole_group(self.strategy):
             steps, loss = self._slice(indices)
-        return Advance(steps, loss, not np.isfinite(loss))
+        return Advance(steps, loss, not np.isfinite(loss), self._slice.data_wait)
 
     def _build_show(self) -> Any:
         """Returns what gives the trained variables other values."""

@@ -31,7 +31,13 @@ class Progress(Protocol):
     def prepared(self, done: int, total: int) -> None:
         """Shows how many initial points have been made and pruned."""
 
-    def update(self, todo: Plan, trajectories: list[Trajectory], running: int) -> None:
+    def update(
+        self,
+        todo: Plan,
+        trajectories: list[Trajectory],
+        running: int,
+        data_wait: float,
+    ) -> None:
         """Shows it."""
 
 
@@ -192,7 +198,8 @@ class StudyDriver:
             self._record_turn(trial, future)
         self._record.snapshot()
         if self._progress is not None:
-            self._progress.update(todo, self._trajectories, len(self._running))
+            running, data_wait = len(self._running), self._record.history.data_wait
+            self._progress.update(todo, self._trajectories, running, data_wait)
 
     def _record_turn(self, trial: int, future: Future[TurnReport]) -> None:
         """Records what a turn did, or that it failed."""

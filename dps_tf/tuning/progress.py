@@ -81,10 +81,14 @@ class StudyProgress:
             self._show(f"{self._name}: {text}")
 
     def update(
-        self, todo: Plan, trajectories: Sequence[Trajectory], running: int
+        self,
+        todo: Plan,
+        trajectories: Sequence[Trajectory],
+        running: int,
+        data_wait: float = 0.0,
     ) -> None:
         """Shows how the study stands; on a log at most every _LINE_SECONDS."""
-        self._show(self.line(todo, trajectories, running))
+        self._show(self.line(todo, trajectories, running, data_wait))
 
     def _show(self, line: str) -> None:
         now = time.monotonic()
@@ -94,8 +98,18 @@ class StudyProgress:
             self._written = now
             print(line, file=self._stream, flush=True)
 
-    def line(self, todo: Plan, trajectories: Sequence[Trajectory], running: int) -> str:
-        """Returns the state of the study as one line."""
+    def line(
+        self,
+        todo: Plan,
+        trajectories: Sequence[Trajectory],
+        running: int,
+        data_wait: float = 0.0,
+    ) -> str:
+        """Returns the state of the study as one line.
+
+        `data_wait`: share of the time for which training waited for data; told from a
+        hundredth on.
+        """
         steps = sum(state.last_step for state in trajectories)
         if self._first_steps is None:
             self._first_steps = steps
@@ -107,10 +121,11 @@ class StudyProgress:
         left = self._steps_left(todo, trajectories)
         bound = "" if len(finished) >= self._rule.finishers else "at most "
         eta = f"{bound}{duration(left / rate)} left" if rate > 0 else "starting"
+        waiting = f", {data_wait:.0%} waiting for data" if data_wait >= 0.01 else ""
         return (
             f"{self._name}: {len(todo.pending)} of {todo.prefix} trials running "
             f"({running} now), {len(finished)} reached, {diverged} diverged, {best}, "
-            f"{rate:.0f} steps/s, {eta}"
+            f"{rate:.0f} steps/s, {eta}{waiting}"
         )
 
     def _steps_left(self, todo: Plan, trajectories: Sequence[Trajectory]) -> int:

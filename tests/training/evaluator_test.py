@@ -111,13 +111,17 @@ class OddLogitsTest(tf.test.TestCase):
         return program
 
     def test_first_of_equal_logits_is_the_guess(self):
-        found = self.constant_network([0.0, 1.0, 1.0, 0.0])._evaluator._exact()
+        found = (
+            self.constant_network([0.0, 1.0, 1.0, 0.0])
+            ._evaluators["validation"]
+            ._exact()
+        )
         self.assertEqual(wrong_of(found), int(np.sum(HELD.labels != 1)))
         self.assertTrue(found.is_finite)
 
     def test_not_a_number_is_wrong_for_all_and_not_finite(self):
         program = self.constant_network([0.0, math.nan, 1.0, 0.0])
-        exact = program._evaluator._exact()
+        exact = program._evaluators["validation"]._exact()
         self.assertEqual((wrong_of(exact), exact.is_finite), (75, False))
         bound = program.evaluate()
         self.assertTrue(bound.is_bound)

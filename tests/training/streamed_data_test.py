@@ -15,15 +15,19 @@ from absl.testing import parameterized
 from dps_tf import models
 from dps_tf.core.goal import Goal
 from dps_tf.core.study import Pruning
+from dps_tf.data.arrays import MappedRows
 from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.data.mapped import MappedRows
 from dps_tf.probing import ExampleGradients
 from dps_tf.sparsity import masks_for
-from dps_tf.training import evaluation, example_stream
+from dps_tf.training import evaluation, streamed_data
 from dps_tf.training import strategy as strategies
-from dps_tf.training.example_stream import ExampleStream, local_replicas, shares
 from dps_tf.training.program import Program
-from dps_tf.training.streamed_data import StreamedData
+from dps_tf.training.streamed_data import (
+    ExampleStream,
+    StreamedData,
+    local_replicas,
+    shares,
+)
 from tests.training import problems
 from tests.training.noted_rows import NotedRows
 from tests.training.problems import SMALL, Problem, error_of, same_bits
@@ -52,7 +56,7 @@ def streamed(
     """A program whose slices and evaluations take several pieces."""
     strategy = strategy or problems.one_device()
     with (
-        mock.patch.object(example_stream, "PIECE_BYTES", piece_bytes),
+        mock.patch.object(streamed_data, "PIECE_BYTES", piece_bytes),
         mock.patch.object(evaluation, "BATCH_SIZE", 8),
         mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 10),
     ):
@@ -251,7 +255,7 @@ class StreamTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters((1, 1), (575, 1), (576, 1), (1_152, 2), (9_999, 16))
     def test_piece_is_a_power_of_two_of_steps_within_its_bytes(self, limit, steps):
         # 16 examples of eight float32 and an int32 label are 576 bytes.
-        with mock.patch.object(example_stream, "PIECE_BYTES", limit):
+        with mock.patch.object(streamed_data, "PIECE_BYTES", limit):
             stream = ExampleStream(problems.BLOBS.train, problems.one_device(), 16)
         self.assertEqual(stream.most_steps, steps)
 
@@ -263,7 +267,8 @@ class StreamTest(tf.test.TestCase, parameterized.TestCase):
         for _ in range(10):
             next(pieces)
         pieces.close()
-        self.assertBetween(len(gathered.asked), 10, 10 + 2 + 2 + 1)
+        ahead = streamed_data.AHEAD + streamed_data.gathers()
+        self.assertBetween(len(gathered.asked), 10, 10 + ahead + 1)
 
 
 class SharesTest(tf.test.TestCase, parameterized.TestCase):

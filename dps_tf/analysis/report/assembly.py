@@ -22,6 +22,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.cost import cost_part
 from dps_tf.analysis.report.curves import curves_of
+from dps_tf.analysis.report.generalization import generalization_part
 from dps_tf.analysis.report.headline import headline_part
 from dps_tf.analysis.report.health import health_part
 from dps_tf.analysis.report.law import effect_sentences, joint_fits, law_part
@@ -56,6 +57,7 @@ SECTIONS = [
         "Metaparameters and training",
         (metaparameters_part, learning_rates_part, training_curves_part, budgets_part),
     ),
+    SectionEntry("generalization", "Generalization", (generalization_part,)),
     SectionEntry("causes", "Causes", (smoothness_part, noise_part, layers_part)),
     SectionEntry("health", "Health of the search", (health_part, best_of_n_part)),
 ]
