@@ -84,6 +84,7 @@ def build(
     schedule: str = "constant",
     metaparameters: Iterable[str] = (),
     step_budget: int | None = None,
+    delay: int = 0,
 ) -> TensorOptimizer:
     """Returns a new optimizer; its metaparameters are to be set before training.
 
@@ -93,6 +94,7 @@ def build(
         metaparameters: names that its points will hold; options are in use if theirs
             are among them.
         step_budget: what lengths that are given as shares are shares of.
+        delay: updates by which gradients are late; see `base.OPTIONS`.
 
     Raises:
         UserError: an unknown name.
@@ -102,7 +104,7 @@ def build(
     # Lengths that are given as shares are read in place of those in steps.
     given += set(offered) - set(with_shares(offered, given))
     options = [option for option in offered if option in given]
-    return optimizer(schedule, options, step_budget, name=name)
+    return optimizer(schedule, options, step_budget, delay, name=name)
 
 
 def default_space(name: str) -> Mapping[str, Any]:

@@ -14,12 +14,14 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
 from dps_tf.core.registry import (
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
     REQUIRED,
     Argument,
+    Range,
     Reads,
     resolve,
 )
@@ -32,6 +34,7 @@ OPTIONS: Reads = {
     "clip_norm": Argument(math.inf, POSITIVE),
     "averaging_decay": Argument(0.0, FRACTION),
     "warmup_steps": Argument(0.0, NOT_NEGATIVE),
+    "delay": Argument(0.0, Range(whole=True)),
 }
 """Metaparameters of every optimizer; each costs nothing where no point names it.
 
@@ -42,6 +45,9 @@ clip_norm: greatest norm of all gradients together (Pascanu et al. 2013).
 averaging_decay: d of a = d a + (1 - d) w; evaluations use a / (1 - d^t) after t updates
     (Kingma and Ba 2015, section 7.2).
 warmup_steps: see `schedules.warmed_up`.
+delay: tau; an update applies the gradient at the weights of tau updates before, and the
+    first tau apply none (Stich et al. 2021, section 2; Dean et al. 2012). The number of
+    gradients that wait is part of the compiled program, so that it is fixed for a cell.
 """
 
 
@@ -72,6 +78,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         schedule: str = "constant",
         options: Collection[str] = (),
         step_budget: int | None = None,
+        delay: int = 0,
         name: str | None = None,
     ):
         """What has no default is NaN until it is set.
@@ -80,6 +87,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
             schedule: a name in SCHEDULES.
             options: which of OPTIONS are in use.
             step_budget: what lengths that a point gives as shares are shares of.
+            delay: the value of the option of that name.
             name: of the optimizer, for messages.
         """
         super().__init__(
@@ -92,6 +100,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         self.schedule = schedule
         self._options = tuple(used)
         self._step_budget = step_budget
+        self._delay = int(delay)
         with tf.init_scope():
             self._metaparameters = {
                 name: tf.Variable(
@@ -146,7 +155,13 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         """
         owner = f"optimizer {self.name!r} with the {self.schedule} schedule"
         point = lengths_in_steps(point, self._reads, self._step_budget)
-        for name, value in resolve(owner, self._reads, point).items():
+        values = resolve(owner, self._reads, point)
+        if values.get("delay", self._delay) != self._delay:
+            raise UserError(
+                f"delay is {values['delay']!r}, and {owner} was built for "
+                f"{self._delay}: fix it in workload.fixed"
+            )
+        for name, value in values.items():
             self._metaparameters[name].assign(value)
 
     def value(self, name: str) -> tf.Tensor:
@@ -178,7 +193,8 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     @property
     def _slot_names(self) -> tuple[str, ...]:
         averages = ("averages",) if "averaging_decay" in self._reads else ()
-        return tuple(dict.fromkeys((*self.SLOTS, *averages)))
+        waiting = ("waiting",) if self._delay else ()
+        return tuple(dict.fromkeys((*self.SLOTS, *averages, *waiting)))
 
     def _new_slot(self, slot: str, variable: tf.Variable) -> tf.Variable | None:
         shape = self._shape_of(slot, variable)
@@ -191,7 +207,8 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     def _shape_of(self, slot: str, variable: tf.Variable) -> Sequence[int] | None:
         if slot in self.SLOTS:
             return self.slot_shape(slot, variable)
-        return list(variable.shape)
+        lengths = [self._delay] if slot == "waiting" else []
+        return [*lengths, *variable.shape]
 
     def slot_bytes(self, variables: Iterable[tf.Variable]) -> int:
         """Returns the bytes that the slots of some variables take."""
@@ -221,6 +238,8 @@ class TensorOptimizer(keras.optimizers.Optimizer):
             if slots[index] is not None
         }
         gradient = tf.cast(tf.convert_to_tensor(gradient), variable.dtype)
+        if "waiting" in slots:
+            gradient = self._delayed(slots["waiting"], gradient)
         rate = self.current_learning_rate()
         if "weight_decay" in self._reads and not self.DECAYS_WEIGHTS:
             variable.assign_sub(rate * self.value("weight_decay") * variable)
@@ -228,6 +247,13 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         if "averaging_decay" in self._reads:
             decay, average = self.value("averaging_decay"), slots["averages"]
             average.assign(decay * average + (1.0 - decay) * variable)
+
+    def _delayed(self, waiting: Any, gradient: tf.Tensor) -> tf.Tensor:
+        """Returns the gradient that waited longest; the new one takes its place."""
+        place = tf.cast(self.iterations % self._delay, tf.int32)
+        before = tf.convert_to_tensor(waiting)
+        waiting.assign(tf.tensor_scatter_nd_update(before, [[place]], [gradient]))
+        return before[place]
 
     def update(
         self,
@@ -268,4 +294,5 @@ class TensorOptimizer(keras.optimizers.Optimizer):
             "schedule": self.schedule,
             "options": self._options,
             "step_budget": self._step_budget,
+            "delay": self._delay,
         }

@@ -99,6 +99,40 @@ class AveragesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(list(optimizer.metaparameters), ["learning_rate"])
 
 
+class DelayTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(name=["sgd", "momentum", "lamb", "muon"], delay=[1, 3])
+    def test_applies_the_gradients_of_so_many_updates_before(self, name, delay):
+        start, gradients = drawn((2, 3))
+        late = np.concatenate([np.zeros((delay, 2, 3)), gradients[:-delay]])
+        _, expected = run(name, [late], [start])
+        given = {**RATE, "delay": delay}
+        optimizer = optim.build(name, "constant", given, delay=delay)
+        optimizer.set_metaparameters(given)
+        variable = tf.Variable(start, dtype=tf.float32)
+        optimizer.build([variable])
+        for gradient, wanted in zip(gradients, expected, strict=True):
+            optimizer.apply_gradients([(tf.constant(gradient, tf.float32), variable)])
+            self.assertAllClose(variable, wanted[0], rtol=1e-6)
+
+    def test_on_a_quadratic_is_the_recursion_of_stich(self):
+        """x(t + 1) = x(t) - rate x(t - tau), no step before the first is known."""
+        tau, rate, found = 2, 0.3, [1.0]
+        for t in range(12):
+            found.append(found[-1] - (rate * found[t - tau] if t >= tau else 0.0))
+        optimizer = optim.build("sgd", "constant", ["delay"], delay=tau)
+        optimizer.set_metaparameters({"learning_rate": rate, "delay": tau})
+        x = tf.Variable(1.0)
+        optimizer.build([x])
+        for wanted in found[1:]:
+            optimizer.apply_gradients([(tf.identity(x), x)])
+            self.assertAllClose(x, wanted, rtol=1e-5, atol=1e-6)
+
+    def test_another_delay_than_it_was_built_for_is_refused(self):
+        optimizer = optim.build("sgd", "constant", ["delay"], delay=2)
+        with self.assertRaisesRegex(UserError, "was built for 2: fix it"):
+            optimizer.set_metaparameters({"learning_rate": 0.1, "delay": 3})
+
+
 def rates(schedule: str, steps: int, budget: int | None = None, **point: float):
     given = {"learning_rate": 0.4, **point}
     optimizer = optim.build("sgd", schedule, given, budget)
