@@ -7,7 +7,7 @@ values of `core` refuse what they cannot mean.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import gin
@@ -26,9 +26,11 @@ def goal(
     threshold: float = gin.REQUIRED,
     direction: str = "minimize",
     inclusive: bool = True,
+    in_a_row: int = 1,
+    mean_of: int = 1,
 ) -> Goal:
     """Returns what a trial has to reach; see `core.goal.Goal`."""
-    return Goal(metric, threshold, direction, inclusive)
+    return Goal(metric, threshold, direction, inclusive, in_a_row, mean_of)
 
 
 @gin.register
@@ -142,8 +144,13 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     further_splits: Mapping[str, str] | None = None,
     precision: str = "float32",
     axes: Mapping[str, Any] | None = None,
+    repeats: int = 0,
+    repeated_points: int = 1,
 ) -> SweepSpecification:
     """Returns the studies of the grid; see `core.sweep.grid`.
+
+    With `repeats`, the `repeated_points` best points of each cell are trained again
+    under so many new seeds, once its study is closed.
 
     `workloads` is one workload, or a list with one for each optimizer; `axes` maps gin
     names of further axes to their values.
@@ -154,7 +161,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         _of_type("sweep.workloads", each, Workload, "@workload()")
     if pruning is not None:
         _of_type("sweep.pruning", pruning, Pruning, "@pruning()")
-    return grid(
+    cells = grid(
         found,
         _sequence("sweep.batch_sizes", batch_sizes),
         sparsities=_sequence("sweep.sparsities", sparsities),
@@ -169,6 +176,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         precision=precision,
         axes=_axes(axes or {}),
     )
+    return replace(cells, repeats=repeats, repeated_points=repeated_points)
 
 
 def _axes(axes: Any) -> Mapping[str, Any]:

@@ -25,10 +25,10 @@ from dps_tf.training.streamed_data import StreamedData
 from tests.training import problems
 from tests.training.problems import Problem
 
-SHAPE = (64, 64, 3)
-COUNT = 60_000
+SHAPE = (32, 32, 3)
+COUNT = 240_000
 BATCH = 32
-STEPS = 12
+STEPS = 10
 
 
 def scaled(pixels: np.ndarray) -> np.ndarray:
@@ -105,7 +105,7 @@ def main(folder: Path) -> None:
     peak.start()
     pairs = [
         (advance(held, turn, 512), advance(streamed, turn, COUNT))
-        for turn in range(1, 13)
+        for turn in range(1, 7)
     ]
     starved = begun(mapped(file, slow), StreamedData)
     print(
