@@ -31,6 +31,15 @@ CLOSING_TABLES = ("trials", "curves", "work")
 """The tables that a closed study consists of."""
 
 
+def is_name(name: str) -> bool:
+    """Returns whether a name can be part of a path; see `check_name`."""
+    try:
+        check_name(name)
+    except UserError:
+        return False
+    return True
+
+
 def check_name(name: str) -> str:
     """Returns a name that can be part of a path: ^[A-Za-z0-9._-]+$, not '.' or '..'.
 

@@ -62,6 +62,19 @@ class StudyReader:
             self._tell(str(error))
             return None
 
+    def is_there(self) -> bool:
+        """Returns whether the folder holds a study, or one that is about to begin."""
+        layout = self.layout
+        parts = (layout.study, layout.closed, layout.logs, layout.claims, layout.lock)
+        return any(map(self._files.exists, (*parts, layout.measurements)))
+
+    def cell_name(self) -> str | None:
+        """Returns the name of the cell that study.json tells; None where it does not.
+
+        It is that of the folder, unless somebody has copied or renamed that.
+        """
+        return None if self.specification is None else self.specification.cell.name
+
     @property
     def is_archived(self) -> bool:
         """Whether the study was read from an archive, so that nothing can train it."""
@@ -72,7 +85,14 @@ class StudyReader:
         """What was asked of the study; None where study.json does not tell it."""
         if self.record is None or self.is_archived:
             return None
-        return StudySpecification.from_json(self.record["specification"])
+        try:
+            return StudySpecification.from_json(self.record["specification"])
+        except (KeyError, TypeError, ValueError) as error:
+            self._tell(
+                f"{self.layout.study} holds a specification that this version of the "
+                f"package does not know ({error})."
+            )
+            return None
 
     @property
     def training_inputs(self) -> Mapping[str, Any]:
@@ -206,6 +226,25 @@ class StudyReader:
     def _tell(self, problem: str) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
+
+
+def environment_differences(
+    known: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]
+) -> list[str]:
+    """Returns how an environment differs from the latest known one; [] if it is known.
+
+    Args:
+        known: builds and instruction sets that a record tells of, the latest last.
+        environment: that of this process.
+    """
+    if dict(environment) in [dict(entry) for entry in known]:
+        return []
+    last = known[-1]
+    return [
+        f"{name}: recorded {last.get(name)!r}, here {environment.get(name)!r}"
+        for name in sorted({*last, *environment})
+        if last.get(name) != environment.get(name)
+    ]
 
 
 def trial_points(
