@@ -32,7 +32,7 @@ _LABELS = flags.DEFINE_multi_string(
     "label",
     [],
     "A name for a sweep, one for each --sweep_dir in their order: sweeps of the same "
-    "cells then lie side by side. Tables have it in the column sweep.label.",
+    "cells then lie side by side. Tables have it in the column workload.label.",
 )
 _OUT = flags.DEFINE_string(
     "out", None, "Folder of the report; by default `report` in the first sweep."

@@ -30,7 +30,7 @@ from dps_tf.core.goal import Goal
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.sweep_reader import StoredTables, SweepReader
 
-LABEL = "sweep.label"
+LABEL = "workload.label"
 """The axis that tells sweeps apart which have been given labels."""
 _FRAMES = ("studies", "trials", "curves", "measurements", "work")
 

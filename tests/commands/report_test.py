@@ -119,7 +119,7 @@ def test_equal_sweeps_lie_side_by_side_under_labels(place):
                "--label=again", "--out=labels")  # fmt: skip
     assert done.returncode == 0, done.stderr
     results = pd.read_csv(place / "labels" / "results.csv")
-    assert set(results["sweep.label"]) == {"first", "again"}
+    assert set(results["workload.label"]) == {"first", "again"}
     assert results.groupby("batch_size")["steps_to_result"].nunique().eq(1).all()
 
 
