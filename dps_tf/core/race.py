@@ -31,6 +31,10 @@ Key = tuple[int, int]
 """(evaluated step, trial number)."""
 FEASIBLE_UNTIL = ("K_1", "K_m", "end")
 
+MAX_LEAD = 0.05
+"""Greatest lead over the trial furthest behind, as a fraction of its step, where slots
+hold states."""
+
 
 @dataclass(frozen=True)
 class RaceRule:
@@ -136,6 +140,39 @@ def plan(
 def _padded(trajectories: Sequence[Trajectory], prefix: int) -> list[Trajectory]:
     known = list(trajectories[:prefix])
     return known + [Trajectory()] * (prefix - len(known))
+
+
+def within_lead(
+    todo: Plan, trajectories: Sequence[Trajectory], rule: RaceRule
+) -> tuple[int, ...]:
+    """Returns the trials of a plan that may go on now, in the order of the plan.
+
+    Where slots hold the states of their trials, each slot goes on with its own, and a
+    fast one would run far ahead of the others. So no trial goes on to an evaluation
+    that is further than MAX_LEAD beyond the trial furthest behind, and than the second
+    evaluation after it. Until the study is decided that one is before K_(m); so none is
+    run further than (1 + MAX_LEAD) K_(m), or one evaluation beyond K_(m).
+
+    Nobody waits for draws that replace others (Shallue's feasible budgets): these begin
+    late, and one alone would hold up all. An exhaustive study has nothing to outrun.
+
+    Args:
+        todo: made of the same trajectories.
+        trajectories: of trials 0, 1, ...; missing ones have not started.
+        rule: what decides the study.
+    """
+    trials = (*todo.pending, *todo.speculative)
+    if rule.exhaustive or not todo.pending:
+        return trials
+
+    def step_of(trial: int) -> int:
+        return trajectories[trial].last_step if trial < len(trajectories) else 0
+
+    first_draws = [trial for trial in todo.pending if trial < rule.points]
+    behind = min(map(step_of, first_draws or todo.pending))
+    second = rule.schedule.next_after(rule.schedule.next_after(behind))
+    ahead = max(second, behind + int(MAX_LEAD * behind))
+    return tuple(t for t in trials if rule.schedule.next_after(step_of(t)) <= ahead)
 
 
 def finish_keys(trajectories: Sequence[Trajectory], limit: int) -> list[Key]:

@@ -256,8 +256,10 @@ class StudySpecification:
         flat = _flat(self.to_json())
         # A study keeps the rule it was begun with: see `continuing`.
         flat.pop("feasible_until", None)
-        grows = ("workload.points", "workload.step_budget", "workload.max_draws")
-        for key in (*grows, "finishers", "workload.goal"):
+        grows = ["workload.points", "workload.max_draws", "finishers", "workload.goal"]
+        if not self.workload.depends_on_budget:
+            grows.append("workload.step_budget")
+        for key in grows:
             for name in [n for n in flat if n == key or n.startswith(key + ".")]:
                 del flat[name]
         flat["goal"] = [self.goal.metric, self.goal.direction]

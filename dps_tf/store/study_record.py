@@ -31,6 +31,7 @@ from dps_tf.store.study_reader import StudyReader, environment_differences
 
 SNAPSHOT_SECONDS = 30.0
 """Work that a kill may cost, about; at most a minute with a slice and the writing."""
+Fetch = Callable[[Mapping[int, TrialState]], Mapping[int, TrialState]]
 MOST_ATTEMPTS = 3
 """Starts of the command on which a trial that fails is tried."""
 NETWORK = "network_structure"
@@ -181,21 +182,39 @@ class StudyRecord:
             self.history.add(event)
             self._log.append(event)
 
-    def snapshot(self, *, force: bool = False) -> None:
-        """Puts everything on the disk, if the last time was long enough ago."""
+    def snapshot(self, fetch: Fetch = dict, *, force: bool = False) -> None:
+        """Puts everything on the disk, if the last time was long enough ago.
+
+        Args:
+            fetch: gives states their arrays, by trial, where other processes hold them;
+                a state that it does not return keeps its last saved version.
+            force: not to look at the time.
+        """
         if not force and self._clock() - self._saved_at < SNAPSHOT_SECONDS:
             return
+        dirty = {t: self._states[t] for t in sorted(self._dirty) if t in self._states}
+        fetched = fetch(dirty)
         self._guard()
         self._log.flush(sync=True)
         states = {
             trial: State(state.step, list(state.arrays), {})
-            for trial in sorted(self._dirty)
-            if (state := self._states.get(trial)) is not None
+            for trial, state in fetched.items()
         }
         if states:
             self._store.save_many(states)
         self._dirty.clear()
         self._saved_at = self._clock()
+
+    def restore(self, trial: int) -> None:
+        """Goes back to the last saved state of a trial whose later one was lost."""
+        self._dirty.discard(trial)
+        self._states.pop(trial, None)
+        state, problems = self._store.load(trial)
+        self.problems += problems
+        interval = self.specification.evaluations.interval
+        covered = self.history[trial].contiguous_step(interval)
+        if state is not None and state.step < covered + interval:
+            self._states[trial] = TrialState(state.step, tuple(state.arrays))
 
     def discard_states(self) -> None:
         """Removes the states: the study can then be read but not extended."""

@@ -130,6 +130,19 @@ class SweepReader:
             found += [dict(e) for e in study.environments if dict(e) not in found]
         return tuple(found)
 
+    def written(self) -> tuple[float, float] | None:
+        """Returns when the oldest and the newest file of its studies was written.
+
+        Seconds of the epoch by the clock of the file system: of the file that a study
+        begins with, and of the mark that closes it. None before any study.
+        """
+        times = []
+        for study in self.studies.values():
+            for path in (study.layout.study, study.layout.closed):
+                if self._files.exists(path):
+                    times.append(self._files.modified_time(path))
+        return (min(times), max(times)) if times else None
+
     def tables(self, wanted: Sequence[str] = CLOSING_TABLES) -> StoredTables:
         """Returns the tables of all cells, rows in the order of their identity.
 

@@ -50,7 +50,13 @@ class StudyProgress:
     """
 
     def __init__(
-        self, name: str, rule: RaceRule, place: str = "", stream: TextIO | None = None
+        self,
+        name: str,
+        rule: RaceRule,
+        place: str = "",
+        stream: TextIO | None = None,
+        *,
+        live: bool = True,
     ):
         """Shows nothing yet.
 
@@ -59,6 +65,7 @@ class StudyProgress:
             rule: of its study.
             place: of the cell in the sweep, such as `cell 3 of 9`.
             stream: where to; standard output by default.
+            live: whether a terminal gets a live line, of which there can be one.
         """
         self._name = name
         self._place = place
@@ -69,10 +76,11 @@ class StudyProgress:
         self._first_steps: int | None = None
         self._pruning_shown = -_PRUNING_SECONDS
         self._live: Live | None = None
+        self._may_be_live = live
 
     def __enter__(self) -> StudyProgress:
         """Starts the live line, on a terminal."""
-        if self._stream.isatty():
+        if self._may_be_live and self._stream.isatty():
             console = Console(file=self._stream)
             self._live = Live(console=console, auto_refresh=False, transient=True)
             self._live.__enter__()

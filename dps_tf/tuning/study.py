@@ -82,14 +82,17 @@ def run_study(
     progress = context.progress
     show = None if progress is None else progress.pruning
     prepared = backend.prepare(specification, show)
-    record = _open(files, layout, specification, prepared, context)
-    searched = _search(record, prepared, context)
-    result = study_result(record.specification, record.history)
-    if context.stop() and not result.decided:
-        raise Interrupted
-    if result.decided:
-        # One with a failed trial stays open, to be tried again.
-        _close(files, layout, record, prepared, context, searched)
+    try:
+        record = _open(files, layout, specification, prepared, context)
+        searched = _search(record, prepared, context)
+        result = study_result(record.specification, record.history)
+        if context.stop() and not result.decided:
+            raise Interrupted
+        if result.decided:
+            # One with a failed trial stays open, to be tried again.
+            _close(files, layout, record, prepared, context, searched)
+    finally:
+        prepared.runner.close()
     return result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from dps_tf.core.errors import UserError
@@ -28,6 +29,8 @@ from dps_tf.tuning.study import RunContext, is_finished, run_study
 
 _WAIT_SECONDS = 0.5
 """How long to wait before another look at cells that others have."""
+_LOOK_SECONDS = 0.2
+"""How often to look whether another cell can begin beside those that run."""
 _MAX_WAITS = 300
 """Looks at an owner who does not show life; by then one who is dead has expired."""
 
@@ -72,6 +75,8 @@ class Sweep:
         backend_of: gives the backend of a study.
         stop: whether to save and leave.
         say: prints a sentence for the user.
+        spare_slots: slots that no cell needs now: cells then run side by side. None
+            runs one after another.
     """
 
     def __init__(  # noqa: PLR0913 - each is independent of the others
@@ -82,6 +87,7 @@ class Sweep:
         backend_of: Callable[[StudySpecification], Backend],
         stop: StopRequest,
         say: Callable[[str], None] = print,
+        spare_slots: Callable[[], int] | None = None,
     ):
         """Touches nothing yet."""
         self._files = files
@@ -91,6 +97,7 @@ class Sweep:
         self._backend_of = backend_of
         self._stop = stop
         self._say = say
+        self._spare_slots = spare_slots
         self._locks = Locks(files)
         self.outcome = SweepOutcome()
 
@@ -115,6 +122,8 @@ class Sweep:
         start_sweep(self._files, self._layout, self._specification, gin_text)
         first, step = self._options.shard
         left = list(self._specification.studies[first::step])
+        if self._spare_slots is not None:
+            self._run_side_by_side(left, self._spare_slots)
         looks = 0
         while left:
             for study in list(left):
@@ -181,6 +190,39 @@ class Sweep:
                 self._run(study, lock)
         return True
 
+    def _run_side_by_side(
+        self, left: list[StudySpecification], spare_slots: Callable[[], int]
+    ) -> None:
+        """Runs free cells, the cheapest first; another one whenever slots are spare.
+
+        Those that are not free stay in `left`.
+        """
+        left[:] = [study for study in left if not self._was_finished(study)]
+        waiting = sorted(left, key=_cost)
+        running: list[Future[None]] = []
+        with ThreadPoolExecutor(max(1, len(left)), "cell") as pool:
+            while (waiting and not self._stop()) or running:
+                is_room = spare_slots() > 0 or not running
+                if waiting and is_room and not self._stop():
+                    study = waiting.pop(0)
+                    running.append(pool.submit(self._run_and_remove, study, left))
+                done, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
+                running = [future for future in running if future not in done]
+                for future in done:
+                    if future.exception() is not None:
+                        # The others save and leave, then the error is told.
+                        self._stop.set("an error in another cell")
+                        wait(running)
+                    future.result()
+        if self._stop():
+            raise Interrupted
+
+    def _run_and_remove(
+        self, study: StudySpecification, left: list[StudySpecification]
+    ) -> None:
+        if self._run_if_free(study):
+            left.remove(study)
+
     def _was_finished(self, study: StudySpecification) -> bool:
         if not is_finished(self._files, self._cell(study), study):
             return False
@@ -191,7 +233,8 @@ class Sweep:
         name, cell = study.cell.name, self._cell(study)
         studies = self._specification.studies
         place = f"cell {studies.index(study) + 1} of {len(studies)}"
-        with StudyProgress(name, study.rule, place) as progress:
+        live = self._spare_slots is None
+        with StudyProgress(name, study.rule, place, live=live) as progress:
             context = RunContext(
                 stop=self._stop,
                 allow_other_machine=self._options.allow_other_machine,
@@ -233,6 +276,12 @@ class Sweep:
             if study.cell.name in (*self.outcome.finished_before, *self.outcome.ran):
                 record = StudyRecord(self._files, self._cell(study), study)
                 record.discard_states()
+
+
+def _cost(study: StudySpecification) -> int:
+    """Returns the examples that a study may train on at most."""
+    rule = study.rule
+    return rule.draws_limit * rule.last_evaluation * study.cell.batch_size
 
 
 def check_directory(files: FileSystem, layout: SweepLayout) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def pruning(
 def workload(
     goal: Goal = gin.REQUIRED,
     evaluation: EvaluationInterval = gin.REQUIRED,
-    space: Mapping[str, Any] | None = None,
+    space: Mapping[str, Any] | str | None = None,
     points: int | Sequence[Mapping[str, float]] = 100,
     fixed: Mapping[str, float] | None = None,
     **further: Any,
@@ -69,7 +69,8 @@ def workload(
     Args:
         goal: what a trial has to reach.
         evaluation: when trials are evaluated.
-        space: tuned metaparameters, `{name: (scale, low, high)}`.
+        space: tuned metaparameters, `{name: (scale, low, high)}`, or `'default'` for
+            those of the optimizer (`optim.spaces`) that are not fixed.
         points: number of trials to draw from the space, or a list of points to run
             instead of a search.
         fixed: metaparameters that are set and not tuned.
@@ -84,6 +85,8 @@ def workload(
             "workload.space, or a list to workload.points."
         )
     _check_fields(further)
+    if isinstance(space, str):
+        space = _named_space(space, str(further["optimizer"]), fixed or {})
     return Workload(
         goal=goal,
         space=Space.from_dict(space or {}),
@@ -93,6 +96,21 @@ def workload(
         fixed=_point(fixed or {}),
         **further,
     )
+
+
+def _named_space(
+    name: str, optimizer: str, fixed: Mapping[str, float]
+) -> Mapping[str, Any]:
+    """Returns the default space of an optimizer without what is fixed."""
+    from dps_tf import optim  # imports TensorFlow, seconds
+
+    if name != "default":
+        raise UserError(
+            f"workload.space is {name!r}; it must be a dictionary such as "
+            "{'learning_rate': ('log', 1e-4, 1.0)}, or 'default'."
+        )
+    space = optim.default_space(optimizer)
+    return {name: entry for name, entry in space.items() if name not in fixed}
 
 
 def _check_fields(further: Mapping[str, Any]) -> None:

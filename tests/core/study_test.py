@@ -343,6 +343,16 @@ def test_a_precision_that_nothing_trains_in_is_refused(precision, reason):
         specification(precision=precision)
 
 
+@pytest.mark.parametrize("fixed", [{}, {"decay_share": 0.5}])
+def test_a_budget_of_which_a_length_is_a_share_may_not_grow(fixed):
+    stored, larger = (
+        specification(fixed=fixed, step_budget=budget) for budget in (100, 200)
+    )
+    told = larger.refusals(stored)
+    assert told == (["workload.step_budget: stored 100, now 200"] if fixed else [])
+    assert (larger.fingerprint == stored.fingerprint) == (not fixed)
+
+
 def test_a_budget_over_feasible_trials_keeps_the_rule_it_was_recorded_with():
     asked = specification(count="feasible", max_draws=9)
     recorded = asked.to_json()

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law import FEW_POINTS, LawFit, compare, prefers_power_law
+from dps_tf.analysis.law import FEW_POINTS, LawFit, prefers_power_law
 from dps_tf.analysis.loading import SweepRecord
 from dps_tf.analysis.report.content import Caution
 from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.law import Forms
 from dps_tf.analysis.report.naming import cell_names
 from dps_tf.analysis.report.wording import and_list, count, percent
 from dps_tf.analysis.tables import study_key
@@ -29,7 +30,11 @@ _SPARSITY_SLACK = 0.005
 
 
 def cautions(
-    curves: Curves, studies: pd.DataFrame, trials: pd.DataFrame, problems: Sequence[str]
+    curves: Curves,
+    studies: pd.DataFrame,
+    trials: pd.DataFrame,
+    problems: Sequence[str],
+    forms: Forms,
 ) -> tuple[Caution, ...]:
     """Returns all that apply, those that may change a result first.
 
@@ -38,6 +43,7 @@ def cautions(
         studies: one row per cell.
         trials: one row per trial.
         problems: sentences about damaged files.
+        forms: see `law.forms_of`.
     """
     names = study_key(studies)
     asked = studies[[*names, "points", "prunable", "count", "oracle"]]
@@ -47,8 +53,8 @@ def cautions(
     if problems:
         text = "They were skipped; results may rest on less than was run: "
         found.append(Caution("Damaged files", text + " ".join(problems)))
-    found += [*_results(cells), *_search(cells), *_comparisons(cells)]
-    found += [*_laws(curves), *_pruning(cells, trials)]
+    found += [*_results(cells, trials), *_search(cells), *_comparisons(cells)]
+    found += [*_laws(curves, forms), *_pruning(cells, trials)]
     return tuple(sorted(found, key=lambda caution: caution.is_note))
 
 
@@ -68,7 +74,7 @@ def _about(title: str, text: str, cells: pd.DataFrame) -> Iterator[Caution]:
         yield Caution(title, text, tuple(str(name) for name in cells["name"]))
 
 
-def _results(cells: pd.DataFrame) -> Iterator[Caution]:
+def _results(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
     """Yields what is missing from results."""
     yield from _about(
         "Study still open",
@@ -91,7 +97,7 @@ def _results(cells: pd.DataFrame) -> Iterator[Caution]:
     yield from _about(
         "Failed trials",
         "While a trial that the study needed has failed, K* is an upper bound. Run the "
-        "command again to try it anew.",
+        f"command again to try it anew. The first error: {first_error(trials)}.",
         cells[cells["failed"] > 0],
     )
     yield from _about(
@@ -99,6 +105,13 @@ def _results(cells: pd.DataFrame) -> Iterator[Caution]:
         "The limit on draws was met before enough feasible trials were found.",
         cells[cells["draws_exhausted"]],
     )
+
+
+def first_error(trials: pd.DataFrame) -> str:
+    """Returns the first line of the first error that a trial failed with."""
+    errors = trials.loc[trials["outcome"] == "failed", "error"].dropna()
+    lines = [str(error).strip().splitlines() for error in errors]
+    return next((found[0].rstrip(".") for found in lines if found), "not recorded")
 
 
 def _search(cells: pd.DataFrame) -> Iterator[Caution]:
@@ -144,7 +157,7 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
     )
 
 
-def _laws(curves: Curves) -> Iterator[Caution]:
+def _laws(curves: Curves, forms: Forms) -> Iterator[Caution]:
     """Yields where c1/B + c2 is not what the points say, or little but a prior."""
     fits = {curves.title(*pair): fit for pair, fit in curves.fits.items()}
     far = tuple(name for name, fit in fits.items() if _worst(fit) >= MISFIT)
@@ -154,11 +167,12 @@ def _laws(curves: Curves) -> Iterator[Caution]:
             f"A K* lies {MISFIT:g} octaves or more from c1/B + c2: the law or that K* "
             "is wrong there, and c1 and c2 with it.",
             far,
+            unit="curve",
         )
     others = tuple(
-        name
-        for name, fit in fits.items()
-        if prefers_power_law(compare(fit.observations))
+        curves.title(*pair)
+        for pair, of_curve in forms.items()
+        if prefers_power_law(of_curve)
     )
     if others:
         yield Caution(
@@ -167,6 +181,7 @@ def _laws(curves: Curves) -> Iterator[Caution]:
             "fits worse. The table of alternatives has the critical batch size under "
             "both, and averaged.",
             others,
+            unit="curve",
         )
     short = tuple(name for name, fit in fits.items() if fit.is_short)
     if short:
@@ -174,6 +189,7 @@ def _laws(curves: Curves) -> Iterator[Caution]:
             f"Fewer than {FEW_POINTS} batch sizes",
             "The prior decides how far the intervals of c1 and c2 reach.",
             short,
+            unit="curve",
         )
 
 
