@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from dps_tf.store.study_opening import open_study
+from dps_tf.store.study_record import open_study
 
 from dps_tf.core.execution import Job, TrialState, TurnReport
 from dps_tf.core.study import StudySpecification
