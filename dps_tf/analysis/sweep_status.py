@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dps_tf.core.race import follow_to, plan
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.core.trial import OUTCOMES
+from dps_tf.core.trial import OUTCOMES, error_cause
 from dps_tf.store.closing import Closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.locks import Locks
@@ -38,7 +38,7 @@ class CellStatus:
         seconds_left: steps_left at the pace so far, or None before the first turn.
         owner: who is running it, or None.
         data_wait: share of an open study's time for which training waited for data.
-        errors: texts of the errors of trials that failed, each once.
+        causes: why trials failed, each once.
     """
 
     name: str
@@ -51,7 +51,7 @@ class CellStatus:
     seconds_left: float | None = None
     owner: str | None = None
     data_wait: float = 0.0
-    errors: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
 
     @property
     def reached(self) -> str:
@@ -86,6 +86,7 @@ class CellStatus:
         said = [self.reached, counts] if counts else []
         if self.data_wait >= SHOWN_WAIT:
             said.append(f"{self.data_wait:.0%} of the time waiting for data")
+        said += [f"failed by {cause}" for cause in self.causes[:1]]
         return f"{self.name}: {'; '.join([*said, self.left])}"
 
     def to_json(self) -> dict[str, Any]:
@@ -147,9 +148,7 @@ def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
         seconds_left=_seconds(history, left),
         owner=owner,
         data_wait=history.data_wait,
-        errors=tuple(
-            dict.fromkeys(t.error for t in result.trials if t.error is not None)
-        ),
+        causes=_causes(t.error for t in result.trials if t.error is not None),
     )
 
 
@@ -165,8 +164,12 @@ def _closed_status(closed: Closed, name: str) -> CellStatus:
         steps_done=int(trials["end_step"].sum()),
         steps_left=0,
         seconds_left=0.0,
-        errors=tuple(trials["error"].dropna().unique()),
+        causes=_causes(trials["error"].dropna()),
     )
+
+
+def _causes(errors: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(error_cause, errors)))
 
 
 def _left(

@@ -8,6 +8,7 @@ workers that report the same evaluation must agree.
 from __future__ import annotations
 
 import functools
+import math
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -98,8 +99,12 @@ class TrialHistory:
         looked, finish = self._looked.get((goal, interval), (0, None))
         for step in range(looked + interval, last + 1, interval):
             if finish is None and step not in self.bounds:
-                value = self.evaluations[step][goal.metric]
-                finish = step if goal.reaches(value) else None
+                first = max(step - (goal.window - 1) * interval, interval)
+                values = [
+                    math.nan if at in self.bounds else self.evaluations[at][goal.metric]
+                    for at in range(first, step + 1, interval)
+                ]
+                finish = step if goal.is_met(values) else None
         self._looked[goal, interval] = (max(looked, last), finish)
         return finish
 

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dps_tf.core.errors import UserError
-from dps_tf.core.execution import Job, TrialProvenance, TrialState, TurnReport
+from dps_tf.core.execution import (
+    Job,
+    Runner,
+    TrialProvenance,
+    TrialState,
+    TurnReport,
+)
 from dps_tf.core.order import examples_at
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import TRAIN_LOSS
@@ -43,7 +49,7 @@ class PrunedPoint:
     examples: int = 0
 
 
-class TrainingRunner:
+class TrainingRunner(Runner):
     """Trains trials of one study on its programs, one program per slot.
 
     Args:

@@ -19,6 +19,8 @@ from dps_tf.training.placed_data import Values
 
 PIECE_BYTES = 1 << 23
 """Examples of a piece take at most this, unless one step alone takes more."""
+PIECES = 4
+"""Least number of pieces of a slice: training waits for the first of them."""
 AHEAD = 2
 """Pieces that wait for their use."""
 _MOST_GATHERS = 8
@@ -176,7 +178,8 @@ class ExampleStream:
             examples: to be read.
             strategy: whose replicas read them.
             share: examples of a step that each replica gets.
-            most_steps: of a piece; None goes by PIECE_BYTES.
+            most_steps: of a piece; None goes by PIECE_BYTES, and cuts what is asked for
+                into PIECES at least.
             with_valid: whether to yield bool [steps, share] too, False for padding.
         """
         self._examples = examples
@@ -187,6 +190,7 @@ class ExampleStream:
         self._types = self._value_types()
         self.signature = _distributed_types(strategy, self._types)
         self.most_steps = most_steps or self._steps_of(PIECE_BYTES)
+        self._cuts = most_steps is None
         rows = tf.TensorSpec([None, len(self._replicas), share], tf.int32)
         # Traced once: a pipeline that is built anew for each slice costs as much again.
         self._open = tf.function(
@@ -205,7 +209,11 @@ class ExampleStream:
         rows = shares(indices, self._strategy.num_replicas_in_sync, self._replicas)
         if not len(rows):
             return
-        for values in self._open(rows, np.int64(self.most_steps)):
+        steps = self.most_steps
+        if self._cuts:
+            # Powers of two, so that XLA, which compiles for every length, meets few.
+            steps = min(steps, 1 << max(0, (len(rows) // PIECES).bit_length() - 1))
+        for values in self._open(rows, np.int64(steps)):
             yield len(values[0]), self._placed(values)
 
     def _value_types(self) -> list[tf.TensorSpec]:

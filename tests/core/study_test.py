@@ -180,8 +180,9 @@ def test_every_field_is_either_refused_may_grow_or_is_tested_above():
         for field in dataclasses.fields(kind)
     }
     tested = {name for change in IDENTITY_CHANGES.values() for name in change}
-    # A cell is another folder; explicit points stand instead of a space.
-    elsewhere = {"cell", "workload", "goal", "explicit_points"}
+    # A cell is another folder; explicit points stand instead of a space; a study keeps
+    # the rule for feasible trials that it was begun with.
+    elsewhere = {"cell", "workload", "goal", "explicit_points", "feasible_until"}
     assert fields - tested - elsewhere - set(MAY_GROW) == set()
     assert not fields & set(MAY_DIFFER)
 
@@ -340,3 +341,36 @@ def test_space_is_searched_from_the_study_seed():
 def test_a_precision_that_nothing_trains_in_is_refused(precision, reason):
     with pytest.raises(UserError, match=reason):
         specification(precision=precision)
+
+
+@pytest.mark.parametrize("fixed", [{}, {"decay_share": 0.5}])
+def test_a_budget_of_which_a_length_is_a_share_may_not_grow(fixed):
+    stored, larger = (
+        specification(fixed=fixed, step_budget=budget) for budget in (100, 200)
+    )
+    told = larger.refusals(stored)
+    assert told == (["workload.step_budget: stored 100, now 200"] if fixed else [])
+    assert (larger.fingerprint == stored.fingerprint) == (not fixed)
+
+
+def test_a_budget_over_feasible_trials_keeps_the_rule_it_was_recorded_with():
+    asked = specification(count="feasible", max_draws=9)
+    recorded = asked.to_json()
+    del recorded["feasible_until"]  # As before there was a choice.
+    stored = StudySpecification.from_json(recorded)
+    assert asked.rule.feasible_until == "K_1"
+    assert stored.rule.feasible_until == "K_m"
+    assert stored.to_json() == recorded
+    assert asked.fingerprint == stored.fingerprint
+    assert not asked.continuing(stored).refusals(stored)
+    assert asked.continuing(stored) == stored
+    exhaustive = dataclasses.replace(asked, search_mode="exhaustive")
+    assert exhaustive.rule.feasible_until == "end"
+    assert "feasible_until" not in specification().to_json()
+
+
+def test_a_mean_needs_exact_evaluations():
+    goal = Goal("validation/classification_error", 0.1, mean_of=3)
+    specification(goal=goal)
+    with pytest.raises(UserError, match="mean of 3 evaluations"):
+        specification(goal=goal, evaluation="goal")

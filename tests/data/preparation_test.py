@@ -224,12 +224,31 @@ class PrepareTest(tf.test.TestCase, parameterized.TestCase):
         ):
             prepare("cifar10", self.data, self.raw)
 
-    def test_tensorflow_datasets_own_half_made_folder_is_replaced(self):
+    def test_only_what_is_marked_is_deleted(self):
         self.offer("cifar10")
-        half = self.data / "cifar10" / "3.0.2"
-        half.mkdir(parents=True)
-        (half / "cifar10-train.tfrecord-00000-of-00001").touch()
-        self.assertEqual(prepare("cifar10", self.data, self.raw), half)
+        # As TensorFlow Datasets leaves it, or anybody else.
+        half = self.data / "cifar10" / "3.0.2" / "mine"
+        workspace = self.data / ".preparing-cifar10" / "mine"
+        for place in (half, workspace):
+            place.parent.mkdir(parents=True)
+            place.write_text("mine")
+        with self.assertRaisesRegex(UserError, "is not of this package.* by hand"):
+            prepare("cifar10", self.data, self.raw)
+        workspace.unlink()
+        with self.assertRaisesRegex(UserError, "holds no complete set.* by hand"):
+            prepare("cifar10", self.data, self.raw)
+        self.assertEqual(half.read_text(), "mine")
+        half.unlink()
+        self.assertEqual(prepare("cifar10", self.data, self.raw), half.parent)
+
+    def test_links_named_like_the_lock_make_nothing(self):
+        self.offer("mnist")
+        self.data.mkdir()
+        target = self.data / "elsewhere"
+        (self.data / ".preparing-mnist.lock").symlink_to(target)
+        with self.assertRaisesRegex(UserError, "symbolic links"):
+            prepare("mnist", self.data, self.raw)
+        self.assertFalse(target.exists())
 
     def test_what_the_user_can_mend_is_one_sentence(self):
         with self.assertRaisesRegex(UserError, "did you mean 'mnist'"):

@@ -254,7 +254,7 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
             DIGITS.begin(program, seed=trial)
             early = DIGITS.curve(program, 80, 4, seed=trial)[1]
             steps = [
-                goal.first_reached([found.metrics[ERROR] for found in evaluations])
+                goal.first_met([found.metrics[ERROR] for found in evaluations])
                 for evaluations in (exactly(DIGITS, 80, 4, trial), early)
             ]
             self.assertEqual(*steps)
@@ -308,7 +308,7 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
                 found.metrics["validation/accuracy"]
                 for found in problem.curve(program, 60, 5)[1]
             ]
-            reached.append(goal.first_reached(accuracies))
+            reached.append(goal.first_met(accuracies))
         self.assertIsNotNone(reached[0])
         self.assertEqual(*reached)
 

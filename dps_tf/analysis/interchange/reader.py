@@ -147,7 +147,7 @@ def _trial(
     steps = curve["step"].to_numpy(np.int64)
     last = max(int(metadata.get("steps", 0)), int(steps[-1]) if len(steps) else 0)
     if goal.metric in curve.columns:
-        place = goal.first_reached(curve[goal.metric].to_list())
+        place = goal.first_met(curve[goal.metric].to_list())
     else:
         place = None
     diverged = status == "INFEASIBLE"
