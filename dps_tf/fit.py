@@ -1,9 +1,10 @@
 """Fits K* = c1/B + c2 to any table: `python -m dps_tf.fit --csv=F [--json]`.
 
 The table needs the columns batch_size and steps_to_result. With bracket_low, K* is only
-known to lie above it (the evaluation before); without, K* counts as exact. With curve,
-each name is a curve of its own, and their c1 and c2 are compared. A results.csv of
-this package can be given as it is.
+known to lie above it (the evaluation before), and a row without steps_to_result is a
+lower bound; without, K* counts as exact. With noise (octaves), noisy rows weigh less.
+With curve, each name is a curve of its own, and their c1 and c2 are compared. A
+results.csv of this package can be given as it is.
 
 Printed are the fit with its intervals and residuals, other forms of the law, and the
 ends of perfect scaling and of useful batch sizes by definition and tolerance.
@@ -16,21 +17,23 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from dps_tf.analysis import fit_text
-from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table
-from dps_tf.analysis.law import LEVEL, LOSSES
-from dps_tf.analysis.regimes import TOLERANCES
-from dps_tf.cli.command_line import FINISHED, run
+from dps_tf.cli.command_line import FINISHED, require, run
 from dps_tf.core.errors import UserError
 
-_CSV = flags.DEFINE_string("csv", None, "Table with batch_size and steps_to_result.")
-_JSON = flags.DEFINE_bool("json", False, "Print one JSON object.")
-_LOSS = flags.DEFINE_enum(
-    "loss", "gaussian", LOSSES, "soft_l1 is robust, and knows nothing of brackets."
+_CSV = flags.DEFINE_string(
+    "csv", None, "A table with the columns batch_size and steps_to_result."
 )
-_LEVEL = flags.DEFINE_float("level", LEVEL, "Nominal coverage of the intervals.")
+_JSON = flags.DEFINE_bool("json", False, "Print one JSON object.")
+_LOSS = flags.DEFINE_string(
+    "loss",
+    None,
+    "gaussian, unless given; soft_l1 is robust, and knows nothing of brackets.",
+)
+_LEVEL = flags.DEFINE_float(
+    "level", None, "Nominal coverage of the intervals; 0.95 unless given."
+)
 _TOLERANCE = flags.DEFINE_multi_string(
-    "tolerance", [f"{t:g}" for t in TOLERANCES], "t of the regimes; may be repeated."
+    "tolerance", [], "t of the regimes, several unless given; may be repeated."
 )
 _LINEAR_FROM = flags.DEFINE_float(
     "linear_from", None, "Batch size from which linear scaling is counted."
@@ -43,17 +46,18 @@ _REFERENCE = flags.DEFINE_string(
 def main(argv: Sequence[str]) -> int:
     """Prints the fits of a table; returns the exit code."""
     del argv
-    if not _CSV.value:
-        raise UserError(
-            "--csv is missing: name a table with the columns batch_size and "
-            "steps_to_result."
-        )
-    settings = FitSettings(
-        loss=_LOSS.value,
-        level=_LEVEL.value,
-        tolerances=tuple(_tolerance(text) for text in _TOLERANCE.value),
-        linear_from=_LINEAR_FROM.value,
-    )
+    require(_CSV)
+    # After the flags are checked: SciPy takes seconds to load.
+    from dps_tf.analysis import fit_text
+    from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table
+
+    given = {
+        "loss": _LOSS.value,
+        "level": _LEVEL.value,
+        "tolerances": tuple(_tolerance(text) for text in _TOLERANCE.value) or None,
+        "linear_from": _LINEAR_FROM.value,
+    }
+    settings = FitSettings(**{k: v for k, v in given.items() if v is not None})
     fitted = fit_table(read_table(_CSV.value), settings, _REFERENCE.value)
     if _JSON.value:
         print(json.dumps(fitted.to_json(), indent=1, allow_nan=False))

@@ -7,13 +7,12 @@ where `dps_tf.report` finds it; running the command again does what is missing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import pandas as pd
 from absl import flags
 
-from dps_tf.analysis.paired_ratios import FIRST_STEP, paired_ratios
 from dps_tf.cli.command_line import (
     FINISHED,
     RUN_AGAIN,
@@ -24,12 +23,13 @@ from dps_tf.cli.command_line import (
 )
 from dps_tf.cli.sweep_files import files_of
 from dps_tf.core.errors import UserError
-from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
-from dps_tf.store.sweep_reader import SweepReader
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from dps_tf.probing import Wanted
+    from dps_tf.store.sweep_reader import SweepReader
     from dps_tf.tuning.resources import Resources
 
 _SWEEP_DIR = flags.DEFINE_string("sweep_dir", None, "Where the sweep is kept.")
@@ -92,7 +92,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _cells(layout: SweepLayout) -> Sequence[str]:
-    return _CELL.value or finished_cells(files_of(layout.root), layout)
+    from dps_tf.store.sweep_reader import SweepReader
+
+    return _CELL.value or finished_cells(
+        SweepReader(files_of(layout.root), layout.root)
+    )
 
 
 def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) -> int:
@@ -123,6 +127,8 @@ def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) ->
             print(f"stopped by {stop.signal_name}; run the same command to continue.")
             return RUN_AGAIN
     if _PAIRS.value and found:
+        import pandas as pd
+
         print(compared(pd.concat(found, ignore_index=True)))
     return FINISHED
 
@@ -142,19 +148,22 @@ def _wanted() -> Wanted:
     return Wanted(_EXAMPLES.value, _TIMES.value, steps, _UNTIL.value, curvature)
 
 
-def finished_cells(files: FileSystem, layout: SweepLayout) -> list[str]:
-    """Returns the closed cells of a sweep, and says which others there are.
+def finished_cells(sweep: SweepReader) -> list[str]:
+    """Returns the closed cells of a sweep; tells of the others and of damage.
 
     Raises:
-        UserError: there is no sweep, or nothing in it is finished.
+        UserError: nothing in it is finished.
     """
-    studies = SweepReader(files, layout.root).studies
-    finished = [name for name, study in studies.items() if study.is_closed]
-    for name in studies:
+    finished = [name for name, study in sweep.studies.items() if study.is_closed]
+    for problem in sweep.problems:
+        print(f"note: {problem}", file=sys.stderr)
+    for name in sweep.studies:
         if name not in finished:
             print(f"{name}: left out, it is not finished.")
     if not finished:
-        raise UserError(f"no cell of {layout.root} is finished: train first, or wait.")
+        raise UserError(
+            f"no cell of {sweep.layout.root} is finished: train first, or wait."
+        )
     return finished
 
 
@@ -176,6 +185,8 @@ def table(cell: str, measured: pd.DataFrame) -> str:
 
 def compared(measured: pd.DataFrame) -> str:
     """Returns how pruned cells compare with dense ones, as text."""
+    from dps_tf.analysis.paired_ratios import FIRST_STEP, paired_ratios
+
     ratios = paired_ratios(measured, ("smoothness", "largest_eigenvalue"))
     if ratios.empty:
         return "no pruned cell has a dense one of equal seed and trial beside it."

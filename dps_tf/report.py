@@ -7,8 +7,14 @@ the results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import http.server
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -16,8 +22,17 @@ from dps_tf.cli.command_line import FINISHED, run
 from dps_tf.cli.sweep_files import load
 from dps_tf.core.errors import UserError
 
+if TYPE_CHECKING:
+    from dps_tf.analysis.report import ReportOptions
+
 _SWEEP_DIRS = flags.DEFINE_multi_string(
     "sweep_dir", [], "A sweep directory; may be repeated."
+)
+_LABELS = flags.DEFINE_multi_string(
+    "label",
+    [],
+    "A name for a sweep, one for each --sweep_dir in their order: sweeps of the same "
+    "cells then lie side by side. Tables have it in the column workload.label.",
 )
 _OUT = flags.DEFINE_string(
     "out", None, "Folder of the report; by default `report` in the first sweep."
@@ -35,7 +50,7 @@ _STEP_TIMES = flags.DEFINE_string(
     "step_times",
     None,
     "CSV with batch_size, devices, seconds (of a step), price (per hour of all "
-    "devices): adds time-to-result and cost.",
+    "devices), for time-to-result and cost in place of the recorded times.",
 )
 _ANCHOR = flags.DEFINE_integer(
     "anchor",
@@ -46,6 +61,18 @@ _ANCHOR = flags.DEFINE_integer(
 _TENSORBOARD = flags.DEFINE_bool(
     "tensorboard", False, "Also write curves and metaparameters for TensorBoard."
 )
+_WATCH = flags.DEFINE_bool(
+    "watch",
+    False,
+    "Serve the page on this machine alone (127.0.0.1) and write it again while the "
+    "sweep runs; ends when all studies are closed, or with Ctrl-C.",
+)
+_PORT = flags.DEFINE_integer(
+    "port", 0, "Port of --watch; a free one by default.", lower_bound=0
+)
+
+_PAUSE = 30
+"""Seconds between two reports of --watch, from the end of one to the next."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,6 +80,8 @@ def main(argv: Sequence[str]) -> int:
     del argv
     if not _SWEEP_DIRS.value and not _PUBLISHED.value:
         raise UserError("--sweep_dir is missing: name the directory of a sweep.")
+    if _WATCH.value and not _SWEEP_DIRS.value:
+        raise UserError("--watch needs a sweep: name its directory with --sweep_dir.")
     out = report_folder(_SWEEP_DIRS.value, _OUT.value)
     # After the flags are parsed: drawing and tables take seconds to load.
     from dps_tf.analysis import report
@@ -60,25 +89,108 @@ def main(argv: Sequence[str]) -> int:
     if not _SWEEP_DIRS.value:
         found = report.write_published(_PUBLISHED.value, out)
         print(report.published_text(found), end="")
+    elif _WATCH.value:
+        return _watch(out)
     else:
         _report_sweeps(out)
     print(f"\nreport: {out / 'report.html'}")
     return FINISHED
 
 
-def _report_sweeps(out: Path) -> None:
+def _options() -> ReportOptions:
     from dps_tf.analysis import report
     from dps_tf.analysis.cost import read_step_times
 
     times = read_step_times(_STEP_TIMES.value) if _STEP_TIMES.value else None
-    options = report.ReportOptions(_PUBLISHED.value, times, _ANCHOR.value)
-    tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value)
+    return report.ReportOptions(_PUBLISHED.value, times, _ANCHOR.value)
+
+
+def _report_sweeps(out: Path) -> None:
+    from dps_tf.analysis import report
+
+    options = _options()
+    tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value, labels=_LABELS.value)
     found = report.write_report(tables, out, options)
+    print(report.terminal_text(found, tables), end="")
     if _TENSORBOARD.value:
         from dps_tf.analysis.tensorboard import write_events
 
-        write_events(tables, out / "tensorboard")
-    print(report.terminal_text(found, tables), end="")
+        folder = out / "tensorboard"
+        runs = write_events(tables, folder)
+        print(f"\n{runs} runs for TensorBoard: tensorboard --logdir={folder}")
+
+
+def _watch(out: Path) -> int:
+    """Writes and serves the page until all studies are closed; returns 0."""
+    from dps_tf.analysis import report
+
+    options = _options()
+    with served(out, _PORT.value) as address:
+        print(f"watching: {address}/report.html (Ctrl-C ends it)", flush=True)
+        try:
+            while True:
+                tables = load(
+                    *_SWEEP_DIRS.value, goal=_GOAL.value, labels=_LABELS.value
+                )
+                waiting = any(sweep.not_begun for sweep in tables.sweeps)
+                is_done = bool(tables.studies["closed"].all()) and not waiting
+                refresh = 0 if is_done else _PAUSE
+                report.write_report(tables, out, options, refresh)
+                if is_done:
+                    break
+                time.sleep(_PAUSE)
+        except KeyboardInterrupt:
+            pass
+    print(f"\nreport: {out / 'report.html'}")
+    return FINISHED
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder to browsers on this machine, and prints nothing."""
+
+    def do_GET(self) -> None:
+        """Answers a request that was meant for this address."""
+        # A page from elsewhere whose name was made to lead here must not read reports.
+        name = self.headers.get("Host", "").rpartition(":")[0]
+        if name in ("127.0.0.1", "localhost"):
+            super().do_GET()
+        else:
+            self.send_error(403)
+
+    do_HEAD = do_GET  # noqa: N815 (named by the library)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Says nothing."""
+
+
+@contextmanager
+def served(folder: Path, port: int = 0) -> Iterator[str]:
+    """Serves a folder on 127.0.0.1 in a thread and gives its address.
+
+    Args:
+        folder: made if absent.
+        port: 0 for a free one.
+
+    Raises:
+        UserError: the port is taken.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handler = functools.partial(_Handler, directory=str(folder))
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise UserError(
+            f"port {port} cannot be used ({error.strerror}): name another --port, or "
+            "none for a free one."
+        ) from error
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def report_folder(sweep_dirs: Sequence[str], out: str | None) -> Path:

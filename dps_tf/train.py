@@ -19,6 +19,7 @@ from dps_tf.cli.command_line import (
     RUN_AGAIN,
     import_modules,
     import_tensorflow,
+    require,
     run,
 )
 from dps_tf.core.errors import UserError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dps_tf.core.sweep import SweepSpecification
     from dps_tf.store.files import FileSystem
     from dps_tf.tuning.backends import Backends
+    from dps_tf.tuning.interruption import StopRequest
     from dps_tf.tuning.options import Options
     from dps_tf.tuning.resources import Resources
     from dps_tf.tuning.sweep import SweepOutcome
@@ -73,6 +75,15 @@ _WORKERS = flags.DEFINE_integer(
 _SHARE = flags.DEFINE_bool(
     "share", False, "Refused: the same command on several machines splits the cells."
 )
+_ENGINE = flags.DEFINE_string(
+    "engine", "local", "local: this machine; ray: the slots of a Ray cluster."
+)
+_RAY_ADDRESS = flags.DEFINE_string(
+    "ray_address",
+    None,
+    "With --engine=ray: auto, or host:port of a head node; without, Ray is started on "
+    "this machine.",
+)
 _SHARD = flags.DEFINE_string(
     "shard", "0/1", "i/n runs the cells i, i + n, ... of the grid only."
 )
@@ -117,7 +128,8 @@ def _options() -> Options:
     if _SHARE.value:
         raise UserError(
             "--share is no longer taken: run the same command in every process or "
-            "machine without it, and they split the cells of the sweep."
+            "machine without it, and they split the cells of the sweep; for one cell "
+            "on many machines give --engine=ray."
         )
     if os.environ.get(_KERAS_TUNER_CHIEF):
         raise UserError(
@@ -138,6 +150,9 @@ def _options() -> Options:
         discard_states=_DISCARD_STATES.value,
         workers=_WORKERS.value,
         shard=read_shard(_SHARD.value),
+        engine=_ENGINE.value,
+        ray_address=_RAY_ADDRESS.value,
+        imports=tuple(_IMPORT.value),
     )
 
 
@@ -167,6 +182,8 @@ def _run_workers(options: Options) -> int:
 def main(argv: Sequence[str]) -> int:
     """Runs the sweep that the flags name; returns the exit code."""
     del argv
+    if not _DRY_RUN.value:
+        require(_SWEEP_DIR)
     import_tensorflow()
     from dps_tf.tuning import grouped
     from dps_tf.tuning.resources import configure_threads
@@ -203,8 +220,6 @@ def _train(
         print(describe(sweep, gin_text))
         print(explain(options.data_placement))
         return FINISHED
-    if not options.sweep_dir:
-        raise UserError("--sweep_dir is missing: name a directory for the results.")
     if options.workers > 1:
         return _run_workers(options)
     return _run(sweep, gin_text, options, files, backends, resources)
@@ -220,14 +235,14 @@ def _run(  # noqa: PLR0913 - each is independent of the others
 ) -> int:
     """Runs a sweep in this process, until a signal stops it; returns the exit code."""
     from dps_tf.tuning.interruption import Interrupted, StopRequest, stop_with_parent
-    from dps_tf.tuning.sweep import Sweep
 
     with StopRequest().listening() as stop:
         stop_with_parent(stop)
         if resources is not None and resources.leader is not None:
             resources.leader.on_stop = stop.set
+        run = _run_on_ray if options.engine == "ray" else _run_here
         try:
-            outcome = Sweep(files, sweep, options, backends, stop).run(gin_text)
+            outcome = run(sweep, gin_text, options, files, backends, stop)
         except Interrupted:
             print(f"stopped by {stop.signal_name}; run the same command to continue.")
             return RUN_AGAIN
@@ -238,11 +253,51 @@ def _run(  # noqa: PLR0913 - each is independent of the others
     return _code(outcome)
 
 
+def _run_here(  # noqa: PLR0913 - each is independent of the others
+    sweep: SweepSpecification,
+    gin_text: str,
+    options: Options,
+    files: FileSystem,
+    backends: Backends,
+    stop: StopRequest,
+) -> SweepOutcome:
+    """Runs a sweep in this process, one cell after another."""
+    from dps_tf.tuning.sweep import Sweep
+
+    return Sweep(files, sweep, options, backends, stop).run(gin_text)
+
+
+def _run_on_ray(  # noqa: PLR0913 - each is independent of the others
+    sweep: SweepSpecification,
+    gin_text: str,
+    options: Options,
+    files: FileSystem,
+    backends: Backends,
+    stop: StopRequest,
+) -> SweepOutcome:
+    """Runs a sweep on a Ray cluster, cells side by side.
+
+    Raises:
+        UserError: Ray is not installed.
+    """
+    try:
+        from dps_tf.tuning.ray_engine import run_sweep
+    except ImportError as error:
+        raise UserError(
+            f"--engine=ray needs Ray ({error}): pip install 'dps_tf[ray]'."
+        ) from error
+    return run_sweep(sweep, gin_text, options, files, backends, stop)
+
+
 def _code(outcome: SweepOutcome) -> int:
     """Returns the exit code of a run that was not stopped."""
+    from dps_tf.tuning.sweep import describe_failures
+
     if outcome.busy:
         return RUN_AGAIN
     if outcome.failed:
+        for name in outcome.failed:
+            print(describe_failures(name, outcome.ran[name]), file=sys.stderr)
         print(
             f"failed trials stand in {', '.join(outcome.failed)}: K* there is a bound; "
             "running the command again tries them again, three times in all.",

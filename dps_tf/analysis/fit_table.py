@@ -1,9 +1,10 @@
 """Anybody's table of steps-to-result, fitted: from a CSV file to curves and fits.
 
-Columns: batch_size and steps_to_result; optionally bracket_low (the evaluation before),
-and curve, a name. A results table of this package is such a table too: its curves are
-then told by the columns of the cell that vary, and what it knows only as a bound is
-treated as one.
+Columns: batch_size and steps_to_result; optionally bracket_low (the evaluation before;
+without steps_to_result, K* is only known to be more), noise (what is known beforehand
+of the standard deviation of log2 K*, in octaves) and curve, a name. A results table of
+this package is such a table too: its curves are then told by the columns of the cell
+that vary, and what it knows only as a bound is treated as one.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from dps_tf.analysis.law import (
     LEVEL,
     MINIMUM_POINTS,
     Alternative,
+    CriticalBatchSizes,
     JointFit,
     LawFit,
     Observations,
     compare,
+    critical_batch_sizes,
     fit_joint,
     fit_law,
 )
@@ -72,13 +75,15 @@ class CurveFit:
         curve: its name.
         fit: the law.
         alternatives: the law and two other forms.
-        regimes: on the measured points, then on the fit.
+        critical: critical batch sizes where the power law is preferred, else None.
+        regimes: on the fit, then on the measured points.
         left_out: rows of the table without a usable steps-to-result.
     """
 
     curve: str
     fit: LawFit
     alternatives: tuple[Alternative, ...]
+    critical: CriticalBatchSizes | None
     regimes: tuple[Regime, ...]
     left_out: int
 
@@ -91,14 +96,16 @@ class CurveFit:
         """Returns everything as JSON; None stands for infinity and for NaN."""
         points = self.fit.observations
         low = [None if np.isnan(x) else float(x) for x in points.low]
+        high = [None if np.isinf(x) else float(x) for x in points.high]
         return {
             "curve": self.curve,
             "batch_size": [float(b) for b in points.batch_size],
-            "steps_to_result": [float(k) for k in points.high],
+            "steps_to_result": high,
             "bracket_low": low,
             "rows_left_out": self.left_out,
             "fit": self.fit.to_json(),
             "alternatives": [form.to_json() for form in self.alternatives],
+            "critical_batch_sizes": self.critical and self.critical.to_json(),
             "regimes": [regime.to_json() for regime in self.regimes],
         }
 
@@ -144,7 +151,7 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def read_table(path: str | Path) -> pd.DataFrame:
     """Returns a CSV file as a table with numbers where numbers belong.
 
-    Empty steps_to_result and bracket_low are NaN.
+    Empty steps_to_result, bracket_low and noise are NaN.
 
     Raises:
         UserError: no such file, no CSV, a missing column, or a cell that is no number.
@@ -157,7 +164,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
         text = " ".join(str(e).split())
         raise UserError(f"--csv={str(path)!r} is not a CSV table: {text}.") from e
     require(frame, ["batch_size", "steps_to_result"], f"--csv={str(path)!r}")
-    for name in ("batch_size", "steps_to_result", "bracket_low"):
+    for name in ("batch_size", "steps_to_result", "bracket_low", "noise"):
         if name in frame.columns:
             frame[name] = _numbers(frame[name])
     return frame
@@ -223,11 +230,13 @@ def _fit(
     tolerances, start = settings.tolerances, settings.linear_from
     # The fitted curve answers for a batch size that this curve has not measured.
     measured = start if start in observations.batch_size else None
-    regimes = [
-        *measured_regimes(observations, tolerances, measured),
+    regimes = (
         *fitted_regimes(fit, tolerances, start),
-    ]
-    return CurveFit(name, fit, tuple(compare(observations)), tuple(regimes), left_out)
+        *measured_regimes(observations, tolerances, measured),
+    )
+    forms = tuple(compare(observations))
+    critical = critical_batch_sizes(fit, forms)
+    return CurveFit(name, fit, forms, critical, regimes, left_out)
 
 
 def _curves(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -250,12 +259,9 @@ def _observations(rows: pd.DataFrame) -> Observations:
         # A column of empty cells is read as numbers.
         bound = ["" if pd.isna(text) else str(text) for text in rows["steps_bound"]]
         return Observations.from_results(rows.assign(steps_bound=bound))
-    known = rows[rows["steps_to_result"].notna()]
-    low = None
-    if "bracket_low" in rows.columns:
-        low = known["bracket_low"].to_numpy(np.float64)
-    return Observations.of(
-        known["batch_size"].to_numpy(np.float64),
-        known["steps_to_result"].to_numpy(np.float64),
-        low,
-    )
+    columns = ["batch_size", "steps_to_result", "bracket_low", "noise"]
+    table = rows.reindex(columns=columns).astype(np.float64)
+    is_beyond = table["steps_to_result"].isna() & (table["bracket_low"] > 0)
+    table.loc[is_beyond, "steps_to_result"] = np.inf
+    known = table[table["steps_to_result"].notna()]
+    return Observations.of(*(known[name].to_numpy() for name in columns))

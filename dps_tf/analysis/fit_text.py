@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from dps_tf.analysis.fit_table import CurveFit, TableFit
-from dps_tf.analysis.law import Alternative, Estimate, JointFit, LawFit
+from dps_tf.analysis.law import (
+    FEW_POINTS,
+    Alternative,
+    CriticalBatchSizes,
+    Estimate,
+    JointFit,
+    LawFit,
+)
 from dps_tf.analysis.regimes import Regime
 
 _DEFINITIONS = {
@@ -58,13 +65,16 @@ def _curve(curve: CurveFit) -> list[str]:
         f"{curve.curve}: K* = c1/B + c2, {len(sizes)} steps-to-result, batch sizes "
         f"{sizes[0]:.12g} to {sizes[-1]:.12g}"
     )
+    bounds = int(fit.observations.is_bound.sum())
+    if bounds:
+        head += f"; {bounds} of them bounds"
     if curve.left_out:
         head += f"; {curve.left_out} rows without a usable one"
     return [
         head,
         *_law(fit),
         *_residuals(fit),
-        *_alternatives(curve.alternatives),
+        *_alternatives(curve.alternatives, curve.critical),
         *_regimes(curve),
     ]
 
@@ -81,6 +91,12 @@ def _law(fit: LawFit) -> list[str]:
         f"{number(e.high)}  ({unit})"
         for name, e, unit in rows
     ]
+    lines.append(f"  prior: {fit.prior}")
+    if fit.is_short:
+        lines.append(
+            f"  Fewer than {FEW_POINTS} batch sizes with more than a bound: the prior "
+            "decides the ends."
+        )
     if not fit.plateau_resolved:
         lines.append("  No plateau is resolved: c2 = 0 is not refused.")
     if not fit.slope_resolved:
@@ -94,17 +110,29 @@ def _residuals(fit: LawFit) -> list[str]:
         f"(loss {fit.loss}):"
     ]
     pairs = zip(fit.observations.batch_size, fit.residuals, strict=True)
-    cells = [f"{b:.12g}: {r:+.2f}" for b, r in pairs]
+    cells = [f"{b:.12g}: {'bound' if np.isnan(r) else f'{r:+.2f}'}" for b, r in pairs]
     for start in range(0, len(cells), 6):
         lines.append("    " + "  ".join(cells[start : start + 6]))
     return lines
 
 
-def _alternatives(forms: tuple[Alternative, ...]) -> list[str]:
+def _alternatives(
+    forms: tuple[Alternative, ...], critical: CriticalBatchSizes | None
+) -> list[str]:
     lines = ["  forms, by AICc (differences below about 2 decide nothing):"]
     for form in forms:
         value = f"{form.aicc:.1f}" if form.aicc is not None else form.reason
         lines.append(f"    {form.formula:<12} rms {form.rms:.2f} octaves, AICc {value}")
+    if critical is None:
+        return lines
+    lines.append("  a power law is preferred; critical batch size, both terms equal:")
+    for name, e in (
+        ("c1/B + c2", critical.law),
+        ("c / B^a + d", critical.power_law),
+        ("averaged", critical.averaged),
+    ):
+        ends = f"{number(e.low)} to {number(e.high)}"
+        lines.append(f"    {name:<12}{number(e.value):>10}  ({ends})")
     return lines
 
 

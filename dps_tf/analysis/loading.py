@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis import reduce
+from dps_tf.analysis import reduce, repeats
 from dps_tf.analysis.tables import (
+    GOAL_COLUMNS,
     axes_of,
     cell_name,
     study_goal,
@@ -29,6 +30,10 @@ from dps_tf.core.goal import Goal
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.sweep_reader import StoredTables, SweepReader
 
+LABEL = "workload.label"
+"""The axis that tells sweeps apart which have been given labels."""
+_FRAMES = ("studies", "trials", "curves", "measurements", "work")
+
 
 @dataclass(frozen=True)
 class SweepRecord:
@@ -39,12 +44,15 @@ class SweepRecord:
         gin: the resolved gin configuration; empty where there is none.
         environments: builds and instruction sets that its studies have seen.
         not_begun: names of the cells that were asked for and have no study yet.
+        written: when its oldest and its newest study file were written, in seconds of
+            the epoch, by the file system's clock; None where it has none.
     """
 
     directory: str
     gin: str = ""
     environments: tuple[dict[str, Any], ...] = ()
     not_begun: tuple[str, ...] = ()
+    written: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,56 +75,114 @@ class Tables(Record):
             `earliest` and `latest`, between which each met it.
         goals: the goal of each row of `studies`.
         sweeps: what each sweep was run with.
+        repeats: one row per repeat of a best point; see `analysis.repeats`. Without
+            rows and columns where nothing was repeated.
         problems: sentences about damaged files that were skipped.
+        work: what was executed, by trial and quantity; see the store's schemas. Empty
+            for tables that no training wrote.
     """
 
     results: pd.DataFrame
     bounded: pd.DataFrame
     goals: tuple[Goal, ...] = ()
     sweeps: tuple[SweepRecord, ...] = ()
+    repeats: pd.DataFrame = field(default_factory=pd.DataFrame)
     problems: tuple[str, ...] = ()
+    work: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def load(
     *sweep_dirs: str | os.PathLike[str],
     goal: Goal | float | None = None,
+    labels: Sequence[str] = (),
     files: Callable[[str], FileSystem] = lambda directory: LocalFiles(),
 ) -> Tables:
     """Returns the tables of one or several sweeps.
 
     Args:
         sweep_dirs: sweep directories; a cell may be in one of them only, or in several
-            that were trained in different precisions.
+            that were trained in different precisions or have different labels.
         goal: another goal than the studies' own, or another threshold for the metric
             of each study's own goal. No training is needed; where a trial was stopped
             before it could answer, K* is bounded (`steps_bound`).
+        labels: one per directory, so that sweeps of the same cells lie side by side:
+            cells have the further axis LABEL then, unless their label is empty.
         files: the file system of a directory; that of this machine by default.
 
     Raises:
         UserError: no directory, one that holds no sweep, two that hold the same cell,
-            or a goal that the curves cannot answer.
+            not one label per directory, or a goal that the curves cannot answer.
     """
     if not sweep_dirs:
         raise UserError("no sweep is named: give at least one sweep directory.")
     names = [os.fspath(directory) for directory in sweep_dirs]
+    if labels and len(labels) != len(names):
+        raise UserError(
+            f"there are {len(labels)} labels for {len(names)} sweeps: give one label "
+            "for each --sweep_dir, in the same order."
+        )
     sweeps = [_open(files(name), name) for name in names]
     read = [_read(sweep, name) for sweep, name in zip(sweeps, names, strict=True)]
-    axes = {axis for tables in read for axis in axes_of(tables.studies)}
-    read = [_with_axes(tables, axes) for tables in read]
-    _check_disjoint(names, read)
-    studies, trials, curves, measurements = (
-        pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
-        for name in ("studies", "trials", "curves", "measurements")
+    read = _with_all_axes(read)
+    held = pd.concat([tables.studies for tables in read], ignore_index=True)
+    records = tuple(
+        _sweep_record(sweep, name, held)
+        for sweep, name in zip(sweeps, names, strict=True)
     )
-    return tables_of(
+    if labels:
+        labelled = zip(read, labels, strict=True)
+        read = _with_all_axes([_labelled(t, label) for t, label in labelled])
+    _check_disjoint(names, read)
+    studies, trials, curves, measurements, work = (
+        pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
+        for name in ("studies", "trials", "curves", "measurements", "work")
+    )
+    found = tables_of(
         Record(studies, with_open_ends(trials, studies), curves, measurements),
         goal,
-        sweeps=tuple(
-            _sweep_record(sweep, name, tables.studies)
-            for sweep, name, tables in zip(sweeps, names, read, strict=True)
-        ),
+        sweeps=records,
         problems=tuple(text for sweep in sweeps for text in sweep.problems),
+        work=work,
     )
+    again = [
+        _repeats(SweepReader(files(name), sweep.layout.repeats.root), tables, goal)
+        for name, sweep, tables in zip(names, sweeps, read, strict=True)
+        if files(name).exists(sweep.layout.repeats.marker)
+    ]
+    return (
+        replace(found, repeats=pd.concat(again, ignore_index=True)) if again else found
+    )
+
+
+def _with_all_axes(read: Sequence[StoredTables]) -> list[StoredTables]:
+    """Returns the tables of sweeps, each with the further axes of them all."""
+    axes = {axis for tables in read for axis in axes_of(tables.studies)}
+    return [_with_axes(tables, axes) for tables in read]
+
+
+def _repeats(
+    sweep: SweepReader, tables: StoredTables, goal: Goal | float | None
+) -> pd.DataFrame:
+    """Returns the repeats of best points of one sweep; see `analysis.repeats`."""
+    stored = sweep.tables(("trials", "curves"))
+    if stored.studies.empty:
+        return pd.DataFrame()
+    trials, curves = (
+        with_precision(table, stored.studies)
+        for table in (stored.trials, stored.curves)
+    )
+    record = Record(
+        stored.studies,
+        with_open_ends(trials, stored.studies),
+        curves,
+        stored.measurements,
+    )
+    points = {
+        name: [dict(point) for point in study.specification.workload.explicit_points]
+        for name, study in sweep.studies.items()
+        if study.specification is not None
+    }
+    return repeats.repeats_of(tables_of(record, goal).bounded, points, tables.trials)
 
 
 def tables_of(
@@ -125,6 +191,7 @@ def tables_of(
     *,
     sweeps: tuple[SweepRecord, ...] = (),
     problems: tuple[str, ...] = (),
+    work: pd.DataFrame | None = None,
 ) -> Tables:
     """Returns what `load` returns, from tables that are already in memory."""
     results, bounded = [], []
@@ -145,6 +212,7 @@ def tables_of(
         goals=tuple(wanted_goal(row, goal) for _, row in record.studies.iterrows()),
         sweeps=sweeps,
         problems=problems,
+        work=pd.DataFrame() if work is None else work,
     )
 
 
@@ -167,7 +235,7 @@ def _by_goal(
     """Returns studies that are reduced for the same goal, None for their own."""
     if goal is None or isinstance(goal, Goal):
         return [(studies, goal)]
-    kinds = ["goal_metric", "goal_direction", "goal_inclusive"]
+    kinds = [name for name in GOAL_COLUMNS if name != "goal_threshold"]
     return [
         (group, wanted_goal(group.iloc[0], goal))
         for _, group in studies.groupby(kinds, sort=False)
@@ -208,27 +276,38 @@ def _open(files: FileSystem, directory: str) -> SweepReader:
 
 def _read(sweep: SweepReader, directory: str) -> StoredTables:
     tables = sweep.tables()
-    if tables.studies.empty:
+    if tables.studies.empty or tables.trials.empty:
+        begun = "study" if tables.studies.empty else "trial"
         raise UserError(
-            f"{directory} is a sweep in which no study has begun: train first, or wait."
+            f"{directory} is a sweep in which no {begun} has begun: train first, or "
+            "wait."
         )
     return replace(
         tables,
         trials=with_precision(tables.trials, tables.studies),
         curves=with_precision(tables.curves, tables.studies),
         measurements=with_precision(tables.measurements, tables.studies),
+        work=with_precision(tables.work, tables.studies),
     )
 
 
 def _with_axes(tables: StoredTables, axes: Collection[str]) -> StoredTables:
     """Returns tables whose cells have all axes that any cell has."""
-    return replace(
-        tables,
-        studies=with_axes(tables.studies, axes),
-        trials=with_axes(tables.trials, axes),
-        curves=with_axes(tables.curves, axes),
-        measurements=with_axes(tables.measurements, axes),
-    )
+    changed: dict[str, Any] = {
+        name: with_axes(getattr(tables, name), axes) for name in _FRAMES
+    }
+    return replace(tables, **changed)
+
+
+def _labelled(tables: StoredTables, label: str) -> StoredTables:
+    """Returns tables whose cells have the axis LABEL, unless the label is empty."""
+    if not label:
+        return tables
+    wider = _with_axes(tables, {*axes_of(tables.studies), LABEL})
+    changed: dict[str, Any] = {
+        name: getattr(wider, name).assign(**{LABEL: label}) for name in _FRAMES
+    }
+    return replace(wider, **changed)
 
 
 def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
@@ -240,7 +319,7 @@ def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
                 told = ", ".join(f"{k}={v}" for k, v in zip(names, cell, strict=True))
                 raise UserError(
                     f"{seen[cell]} and {sweep} hold the same cell ({told}): name only "
-                    "one of them."
+                    "one of them, or give each a --label of its own."
                 )
             seen[cell] = sweep
 
@@ -248,6 +327,14 @@ def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
 def _sweep_record(
     sweep: SweepReader, directory: str, studies: pd.DataFrame
 ) -> SweepRecord:
+    """Returns what a sweep was run with.
+
+    Args:
+        sweep: its reader.
+        directory: as the user named it.
+        studies: of all sweeps that are loaded. Each shard of a sweep plans the whole
+            grid, so a cell has not begun only if no other directory holds it.
+    """
     begun = {
         cell_name(row)
         for row in studies[study_key(studies)].astype(object).to_dict("records")
@@ -257,4 +344,5 @@ def _sweep_record(
         gin=sweep.configuration(),
         environments=sweep.environments(),
         not_begun=tuple(name for name in sweep.planned if name not in begun),
+        written=sweep.written(),
     )

@@ -4,6 +4,8 @@ K* is a minimum over N trials. Redrawing n of these N with replacement, the best
 has a distribution in closed form: with the trials in the order of their
 steps-to-result, P(best of n is among the first k) = 1 - (1 - k/N)^n.
 
+Only exchangeable trials may be redrawn, see `exchangeable`.
+
 What this is not: a confidence interval, or a weight for a fit. It is one-sided, since
 no redraw can beat the observed minimum, which alone keeps 1 - (1 - 1/N)^N of the mass
 at n = N: 63 % for large N. What other trials would have given is not in the data.
@@ -19,15 +21,30 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
-from dps_tf.analysis.tables import Floats, curve_key
+from dps_tf.analysis.tables import Floats, belongs, curve_key
 from dps_tf.core.errors import UserError
+from dps_tf.core.workload import QUASI_RANDOM
 
 QUANTILES = (0.05, 0.1, 0.5, 0.9, 0.95)
 """Median, 80 % and 90 % intervals."""
 
-LEVELLED_OFF_TOLERANCE = 0.1
+FAR_SECOND = 0.1
 """A tenth of K*, 0.14 octaves: published K* curves scatter by 0.03 to 0.25 octaves
 about their fits (`published.py`), so less is not worth drawing for."""
+
+
+def exchangeable(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
+    """Returns the trials whose order says nothing of their results.
+
+    Redrawing them stands for other draws. An oracle that learns chooses a point after
+    the trials before it: its trials are no sample, and their best of n is not defined.
+
+    Args:
+        trials: any table with one row per trial.
+        studies: one row per cell.
+    """
+    drawn = studies[studies["oracle"] == QUASI_RANDOM]
+    return trials[belongs(trials, drawn)] if len(drawn) else trials.iloc[:0]
 
 
 def mass_on_minimum(trials: int) -> float:
@@ -149,29 +166,31 @@ def best_of_n(
     )
 
 
-def has_levelled_off(
+def is_lone_winner(
     earliest: ArrayLike, latest: ArrayLike, interval: int
 ) -> bool | None:
-    """Returns whether half as many trials would have given nearly the same K*.
+    """Returns whether K_(2), the second best trial, lies far above K_(1) = K*.
 
-    Nearly: the median best of N/2 lies within LEVELLED_OFF_TOLERANCE of K*, or within
-    one evaluation interval of it. None where the records cannot tell, or for one trial.
+    Far: by more than FAR_SECOND and by more than one evaluation interval. A search
+    whose winner is alone found its minimum once, and might not have. None where the
+    records cannot tell, or for one trial.
 
     Args:
         earliest: [N] least steps-to-result of each trial.
         latest: [N] greatest steps-to-result.
         interval: steps between evaluations.
     """
-    low, high = np.asarray(earliest, np.float64), np.asarray(latest, np.float64)
-    if len(low) < 2 or not np.isfinite(high.min()):
+    low = np.sort(np.asarray(earliest, np.float64))
+    high = np.sort(np.asarray(latest, np.float64))
+    if len(low) < 2 or not np.isfinite(high[0]):
         return None
-    best_low, best_high = float(low.min()), float(high.min())
-    half = best_of_n(low, high, [len(low) // 2], quantiles=(0.5,))
-    slack = max(LEVELLED_OFF_TOLERANCE * best_low, float(interval))
-    if half.high[0, 0] <= best_low + slack:
-        return True
-    slack = max(LEVELLED_OFF_TOLERANCE * best_high, float(interval))
-    return False if half.low[0, 0] > best_high + slack else None
+
+    def limit(best: float) -> float:
+        return best + max(FAR_SECOND * best, float(interval))
+
+    if high[1] <= limit(low[0]):
+        return False
+    return True if low[1] > limit(high[0]) else None
 
 
 def repeats(results: pd.DataFrame) -> pd.DataFrame:

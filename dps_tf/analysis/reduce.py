@@ -33,6 +33,8 @@ def results(
     trials: pd.DataFrame,
     curves: pd.DataFrame | None = None,
     goal: Goal | None = None,
+    *,
+    from_curves: bool = False,
 ) -> pd.DataFrame:
     """Returns one row per cell, in the order of `studies`.
 
@@ -43,7 +45,8 @@ def results(
         steps_low, steps_high: K* lies between them; NA for infinity. They are equal
             where K* is exact, and steps_bound is then empty.
         finishers_known: how many of K_(1), K_(2), ... are exact.
-        infeasible_share, levelled_off, interval_over_kstar: see `search_health`.
+        infeasible_share, lone_winner, interval_over_kstar, first_evaluation: see
+            `search_health`.
         realised_sparsity, emptied_layers: of the best trial.
         evaluation_interval, step_budget, training_examples, draws_exhausted: copied.
 
@@ -54,8 +57,9 @@ def results(
         trials: one row per trial, already cut to each study's prefix of draws.
         curves: one row per evaluation; needed for another goal than the study's own.
         goal: what to reduce for; by default each study's own goal.
+        from_curves: see `trial_bounds.with_bounds`.
     """
-    bounded = with_bounds(studies, trials, curves, goal)
+    bounded = with_bounds(studies, trials, curves, goal, from_curves=from_curves)
     codes = cell_codes(bounded, studies)
     best = _best_trial(bounded, codes, len(studies))
     frame = studies[study_key(studies)].reset_index(drop=True)

@@ -1,8 +1,11 @@
 """Where perfect scaling ends and where larger batches stop to help.
 
 Neither paper gives these a number, and every number depends on its definition and its
-tolerance t; so each comes with both, and with its sensitivity to t. Definitions on the
-measured points, with K0 at the smallest batch size B0:
+tolerance t; so each comes with both, and with its sensitivity to t. `ends` leads: ends
+on the fit with their intervals, beside those on the points, which rest on single K* and
+move by octaves with their scatter. Definitions on the measured points, with K0 at the
+smallest batch size B0, and the geometric mean at each batch size where there are
+several K*:
     perfect_scaling_first: the last batch size before the first one at which
         K B > (1 + t) K0 B0.
     perfect_scaling_last: the largest batch size at which K B <= (1 + t) K0 B0.
@@ -61,6 +64,66 @@ class Regime:
     def to_json(self) -> dict[str, Any]:
         """Returns the regime as JSON."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The ends of the regimes of one curve at one tolerance.
+
+    Attributes:
+        tolerance: t.
+        perfect: end of perfect scaling on the fit, t c1/c2.
+        flat: batch size from which the fit is flat, c1/c2 / t.
+        points_perfect: end of perfect scaling on the points, by its first failure.
+        points_flat: the smallest batch size on the points' plateau; None where it is
+            the largest measured one, beyond which K* may go on falling.
+        is_flat: whether fit and points both find the curve flat within what was
+            measured.
+    """
+
+    tolerance: float
+    perfect: Estimate
+    flat: Estimate
+    points_perfect: float
+    points_flat: float | None
+    is_flat: bool
+
+
+def ends(
+    fit: LawFit, observations: Observations, tolerance: float = LINEAR_SCALING_TOLERANCE
+) -> Ends:
+    """Returns where perfect scaling ends and where the curve is flat.
+
+    Args:
+        fit: the law of the curve.
+        observations: its steps-to-result; bounds are left out.
+        tolerance: t, positive.
+    """
+    points = by_batch_size(observations)
+    perfect, _ = perfect_scaling_first(points, tolerance)
+    useful, is_open = maximum_useful(points, tolerance)
+    flat = Estimate(*_affine(fit.critical_batch_size, 0.0, 1 / tolerance))
+    largest = float(points.batch_size[-1])
+    return Ends(
+        tolerance=tolerance,
+        perfect=Estimate(*_affine(fit.critical_batch_size, 0.0, tolerance)),
+        flat=flat,
+        points_perfect=perfect,
+        points_flat=None if is_open else useful,
+        is_flat=fit.plateau_resolved and flat.value <= largest and not is_open,
+    )
+
+
+def by_batch_size(observations: Observations) -> Observations:
+    """Returns one K* per batch size, the geometric mean over seeds; bounds left out."""
+    located = observations.located()
+    sizes, group = np.unique(located.batch_size, return_inverse=True)
+    sums = np.bincount(group, weights=np.log(located.high))
+    # A single K* stays what it is, to its last bit.
+    single = np.bincount(group) == 1
+    mean = np.exp(sums / np.bincount(group))
+    mean[single] = located.high[np.searchsorted(located.batch_size, sizes)][single]
+    return Observations.of(sizes, mean)
 
 
 def perfect_scaling_first(
@@ -133,13 +196,15 @@ def measured_regimes(
 ) -> list[Regime]:
     """Returns every definition on the measured points, at each tolerance.
 
-    K* counts at its upper end, the evaluation that saw it, as in both papers.
+    K* counts at its upper end, the evaluation that saw it, as in both papers; the
+    geometric mean of several at one batch size, so that the order of rows is nothing.
 
     Args:
         observations: steps-to-result of one curve.
         tolerances: t.
         linear_from: the batch size B1 of linear_scaling_from; left out by default.
     """
+    observations = by_batch_size(observations)
     found = []
     definitions: list[tuple[Callable[..., tuple[float, bool]], str]] = [
         (perfect_scaling_first, "last B before the first with K B > {limit} K0 B0"),
@@ -192,19 +257,19 @@ def fitted_regimes(
             ),
         }
         for name, (text, offset, factor) in names.items():
-            value = _affine(fit.critical_batch_size, offset, factor)
-            found.append(Regime(name, text, t, *value))
+            value, low, high = _affine(fit.critical_batch_size, offset, factor)
+            end = high if np.isfinite(high) else None
+            found.append(Regime(name, text, t, value, low, end))
     return found
 
 
 def _affine(
     critical: Estimate, offset: float, factor: float
-) -> tuple[float, float, float | None]:
-    high = offset + factor * critical.high
+) -> tuple[float, float, float]:
     return (
         offset + factor * critical.value,
         offset + factor * critical.low,
-        high if np.isfinite(high) else None,
+        offset + factor * critical.high,
     )
 
 

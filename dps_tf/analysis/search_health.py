@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.order_statistics import has_levelled_off
+from dps_tf.analysis.order_statistics import is_lone_winner
 from dps_tf.analysis.tables import Codes
 from dps_tf.core.space import Space
 
@@ -62,8 +62,10 @@ def search_health(
 
     Columns:
         infeasible_share: diverged trials / trials; NaN without trials.
-        levelled_off: whether half as many trials would have given nearly the same K*
-            (`order_statistics.has_levelled_off`); NA where the records cannot tell.
+        lone_winner: whether K_(2) lies far above K*
+            (`order_statistics.is_lone_winner`); NA where the records cannot tell.
+        first_evaluation: share of the trials that met the goal at the first evaluation
+            of all; where it is large, an untrained network might meet it as well.
         interval_over_kstar: evaluation interval / K*, the relative resolution of K*;
             NaN without K* and for irregular evaluations.
 
@@ -83,13 +85,14 @@ def search_health(
     order = np.argsort(codes, kind="stable")
     edges = np.searchsorted(codes[order], np.arange(cells + 1))
     interval = studies["evaluation_interval"].to_numpy(np.int64)
-    levelled: list[bool | None] = []
+    alone: list[bool | None] = []
+    first = np.zeros(cells)
     resolution = np.full(cells, np.nan)
     for cell in range(cells):
         rows = order[edges[cell] : edges[cell + 1]]
-        levelled.append(
-            has_levelled_off(earliest[rows], latest[rows], int(interval[cell]))
-        )
+        alone.append(is_lone_winner(earliest[rows], latest[rows], int(interval[cell])))
+        if len(rows) and interval[cell] > 0:
+            first[cell] = np.mean(latest[rows] <= interval[cell])
         best = latest[rows].min() if len(rows) else np.inf
         # An archive may hold an evaluation at step 0 that meets the goal.
         if 0 < best < np.inf and interval[cell] > 0:
@@ -97,7 +100,8 @@ def search_health(
     return pd.DataFrame(
         {
             "infeasible_share": share,
-            "levelled_off": pd.array(levelled, dtype="boolean"),
+            "lone_winner": pd.array(alone, dtype="boolean"),
             "interval_over_kstar": resolution,
+            "first_evaluation": first,
         }
     )

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dps_tf.core.race import follow_to, plan
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.core.trial import OUTCOMES
+from dps_tf.core.trial import OUTCOMES, error_cause
 from dps_tf.store.closing import Closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.locks import Locks
 from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.sweep_reader import SweepReader
+
+SHOWN_WAIT = 0.01
+"""The least share of time spent waiting for data that a user is told of."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class CellStatus:
             has not begun, or its record is damaged.
         seconds_left: steps_left at the pace so far, or None before the first turn.
         owner: who is running it, or None.
-        errors: texts of the errors of trials that failed, each once.
+        data_wait: share of an open study's time for which training waited for data.
+        causes: why trials failed, each once.
     """
 
     name: str
@@ -46,7 +50,8 @@ class CellStatus:
     steps_left: int | None = None
     seconds_left: float | None = None
     owner: str | None = None
-    errors: tuple[str, ...] = ()
+    data_wait: float = 0.0
+    causes: tuple[str, ...] = ()
 
     @property
     def reached(self) -> str:
@@ -79,6 +84,9 @@ class CellStatus:
         """The cell as one line of text."""
         counts = ", ".join(f"{n} {name}" for name, n in self.outcomes.items() if n)
         said = [self.reached, counts] if counts else []
+        if self.data_wait >= SHOWN_WAIT:
+            said.append(f"{self.data_wait:.0%} of the time waiting for data")
+        said += [f"failed by {cause}" for cause in self.causes[:1]]
         return f"{self.name}: {'; '.join([*said, self.left])}"
 
     def to_json(self) -> dict[str, Any]:
@@ -139,9 +147,8 @@ def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
         steps_left=left,
         seconds_left=_seconds(history, left),
         owner=owner,
-        errors=tuple(
-            dict.fromkeys(t.error for t in result.trials if t.error is not None)
-        ),
+        data_wait=history.data_wait,
+        causes=_causes(t.error for t in result.trials if t.error is not None),
     )
 
 
@@ -157,8 +164,12 @@ def _closed_status(closed: Closed, name: str) -> CellStatus:
         steps_done=int(trials["end_step"].sum()),
         steps_left=0,
         seconds_left=0.0,
-        errors=tuple(trials["error"].dropna().unique()),
+        causes=_causes(trials["error"].dropna()),
     )
+
+
+def _causes(errors: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(error_cause, errors)))
 
 
 def _left(

@@ -21,8 +21,9 @@ from dps_tf.core.cell import CELL_KEY, Cell, cell_key, is_axis
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
 from dps_tf.core.study import FLOAT32
-from dps_tf.store.schemas import CURVES, PRECISION, TRIALS
+from dps_tf.store.schemas import CURVES, PRECISION, STUDIES, TRIALS
 
+GOAL_COLUMNS = [name for name in STUDIES.names if name.startswith("goal_")]
 BOUNDS = ["earliest", "latest"]
 """Columns that `trial_bounds.with_bounds` adds to `trials`."""
 
@@ -207,6 +208,8 @@ def study_goal(study: pd.Series) -> Goal:
         threshold=float(study["goal_threshold"]),
         direction=str(study["goal_direction"]),
         inclusive=bool(study["goal_inclusive"]),
+        in_a_row=int(study["goal_in_a_row"]),
+        mean_of=int(study["goal_mean_of"]),
     )
 
 

@@ -3,6 +3,10 @@
 Event files are written through tensorboard's own records and protocol buffers, which
 load no TensorFlow. One run per trial: its scalars by step, and a session of the HParams
 view with its metaparameters, outcome and steps-to-result.
+
+Wall times: a trial starts when the first file of its sweeps was written; from there on
+the seconds that it really took, training and evaluation, are spread evenly over its
+steps. They leave out that trials took turns, so that runs can be compared by time.
 """
 
 from __future__ import annotations
@@ -27,9 +31,9 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.study import FLOAT32
 
 STEPS_TO_RESULT = "steps_to_result"
-_CLOCK = 1.0
-"""Wall time of every event: records hold none. Not 0, which the HParams view takes for
-a missing start."""
+_NO_CLOCK = 1.0
+"""Start of a sweep whose time is not known. Not 0, which the HParams view takes for a
+missing start."""
 
 
 def write_events(tables: Tables, out: str | Path) -> int:
@@ -37,13 +41,15 @@ def write_events(tables: Tables, out: str | Path) -> int:
 
     Args:
         tables: of some sweeps.
-        out: the directory; runs are named `<cell>/trial_<number>`, with the precision
-            before the cell where it is not float32.
+        out: the directory, made if absent; runs are named `<cell>/trial_<number>`,
+            with the precision before the cell where it is not float32.
 
     Raises:
         UserError: tensorboard is not installed.
     """
-    board = _Board()
+    times = [sweep.written[0] for sweep in tables.sweeps if sweep.written]
+    board = _Board(min(times, default=_NO_CLOCK))
+    speeds = seconds_per_step(tables.work)
     names = metaparameter_names(tables.trials)
     metrics = metric_names(tables.curves)
     folder = Path(out)
@@ -54,19 +60,38 @@ def write_events(tables: Tables, out: str | Path) -> int:
         precision = [str(trial["precision"])] if trial["precision"] != FLOAT32 else []
         place = [*precision, cell_name(trial), f"trial_{trial['trial']:04d}"]
         run = folder.joinpath(*place)
+        key = tuple(trial[name] for name in keys)
+        board.speed = speeds.get(key, 0.0)
         events = [board.session(trial, names)]
-        record = curves.get(tuple(trial[name] for name in keys))
-        if record is not None:
-            events += board.scalars(record, metrics)
+        if key in curves:
+            events += board.scalars(curves[key], metrics)
         events += board.ending(trial)
         board.write(run, events)
     return len(tables.bounded)
 
 
-class _Board:
-    """The parts of tensorboard that are used, imported when first needed."""
+def seconds_per_step(work: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+    """Returns what a step of each trial took, by `study_key` and trial; seconds."""
+    if work.empty:
+        return {}
+    trials = work[work["trial"].notna()].astype({"trial": "int64"})
+    keys = [*study_key(work), "trial"]
+    wide = trials.pivot_table(index=keys, columns="quantity", values="value")
+    known = wide[(wide["steps"] > 0) & (wide["seconds"] > 0)]
+    speeds = known["seconds"] / known["steps"]
+    return dict(zip(known.index, speeds.to_numpy(float).tolist(), strict=True))
 
-    def __init__(self) -> None:
+
+class _Board:
+    """The parts of tensorboard that are used, imported when first needed.
+
+    Attributes:
+        start: when trials start, in seconds of the epoch.
+        speed: seconds per step of the trial at hand.
+    """
+
+    def __init__(self, start: float) -> None:
+        self.start, self.speed = start, 0.0
         try:
             load = importlib.import_module
             self.event = load("tensorboard.compat.proto.event_pb2")
@@ -100,7 +125,7 @@ class _Board:
             for tag in (STEPS_TO_RESULT, *goals)
         ]
         experiment = self.api.Experiment(
-            hparam_infos=infos, metric_infos=shown, time_created_secs=_CLOCK
+            hparam_infos=infos, metric_infos=shown, time_created_secs=self.start
         )
         tag = self.metadata.EXPERIMENT_TAG
         return self._plugin_event(tag, experiment=experiment)
@@ -111,7 +136,7 @@ class _Board:
             name: trial[name] for name in [*cell_key(trial), "precision", "outcome"]
         }
         values |= {name: trial[name] for name in names if pd.notna(trial[name])}
-        start = self.plugin.SessionStartInfo(start_time_secs=_CLOCK)
+        start = self.plugin.SessionStartInfo(start_time_secs=self.start)
         for name, value in values.items():
             if isinstance(value, str):
                 start.hparams[name].string_value = value
@@ -128,7 +153,8 @@ class _Board:
             yield self._event(self.summary.Summary(value=[value]), steps)
         failed = trial["outcome"] == "failed"
         status = self.api.STATUS_FAILURE if failed else self.api.STATUS_SUCCESS
-        end = self.plugin.SessionEndInfo(status=status, end_time_secs=_CLOCK)
+        over = self.start + self.speed * int(trial["end_step"])
+        end = self.plugin.SessionEndInfo(status=status, end_time_secs=over)
         tag = self.metadata.SESSION_END_INFO_TAG
         yield self._plugin_event(tag, session_end_info=end)
 
@@ -144,7 +170,8 @@ class _Board:
             yield self._event(self.summary.Summary(value=found), int(step))
 
     def _event(self, summary: Any, step: int = 0) -> Any:
-        return self.event.Event(wall_time=_CLOCK, step=step, summary=summary)
+        at = self.start + self.speed * step
+        return self.event.Event(wall_time=at, step=step, summary=summary)
 
     def _plugin_event(self, tag: str, **content: Any) -> Any:
         data = self.plugin.HParamsPluginData(**content)
@@ -157,7 +184,7 @@ class _Board:
     def write(self, folder: Path, events: list[Any]) -> None:
         """Writes an event file; one that is there is replaced."""
         folder.mkdir(parents=True, exist_ok=True)
-        first = self.event.Event(wall_time=_CLOCK, file_version="brain.Event:2")
+        first = self.event.Event(wall_time=self.start, file_version="brain.Event:2")
         with (folder / "events.out.tfevents.dps_tf").open("wb") as file:
             writer = self.records.RecordWriter(file)
             for event in (first, *events):

@@ -11,6 +11,7 @@ prove that a goal was not reached, and never that it was.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,7 @@ from dps_tf.analysis.tables import (
 )
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import is_further
 
 Bools = NDArray[np.bool_]
 
@@ -55,6 +57,8 @@ def with_bounds(
     trials: pd.DataFrame,
     curves: pd.DataFrame | None = None,
     goal: Goal | None = None,
+    *,
+    from_curves: bool = False,
 ) -> pd.DataFrame:
     """Returns `trials` with the columns `earliest` and `latest` (float64).
 
@@ -68,6 +72,8 @@ def with_bounds(
         trials: one row per trial.
         curves: one row per evaluation; needed for another goal only.
         goal: another goal than the studies' own.
+        from_curves: whether the curves decide even for a study's own goal, as they
+            have to where some of their evaluations are left out.
 
     Raises:
         UserError: another goal without curves, on a metric that they do not hold.
@@ -81,7 +87,9 @@ def with_bounds(
     own = _under_own_goal(trials, schedule)
     if goal is None:
         return own
-    differs = np.array([study_goal(row) != goal for _, row in studies.iterrows()], bool)
+    differs = np.array(
+        [from_curves or study_goal(row) != goal for _, row in studies.iterrows()], bool
+    )
     if not differs.any():
         return own
     if curves is None:
@@ -175,17 +183,20 @@ def _crossings(trials: pd.DataFrame, curves: pd.DataFrame, goal: Goal) -> _Cross
     order = np.lexsort((steps, codes))
     order = order[codes[order] >= 0]
     codes, steps = codes[order], steps[order]
-    reaches = goal.reaches(curves[goal.metric].to_numpy(np.float64)[order])
+    values = curves[goal.metric].to_numpy(np.float64)[order]
     # Only validation is stopped early; training metrics are always exact.
     bounds = curves["is_bound"].to_numpy(bool)[order]
     bounds &= goal.metric.startswith("validation/")
+    if is_further(goal.metric):
+        # Not looked at there: it may have met the goal.
+        bounds |= np.isnan(values)
+    met, may_be_met = _met(values, bounds, codes, goal)
     before = np.where(np.r_[False, codes[1:] == codes[:-1]], np.r_[0, steps[:-1]], 0)
     size = len(trials)
     covered = np.zeros(size, np.int64)
     covered[codes] = steps  # Rows are in the order of steps: the last one stays.
-    sure, _ = _first(codes, steps, before, reaches & ~bounds, size)
-    maybe, _ = _first(codes, steps, before, reaches & bounds, size)
-    _, low = _first(codes, steps, before, reaches, size)
+    sure, _ = _first(codes, steps, before, met, size)
+    maybe, low = _first(codes, steps, before, may_be_met, size)
     return _Crossings(sure=sure, maybe=maybe, before=low, covered=covered)
 
 
@@ -199,3 +210,47 @@ def _first(
     first[trials] = steps[at][position]
     low[trials] = before[at][position]
     return first, low
+
+
+def _met(
+    values: Floats, bounds: Bools, codes: Codes, goal: Goal
+) -> tuple[Bools, Bools]:
+    """Returns at which evaluations the goal is met for sure, and where it may be.
+
+    A bound that does not reach the threshold proves that its evaluation did not. A
+    metric that a bound does not hold (cross-entropy is known only of whole
+    evaluations) proves nothing.
+
+    Args:
+        values: of the metric, trial by trial in the order of steps.
+        bounds: which of them are bounds.
+        codes: of the trial of each.
+        goal: what has to be met.
+    """
+    unknown = bounds & np.isnan(values)
+    if goal.mean_of == 1:
+        reached = goal.reaches(values)
+        sure = _all_recent(reached & ~bounds, codes, goal.in_a_row)
+        return sure, _all_recent(reached | unknown, codes, goal.in_a_row)
+    total, here = np.zeros(len(values)), np.ones(len(values), bool)
+    for back in range(goal.mean_of - 1, -1, -1):
+        total += _earlier(values, back, np.nan)
+        here &= _earlier(codes, back, -1) == codes
+    reached = goal.reaches(total / goal.mean_of) & here
+    exact = _all_recent(~bounds, codes, goal.mean_of)
+    known = _all_recent(~unknown, codes, goal.mean_of)
+    return reached & exact, (reached | ~known) & here
+
+
+def _all_recent(holds: Bools, codes: Codes, number: int) -> Bools:
+    """Returns where something holds at the last `number` evaluations of a trial."""
+    found = holds.copy()
+    for back in range(1, number):
+        found &= _earlier(holds, back, False) & (_earlier(codes, back, -1) == codes)
+    return found
+
+
+def _earlier(values: NDArray[Any], back: int, missing: Any) -> NDArray[Any]:
+    """Returns the values so many rows before; `missing` where there is no such row."""
+    first = np.full(min(back, len(values)), missing, values.dtype)
+    return np.concatenate([first, values[: len(values) - len(first)]])

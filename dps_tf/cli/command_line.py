@@ -6,6 +6,7 @@ can correct; 75 run me again (EX_TEMPFAIL: schedulers requeue on it).
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util  # gin reports a missing file wrongly without it
 import os
@@ -36,15 +37,21 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     # TensorFlow's libraries write about devices they do not find; errors are raised.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        app.run(lambda argv: _guarded(main, argv), flags_parser=_parse_flags)
-    except SystemExit:
-        _output_is_closed()
-        raise
-    except BrokenPipeError:
-        # Of another pipe than the output's it is a defect.
-        if not _output_is_closed():
+        try:
+            app.run(lambda argv: _guarded(main, argv), flags_parser=_parse_flags)
+        except SystemExit:
+            if not _output_is_closed():
+                sys.stdout.flush()
             raise
-        sys.exit(RUN_AGAIN)
+    except OSError as error:
+        # Of another pipe than the output's it is a defect.
+        if isinstance(error, BrokenPipeError) and _output_is_closed():
+            sys.exit(RUN_AGAIN)
+        sentence = _sentence_of(error)
+        if sentence is None:
+            raise
+        print(f"error: {sentence}", file=sys.stderr)
+        sys.exit(USER_ERROR)
 
 
 def _output_is_closed() -> bool:
@@ -59,10 +66,14 @@ def _output_is_closed() -> bool:
     if not events & (select.POLLERR | select.POLLHUP):
         return False
     # What is left in the buffer is written once more at the exit.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, output)
-    os.close(nowhere)
+    _discard_output(output)
     return True
+
+
+def _discard_output(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def import_tensorflow() -> None:
@@ -94,7 +105,8 @@ def require(*holders: flags.FlagHolder[Any]) -> None:
     """Raises UserError for the first flag that was not given."""
     for holder in holders:
         if holder.value in (None, "", []):
-            about = flags.FLAGS[holder.name].help
+            # absl adds a line on repeating to the help of flags that may be.
+            about = (flags.FLAGS[holder.name].help or "see --help.").split(";\n")[0]
             raise UserError(
                 f"--{holder.name} is missing: {about[0].lower()}{about[1:]}"
             )
@@ -144,10 +156,37 @@ def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
         return RUN_AGAIN
 
 
+def _sentence_of(error: OSError) -> str | None:
+    """Returns what the user can do about an error that is none of a file of ours.
+
+    That is standard output on a full disk, and a machine without a folder for
+    temporary files; None for anything else.
+    """
+    if "temporary directory" in str(error):
+        return (
+            "no folder for temporary files can be written, such as "
+            f"{os.environ.get('TMPDIR', '/tmp')}: free some space there, or name "
+            "another one by TMPDIR."
+        )
+    # Errors of files carry their names: without one, it is a stream that failed.
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    if error.errno not in full or error.filename is not None:
+        return None
+    # What waits in its buffer would fail once more at the exit.
+    _discard_output(sys.stdout.fileno())
+    return (
+        f"the printed output cannot be written: {error.strerror}; if it is sent to a "
+        "file, free some space on that disk, and run the command again."
+    )
+
+
 def _parse_flags(argv: Sequence[str]) -> list[str]:
     """Returns what is left of argv; an unknown or wrong flag is one line, code 2."""
     try:
         return list(flags.FLAGS(list(argv)))
+    except SystemExit:
+        # Of --help and its like, which absl takes for a failure.
+        sys.exit(FINISHED)
     except flags.Error as error:
         text = " ".join(str(error).split())
         print(f"error: {text} (see --help)", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dps_tf.cli.command_line import import_tensorflow
@@ -27,9 +28,11 @@ def files_of(directory: str) -> FileSystem:
 
 
 def load(
-    *sweep_dirs: str | os.PathLike[str], goal: Goal | float | None = None
+    *sweep_dirs: str | os.PathLike[str],
+    goal: Goal | float | None = None,
+    labels: Sequence[str] = (),
 ) -> Tables:
     """Returns the tables of sweeps, on disks or object stores; see `loading.load`."""
     from dps_tf.analysis import loading
 
-    return loading.load(*sweep_dirs, goal=goal, files=files_of)
+    return loading.load(*sweep_dirs, goal=goal, labels=labels, files=files_of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -62,6 +62,7 @@ class TurnReport:
         diverged_step: step whose loss or metric was not finite, if that happened.
         steps_executed: updates made in this turn.
         seconds: wall time of the turn.
+        data_wait: seconds of them for which training waited for streamed data.
     """
 
     trial: int
@@ -72,6 +73,7 @@ class TurnReport:
     diverged_step: int | None = None
     steps_executed: int = 0
     seconds: float = 0.0
+    data_wait: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -93,18 +95,65 @@ class TrialProvenance:
     examples: int = 0
 
 
+class SlotLost(RuntimeError):
+    """The slot that ran a turn is gone, with the states that it held.
+
+    Attributes:
+        is_suspect: its process died by itself, so that the trial may have killed it.
+    """
+
+    def __init__(self, text: str, *, is_suspect: bool = False):
+        super().__init__(text)
+        self.is_suspect = is_suspect
+
+
 class Runner(Protocol):
-    """Runs turns of trials of one study, one per slot at a time."""
+    """Runs turns of trials of one study, one per slot at a time.
+
+    What is said here of slots that come and go holds for a cluster; a machine has its
+    slots from beginning to end, and no slot holds a state.
+    """
 
     @property
     def slots(self) -> int:
-        """How many turns can run side by side."""
+        """How many turns can run side by side now."""
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
-        """Returns the report of a turn; a stop ends it between two slices."""
+        """Returns the report of a turn; a stop ends it between two slices.
+
+        Raises:
+            SlotLost: nothing is known of the turn.
+        """
 
     def provenance(self, trial: int) -> TrialProvenance:
         """Returns what the records tell of a trial beside its curve."""
+
+    def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
+        """Returns the slots that can take a turn now.
+
+        Args:
+            busy: slots in which a turn runs.
+            wanted: trials that could run now, those that run included.
+        """
+        del wanted
+        return [slot for slot in range(self.slots) if slot not in busy]
+
+    def slot_of(self, trial: int) -> int | None:
+        """Returns the slot that holds the state of a trial, if one does."""
+        del trial
+        return None
+
+    def lost_trials(self) -> list[int]:
+        """Returns the trials whose states were lost since this was last asked."""
+        return []
+
+    def fetch(self, states: Mapping[int, TrialState]) -> Mapping[int, TrialState]:
+        """Returns states with their arrays, by trial; without those that are lost."""
+        return states
+
+    def close(self) -> None:
+        """Lets go of the slots and of what they hold."""
+        return
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,19 @@ class Goal:
         threshold: the goal value, in the unit of the metric.
         direction: `minimize` or `maximize`.
         inclusive: whether a value equal to the threshold meets the goal.
+        in_a_row: evaluations at which the threshold has to be met one after another;
+            the goal is met at the last of them.
+        mean_of: evaluations over whose running mean the threshold has to be met; the
+            goal is met at the last of them. At most one of these two is above 1: they
+            guard against a single lucky evaluation of a curve that goes up and down.
     """
 
     metric: str
     threshold: float
     direction: str = "minimize"
     inclusive: bool = True
+    in_a_row: int = 1
+    mean_of: int = 1
 
     def __post_init__(self) -> None:
         if self.direction not in ("minimize", "maximize"):
@@ -63,11 +70,31 @@ class Goal:
             raise UserError(
                 f"goal.inclusive is {self.inclusive!r}; it must be True or False."
             )
+        for name in ("in_a_row", "mean_of"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UserError(
+                    f"goal.{name} is {value!r}; it must be a whole number of "
+                    "evaluations, at least 1."
+                )
+        if self.in_a_row > 1 and self.mean_of > 1:
+            raise UserError(
+                f"goal.in_a_row is {self.in_a_row} and goal.mean_of is {self.mean_of}: "
+                "leave one of them at 1."
+            )
         object.__setattr__(self, "threshold", float(self.threshold))
 
     def __str__(self) -> str:
         sign, _ = _COMPARISONS[self.direction, self.inclusive]
-        return f"{self.metric} {sign} {self.threshold!r}"
+        text = f"{self.metric} {sign} {self.threshold!r}"
+        if self.in_a_row > 1:
+            text += f" at {self.in_a_row} evaluations in a row"
+        return text if self.mean_of == 1 else f"{text}, mean of {self.mean_of}"
+
+    @property
+    def window(self) -> int:
+        """The number of evaluations that decide whether the goal is met at the last."""
+        return max(self.in_a_row, self.mean_of)
 
     @overload
     def reaches(self, value: float) -> bool: ...
@@ -76,40 +103,61 @@ class Goal:
     def reaches(self, value: NDArray[np.float64]) -> NDArray[np.bool_]: ...
 
     def reaches(self, value: Any) -> Any:
-        """Returns whether a value of the metric meets the goal; NaN never does.
+        """Returns whether a value of the metric meets the threshold; NaN never does.
 
         Of an array, returns an array of the same shape.
         """
         _, compare = _COMPARISONS[self.direction, self.inclusive]
         return compare(value, self.threshold)
 
-    def first_reached(self, values: Sequence[float]) -> int | None:
-        """Returns the position of the first value that meets the goal, or None."""
-        for position, value in enumerate(values):
-            if self.reaches(value):
-                return position
-        return None
+    def is_met(self, values: Sequence[float]) -> bool:
+        """Returns whether the goal is met at the last of successive evaluations.
+
+        Args:
+            values: of the metric; NaN is a value that does not count. Those before the
+                last `window` ones do not matter.
+        """
+        recent = values[-self.window :]
+        if len(recent) < self.window:
+            return False
+        if self.mean_of > 1:
+            return self.reaches(sum(recent) / self.mean_of)
+        return all(self.reaches(value) for value in recent)
+
+    def first_met(self, values: Sequence[float]) -> int | None:
+        """Returns the position of the first evaluation at which the goal is met."""
+        ends = range(self.window, len(values) + 1)
+        met = (n - 1 for n in ends if self.is_met(values[n - self.window : n]))
+        return next(met, None)
 
     def is_stricter_than(self, other: Goal) -> bool:
-        """Returns whether each value that meets this goal meets the other one too.
+        """Returns whether each curve that meets this goal has met the other one too.
 
-        Equal goals are stricter than each other. Goals on other metrics or in other
-        directions cannot be compared and give False.
+        Equal goals are stricter than each other. Goals on other metrics, in other
+        directions or of other means cannot be compared and give False.
         """
         if (self.metric, self.direction) != (other.metric, other.direction):
+            return False
+        if self.mean_of != other.mean_of or self.in_a_row < other.in_a_row:
             return False
         if self.threshold == other.threshold:
             return other.inclusive or not self.inclusive
         return other.reaches(self.threshold)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the goal as a JSON object, for `from_json`."""
-        return {
+        """Returns the goal as a JSON object, for `from_json`.
+
+        `in_a_row` and `mean_of` are left out where they are 1, as in the records of
+        before they were there.
+        """
+        value: dict[str, Any] = {
             "metric": self.metric,
             "threshold": self.threshold,
             "direction": self.direction,
             "inclusive": self.inclusive,
         }
+        more = {"in_a_row": self.in_a_row, "mean_of": self.mean_of}
+        return {**value, **{name: n for name, n in more.items() if n > 1}}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Goal:

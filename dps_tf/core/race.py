@@ -11,9 +11,11 @@ later one. So a trial numbered after the m-th finisher is followed to the evalua
 before K_(m), one numbered before it to K_(m).
 
 Feasible budgets (Shallue et al. 2019 draw until N trials have not diverged): the study
-is the shortest prefix of draws in which N trials have not diverged at or before K_(m)
-of that same prefix, in this order. Deviation: the original also replaces trials that
-diverge after K_(m), which a race does not run.
+is the shortest prefix of draws in which N trials have not diverged at or before K* =
+K_(1) of that same prefix, in this order; so K* does not depend on m. Deviation: the
+original also replaces trials that diverge after K*, which a race does not run; an
+exhaustive study does as the original. Studies that were recorded when the rule counted
+up to K_(m) keep it: see `RaceRule.feasible_until`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,11 @@ from dps_tf.core.trial import Trajectory
 
 Key = tuple[int, int]
 """(evaluated step, trial number)."""
+FEASIBLE_UNTIL = ("K_1", "K_m", "end")
+
+MAX_LEAD = 0.05
+"""Greatest lead over the trial furthest behind, as a fraction of its step, where slots
+hold states."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,8 @@ class RaceRule:
         step_budget: steps a trial may run.
         schedule: when trials are evaluated.
         feasible_only: whether N counts only trials that did not diverge in time.
+        feasible_until: what in time means: at or before K_(1) (`K_1`), K_(m) (`K_m`,
+            in which K* depends on m), or the end of the trial's own run (`end`).
         max_draws: points that may be drawn at most.
         exhaustive: every trial of the prefix is followed to the end of its own run.
         stop_at_goal: an exhaustive trial ends when it has met the goal.
@@ -52,6 +61,12 @@ class RaceRule:
     max_draws: int = 0
     exhaustive: bool = False
     stop_at_goal: bool = True
+    feasible_until: str = "K_1"
+
+    @property
+    def counted_finishers(self) -> int | None:
+        """The k of K_(k) behind which no divergence counts; None: all of them do."""
+        return {"K_1": 1, "K_m": self.finishers, "end": None}[self.feasible_until]
 
     @property
     def last_evaluation(self) -> int:
@@ -127,6 +142,39 @@ def _padded(trajectories: Sequence[Trajectory], prefix: int) -> list[Trajectory]
     return known + [Trajectory()] * (prefix - len(known))
 
 
+def within_lead(
+    todo: Plan, trajectories: Sequence[Trajectory], rule: RaceRule
+) -> tuple[int, ...]:
+    """Returns the trials of a plan that may go on now, in the order of the plan.
+
+    Where slots hold the states of their trials, each slot goes on with its own, and a
+    fast one would run far ahead of the others. So no trial goes on to an evaluation
+    that is further than MAX_LEAD beyond the trial furthest behind, and than the second
+    evaluation after it. Until the study is decided that one is before K_(m); so none is
+    run further than (1 + MAX_LEAD) K_(m), or one evaluation beyond K_(m).
+
+    Nobody waits for draws that replace others (Shallue's feasible budgets): these begin
+    late, and one alone would hold up all. An exhaustive study has nothing to outrun.
+
+    Args:
+        todo: made of the same trajectories.
+        trajectories: of trials 0, 1, ...; missing ones have not started.
+        rule: what decides the study.
+    """
+    trials = (*todo.pending, *todo.speculative)
+    if rule.exhaustive or not todo.pending:
+        return trials
+
+    def step_of(trial: int) -> int:
+        return trajectories[trial].last_step if trial < len(trajectories) else 0
+
+    first_draws = [trial for trial in todo.pending if trial < rule.points]
+    behind = min(map(step_of, first_draws or todo.pending))
+    second = rule.schedule.next_after(rule.schedule.next_after(behind))
+    ahead = max(second, behind + int(MAX_LEAD * behind))
+    return tuple(t for t in trials if rule.schedule.next_after(step_of(t)) <= ahead)
+
+
 def finish_keys(trajectories: Sequence[Trajectory], limit: int) -> list[Key]:
     """Returns (steps-to-result, trial number) of all that finished, in order.
 
@@ -143,9 +191,15 @@ def finish_keys(trajectories: Sequence[Trajectory], limit: int) -> list[Key]:
 
 def cutoff(trajectories: Sequence[Trajectory], rule: RaceRule) -> Key:
     """Returns the key of K_(m), or the end of the budget behind every trial."""
+    return _key_of(rule.finishers, trajectories, rule)
+
+
+def _key_of(
+    rank: int | None, trajectories: Sequence[Trajectory], rule: RaceRule
+) -> Key:
     keys = finish_keys(trajectories, rule.last_evaluation)
-    if len(keys) >= rule.finishers:
-        return keys[rule.finishers - 1]
+    if rank is not None and len(keys) >= rank:
+        return keys[rank - 1]
     return rule.last_evaluation, len(trajectories)
 
 
@@ -204,11 +258,16 @@ def _missing_draws(known: Sequence[Trajectory], rule: RaceRule) -> int:
 
 
 def _certain_divergences(known: Sequence[Trajectory], rule: RaceRule) -> list[Key]:
-    """Returns the divergences that lie before K_(m) whatever the others still do.
+    """Returns the divergences that count whatever the others still do.
 
-    One is certain if fewer than m trials have finished, or still could, before it.
-    That number only grows along the order, so the certain ones come first.
+    Where they count up to K_(k), one is certain if fewer than k trials have finished,
+    or still could, before it. That number only grows along the order, so the certain
+    ones come first.
     """
+    divergences = _divergences(known, rule)
+    rank = rule.counted_finishers
+    if rank is None:
+        return divergences
     finishes = finish_keys(known, rule.last_evaluation)
     running = [
         (number, trajectory.last_step)
@@ -220,9 +279,8 @@ def _certain_divergences(known: Sequence[Trajectory], rule: RaceRule) -> list[Ke
         could_be = sum(
             last < follow_to(number, key, rule.schedule) for number, last in running
         )
-        return bisect.bisect_left(finishes, key) + could_be >= rule.finishers
+        return bisect.bisect_left(finishes, key) + could_be >= rank
 
-    divergences = _divergences(known, rule)
     return divergences[: bisect.bisect_left(divergences, True, key=may_be_late)]
 
 
@@ -235,6 +293,6 @@ def _speculation(known: Sequence[Trajectory], rule: RaceRule) -> int:
     """Returns how many further draws would be needed if no more were to finish."""
     if not rule.feasible_only:
         return 0
-    end = cutoff(known, rule)
+    end = _key_of(rule.counted_finishers, known, rule)
     diverged = bisect.bisect_right(_divergences(known, rule), end)
     return max(0, rule.points - (len(known) - diverged))

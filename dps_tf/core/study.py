@@ -6,14 +6,14 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.evaluation_schedule import EvaluationSchedule
 from dps_tf.core.goal import Goal
-from dps_tf.core.race import RaceRule
+from dps_tf.core.race import FEASIBLE_UNTIL, RaceRule
 from dps_tf.core.version import RESULTS_VERSION
 from dps_tf.core.workload import Workload
 
@@ -94,6 +94,8 @@ class StudySpecification:
         precision: in which trials are trained and evaluated, one of PRECISIONS. Scores
             for pruning, smoothness and noise scale are taken in float32 always: they
             describe the network, and the same scores serve both.
+        feasible_until: `K_1`, or `K_m` in studies that were recorded when budgets over
+            feasible trials counted divergences up to K_(m); see `core.race`.
         further_splits: what is evaluated beside the validation split, and WHEN, by
             name; a column of the curves is NaN where it is not.
         intra_op_threads: TensorFlow's threads per operation: they change the bits.
@@ -108,6 +110,7 @@ class StudySpecification:
     evaluation: str = "exact"
     pruning: Pruning = field(default_factory=Pruning)
     precision: str = FLOAT32
+    feasible_until: str = "K_1"
     further_splits: Mapping[str, str] = field(default_factory=dict)
     intra_op_threads: int = 1
     results_version: int = RESULTS_VERSION
@@ -115,6 +118,7 @@ class StudySpecification:
     def __post_init__(self) -> None:
         _known("schedule", self.search_mode, SEARCH_MODES)
         _known("evaluation", self.evaluation, EVALUATIONS)
+        _known("feasible_until", self.feasible_until, FEASIBLE_UNTIL[:2])
         _check_precision(self.precision)
         if self.cell.sparsity > 0 and self.cell.sparsity_method == DENSE:
             raise UserError(
@@ -127,6 +131,11 @@ class StudySpecification:
             raise UserError(
                 f"finishers is {self.finishers!r}; it must be a whole number, at "
                 "least 1."
+            )
+        if self.evaluation == "goal" and self.goal.mean_of > 1:
+            raise UserError(
+                f"the goal is a mean of {self.goal.mean_of} evaluations, and with "
+                "evaluation_mode='goal' some of them are only bounds: use 'exact'."
             )
         if self.rule.last_evaluation == 0:
             raise UserError(
@@ -167,10 +176,12 @@ class StudySpecification:
             metrics: of the validation split; with those of the splits that are always
                 evaluated, once they are known.
             is_bound: whether what is known does not count as meeting the goal.
+
+        Of a goal over several evaluations, each that might be the last belongs.
         """
         value = metrics.get(self.goal.metric, math.nan)
         ends = step == self.rule.last_evaluation or (
-            not is_bound and self.goal.reaches(value)
+            not is_bound and (self.goal.mean_of > 1 or self.goal.reaches(value))
         )
         return tuple(
             name for name, when in self.further_splits.items() if ends or when != "ends"
@@ -191,6 +202,8 @@ class StudySpecification:
         """What decides the study."""
         workload = self.workload
         feasible = workload.count == "feasible"
+        exhaustive = self.search_mode == "exhaustive" or workload.is_adaptive
+        whole_run = exhaustive and self.feasible_until == "K_1"
         return RaceRule(
             points=workload.points,
             finishers=min(self.finishers, workload.points),
@@ -198,8 +211,9 @@ class StudySpecification:
             schedule=self.evaluations,
             feasible_only=feasible,
             max_draws=(workload.max_draws or 10 * workload.points) if feasible else 0,
-            exhaustive=self.search_mode == "exhaustive" or workload.is_adaptive,
+            exhaustive=exhaustive,
             stop_at_goal=self.stop_at_goal or workload.is_adaptive,
+            feasible_until="end" if whole_run else self.feasible_until,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -211,6 +225,9 @@ class StudySpecification:
         values["workload"] = self.workload.to_json()
         pruning = {f.name: getattr(self.pruning, f.name) for f in fields(self.pruning)}
         values["pruning"] = {**pruning, "arguments": dict(self.pruning.arguments)}
+        if self.workload.count != "feasible" or self.feasible_until == "K_m":
+            # As in the records of before there was a choice.
+            del values["feasible_until"]
         # It came after studies had been recorded, whose fingerprint has to stay.
         if not self.further_splits:
             del values["further_splits"]
@@ -225,13 +242,24 @@ class StudySpecification:
         values["cell"] = Cell.from_json(values["cell"])
         values["workload"] = Workload.from_json(values["workload"])
         values["pruning"] = Pruning(**values["pruning"])
-        return cls(**values)
+        recorded = "K_m" if values["workload"].count == "feasible" else "K_1"
+        return cls(**{"feasible_until": recorded, **values})
+
+    def continuing(self, stored: StudySpecification | None) -> StudySpecification:
+        """Returns this specification with the rules under which a study was begun."""
+        if stored is None:
+            return self
+        return replace(self, feasible_until=stored.feasible_until)
 
     def identity(self) -> dict[str, Any]:
         """Returns what may never differ between two runs of one study, flat."""
         flat = _flat(self.to_json())
-        grows = ("workload.points", "workload.step_budget", "workload.max_draws")
-        for key in (*grows, "finishers", "workload.goal"):
+        # A study keeps the rule it was begun with: see `continuing`.
+        flat.pop("feasible_until", None)
+        grows = ["workload.points", "workload.max_draws", "finishers", "workload.goal"]
+        if not self.workload.depends_on_budget:
+            grows.append("workload.step_budget")
+        for key in grows:
             for name in [n for n in flat if n == key or n.startswith(key + ".")]:
                 del flat[name]
         flat["goal"] = [self.goal.metric, self.goal.direction]

@@ -1,16 +1,19 @@
-"""The studies of a grid of cells."""
+"""The studies of a grid of cells, and the repeats of their best points."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell, axis_text, check_sparsity, is_axis
 from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.seeds import derive_seed
+from dps_tf.core.space import Space
 from dps_tf.core.study import FURTHER_SPLITS, StudySpecification
-from dps_tf.core.workload import Workload
+from dps_tf.core.workload import QUASI_RANDOM, Workload
 
 _NO_AXES = ("name", "optimizer", "goal", "space", "explicit_points")
 """Fields that are no axes: they name the cell, or change what is asked of it."""
@@ -22,9 +25,14 @@ class SweepSpecification:
 
     Attributes:
         studies: with distinct cells.
+        repeats: r, new seeds under which the best points of each cell are trained again
+            once its study is closed; 0 repeats nothing.
+        repeated_points: m, how many of its best points are.
     """
 
     studies: tuple[StudySpecification, ...]
+    repeats: int = 0
+    repeated_points: int = 1
 
     def __post_init__(self) -> None:
         names = [study.cell.name for study in self.studies]
@@ -33,24 +41,86 @@ class SweepSpecification:
             raise UserError(f"the grid holds {twice[0]} twice: list every value once.")
         if not names:
             raise UserError("the grid is empty: give at least one batch size.")
+        for name, least in (("repeats", 0), ("repeated_points", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UserError(
+                    f"sweep.{name} is {value!r}; it must be a whole number, at least "
+                    f"{least}."
+                )
+
+    def _max_trials(self, study: StudySpecification) -> int:
+        repeated = min(self.repeated_points, study.rule.finishers)
+        return study.rule.draws_limit + self.repeats * repeated
 
     @property
     def max_trials(self) -> int:
-        """Trials that the sweep may start at most."""
-        return sum(study.rule.draws_limit for study in self.studies)
+        """Trials that the sweep may start at most, repeats included."""
+        return sum(map(self._max_trials, self.studies))
 
     @property
     def max_steps(self) -> int:
         """Steps that the sweep may cost at most: every trial to its budget."""
-        return sum(s.rule.draws_limit * s.rule.last_evaluation for s in self.studies)
+        return sum(self._max_trials(s) * s.rule.last_evaluation for s in self.studies)
 
     @property
     def max_examples(self) -> int:
         """Training examples that the sweep may cost at most, evaluations left out."""
         return sum(
-            s.rule.draws_limit * s.rule.last_evaluation * s.cell.batch_size
+            self._max_trials(s) * s.rule.last_evaluation * s.cell.batch_size
             for s in self.studies
         )
+
+
+def repeat_study(
+    study: StudySpecification, points: Sequence[Mapping[str, float]], repeats: int
+) -> StudySpecification:
+    """Returns the study that trains points of a cell again under other seeds.
+
+    Its trials are points[0], points[1], ..., points[0], ...: each `repeats` times, and
+    each run until it meets the goal or spends the budget. Everything random in them
+    (initial weights, order of examples, augmentation) comes from a study seed that is a
+    function of the study's own seed and these points, so that other points or another
+    number of repeats are another study. The order of examples is each trial's own, also
+    where the trials of the study share one.
+
+    Args:
+        study: whose points they are.
+        points: the tuned metaparameters, best first.
+        repeats: r, at least 1.
+    """
+    names = study.workload.space.names or study.workload.explicit_points[0]
+    tuned = [{name: float(point[name]) for name in names} for point in points] * repeats
+    workload = replace(
+        study.workload,
+        space=Space(()),
+        explicit_points=tuple(tuned),
+        points=len(tuned),
+        count="all",
+        max_draws=None,
+        oracle=QUASI_RANDOM,
+        oracle_arguments={},
+        order="per_trial",
+    )
+    seed = repeated_seed(study.cell.seed, tuned)
+    return replace(
+        study,
+        cell=replace(study.cell, seed=seed),
+        workload=workload,
+        search_mode="exhaustive",
+        finishers=1,
+        stop_at_goal=True,
+    )
+
+
+def repeated_seed(seed: int, points: Sequence[Mapping[str, float]]) -> int:
+    """Returns the study seed of the repeats of some points of a study.
+
+    >>> repeated_seed(0, [{"learning_rate": 0.1}]) == repeated_seed(1, [])
+    False
+    """
+    text = json.dumps([dict(point) for point in points], sort_keys=True)
+    return derive_seed(seed, 0, f"repeats of {text}")
 
 
 def grid(  # noqa: PLR0913 - each is independent of the others

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 
 OUTCOMES = ("complete", "incomplete", "infeasible", "censored", "failed")
 """complete: met the goal. incomplete: spent its step budget. infeasible: diverged.
@@ -28,3 +31,12 @@ class Trajectory:
     finish_step: int | None = None
     diverged_step: int | None = None
     failed: str | None = None
+
+
+def error_cause(text: str) -> str:
+    """Returns the error at the end of a kept traceback, in a line of 300 characters."""
+    lines = [line for line in text.splitlines() if line.strip()] or ["unknown"]
+    # The last line that names an error; its message may go on over further lines.
+    named = [n for n, line in enumerate(lines) if _ERROR.match(line)]
+    message = " ".join(line.strip() for line in lines[named[-1] if named else -1 :])
+    return message[:300]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
@@ -10,7 +10,7 @@ from dps_tf.core.cell import checked_name
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.evaluation_schedule import EvaluationSchedule
 from dps_tf.core.goal import Goal
-from dps_tf.core.registry import Reads, check_names, resolve
+from dps_tf.core.registry import SHARE, Argument, Reads, check_names, resolve
 from dps_tf.core.sampling import SEQUENCES, points
 from dps_tf.core.space import Space
 
@@ -185,6 +185,17 @@ class Workload:
                 f"must be that number, not {self.points}, and count must be 'all'."
             )
 
+    @property
+    def metaparameters(self) -> tuple[str, ...]:
+        """Names of all that its points hold: tuned, fixed or in an explicit point."""
+        points = [name for point in self.explicit_points for name in point]
+        return tuple(dict.fromkeys([*self.space.names, *self.fixed, *points]))
+
+    @property
+    def depends_on_budget(self) -> bool:
+        """Whether a length is a share of the step budget, which then may not grow."""
+        return any(name.endswith(_SHARE) for name in self.metaparameters)
+
     def check_metaparameters(self, reads: Reads) -> None:
         """Raises UserError unless every point has what is read, and nothing else.
 
@@ -192,6 +203,7 @@ class Workload:
             reads: metaparameters of the optimizer, its schedule and the objective.
         """
         owner = f"{self.optimizer} with the {self.learning_rate_schedule} schedule"
+        reads = with_shares(reads, self.metaparameters)
         for point in self.explicit_points:
             resolve(owner, reads, {**self.fixed, **point})
         if not self.explicit_points:
@@ -241,6 +253,46 @@ class Workload:
         )
         values["explicit_points"] = tuple(values["explicit_points"])
         return cls(**values)
+
+
+_SHARE, _STEPS = "_share", "_steps"
+
+
+def with_shares(reads: Reads, given: Iterable[str]) -> Reads:
+    """Returns what is read, with lengths that are given as shares of the step budget.
+
+    `decay_share` stands for `decay_steps`: where it is given, it is read in its place.
+    """
+    found = dict(reads)
+    for name in given:
+        steps = name.removesuffix(_SHARE) + _STEPS
+        if name.endswith(_SHARE) and name not in reads and steps in reads:
+            found.pop(steps, None)
+            found[name] = Argument(range=SHARE)
+    return found
+
+
+def lengths_in_steps(
+    point: Mapping[str, float], reads: Reads, step_budget: int | None
+) -> dict[str, float]:
+    """Returns a point with all lengths in steps.
+
+    Raises UserError for a share that is none, or of a budget that is not known.
+    """
+    found = {}
+    shares = with_shares(reads, point)
+    for name, value in point.items():
+        if name in reads or name not in shares:
+            found[name] = value
+            continue
+        if step_budget is None:
+            raise UserError(f"{name} is a share of a step budget, and none is given")
+        steps = name.removesuffix(_SHARE) + _STEPS
+        if steps in point:
+            raise UserError(f"{name} and {steps} are the same length: give one of them")
+        resolve("the schedule", {name: shares[name]}, {name: value})
+        found[steps] = value * step_budget
+    return found
 
 
 def _default(field: Field[Any]) -> Any:

@@ -10,21 +10,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.registry import Registry, arguments_of
 from dps_tf.data import embedded, prepared
+from dps_tf.data.arrays import DecodedRows, open_arrays, write_arrays
 from dps_tf.data.dataset import (
     Dataset,
     Examples,
     Source,
-    content_hash,
+    identity,
     in_evaluation,
 )
 from dps_tf.data.splits import SPLITS, divided
 
-__all__ = ["DATASETS", "SPLITS", "Dataset", "Examples", "Source", "load", "register"]
+__all__ = [
+    "DATASETS",
+    "SPLITS",
+    "Dataset",
+    "DecodedRows",
+    "Examples",
+    "Source",
+    "load",
+    "open_arrays",
+    "register",
+    "write_arrays",
+]
 
 Loader = Callable[..., Source]
 
@@ -89,21 +99,20 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
     source = DATASETS[name](None if data_dir is None else Path(data_dir), **arguments)
     sizes = validation_examples, test_examples
     parts = divided(name, source, split, split_seed, sizes, test)
-    stored = [array for part in parts for array in (part.inputs, part.labels)]
+    given = [
+        part
+        for part, how in zip(parts[1:], (split, test), strict=False)
+        if how == "given"
+    ]
     described = f"seeded({split_seed})" if split == "seeded" else split
-    if source.transform is None:
-        read = parts
-    else:
-        read = [in_evaluation(part, source.transform) for part in parts]
-        # Of what a network reads, one example tells how the same set was cropped.
-        first = np.arange(1)
-        stored += [read[0].inputs[first], read[0].labels[first]]
+    divided_as = described if test == "none" else f"{described}+{test}"
+    read = [in_evaluation(part, source.transform) for part in parts]
     return Dataset(
         name,
         read[0],
         read[1],
         source.classes,
-        content_hash(*stored),
+        identity(source, divided_as, parts, given),
         described,
         source.transform,
         None if source.transform is None else parts[0],

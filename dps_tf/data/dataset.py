@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.order import examples_at
-from dps_tf.data.mapped import MappedRows, Preprocess
+from dps_tf.data.arrays import DecodedRows, MappedRows, Preprocess
 
 if TYPE_CHECKING:
     from dps_tf.data.transforms import Transform
@@ -58,10 +58,15 @@ class Source:
     split takes unless asked for another number; `preprocess`: turns a subset of
     `inputs` into what the network reads (None: `inputs` are that already), so that
     bytes stay bytes until they are split. `inputs`, and labels of sequences, that are
-    mapped from a file (`numpy.load(path, mmap_mode="r")`) stay there until they are
-    used, so that a set may be larger than memory; `preprocess` then sees a few at a
+    mapped from a file (`data.open_arrays`, `numpy.load(path, mmap_mode="r")`) or are
+    records (`data.DecodedRows`) stay there until they are used, so that a set may be
+    larger than memory; `preprocess` then sees a few at a
     time. `transform`: how the preprocessed examples are augmented and cropped,
     differently in training and in evaluation.
+
+    `content`: SHA-256 of the whole set as its manifest tells, and `split_hashes`: the
+    content hashes of splits, by `split_key`, that were computed when it was prepared;
+    with either of them a set is not read to know what it is.
     """
 
     inputs: np.ndarray
@@ -73,6 +78,8 @@ class Source:
     token_bytes: Sequence[int] | None = None
     given_validation: Given | None = None
     given_test: Given | None = None
+    content: str | None = None
+    split_hashes: Mapping[str, str] = field(default_factory=dict)
 
     def examples(self, indices: np.ndarray) -> Examples:
         """Returns the preprocessed examples at `indices`, in that order."""
@@ -109,7 +116,7 @@ def _taken(
 
     A label per example is little, and methods of pruning look through all of them.
     """
-    if isinstance(array, np.memmap) and array.ndim > 1:
+    if isinstance(array, np.memmap | DecodedRows) and array.ndim > 1:
         # Whoever reads examples indexes them by slices or whole numbers.
         return cast(np.ndarray, MappedRows(array, indices, preprocess))
     taken = np.asarray(array[indices])
@@ -120,8 +127,7 @@ def _taken(
 class Dataset:
     """Training and validation examples, disjoint, with what identifies them.
 
-    `classes`, `token_bytes`: see `Source`; `content_hash`: SHA-256 over inputs and
-    labels of all splits as stored (and one example as transformed, if it is), so a
+    `classes`, `token_bytes`: see `Source`; `content_hash`: see `identity`, so that a
     study can refuse other data of the same name; `split`: how they were divided, for
     the record; `test`: None where none was asked for.
 
@@ -205,6 +211,47 @@ def in_evaluation(stored: Examples, transform: Transform | None) -> Examples:
         for part in (0, 1)
     )
     return Examples(inputs, np.asarray(labels) if labels.ndim == 1 else labels)
+
+
+def split_key(described: str, parts: Sequence[Examples]) -> str:
+    """Returns what names a division of a set: how it was made and into how much.
+
+    >>> split_key("seeded(0)", [Examples(np.zeros(n), np.zeros(n)) for n in (9, 1)])
+    'seeded(0)/9/1'
+    """
+    return "/".join([described, *(str(len(part)) for part in parts)])
+
+
+def identity(
+    source: Source,
+    described: str,
+    parts: Sequence[Examples],
+    given: Sequence[Examples] = (),
+) -> str:
+    """Returns the content hash of a set that was divided, as hexadecimal.
+
+    SHA-256 over the arrays of all parts as stored, unless the source knows it, or has
+    a `content` from which it follows together with the division. With a transform, an
+    example that is read in evaluation is part of it: it tells how a set was cropped.
+    `given`: those of the parts that are sets of their own, beside the source's arrays.
+    """
+    key = split_key(described, parts)
+    found = None if given else source.split_hashes.get(key)
+    if found is None and source.content is not None:
+        # Of sets that the manifest does not describe, there is nothing but themselves.
+        text = f"{source.content}/{key}/{_hash_of(given)}"
+        found = hashlib.sha256(text.encode()).hexdigest()
+    if found is None:
+        found = _hash_of(parts)
+    if source.transform is None:
+        return found
+    evaluated, first = in_evaluation(parts[0], source.transform), np.arange(1)
+    read = content_hash(evaluated.inputs[first], evaluated.labels[first])
+    return hashlib.sha256(f"{found}/{read}".encode()).hexdigest()
+
+
+def _hash_of(parts: Sequence[Examples]) -> str:
+    return content_hash(*(a for part in parts for a in (part.inputs, part.labels)))
 
 
 def content_hash(*arrays: np.ndarray) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dps_tf.data.dataset import Source
-from dps_tf.data.preprocessing import Whitening
-from dps_tf.data.transforms import image_augmentation
+from dps_tf.data.transforms import Whitening, image_augmentation
 
 
 def digits(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:

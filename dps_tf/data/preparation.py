@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
@@ -16,14 +17,18 @@ from pathlib import Path
 
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.data import raw
+from dps_tf.data.arrays import has_arrays, verify_arrays
 from dps_tf.data.download import fetch
 from dps_tf.data.prepared import (
+    ARRAYS,
+    add_arrays,
     prepared_folder,
     read_checked_images,
     read_checked_texts,
 )
 from dps_tf.data.published import PUBLISHED, PublishedSet
 
+_MARKER = ".dps_tf"  # that of the store, which this room does not import
 Report = Callable[[str], None]
 
 
@@ -64,7 +69,10 @@ def _workspace(name: str, data_dir: Path) -> Iterator[Path]:
     """Gives an empty folder that only this process works in, and removes it."""
     data_dir.mkdir(parents=True, exist_ok=True)
     workspace = data_dir / f".preparing-{name}"
-    with (data_dir / f".preparing-{name}.lock").open("w") as lock:
+    lock_path = data_dir / f".preparing-{name}.lock"
+    # A link of that name must neither make nor empty what it points to.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    with os.fdopen(os.open(lock_path, flags, 0o666), "r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -72,12 +80,28 @@ def _workspace(name: str, data_dir: Path) -> Iterator[Path]:
                 f"another process is preparing {name} in {data_dir}: wait for it"
             ) from error
         # Left by a preparation that was killed: the lock says that nobody uses it.
-        shutil.rmtree(workspace, ignore_errors=True)
+        _remove_marked(workspace)
         workspace.mkdir()
+        (workspace / _MARKER).touch()
         try:
             yield workspace
         finally:
             shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _remove_marked(workspace: Path) -> None:
+    """Removes what a killed preparation has left; refuses whatever else is there."""
+    if workspace.is_symlink() or (
+        workspace.exists()
+        and not (workspace / _MARKER).is_file()
+        and any(workspace.iterdir())
+    ):
+        raise UserError(
+            f"{workspace} is not of this package, which marks its folders by "
+            f"{_MARKER}: remove it by hand if nobody needs it"
+        )
+    if workspace.exists():
+        shutil.rmtree(workspace)
 
 
 def _raw_folder(
@@ -147,14 +171,24 @@ def _build(
     _check(published, built)
     final = data_dir / published.name / built.name
     final.parent.mkdir(exist_ok=True)
-    # TFDS leaves such a folder where somebody's own preparation was cut short.
-    if final.exists() and not (final / "dataset_info.json").exists():
-        shutil.rmtree(final)
+    if final.exists() and any(final.iterdir()):
+        raise UserError(
+            f"{final} is there and holds no complete set, as where a preparation by "
+            "TensorFlow Datasets was cut short: remove it by hand if nobody needs it"
+        )
     return built.rename(final)
 
 
 def _check(published: PublishedSet, folder: Path) -> None:
-    if published.name == "tiny_shakespeare":
-        read_checked_texts(published.name, folder)
+    """Compares all that a prepared set holds with what was published.
+
+    A set of images that was prepared by an older version gets its mapped arrays.
+    """
+    name = published.name
+    if name == "tiny_shakespeare":
+        read_checked_texts(name, folder)
+    elif has_arrays(folder / ARRAYS):
+        read_checked_images(name, folder)
+        verify_arrays(folder / ARRAYS)
     else:
-        read_checked_images(published.name, folder)
+        add_arrays(name, folder)

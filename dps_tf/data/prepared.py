@@ -8,21 +8,25 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from dps_tf.core.errors import UserError
-from dps_tf.data.dataset import Source
-from dps_tf.data.preprocessing import Whitening
+from dps_tf.data.arrays import Arrays, has_arrays, open_arrays, write_arrays
+from dps_tf.data.dataset import Source, identity, split_key
 from dps_tf.data.published import PUBLISHED
 from dps_tf.data.raw import content_sum
-from dps_tf.data.transforms import image_augmentation
+from dps_tf.data.splits import split_indices
+from dps_tf.data.transforms import Whitening, image_augmentation, pixel_counts
 
 _T = TypeVar("_T")
 
 IMAGE_CLASSES = 10  # of each published set of images
+ARRAYS = "dps_tf"
+"""Folder inside that of a prepared set, with its images as mapped arrays."""
 
 
 def prepared_folder(name: str, data_dir: Path) -> Path | None:
@@ -45,20 +49,67 @@ def images(name: str) -> Callable[..., Source]:
     """
 
     def load_images(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:
-        transform = image_augmentation(augmentation)
         folder = _require(name, data_dir)
-        pixels, labels = read_checked_images(name, folder)
-        return Source(
-            pixels,
-            labels,
-            IMAGE_CLASSES,
-            PUBLISHED[name].validation_examples,
-            Whitening.of(pixels),
-            transform,
+        transform = image_augmentation(augmentation)
+        if has_arrays(folder / ARRAYS):
+            arrays = open_arrays(folder / ARRAYS)
+            if arrays.facts["published"] != PUBLISHED[name].content:
+                raise _not_published(name, folder, arrays.facts["published"])
+            source = _image_source(name, arrays)
+        else:
+            source = _image_source(name, _read_arrays(name, folder))
+        return replace(
+            source,
+            transform=transform,
             given_test=lambda: read_checked_images(name, folder, "test"),
         )
 
     return load_images
+
+
+def _image_source(name: str, arrays: Arrays) -> Source:
+    facts = arrays.facts
+    return Source(
+        arrays.inputs,
+        arrays.labels,
+        IMAGE_CLASSES,
+        PUBLISHED[name].validation_examples,
+        Whitening.of_counts(np.asarray(facts["pixel_counts"], np.int64)),
+        split_hashes=facts.get("split_hashes", {}),
+    )
+
+
+def _read_arrays(name: str, folder: Path) -> Arrays:
+    """Returns the images of a set without mapped arrays: they are all read."""
+    pixels, labels = read_checked_images(name, folder)
+    facts = {"pixel_counts": pixel_counts(pixels).tolist()}
+    return Arrays(pixels, labels, "", facts)
+
+
+def add_arrays(name: str, folder: Path) -> None:
+    """Writes the images of a prepared set as mapped arrays into its folder.
+
+    The manifest tells what starting would have to read all images for: how often each
+    pixel value occurs, and the content hashes of the splits that need no choice.
+    """
+    read = _read_arrays(name, folder)
+    source = _image_source(name, read)
+    count = len(read.labels)
+    hashes = {}
+    for split, held in (
+        ("seeded(0)", source.validation_examples),
+        ("lee2021", count // 10),
+    ):
+        if 0 < held < count:
+            indices = split_indices(split.partition("(")[0], count, held, 0)
+            parts = [source.examples(rows) for rows in indices[:2]]
+            hashes[split_key(split, parts)] = identity(source, split, parts)
+    facts = {
+        **read.facts,
+        "split_hashes": hashes,
+        "published": PUBLISHED[name].content,
+    }
+    write_arrays(folder / ARRAYS, [(read.inputs, read.labels)], facts)
 
 
 def tiny_shakespeare(data_dir: Path | None, length: int = 64) -> Source:
@@ -151,7 +202,11 @@ def _read(name: str, folder: Path, read: Callable[[], _T]) -> _T:
 
 def _check_content(name: str, folder: Path, found: str, expected: str) -> None:
     if found != expected:
-        raise UserError(
-            f"{folder} does not hold the published {name!r} (SHA-256 of its content in "
-            f"file order is {found}): remove it and prepare the set again"
-        )
+        raise _not_published(name, folder, found)
+
+
+def _not_published(name: str, folder: Path, found: str) -> UserError:
+    return UserError(
+        f"{folder} does not hold the published {name!r} (SHA-256 of its content in "
+        f"file order is {found}): remove it and prepare the set again"
+    )

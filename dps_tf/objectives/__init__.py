@@ -16,8 +16,9 @@ from dps_tf.objectives.classification import (
     softmax_cross_entropy,
     token_cross_entropy,
 )
+from dps_tf.objectives.metric import Metric, count, fractions, mean_loss
 from dps_tf.objectives.multi_label import sigmoid_cross_entropy
-from dps_tf.objectives.objective import Metric, Objective, merge, penalty
+from dps_tf.objectives.objective import Objective, merge, penalty
 from dps_tf.objectives.regression import squared_error
 
 __all__ = [
@@ -26,6 +27,9 @@ __all__ = [
     "Metric",
     "Objective",
     "build",
+    "count",
+    "fractions",
+    "mean_loss",
     "merge",
     "penalty",
     "register",

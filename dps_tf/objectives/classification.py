@@ -10,14 +10,8 @@ import tensorflow as tf
 
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.registry import FRACTION, Argument
-from dps_tf.objectives.objective import (
-    Metaparameters,
-    Metric,
-    Objective,
-    Sums,
-    fractions,
-    mean_loss,
-)
+from dps_tf.objectives.metric import Metric, Sums, fractions, mean_loss
+from dps_tf.objectives.objective import Metaparameters, Objective
 
 SMOOTHINGS = ("szegedy2016", "shallue2019")
 """Conventions of label smoothing; see `softmax_cross_entropy`."""

@@ -13,14 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf.core.errors import UserError
-from dps_tf.objectives.objective import (
-    INDICATORS,
-    Metaparameters,
-    Metric,
-    Objective,
-    Sums,
-    mean_loss,
-)
+from dps_tf.objectives.metric import Metric, Sums, mean_loss
+from dps_tf.objectives.objective import INDICATORS, Metaparameters, Objective
 
 
 def sigmoid_cross_entropy(thresholds: int = 0) -> Objective:

@@ -8,14 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.objectives.objective import (
-    NUMBERS,
-    Metaparameters,
-    Metric,
-    Objective,
-    Sums,
-    mean_loss,
-)
+from dps_tf.objectives.metric import Metric, Sums, mean_loss
+from dps_tf.objectives.objective import NUMBERS, Metaparameters, Objective
 
 
 def squared_error() -> Objective:

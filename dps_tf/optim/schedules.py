@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -49,6 +50,59 @@ def linear(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tenso
     return (start - end) * (1.0 - done) + end
 
 
+def cosine(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
+    """Returns the rate that falls along half a cosine in `decay_steps`, then stays.
+
+    rate(t) = end + (learning_rate - end) (1 + cos(pi min(t / decay_steps, 1))) / 2, end
+    as of `linear`. Source: Loshchilov and Hutter 2017 (SGDR), equation 5, one period.
+    """
+    start = tf.convert_to_tensor(metaparameters["learning_rate"])
+    decay_steps = tf.convert_to_tensor(metaparameters["decay_steps"])
+    end = start * metaparameters["end_learning_rate_factor"]
+    done = tf.minimum(tf.cast(step, tf.float32), decay_steps) / decay_steps
+    return end + (start - end) * 0.5 * (1.0 + tf.cos(math.pi * done))
+
+
+def inverse_square_root(
+    metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor
+) -> tf.Tensor:
+    """Returns learning_rate min(t / warmup_steps, sqrt(warmup_steps / t)), t from 1.
+
+    The greatest rate is `learning_rate`, at update `warmup_steps`. Source: Vaswani et
+    al. 2017, section 5.3, whose constants are those of one greatest rate.
+    """
+    start = tf.convert_to_tensor(metaparameters["learning_rate"])
+    warmup = tf.convert_to_tensor(metaparameters["warmup_steps"])
+    update = tf.cast(step, tf.float32) + 1.0
+    return start * tf.minimum(update / warmup, tf.sqrt(warmup / update))
+
+
+def stable_decay(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
+    """Returns `learning_rate` for `stable_steps`, then what `linear` falls along.
+
+    Source: Hu et al. 2024 (MiniCPM), section 4.2, where a warm-up comes before; with a
+    linear decay.
+    """
+    stable = tf.convert_to_tensor(metaparameters["stable_steps"])
+    return linear(metaparameters, tf.maximum(tf.cast(step, tf.float32) - stable, 0.0))
+
+
+def warmed_up(rate: Rate) -> Rate:
+    """Returns a rate that grows linearly over `warmup_steps` and then is another.
+
+    Update t = 0, 1, ... has min(1, (t + 1) / warmup_steps) of the other rate at
+    t - warmup_steps, or at 0 before that. Source: Goyal et al. 2017, section 2.2.
+    """
+
+    def warmed(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
+        warmup = tf.convert_to_tensor(metaparameters["warmup_steps"])
+        done = tf.cast(step, tf.float32)
+        share = tf.minimum(1.0, (done + 1.0) / tf.maximum(warmup, 1.0))
+        return share * rate(metaparameters, tf.maximum(done - warmup, 0.0))
+
+    return warmed
+
+
 SCHEDULES: Registry[Schedule] = Registry("learning rate schedule")
 
 
@@ -61,14 +115,24 @@ def register_schedule(name: str, schedule: Schedule) -> None:
     SCHEDULES.register(name, schedule, schedule.reads)
 
 
+_DECAY: Reads = {
+    "decay_steps": Argument(range=POSITIVE),
+    "end_learning_rate_factor": Argument(range=NOT_NEGATIVE),
+}
+_DECAY_TO_ZERO: Reads = {
+    **_DECAY,
+    "end_learning_rate_factor": Argument(0.0, NOT_NEGATIVE),
+}
+_WARMUP: Reads = {"warmup_steps": Argument(range=POSITIVE)}
+
 register_schedule("constant", Schedule({}, constant))
+register_schedule("linear", Schedule(_DECAY, linear))
+register_schedule("cosine", Schedule(_DECAY_TO_ZERO, cosine))
+register_schedule("inverse_square_root", Schedule(_WARMUP, inverse_square_root))
 register_schedule(
-    "linear",
+    "warmup_stable_decay",
     Schedule(
-        {
-            "decay_steps": Argument(range=POSITIVE),
-            "end_learning_rate_factor": Argument(range=NOT_NEGATIVE),
-        },
-        linear,
+        {**_WARMUP, "stable_steps": Argument(range=NOT_NEGATIVE), **_DECAY_TO_ZERO},
+        warmed_up(stable_decay),
     ),
 )

@@ -14,6 +14,7 @@ from dps_tf.store.closing import Closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.schemas import CURVES, TRIALS, TableSchema
+from dps_tf.store.study_reader import environment_differences
 from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning import build
 
@@ -120,14 +121,7 @@ class RecordedStudy:
 
     def differences(self, environment: Mapping[str, Any]) -> list[str]:
         """Returns how an environment differs from the latest one of the record."""
-        if dict(environment) in [dict(known) for known in self.environments]:
-            return []
-        last = self.environments[-1]
-        return [
-            f"{name}: recorded {last.get(name)!r}, here {environment.get(name)!r}"
-            for name in sorted({*last, *environment})
-            if last.get(name) != environment.get(name)
-        ]
+        return environment_differences(self.environments, environment)
 
 
 def _numbers(

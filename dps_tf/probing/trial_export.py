@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from dps_tf.models import initial_point
 from dps_tf.sparsity import export, prunable, tfmot
 from dps_tf.store.files import FileSystem
 from dps_tf.store.states import State
-from dps_tf.store.study_reader import StudyReader
+from dps_tf.store.study_reader import StudyReader, trial_points
 from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.training.task import Task
 from dps_tf.tuning import build
 from dps_tf.tuning.pruning import Pruner, is_scheduled
 
@@ -55,19 +56,44 @@ def export_trial(  # noqa: PLR0913 - each is independent of the others
             f"the data set in --data_dir={data_dir} is not the one that {cell} was "
             "trained on: name the folder that the sweep was run with."
         )
-    model = build.build_task(specification.workload, dataset).network()
+    task = build.build_task(specification.workload, dataset)
+    model = task.network()
     model.set_weights(state.arrays[: len(model.weights)])
     if is_scheduled(specification):
         masks = _tfmot_masks(specification, state, model)
     else:
         prune = Pruner(specification, dataset, sweep.layout.scores, files)
         masks = _masks(specification, number, model, prune)
+    points = trial_points(specification, study.history, number + 1)
+    _take_averages(model, task, state, points[number], masks)
     about = {"cell": specification.cell.to_json(), "trial": number, "step": state.step}
     found = export.save_sparse(model, masks, out, specification.pruning.prunable, about)
     return (
         f"{cell}, trial {number}, after {state.step} steps:\n{export.table(found)}\n"
         f"saved in {out}"
     )
+
+
+def _take_averages(
+    model: keras.Model,
+    task: Task,
+    state: State,
+    point: Mapping[str, float],
+    masks: Sequence[np.ndarray],
+) -> None:
+    """Gives a network the averaged weights that its trial is evaluated at, if any."""
+    optimizer, trained = task.optimizer(), model.trainable_variables
+    optimizer.build(trained)
+    if not optimizer.averages_weights:
+        return
+    optimizer.set_metaparameters(task.objective.split_point(point)[1])
+    optimizer.iterations.assign(state.step)
+    first = len(model.weights)
+    for place, slot in enumerate(optimizer.slots, first):
+        slot.assign(state.arrays[place])
+    averages = optimizer.averaged_weights()
+    for variable, average, mask in zip(trained, averages, masks, strict=True):
+        variable.assign(average * mask)
 
 
 def _trial_number(study: StudyReader, cell: str, trial: str) -> int:

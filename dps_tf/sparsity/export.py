@@ -27,7 +27,7 @@ from dps_tf.sparsity.prunable import (
     roles,
     trainable_positions,
 )
-from dps_tf.store.errors import DamagedError
+from dps_tf.store.errors import DamagedError, explained
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import absolute
 from dps_tf.store.records import encode_record, read_json
@@ -57,6 +57,7 @@ def save_sparse(
         StoreError: the file system refused.
     """
     files, folder = LocalFiles(), absolute(path)
+    files.remove_stale(folder)
     names = files.list_names(folder)
     if names and RECORD not in names:
         raise UserError(f"{folder} holds {names[0]}: name an empty folder to export to")
@@ -172,7 +173,8 @@ def _require_zero(
 def _weights(model: keras.Model) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / WEIGHTS
-        model.save_weights(str(path))
+        with explained("write", str(path)):
+            model.save_weights(str(path))
         return path.read_bytes()
 
 

@@ -33,7 +33,11 @@ def make_folders(folder: Path) -> None:
     """Makes a folder and those above it, each known to its parent after power loss."""
     above = (folder, *folder.parents)
     missing = list(itertools.takewhile(lambda place: not place.exists(), above))
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:
+        # So /proc and its like answer, whose files and folders only the system makes.
+        raise PermissionError(errno.EPERM, "no folder can be made there") from error
     for place in missing:
         sync_folder(place.parent)
 

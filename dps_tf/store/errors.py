@@ -19,6 +19,7 @@ _ADVICE = {
     errno.ENAMETOOLONG: "choose shorter names",
     errno.ENOTDIR: "part of the path is a file: move it away or choose another path",
     errno.EISDIR: "a folder has the name of a file: move it away",
+    errno.ELOOP: "a link stands where a file belongs: remove it",
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
 }
 
@@ -69,7 +70,9 @@ def explained(doing: str, path: str) -> Iterator[None]:
     except (StoreError, FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
-        raise store_error(doing, path, error.errno, error.strerror) from error
+        # Libraries raise some with a text alone.
+        reason = error.strerror or str(error).split("\n")[0]
+        raise store_error(doing, path, error.errno, reason) from error
 
 
 def store_error(

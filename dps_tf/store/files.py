@@ -88,9 +88,7 @@ class FileSystem(Protocol):
         """Writes a file that must not exist yet; returns whether this caller made it.
 
         Local: atomic with its content (hard link); where links are not supported the
-        file may be empty after a kill. `gs://` through tf.io.gfile has no 'if absent':
-        such an implementation puts the object if there is none, waits longer than a
-        put may take, reads it back, and returns whether it finds its own bytes; so
+        file may be empty after a kill. `gs://`: by the store's own precondition.
         `data` must differ between callers.
         """
 

@@ -4,6 +4,7 @@
 <sweep>/sweep.json                  what the sweep is
 <sweep>/config.gin                  the resolved gin configuration
 <sweep>/scores/                     scores for pruning, shared by all cells
+<sweep>/repeats/                    best points under other seeds, as a sweep of its own
 <sweep>/cells/<cell>/study.json     the frozen specification and its fingerprint
 <sweep>/cells/<cell>/log/           checked logs, one per writer
 <sweep>/cells/<cell>/states/        states of unfinished trials
@@ -28,6 +29,15 @@ MARKER = ".dps_tf"
 
 CLOSING_TABLES = ("trials", "curves", "work")
 """The tables that a closed study consists of."""
+
+
+def is_name(name: str) -> bool:
+    """Returns whether a name can be part of a path; see `check_name`."""
+    try:
+        check_name(name)
+    except UserError:
+        return False
+    return True
 
 
 def check_name(name: str) -> str:
@@ -88,6 +98,11 @@ class SweepLayout:
     def scores(self) -> str:
         """Folder of the score cache."""
         return f"{self.root}/scores"
+
+    @property
+    def repeats(self) -> SweepLayout:
+        """A sweep inside the sweep: the best points of cells under other seeds."""
+        return SweepLayout(f"{self.root}/repeats")
 
     def cell(self, name: str) -> CellLayout:
         """Returns the paths of one cell; UserError if the name cannot be a folder."""

@@ -140,7 +140,9 @@ class _Flock:
     def acquire(self) -> bool:
         """Returns False if another process, or another lock of this one, has it."""
         with explained("lock", self._path):
-            descriptor = durable.open_file(Path(self._path), os.O_RDWR | os.O_CREAT)
+            # A link of that name must neither make nor lock what it points to.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            descriptor = durable.open_file(Path(self._path), flags)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -275,8 +275,16 @@ def read_logs(
 
 
 def _problems(path: str, found: Scan) -> list[str]:
-    return [
-        f"{path}: {length} bytes at position {start} are damaged and were skipped; "
-        "the lines around them are intact."
-        for start, length in found.damaged
-    ]
+    told = []
+    for start, length in found.damaged:
+        if start == found.intact_end:
+            told.append(
+                f"{path}: the last {length} bytes are no whole line and were skipped: "
+                "a write was cut short, or is under way."
+            )
+        else:
+            told.append(
+                f"{path}: {length} bytes at position {start} are damaged and were "
+                "skipped; the lines around them are intact."
+            )
+    return told

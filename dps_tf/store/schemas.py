@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dps_tf.core.cell import CELL_KEY, CELL_TYPES, cell_key, is_axis
+from dps_tf.core.workload import QUASI_RANDOM
 
 Column = tuple[str, str]
 
@@ -101,6 +102,8 @@ STUDIES = TableSchema(
         ("goal_threshold", "number"),
         ("goal_direction", "text"),
         ("goal_inclusive", "flag"),
+        ("goal_in_a_row", "whole"),
+        ("goal_mean_of", "whole"),
         ("step_budget", "whole"),
         ("points", "whole"),
         ("count", "text"),
@@ -113,10 +116,14 @@ STUDIES = TableSchema(
         ("closed", "flag"),
         ("prunable", "text"),
         ("draws_exhausted", "flag"),
+        ("oracle", "text"),
     ),
     CELL_KEY,
 )
 """One row per cell: what was asked. `space` is JSON."""
+
+STUDY_DEFAULTS = {"goal_in_a_row": 1, "goal_mean_of": 1, "oracle": QUASI_RANDOM}
+"""Values that the record of a closed study leaves out, as older ones lack them."""
 
 TRIALS = TableSchema(
     "trials",

@@ -8,6 +8,7 @@ workers that report the same evaluation must agree.
 from __future__ import annotations
 
 import functools
+import math
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -47,11 +48,13 @@ class Work:
         steps: updates made.
         evaluations: evaluations of the validation split.
         seconds: wall time of its turns.
+        data_wait: seconds of them for which training waited for streamed data.
     """
 
     steps: int = 0
     evaluations: int = 0
     seconds: float = 0.0
+    data_wait: float = 0.0
 
 
 @dataclass
@@ -96,8 +99,12 @@ class TrialHistory:
         looked, finish = self._looked.get((goal, interval), (0, None))
         for step in range(looked + interval, last + 1, interval):
             if finish is None and step not in self.bounds:
-                value = self.evaluations[step][goal.metric]
-                finish = step if goal.reaches(value) else None
+                first = max(step - (goal.window - 1) * interval, interval)
+                values = [
+                    math.nan if at in self.bounds else self.evaluations[at][goal.metric]
+                    for at in range(first, step + 1, interval)
+                ]
+                finish = step if goal.is_met(values) else None
         self._looked[goal, interval] = (max(looked, last), finish)
         return finish
 
@@ -173,6 +180,13 @@ class StudyHistory:
         if kind in ("evaluation", "divergence", "turn"):
             self._add_work(event)
 
+    @property
+    def data_wait(self) -> float:
+        """Share in [0, 1] of the time of turns for which training waited for data."""
+        works = [trial.work for trial in self.trials.values()]
+        seconds = sum(work.seconds for work in works)
+        return sum(work.data_wait for work in works) / seconds if seconds else 0.0
+
     def _add_evaluation(self, event: Event) -> None:
         trial, step = self[event["trial"]], event["step"]
         metrics = dict(event["metrics"])
@@ -192,6 +206,7 @@ class StudyHistory:
         work = self[event["trial"]].work
         work.steps += event["steps_executed"]
         work.seconds += event["seconds"]
+        work.data_wait += event.get("data_wait", 0.0)
         work.evaluations += event["kind"] == "evaluation"
 
 
@@ -210,11 +225,13 @@ def _agree(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
 
 def report_events(report: TurnReport) -> list[Event]:
     """Returns the events that tell of a turn."""
-    work = {
+    work: dict[str, Any] = {
         "trial": report.trial,
         "steps_executed": report.steps_executed,
         "seconds": round(report.seconds, 6),
     }
+    if report.data_wait:
+        work["data_wait"] = round(report.data_wait, 6)
     if report.diverged_step is not None:
         step = report.diverged_step
         return [{"kind": "divergence", "step": step, **work}]

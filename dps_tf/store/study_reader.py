@@ -16,13 +16,14 @@ import pyarrow as pa
 from dps_tf.core.errors import UserError
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import FLOAT32, StudySpecification
+from dps_tf.core.workload import QUASI_RANDOM
 from dps_tf.store.closing import Closed, is_closed, read_closed
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout
 from dps_tf.store.log import read_logs
 from dps_tf.store.records import read_json
-from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS, STUDIES
+from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS, STUDIES, STUDY_DEFAULTS
 from dps_tf.store.states import StateStore
 from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_rows import (
@@ -61,6 +62,19 @@ class StudyReader:
             self._tell(str(error))
             return None
 
+    def is_there(self) -> bool:
+        """Returns whether the folder holds a study, or one that is about to begin."""
+        layout = self.layout
+        parts = (layout.study, layout.closed, layout.logs, layout.claims, layout.lock)
+        return any(map(self._files.exists, (*parts, layout.measurements)))
+
+    def cell_name(self) -> str | None:
+        """Returns the name of the cell that study.json tells; None where it does not.
+
+        It is that of the folder, unless somebody has copied or renamed that.
+        """
+        return None if self.specification is None else self.specification.cell.name
+
     @property
     def is_archived(self) -> bool:
         """Whether the study was read from an archive, so that nothing can train it."""
@@ -71,7 +85,14 @@ class StudyReader:
         """What was asked of the study; None where study.json does not tell it."""
         if self.record is None or self.is_archived:
             return None
-        return StudySpecification.from_json(self.record["specification"])
+        try:
+            return StudySpecification.from_json(self.record["specification"])
+        except (KeyError, TypeError, ValueError) as error:
+            self._tell(
+                f"{self.layout.study} holds a specification that this version of the "
+                f"package does not know ({error})."
+            )
+            return None
 
     @property
     def training_inputs(self) -> Mapping[str, Any]:
@@ -160,7 +181,7 @@ class StudyReader:
         """
         closed = self.closed(wanted)
         if closed is not None:
-            row = {"precision": self._precision(), **closed.study, "closed": True}
+            row = {**STUDY_DEFAULTS, **self._asked(), **closed.study, "closed": True}
             found = {"studies": to_arrow(pd.DataFrame([row]), STUDIES), **closed.tables}
         else:
             found = self._tables_from_logs(wanted)
@@ -173,10 +194,12 @@ class StudyReader:
                 found["measurements"] = to_arrow(rows, MEASUREMENTS)
         return found
 
-    def _precision(self) -> str:
-        """Returns the precision of a study that was closed before its row told it."""
+    def _asked(self) -> dict[str, str]:
+        """Returns what the rows of studies that older code closed do not tell."""
         specification = (self.record or {}).get("specification", {})
-        return str(specification.get("precision", FLOAT32))
+        oracle = specification.get("workload", {}).get("oracle", QUASI_RANDOM)
+        precision = specification.get("precision", FLOAT32)
+        return {"precision": str(precision), "oracle": str(oracle)}
 
     def _tables_from_logs(self, wanted: Sequence[str]) -> dict[str, pa.Table]:
         if self.specification is None:
@@ -203,6 +226,25 @@ class StudyReader:
     def _tell(self, problem: str) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
+
+
+def environment_differences(
+    known: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]
+) -> list[str]:
+    """Returns how an environment differs from the latest known one; [] if it is known.
+
+    Args:
+        known: builds and instruction sets that a record tells of, the latest last.
+        environment: that of this process.
+    """
+    if dict(environment) in [dict(entry) for entry in known]:
+        return []
+    last = known[-1]
+    return [
+        f"{name}: recorded {last.get(name)!r}, here {environment.get(name)!r}"
+        for name in sorted({*last, *environment})
+        if last.get(name) != environment.get(name)
+    ]
 
 
 def trial_points(

@@ -1,4 +1,4 @@
-"""The record of one study on disk: opened, continued, closed.
+"""The record of one study on disk: opened, continued or refused, written to.
 
 Order of writing. The log is on the disk before a state that lies behind it, so a state
 never knows of an evaluation that the log has lost; the tables are on the disk before
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from dps_tf.core.errors import UserError
 from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.race import plan
 from dps_tf.core.study import StudySpecification
@@ -17,6 +19,7 @@ from dps_tf.core.trial import Trajectory
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import Event, open_log
+from dps_tf.store.records import set_aside, write_json
 from dps_tf.store.states import State, StateStore
 from dps_tf.store.study_history import (
     failure_event,
@@ -24,12 +27,15 @@ from dps_tf.store.study_history import (
     session_event,
     start_event,
 )
-from dps_tf.store.study_reader import StudyReader
+from dps_tf.store.study_reader import StudyReader, environment_differences
 
 SNAPSHOT_SECONDS = 30.0
 """Work that a kill may cost, about; at most a minute with a slice and the writing."""
+Fetch = Callable[[Mapping[int, TrialState]], Mapping[int, TrialState]]
 MOST_ATTEMPTS = 3
 """Starts of the command on which a trial that fails is tried."""
+NETWORK = "network_structure"
+"""Which of a study's training inputs is the hash of the network's structure."""
 
 
 class StudyRecord:
@@ -67,11 +73,10 @@ class StudyRecord:
         self._layout = layout
         self._clock = clock
         self.specification = specification
-        self.problems: list[str] = []
         self.has_other_bits = False
         study = StudyReader(files, layout)
         self.history = study.history
-        self.problems += study.problems
+        self.problems = list(study.problems)
         self._forget_failures()
         self._log = open_log(files, layout.log("main"))
         self._store = StateStore(files, layout.states)
@@ -177,23 +182,158 @@ class StudyRecord:
             self.history.add(event)
             self._log.append(event)
 
-    def snapshot(self, *, force: bool = False) -> None:
-        """Puts everything on the disk, if the last time was long enough ago."""
+    def snapshot(self, fetch: Fetch = dict, *, force: bool = False) -> None:
+        """Puts everything on the disk, if the last time was long enough ago.
+
+        Args:
+            fetch: gives states their arrays, by trial, where other processes hold them;
+                a state that it does not return keeps its last saved version.
+            force: not to look at the time.
+        """
         if not force and self._clock() - self._saved_at < SNAPSHOT_SECONDS:
             return
+        dirty = {t: self._states[t] for t in sorted(self._dirty) if t in self._states}
+        fetched = fetch(dirty)
         self._guard()
         self._log.flush(sync=True)
         states = {
             trial: State(state.step, list(state.arrays), {})
-            for trial in sorted(self._dirty)
-            if (state := self._states.get(trial)) is not None
+            for trial, state in fetched.items()
         }
         if states:
             self._store.save_many(states)
         self._dirty.clear()
         self._saved_at = self._clock()
 
+    def restore(self, trial: int) -> None:
+        """Goes back to the last saved state of a trial whose later one was lost."""
+        self._dirty.discard(trial)
+        self._states.pop(trial, None)
+        state, problems = self._store.load(trial)
+        self.problems += problems
+        interval = self.specification.evaluations.interval
+        covered = self.history[trial].contiguous_step(interval)
+        if state is not None and state.step < covered + interval:
+            self._states[trial] = TrialState(state.step, tuple(state.arrays))
+
     def discard_states(self) -> None:
         """Removes the states: the study can then be read but not extended."""
         for trial in self._store.trials():
             self._store.discard(trial)
+
+
+def check_continues(study: StudyReader, specification: StudySpecification) -> None:
+    """Raises UserError unless a specification continues or extends the stored study.
+
+    Where study.json is missing or damaged, logs of the same specification continue: the
+    command that runs the study knows it, and the logs hold the results.
+
+    Args:
+        study: what is stored.
+        specification: what is asked for.
+    """
+    study.check_trained()
+    if study.specification is not None:
+        specification = specification.continuing(study.specification)
+        lines = specification.refusals(study.specification)
+        if lines:
+            raise UserError(
+                f"{study.layout.root} holds another study: {'; '.join(lines)}. Choose "
+                "another --sweep_dir, or undo the change."
+            )
+    elif study.history.fingerprints - {specification.fingerprint}:
+        raise UserError(
+            f"{study.layout.root} has lost its study.json and holds logs of another "
+            "study: run the configuration it was begun with, or choose another "
+            "--sweep_dir."
+        )
+
+
+def open_study(  # noqa: PLR0913 - each is independent of the others
+    files: FileSystem,
+    layout: CellLayout,
+    specification: StudySpecification,
+    environment: Mapping[str, Any],
+    training_inputs: Mapping[str, Any],
+    *,
+    allow_other_machine: bool = False,
+    guard: Callable[[], None] = lambda: None,
+) -> StudyRecord:
+    """Returns the record of a study, new, continued or extended.
+
+    Args:
+        files: where it is.
+        layout: its paths.
+        specification: what is asked for now.
+        environment: what the bits depend on: builds and instruction set.
+        training_inputs: sizes and content of the data it is trained on, and under
+            NETWORK the hash of the network's structure.
+        allow_other_machine: whether another environment may continue it; recorded.
+        guard: see StudyRecord.
+
+    Raises:
+        UserError: the stored study differs, with the differences.
+    """
+    for folder in (layout.root, layout.logs):
+        files.remove_stale(folder)
+    study = StudyReader(files, layout)
+    check_continues(study, specification)
+    specification = specification.continuing(study.specification)
+    environments = [dict(environment)]
+    if study.specification is not None:
+        _check_inputs(study, training_inputs)
+        environments = _environments(study, environment, allow_other_machine)
+    elif files.exists(layout.study):
+        set_aside(files, layout.study)
+    content = {
+        "specification": specification.to_json(),
+        "fingerprint": specification.fingerprint,
+        "environments": environments,
+        "facts": dict(training_inputs),
+    }
+    if study.record != content:
+        # An extension: what was closed is open again, before the new aim is known.
+        files.remove(layout.closed)
+        write_json(files, layout.study, content)
+    record = StudyRecord(files, layout, specification, guard=guard)
+    record.has_other_bits = len(environments) > 1
+    if study.specification is None and record.history.trials:
+        record.problems.append(
+            f"{layout.study} was lost: the study goes on from its logs."
+        )
+    return record
+
+
+def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> None:
+    """Raises UserError unless a study goes on with the data and network it began with.
+
+    A study that was begun before the structure of networks was recorded goes on.
+    """
+    stored, now = dict(study.training_inputs), dict(training_inputs)
+    before, network = stored.pop(NETWORK, None), now.pop(NETWORK, None)
+    if stored != now:
+        raise UserError(
+            f"{study.layout.root} was begun on other data: stored {stored}, now {now}. "
+            "Give the same --data_dir, or choose another --sweep_dir."
+        )
+    if None not in (before, network) and before != network:
+        raise UserError(
+            f"{study.layout.root} was begun with another network: the hash of its "
+            f"structure is {before[:12]} in the record and {network[:12]} now. Undo "
+            "the change of its builder, or choose another --sweep_dir."
+        )
+
+
+def _environments(
+    study: StudyReader, environment: Mapping[str, Any], allowed: bool
+) -> list[dict[str, Any]]:
+    """Returns all environments that a study has seen, the present one included."""
+    known = [dict(entry) for entry in study.environments]
+    changes = environment_differences(known, environment)
+    if changes and not allowed:
+        raise UserError(
+            f"{study.layout.root} was begun elsewhere ({'; '.join(changes)}), where "
+            "numbers may round otherwise: continue it there, or give "
+            "--allow_other_machine, which is recorded."
+        )
+    return [*known, dict(environment)] if changes else known

@@ -53,6 +53,8 @@ def study_row(
         "goal_threshold": goal.threshold,
         "goal_direction": goal.direction,
         "goal_inclusive": goal.inclusive,
+        "goal_in_a_row": goal.in_a_row,
+        "goal_mean_of": goal.mean_of,
         "step_budget": workload.step_budget,
         "points": workload.points,
         "count": workload.count,
@@ -65,6 +67,7 @@ def study_row(
         "closed": closed,
         "prunable": specification.pruning.prunable if cell.sparsity > 0 else "none",
         "draws_exhausted": draws_exhausted,
+        "oracle": workload.oracle,
     }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -14,9 +15,9 @@ from dps_tf.core.cell import CELL_KEY, cell_key, is_axis
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import CLOSING_TABLES, SweepLayout
+from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
 from dps_tf.store.records import read_json
-from dps_tf.store.schemas import SCHEMAS, STUDIES
+from dps_tf.store.schemas import CURVES, SCHEMAS, STUDIES
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.tables import empty_frame, to_arrow, to_frame
 
@@ -61,16 +62,34 @@ class SweepReader:
         """
         self._files = files
         self.layout = SweepLayout(directory)
-        names = files.list_names(self.layout.cells)
-        if not names and not files.exists(self.layout.marker):
+        self._problems: list[str] = []
+        self.studies: dict[str, StudyReader] = {}
+        for name in files.list_names(self.layout.cells):
+            self._add(name)
+        has_marker = files.exists(self.layout.marker)
+        if not has_marker and not self.studies and not self.planned:
             raise UserError(
                 f"{directory} holds no sweep: name the directory that was given to "
                 "train as --sweep_dir."
             )
-        self.studies = {
-            name: StudyReader(files, self.layout.cell(name)) for name in names
-        }
-        self._problems: list[str] = []
+        if not has_marker:
+            self._problems.append(_missing(self.layout.marker))
+        if self.studies and not files.exists(self.layout.sweep):
+            self._problems.append(_missing(self.layout.sweep))
+
+    def _add(self, name: str) -> None:
+        """Adds the study of a name in cells/, or says why it is passed over."""
+        why = "it holds no study"
+        # What has no name of a cell may be a copy of one.
+        study = StudyReader(self._files, CellLayout(f"{self.layout.cells}/{name}"))
+        if study.is_there():
+            own = study.cell_name()
+            if is_name(name) and own in (None, name):
+                self.studies[name] = study
+                return
+            if own is not None:
+                why = f"it is a copy of {own}"
+        self._problems.append(f"{self.layout.cells}/{name} is passed over: {why}.")
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -91,7 +110,7 @@ class SweepReader:
         """The cells that the latest command on the sweep asked for, in its order."""
         try:
             return tuple(map(str, read_json(self._files, self.layout.sweep)["cells"]))
-        except (FileNotFoundError, KeyError):
+        except FileNotFoundError:
             return ()
         except DamagedError as error:
             self._problems.append(str(error))
@@ -111,8 +130,23 @@ class SweepReader:
             found += [dict(e) for e in study.environments if dict(e) not in found]
         return tuple(found)
 
+    def written(self) -> tuple[float, float] | None:
+        """Returns when the oldest and the newest file of its studies was written.
+
+        Seconds of the epoch by the clock of the file system: of the file that a study
+        begins with, and of the mark that closes it. None before any study.
+        """
+        times = []
+        for study in self.studies.values():
+            for path in (study.layout.study, study.layout.closed):
+                if self._files.exists(path):
+                    times.append(self._files.modified_time(path))
+        return (min(times), max(times)) if times else None
+
     def tables(self, wanted: Sequence[str] = CLOSING_TABLES) -> StoredTables:
         """Returns the tables of all cells, rows in the order of their identity.
+
+        The curves have a column for the metric of each goal, before any evaluation too.
 
         Args:
             wanted: which of the large tables to return; the others stay empty.
@@ -132,7 +166,23 @@ class SweepReader:
         }
         if "studies" in frames:
             frames["studies"] = to_frame(to_arrow(frames["studies"], STUDIES))
+        if "studies" in frames and "curves" in frames:
+            metrics = frames["studies"]["goal_metric"]
+            frames["curves"] = _with_metrics(frames["curves"], metrics.unique())
         return StoredTables(**frames, problems=self.problems)
+
+
+def _with_metrics(curves: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
+    """Returns curves with a column of missing numbers for each metric they lack."""
+    missing = [name for name in metrics if name not in curves]
+    if not missing:
+        return curves
+    wider = curves.assign(**dict.fromkeys(missing, math.nan))
+    return wider[[name for name, _ in CURVES.all_columns(wider.columns)]]
+
+
+def _missing(path: str) -> str:
+    return f"{path} is missing: running the sweep again restores it."
 
 
 def _concatenated(name: str, parts: list[pa.Table], axes: Sequence[str]) -> pa.Table:

@@ -144,7 +144,9 @@ class StepsToResult(keras.callbacks.Callback):
         self.curve.append({"step": self._step, **metrics, "train/loss": loss})
         if not result.is_finite:
             self._diverge()
-        elif self.goal.reaches(metrics[self.goal.metric]):
+        elif self.goal.is_met(
+            [row[self.goal.metric] for row in self.curve[-self.goal.window :]]
+        ):
             if self.steps_to_result is None:
                 self.steps_to_result = self._step
             self.model.stop_training = True

@@ -1,15 +1,15 @@
 """Sweep directories on object stores: a file system of the store made of tf.io.gfile.
 
-Made for `gs://`. Any other scheme that TensorFlow knows will do as well, as long as
-writing a file and closing it puts the whole object at once.
+Made for `gs://`. Sweeps on any other scheme that TensorFlow knows can be read, but not
+run: owning a cell needs the store's 'create if absent'.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -46,7 +46,8 @@ class GFileFiles:
       collects it in a temporary file of this machine first; that this disk has room is
       checked before anything is put.
     * Objects do not grow, so nothing can be appended.
-    * There is no 'put if absent' and no renaming: see `create_exclusive` and `move`.
+    * There is no renaming, see `move`; and no 'put if absent' through gfile, so the
+      client of the store itself does that, see `put_if_absent`.
     * Folders are prefixes: they need no making and vanish with their last object.
 
     TensorFlow remembers sizes and times of objects for five seconds, unless
@@ -56,10 +57,7 @@ class GFileFiles:
 
     Args:
         gfile: tf.io.gfile, or what stands in for it.
-        put_seconds: longer than the put of a small object takes, its look for an older
-            one included; `create_exclusive` waits that long.
-        sleep: waits for some seconds.
-        clock: monotonic, in seconds.
+        create: creates an object exclusively; `put_if_absent` by default.
     """
 
     can_append = False
@@ -68,15 +66,10 @@ class GFileFiles:
     def __init__(
         self,
         gfile: Any = tf.io.gfile,
-        *,
-        put_seconds: float = 1.0,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        create: Callable[[str, bytes], bool] | None = None,
     ) -> None:
         self._gfile = gfile
-        self._put_seconds = put_seconds
-        self._sleep = sleep
-        self._clock = clock
+        self._create = create or put_if_absent
 
     def read_bytes(self, path: str) -> bytes:
         """Returns the whole content; FileNotFoundError if there is none."""
@@ -189,31 +182,9 @@ class GFileFiles:
     def create_exclusive(self, path: str, data: bytes) -> bool:
         """Writes an object that must not exist yet; returns whether this caller did.
 
-        Puts it if there is none, waits until whoever else saw none must have put
-        theirs, and looks whose it is: the last put stands, and all agree on it. A
-        caller whose own put took longer than the others wait is told that it lost,
-        even if its bytes stand, because another may have won before they came. So a
-        claim is to be looked at again before each write; see `Claim.check`.
+        gfile has no such operation: the store's own is used, see `put_if_absent`.
         """
-        started = self._clock()
-        if self._is_there(path):
-            return False
-        self.write_atomic(path, data)
-        if self._clock() - started > self._put_seconds:
-            return False
-        self._sleep(self._put_seconds)
-        try:
-            return self.read_bytes(path) == data
-        except FileNotFoundError:
-            return False
-
-    def _is_there(self, path: str) -> bool:
-        """Returns whether there is an object, by looking into it: never outdated."""
-        try:
-            self._read_once(path)
-        except FileNotFoundError:
-            return False
-        return True
+        return self._create(path, data)
 
     def move(self, source: str, target: str) -> None:
         """Copies, then deletes; after a kill both may exist."""
@@ -229,6 +200,73 @@ class GFileFiles:
         """Returns an empty list: there are no temporary files."""
         del directory
         return []
+
+
+def put_if_absent(path: str, data: bytes) -> bool:
+    """Puts an object that must not exist yet; returns whether this caller made it.
+
+    Uses the precondition of Google Cloud Storage that the object has no generation
+    (if_generation_match=0): of callers at the same time exactly one succeeds.
+
+    Args:
+        path: `gs://bucket/name`.
+        data: differs between callers: where an answer was lost and the client has asked
+            again, it tells whose object it is.
+
+    Raises:
+        UserError: another scheme, or the package google-cloud-storage is missing.
+        StoreError: the store refused.
+    """
+    scheme, _, place = path.partition("://")
+    if scheme != "gs":
+        raise UserError(
+            f"{path}: sweeps can be run on local disks, and on object stores that "
+            "create objects only if absent, of which only gs:// is known."
+        )
+    client = gcs_client()
+    from google.api_core import exceptions
+    from google.auth.exceptions import GoogleAuthError
+
+    bucket, _, name = place.partition("/")
+    blob = client.bucket(bucket).blob(name)
+    try:
+        try:
+            blob.upload_from_string(data, if_generation_match=0)
+        except exceptions.PreconditionFailed:
+            return bool(blob.download_as_bytes() == data)
+    except exceptions.NotFound as error:
+        reason = "there is no such bucket"
+        raise store_error("write", path, errno.ENOENT, reason) from error
+    except exceptions.Forbidden as error:
+        raise store_error("write", path, errno.EACCES, "access is denied") from error
+    except (exceptions.GoogleAPIError, GoogleAuthError, OSError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise store_error("write", path, None, reason.rstrip(".;")) from error
+    return True
+
+
+@functools.cache
+def gcs_client() -> Any:
+    """Returns the process's client of Google Cloud Storage.
+
+    Raises:
+        UserError: its package is missing, or no credentials are found.
+    """
+    try:
+        from google.auth.exceptions import GoogleAuthError
+        from google.cloud import storage
+    except ImportError as error:
+        raise UserError(
+            "a sweep on gs:// needs the client of Google Cloud Storage: "
+            "pip install 'dps_tf[gcs]'."
+        ) from error
+    try:
+        return storage.Client()
+    except (GoogleAuthError, OSError) as error:
+        raise UserError(
+            f"no access to gs://: {str(error).splitlines()[0]} Give credentials, for "
+            "example by GOOGLE_APPLICATION_CREDENTIALS."
+        ) from error
 
 
 def _check_room(contents: Mapping[str, bytes]) -> None:

@@ -43,11 +43,13 @@ class Advance:
         steps: updates made, including one that diverged.
         loss: mini-batch loss of the last of them, before its update.
         diverged: whether that loss was not finite; the slice ended there.
+        data_wait: seconds for which it waited for streamed data.
     """
 
     steps: int
     loss: float
     diverged: bool
+    data_wait: float = 0.0
 
 
 class Program:
@@ -110,6 +112,7 @@ class Program:
         self._loss_metaparameters = trained.loss_metaparameters
         self._slice = CompiledSlice(trained, data, batch_size, jit_compile)
         self._assign = self._build_assign()
+        self._show = self._build_show()
 
     def _check_labels(self, task: Task) -> None:
         """Raises UserError for labels that the objective or the network cannot take."""
@@ -183,6 +186,8 @@ class Program:
     def evaluate(self, split: str = VALIDATION) -> Evaluation:
         """Returns the metrics of a split for the trial loaded; exact but of validation.
 
+        They are those of its averaged weights, if its optimizer has such.
+
         Args:
             split: `validation`, or what else the data set has; see `Dataset.evaluated`.
         """
@@ -191,7 +196,15 @@ class Program:
                 self.model, self.data, self.objective, self._jit_compile, split
             )
         with strategies.whole_group(self.strategy):
-            return self._evaluators[split]()
+            if not self.optimizer.averages_weights:
+                return self._evaluators[split]()
+            trained = [_value(v) for v in self.model.trainable_variables]
+            averaged = zip(self.optimizer.averaged_weights(), self.masks, strict=True)
+            self._show([average * mask for average, mask in averaged])
+            try:
+                return self._evaluators[split]()
+            finally:
+                self._show(trained)
 
     def load(
         self,
@@ -237,7 +250,18 @@ class Program:
             )
         with strategies.whole_group(self.strategy):
             steps, loss = self._slice(indices)
-        return Advance(steps, loss, not np.isfinite(loss))
+        return Advance(steps, loss, not np.isfinite(loss), self._slice.data_wait)
+
+    def _build_show(self) -> Any:
+        """Returns what gives the trained variables other values."""
+        trained = self.model.trainable_variables
+
+        def show(values: Sequence[tf.Tensor]) -> None:
+            for variable, value in zip(trained, values, strict=True):
+                variable.assign(value)
+
+        specs = [tf.TensorSpec(v.shape, v.dtype) for v in trained]
+        return tf.function(show, input_signature=[specs], autograph=False)
 
     def _build_assign(self) -> Any:
         def assign(

@@ -10,13 +10,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dps_tf.core.errors import UserError
-from dps_tf.core.execution import Job, TrialProvenance, TrialState, TurnReport
+from dps_tf.core.execution import (
+    Job,
+    Runner,
+    TrialProvenance,
+    TrialState,
+    TurnReport,
+)
 from dps_tf.core.order import examples_at
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import TRAIN_LOSS
 from dps_tf.models import initial_point
 from dps_tf.sparsity.prunable import trainable_positions
-from dps_tf.training.program import Program
+from dps_tf.training.program import Advance, Program
 
 SLICE_SECONDS = 5.0
 """Longest slice: a signal is heard only between two slices."""
@@ -43,7 +49,7 @@ class PrunedPoint:
     examples: int = 0
 
 
-class TrainingRunner:
+class TrainingRunner(Runner):
     """Trains trials of one study on its programs, one program per slot.
 
     Args:
@@ -70,6 +76,7 @@ class TrainingRunner:
         self._pruned: dict[int, PrunedPoint] = {}
         # Seconds per step, per slot; the first slice of a slot is short to learn it.
         self._pace: dict[int, float] = {}
+        self._warm: set[int] = set()
 
     @property
     def slots(self) -> int:
@@ -133,9 +140,11 @@ class TrainingRunner:
         state = self._begin(program, job.trial) if job.state is None else job.state
         masks = self._pruned_point(job.trial).masks
         program.load(state, job.point, masks, self.initial_seed(job.trial))
-        step, loss, diverged = state.step, math.nan, False
+        step, loss, diverged, data_wait = state.step, math.nan, False, 0.0
         while step < job.until and not diverged:
-            step, loss, diverged = self._slice(slot, program, job, step)
+            done = self._slice(slot, program, job, step)
+            step, loss, diverged = step + done.steps, done.loss, done.diverged
+            data_wait += done.data_wait
             if stop() or time.monotonic() - begun > TURN_SECONDS:
                 break
         metrics, is_bound = None, False
@@ -158,6 +167,7 @@ class TrainingRunner:
             diverged_step=step if diverged else None,
             steps_executed=step - state.step,
             seconds=time.monotonic() - begun,
+            data_wait=data_wait,
         )
 
     def _check_sparsity(
@@ -208,10 +218,8 @@ class TrainingRunner:
         pruning_wrapper.check_reached(step)
         return False
 
-    def _slice(
-        self, slot: int, program: Program, job: Job, step: int
-    ) -> tuple[int, float, bool]:
-        """Returns (step, loss, diverged) after a slice of at most SLICE_SECONDS."""
+    def _slice(self, slot: int, program: Program, job: Job, step: int) -> Advance:
+        """Trains a slice of at most SLICE_SECONDS."""
         steps = min(job.until - step, self._steps_that_fit(slot))
         indices = examples_at(
             step,
@@ -220,15 +228,16 @@ class TrainingRunner:
             program.data.train_count,
             program.batch_size,
         )
-        traces, begun = program.traces, time.monotonic()
+        begun = time.monotonic()
         advance = program.advance(indices)
-        if program.traces == traces:
+        if slot in self._warm:
             self._learn_pace(slot, advance.steps, time.monotonic() - begun)
-        return step + advance.steps, advance.loss, advance.diverged
+        self._warm.add(slot)  # the first call optimizes the graph, or compiles it
+        return advance
 
     def _steps_that_fit(self, slot: int) -> int:
         if slot not in self._pace:
-            return 4  # Enough to learn the pace from, once the program is traced.
+            return 4  # Enough to learn the pace from, once the program is compiled.
         return max(1, int(SLICE_SECONDS / self._pace[slot]))
 
     def _learn_pace(self, slot: int, steps: int, seconds: float) -> None:

@@ -69,11 +69,11 @@ def of_trial(task: Task, batch_size: int, data: int = 0) -> TrialMemory:
     with tf.device("/device:CPU:0"):
         network = task.network()
         model = task.pruning_wrapper(network).model if task.pruning_wrapper else network
-        slots = len(task.optimizer().SLOTS)
+        slots = task.optimizer().slot_bytes(model.trainable_variables)
     trained = _bytes_of(model.trainable_variables)
     return TrialMemory(
         variables=_bytes_of(model.weights) + trained,
-        slots=slots * trained,
+        slots=slots,
         gradients=trained,
         activations=output_bytes(model) * batch_size,
         data=data,

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dps_tf.core.execution import Backend, PreparedStudy
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
+from dps_tf.models.structure import structure_hash
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
+from dps_tf.store.study_record import NETWORK
 from dps_tf.training import placement
 from dps_tf.training.environment import describe
 from dps_tf.training.runner import TrainingRunner
@@ -80,6 +82,7 @@ class TrainedBackend:
                 "training_examples": len(dataset.train),
                 "validation_examples": len(dataset.validation),
                 "content_hash": dataset.content_hash,
+                NETWORK: structure_hash(programs[0].network),
             },
         )
 

@@ -29,6 +29,11 @@ def check_names(workload: Workload) -> None:
     if workload.split not in data.SPLITS:
         known = near_matches(workload.split, data.SPLITS)
         raise UserError(f"split {workload.split!r} is unknown: {known}")
+    if "delay" in set(workload.metaparameters) - set(workload.fixed):
+        raise UserError(
+            "delay is tuned, and a program is compiled for one: set it in "
+            "workload.fixed, or make workload.fixed.delay an axis."
+        )
     reads = optim.reads(workload.optimizer, workload.learning_rate_schedule)
     workload.check_metaparameters({**reads, **build_objective(workload).reads})
 
@@ -124,18 +129,21 @@ def build_task(
         precision: in which the network computes; see `models.in_precision`.
     """
     objective = build_objective(workload, dataset)
-    tuned = {*workload.space.names, *workload.fixed}
-    for point in workload.explicit_points:
-        tuned |= set(point)
+    given = workload.metaparameters
     return Task(
         network=lambda: models.in_precision(
             build_network(workload, dataset), precision
         ),
         optimizer=functools.partial(
-            optim.build, workload.optimizer, workload.learning_rate_schedule
+            optim.build,
+            workload.optimizer,
+            workload.learning_rate_schedule,
+            [name for name in given if name not in objective.reads],
+            workload.step_budget,
+            int(workload.fixed.get("delay", 0)),
         ),
         dataset=dataset,
-        loss_metaparameters=tuple(n for n in objective.reads if n in tuned),
+        loss_metaparameters=tuple(n for n in objective.reads if n in given),
         pruning_wrapper=pruning_wrapper,
         objective=objective,
     )

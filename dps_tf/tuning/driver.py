@@ -7,20 +7,27 @@ beyond the floor is at most what was under way in the other slots when the race 
 
 from __future__ import annotations
 
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from dps_tf.core.errors import GroupLost
-from dps_tf.core.execution import Job, Runner, TurnReport
-from dps_tf.core.race import Plan, plan
+from dps_tf.core.execution import Job, Runner, SlotLost, TurnReport
+from dps_tf.core.race import Plan, plan, within_lead
 from dps_tf.core.trial import Trajectory
 from dps_tf.store.errors import LockLost, StoreError
 from dps_tf.store.study_history import Irreproducible
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.tuning.interruption import Interrupted
 
+_MAX_THREADS = 1024
+"""Threads are made as turns run side by side, so this bounds a cluster's slots."""
+_MAX_DEATHS = 2
+"""Processes that a trial may kill, one after the other, before it has failed."""
+_NO_SLOT_SECONDS = 0.1
 _POLL_SECONDS = 1.0
 """How often progress is shown and a signal is looked for while all slots train."""
 
@@ -31,7 +38,13 @@ class Progress(Protocol):
     def prepared(self, done: int, total: int) -> None:
         """Shows how many initial points have been made and pruned."""
 
-    def update(self, todo: Plan, trajectories: list[Trajectory], running: int) -> None:
+    def update(
+        self,
+        todo: Plan,
+        trajectories: list[Trajectory],
+        running: int,
+        data_wait: float,
+    ) -> None:
         """Shows it."""
 
 
@@ -64,6 +77,7 @@ class StudyDriver:
         self._prefix = 0
         self._running: dict[Future[TurnReport], tuple[int, int]] = {}
         self._failed_once: list[int] = []
+        self._deaths: Counter[int] = Counter()
         self._with_provenance: set[int] = set()
 
     def run(self) -> Plan:
@@ -73,23 +87,37 @@ class StudyDriver:
             Interrupted: a stop was asked for; everything is saved.
         """
         self._prune_pending()
-        free = list(range(self._runner.slots))
-        with ThreadPoolExecutor(self._runner.slots, "slot") as pool:
+        with ThreadPoolExecutor(_MAX_THREADS, "slot") as pool:
             try:
                 while True:
+                    self._restore_lost()
                     todo = self._plan()
                     if not self._stop():
-                        self._submit(pool, todo, free)
-                    if not self._running:
+                        self._submit(pool, todo)
+                    if self._running:
+                        self._collect(todo)
+                    elif todo.decided or self._stop():
                         break
-                    self._collect(todo, free)
+                    else:
+                        # All slots of a cluster are gone, or busy with other studies.
+                        time.sleep(_NO_SLOT_SECONDS)
             finally:
                 # Whatever happened, what the other slots still finish is kept.
                 self._drain()
-                self._record.snapshot(force=True)
+                self._snapshot(force=True)
         if self._stop() and not todo.decided:
             raise Interrupted
         return todo
+
+    def _snapshot(self, *, force: bool = False) -> None:
+        self._record.snapshot(self._runner.fetch, force=force)
+
+    def _restore_lost(self) -> None:
+        """Puts trials whose slot is gone back to their last saved state."""
+        running = {trial for _, trial in self._running.values()}
+        for trial in self._runner.lost_trials():
+            if trial not in running:
+                self._record.restore(trial)
 
     def _prune_pending(self) -> None:
         """Prunes the trials that are sure to be needed, before the race begins.
@@ -124,10 +152,11 @@ class StudyDriver:
         self._update(trial)
         try:
             while self._goes_on(trial) and not self._stop():
+                self._restore_lost()
                 self._run_turn_alone(trial)
-                self._record.snapshot()
+                self._snapshot()
         finally:
-            self._record.snapshot(force=True)
+            self._snapshot(force=True)
         if self._goes_on(trial):
             raise Interrupted
 
@@ -138,10 +167,16 @@ class StudyDriver:
         return not (ended or reached) and known.last_step < self._rule.last_evaluation
 
     def _run_turn_alone(self, trial: int) -> None:
+        slots = self._runner.idle_slots((), 1)
+        if not slots:
+            time.sleep(_NO_SLOT_SECONDS)
+            return
+        home = self._runner.slot_of(trial)
+        slot = home if home is not None and home in slots else slots[0]
         done: Future[TurnReport] = Future()
         try:
             self._add_provenance(trial)
-            done.set_result(self._runner.run(0, self._job(trial), self._stop))
+            done.set_result(self._runner.run(slot, self._job(trial), self._stop))
         except Exception as error:
             done.set_exception(error)
         self._record_turn(trial, done)
@@ -157,24 +192,27 @@ class StudyDriver:
         self._prefix = todo.prefix
         return todo
 
-    def _submit(self, pool: ThreadPoolExecutor, todo: Plan, free: list[int]) -> None:
-        """Gives each free slot a turn, the trials furthest behind first.
+    def _submit(self, pool: ThreadPoolExecutor, todo: Plan) -> None:
+        """Gives idle slots turns, the trials furthest behind first.
 
         A trial that has failed once gets the whole machine for its second try.
         """
+        busy = {slot: trial for slot, trial in self._running.values()}
+        running = set(busy.values())
+        ready = [t for t in (*todo.pending, *todo.speculative) if t not in running]
         if self._failed_once:
-            if not self._running:
-                self._start(pool, free, self._failed_once[0])
-            return
-        busy = {trial for _, trial in self._running.values()}
-        for trial in (*todo.pending, *todo.speculative):
-            if not free:
-                return
-            if trial not in busy:
-                self._start(pool, free, trial)
+            ready = [] if running else self._failed_once[:1]
+        idle = self._runner.idle_slots(busy, len(ready) + len(busy))
+        homes = {trial: self._runner.slot_of(trial) for trial in ready}
+        if any(slot is not None for slot in homes.values()) and not self._failed_once:
+            leading = {*ready}.difference(
+                within_lead(todo, self._trajectories, self._rule)
+            )
+            ready = [trial for trial in ready if trial not in leading]
+        for slot, trial in assign(idle, ready, homes):
+            self._start(pool, slot, trial)
 
-    def _start(self, pool: ThreadPoolExecutor, free: list[int], trial: int) -> None:
-        slot = free.pop()
+    def _start(self, pool: ThreadPoolExecutor, slot: int, trial: int) -> None:
         try:
             self._add_provenance(trial)
             future = pool.submit(self._runner.run, slot, self._job(trial), self._stop)
@@ -183,16 +221,16 @@ class StudyDriver:
             future.set_exception(error)
         self._running[future] = (slot, trial)
 
-    def _collect(self, todo: Plan, free: list[int]) -> None:
+    def _collect(self, todo: Plan) -> None:
         """Waits for turns to end and records them."""
         done, _ = wait(self._running, _POLL_SECONDS, FIRST_COMPLETED)
         for future in done:
-            slot, trial = self._running.pop(future)
-            free.append(slot)
+            _, trial = self._running.pop(future)
             self._record_turn(trial, future)
-        self._record.snapshot()
+        self._snapshot()
         if self._progress is not None:
-            self._progress.update(todo, self._trajectories, len(self._running))
+            running, data_wait = len(self._running), self._record.history.data_wait
+            self._progress.update(todo, self._trajectories, running, data_wait)
 
     def _record_turn(self, trial: int, future: Future[TurnReport]) -> None:
         """Records what a turn did, or that it failed."""
@@ -200,16 +238,24 @@ class StudyDriver:
         if error is None:
             self._record.add_report(future.result())
             self._update(trial)
+            self._deaths.pop(trial, None)
             if trial in self._failed_once:
                 self._failed_once.remove(trial)
             return
         if not _is_own(error):
             raise error
-        if trial not in self._failed_once:
+        if isinstance(error, SlotLost):
+            self._record.restore(trial)
+            self._deaths[trial] += error.is_suspect
+            if self._deaths[trial] < _MAX_DEATHS:
+                return
+            del self._deaths[trial]
+        elif trial not in self._failed_once:
             # Slots share memory, and another trial may have taken it.
             self._failed_once.append(trial)
             return
-        self._failed_once.remove(trial)
+        if trial in self._failed_once:
+            self._failed_once.remove(trial)
         self._record.add_failure(trial, _text(error))
         self._update(trial)
 
@@ -226,6 +272,30 @@ class StudyDriver:
                 self._record.add_report(future.result())
                 self._update(trial)
         self._running.clear()
+
+
+def assign(
+    idle: Sequence[int], ready: Sequence[int], homes: Mapping[int, int | None]
+) -> list[tuple[int, int]]:
+    """Returns (slot, trial) of the turns to begin.
+
+    Each slot goes on with the first trial whose state it holds, or takes the first that
+    no slot holds; slots that would be left idle take over trials of others.
+
+    Args:
+        idle: slots that can take a turn.
+        ready: trials that can go on, the most urgent first.
+        homes: slot that holds the state of each of them, if one does.
+    """
+    left, found, without = list(ready), [], []
+    for slot in idle:
+        trial = next((t for t in left if homes.get(t) in (None, slot)), None)
+        if trial is None:
+            without.append(slot)
+        else:
+            left.remove(trial)
+            found.append((slot, trial))
+    return [*found, *zip(without, left, strict=False)]
 
 
 def _is_own(error: BaseException) -> bool:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dps_tf.core.errors import UserError, near_matches
 from dps_tf.training import placement
+
+ENGINES = ("local", "ray")
+"""Where trials run: in this process, or in those of a Ray cluster."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,9 @@ class Options:
         discard_states: remove the states of finished studies.
         workers: processes on this machine that split the cells of the sweep.
         shard: (i, n): run cells i, i + n, ... of the grid only.
+        engine: `local`, or `ray` for the slots of a Ray cluster.
+        ray_address: of that cluster; None starts Ray on this machine.
+        imports: modules that register workloads of the user's own.
     """
 
     sweep_dir: str
@@ -37,6 +44,23 @@ class Options:
     discard_states: bool = False
     workers: int = 1
     shard: tuple[int, int] = (0, 1)
+    engine: str = "local"
+    ray_address: str | None = None
+    imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         placement.check(self.data_placement)
+        if self.engine not in ENGINES:
+            raise UserError(
+                f"--engine={self.engine}: {near_matches(self.engine, ENGINES)}."
+            )
+        is_ray = self.engine == "ray"
+        if self.ray_address is not None and not is_ray:
+            raise UserError(
+                f"--ray_address={self.ray_address} goes with --engine=ray: add that."
+            )
+        if is_ray and (self.workers > 1 or self.strategy == "multi_worker_mirrored"):
+            raise UserError(
+                "--engine=ray has the processes of its cluster: leave --workers and "
+                "--strategy=multi_worker_mirrored out."
+            )

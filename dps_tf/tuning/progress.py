@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
 from rich.console import Console
@@ -16,6 +17,9 @@ from dps_tf.core.trial import Trajectory
 
 _LINE_SECONDS = 15.0
 """How often a line is written where the output is no terminal."""
+
+_BAR = 10  # characters
+_SHORTEST_NAME = 12
 
 _PRUNING_SECONDS = 0.2
 """How often the batches of a score are shown: drawing must not cost what it shows."""
@@ -31,21 +35,40 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def shortened(name: str, width: int) -> str:
+    """Returns a name of at most `width` characters, its middle left out if need be."""
+    if len(name) <= width:
+        return name
+    end = (width - 1) // 2
+    return f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
+
+
 class StudyProgress:
     """One live line per cell on a terminal, plain lines elsewhere.
 
-    Use as a context: the last state of the line stays.
+    Use as a context: the live line goes when it ends, for the result to take its place.
     """
 
-    def __init__(self, name: str, rule: RaceRule, stream: TextIO | None = None):
+    def __init__(
+        self,
+        name: str,
+        rule: RaceRule,
+        place: str = "",
+        stream: TextIO | None = None,
+        *,
+        live: bool = True,
+    ):
         """Shows nothing yet.
 
         Args:
             name: of the cell.
             rule: of its study.
+            place: of the cell in the sweep, such as `cell 3 of 9`.
             stream: where to; standard output by default.
+            live: whether a terminal gets a live line, of which there can be one.
         """
         self._name = name
+        self._place = place
         self._rule = rule
         self._stream = stream or sys.stdout
         self._begun = time.monotonic()
@@ -53,14 +76,20 @@ class StudyProgress:
         self._first_steps: int | None = None
         self._pruning_shown = -_PRUNING_SECONDS
         self._live: Live | None = None
+        self._may_be_live = live
 
     def __enter__(self) -> StudyProgress:
         """Starts the live line, on a terminal."""
-        if self._stream.isatty():
+        if self._may_be_live and self._stream.isatty():
             console = Console(file=self._stream)
-            self._live = Live(console=console, auto_refresh=False)
+            self._live = Live(console=console, auto_refresh=False, transient=True)
             self._live.__enter__()
+            self._show(f"{self._label}: starting")
         return self
+
+    @property
+    def _label(self) -> str:
+        return f"{self._place}, {self._name}" if self._place else self._name
 
     def __exit__(self, *error: object) -> None:
         """Ends the live line."""
@@ -69,7 +98,7 @@ class StudyProgress:
 
     def prepared(self, done: int, total: int) -> None:
         """Shows how many initial points have been made and pruned."""
-        self._show(f"{self._name}: {done} of {total} initial points ready")
+        self._show(f"{self._label}: {done} of {total} initial points ready")
         if done == total:
             self._begun = time.monotonic()
 
@@ -78,39 +107,56 @@ class StudyProgress:
         now = time.monotonic()
         if now - self._pruning_shown >= _PRUNING_SECONDS:
             self._pruning_shown = now
-            self._show(f"{self._name}: {text}")
+            self._show(f"{self._label}: {text}")
 
     def update(
-        self, todo: Plan, trajectories: Sequence[Trajectory], running: int
+        self,
+        todo: Plan,
+        trajectories: Sequence[Trajectory],
+        running: int,
+        data_wait: float = 0.0,
     ) -> None:
         """Shows how the study stands; on a log at most every _LINE_SECONDS."""
-        self._show(self.line(todo, trajectories, running))
+        state = self._state(todo, trajectories, running, data_wait)
+        if self._live is None:
+            self._show(state.sentence(self._label))
+        else:
+            width = self._live.console.width
+            self._show(state.fitted(self._place, self._name, width))
 
     def _show(self, line: str) -> None:
         now = time.monotonic()
         if self._live is not None:
-            self._live.update(Text(line, no_wrap=True), refresh=True)
+            text = Text(line, no_wrap=True, overflow="ellipsis")
+            self._live.update(text, refresh=True)
         elif now - self._written >= _LINE_SECONDS:
             self._written = now
             print(line, file=self._stream, flush=True)
 
-    def line(self, todo: Plan, trajectories: Sequence[Trajectory], running: int) -> str:
-        """Returns the state of the study as one line."""
+    def _state(
+        self,
+        todo: Plan,
+        trajectories: Sequence[Trajectory],
+        running: int,
+        data_wait: float,
+    ) -> _State:
         steps = sum(state.last_step for state in trajectories)
         if self._first_steps is None:
             self._first_steps = steps
         elapsed = max(time.monotonic() - self._begun, 1e-3)
-        rate = (steps - self._first_steps) / elapsed
         finished = [t.finish_step for t in trajectories if t.finish_step is not None]
-        diverged = sum(t.diverged_step is not None for t in trajectories)
-        best = f"best {min(finished)}" if finished else "none reached yet"
-        left = self._steps_left(todo, trajectories)
-        bound = "" if len(finished) >= self._rule.finishers else "at most "
-        eta = f"{bound}{duration(left / rate)} left" if rate > 0 else "starting"
-        return (
-            f"{self._name}: {len(todo.pending)} of {todo.prefix} trials running "
-            f"({running} now), {len(finished)} reached, {diverged} diverged, {best}, "
-            f"{rate:.0f} steps/s, {eta}"
+        return _State(
+            pending=len(todo.pending),
+            prefix=todo.prefix,
+            running=running,
+            reached=len(finished),
+            diverged=sum(t.diverged_step is not None for t in trajectories),
+            best=min(finished, default=None),
+            steps=steps,
+            left=self._steps_left(todo, trajectories),
+            rate=(steps - self._first_steps) / elapsed,
+            is_bound=len(finished) < self._rule.finishers,
+            data_wait=data_wait,
         )
 
     def _steps_left(self, todo: Plan, trajectories: Sequence[Trajectory]) -> int:
@@ -122,3 +168,72 @@ class StudyProgress:
             max(0, follow_to(trial, end, self._rule.schedule) - states.get(trial, 0))
             for trial in todo.pending
         )
+
+
+@dataclass(frozen=True)
+class _State:
+    """How a study stands; `left` are steps, `rate` is steps per second.
+
+    `data_wait` is the share of the time for which training waited for data; it is told
+    from a hundredth on.
+    """
+
+    pending: int
+    prefix: int
+    running: int
+    reached: int
+    diverged: int
+    best: int | None
+    steps: int
+    left: int
+    rate: float
+    is_bound: bool
+    data_wait: float
+
+    @property
+    def _time_left(self) -> str:
+        if self.rate <= 0:
+            return "starting"
+        bound = "at most " if self.is_bound else ""
+        return f"{bound}{duration(self.left / self.rate)} left"
+
+    @property
+    def _best(self) -> str:
+        return "none reached yet" if self.best is None else f"best {self.best}"
+
+    @property
+    def _waiting(self) -> str:
+        share = self.data_wait
+        return f", {share:.0%} waiting for data" if share >= 0.01 else ""
+
+    def sentence(self, label: str) -> str:
+        """Returns everything, for a log."""
+        return (
+            f"{label}: {self.pending} of {self.prefix} trials running "
+            f"({self.running} now), {self.reached} reached, {self.diverged} diverged, "
+            f"{self._best}, {self.rate:.0f} steps/s, {self._time_left}{self._waiting}"
+        )
+
+    def fitted(self, place: str, name: str, width: int) -> str:
+        """Returns what fits into a line of a terminal.
+
+        Place, bar, best and time left come first, then the name as far as there is
+        room, then the counts, from the left.
+        """
+        done = self.steps / max(self.steps + self.left, 1)
+        bar = "#" * int(done * _BAR)
+        kept = f"[{bar:.<{_BAR}}] {self._best}, {self._time_left}"
+        start = f"{place} " if place else ""
+        room = max(_SHORTEST_NAME, width - len(start) - len(kept) - 1)
+        line = f"{start}{shortened(name, room)} {kept}"
+        for more in (
+            self._waiting,
+            f", {self.pending} of {self.prefix} trials running",
+            f", {self.reached} reached",
+            f", {self.diverged} diverged",
+            f", {self.rate:.0f} steps/s",
+        ):
+            if len(line) + len(more) > width:
+                break
+            line += more
+        return line

@@ -21,6 +21,7 @@ from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.execution import (
     Job,
     PreparedStudy,
+    Runner,
     TrialProvenance,
     TrialState,
     TurnReport,
@@ -129,7 +130,7 @@ class SimulatedBackend:
         )
 
 
-class SimulatedRunner:
+class SimulatedRunner(Runner):
     """Runs turns of simulated trials, one at a time: none of them takes time.
 
     A trial diverges at the first step at which its expected loss is beyond float64.

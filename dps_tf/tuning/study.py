@@ -13,9 +13,8 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.store.closing import close_study, read_closed, reopen_study
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
-from dps_tf.store.study_opening import open_study
 from dps_tf.store.study_reader import StudyReader, study_tables
-from dps_tf.store.study_record import StudyRecord
+from dps_tf.store.study_record import StudyRecord, open_study
 from dps_tf.store.study_rows import study_result
 from dps_tf.tuning import oracle
 from dps_tf.tuning.driver import StudyDriver
@@ -35,7 +34,8 @@ def is_finished(
     if not study.is_closed or study.record is None:
         return False
     study.check_trained()
-    if study.record["specification"] != specification.to_json():
+    asked = specification.continuing(study.specification)
+    if study.record["specification"] != asked.to_json():
         return False
     return study.closed() is not None
 
@@ -82,14 +82,17 @@ def run_study(
     progress = context.progress
     show = None if progress is None else progress.pruning
     prepared = backend.prepare(specification, show)
-    record = _open(files, layout, specification, prepared, context)
-    searched = _search(record, prepared, context)
-    result = study_result(specification, record.history)
-    if context.stop() and not result.decided:
-        raise Interrupted
-    if result.decided:
-        # One with a failed trial stays open, to be tried again.
-        _close(files, layout, record, prepared, context, searched)
+    try:
+        record = _open(files, layout, specification, prepared, context)
+        searched = _search(record, prepared, context)
+        result = study_result(record.specification, record.history)
+        if context.stop() and not result.decided:
+            raise Interrupted
+        if result.decided:
+            # One with a failed trial stays open, to be tried again.
+            _close(files, layout, record, prepared, context, searched)
+    finally:
+        prepared.runner.close()
     return result
 
 

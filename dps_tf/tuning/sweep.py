@@ -5,21 +5,23 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import Backend
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.core.sweep import SweepSpecification
+from dps_tf.core.sweep import SweepSpecification, repeat_study
+from dps_tf.core.trial import error_cause
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Lock, Locks
 from dps_tf.store.records import write_json
-from dps_tf.store.study_opening import check_continues
 from dps_tf.store.study_reader import StudyReader
-from dps_tf.store.study_record import StudyRecord
+from dps_tf.store.study_record import StudyRecord, check_continues
+from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import StudyProgress
@@ -27,6 +29,8 @@ from dps_tf.tuning.study import RunContext, is_finished, run_study
 
 _WAIT_SECONDS = 0.5
 """How long to wait before another look at cells that others have."""
+_LOOK_SECONDS = 0.2
+"""How often to look whether another cell can begin beside those that run."""
 _MAX_WAITS = 300
 """Looks at an owner who does not show life; by then one who is dead has expired."""
 
@@ -44,6 +48,12 @@ class SweepOutcome:
     ran: dict[str, StudyResult] = field(default_factory=dict)
     finished_before: list[str] = field(default_factory=list)
     busy: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: SweepOutcome) -> None:
+        """Adds what became of further cells."""
+        self.ran |= other.ran
+        self.finished_before += other.finished_before
+        self.busy |= other.busy
 
     @property
     def failed(self) -> list[str]:
@@ -65,6 +75,8 @@ class Sweep:
         backend_of: gives the backend of a study.
         stop: whether to save and leave.
         say: prints a sentence for the user.
+        spare_slots: slots that no cell needs now: cells then run side by side. None
+            runs one after another.
     """
 
     def __init__(  # noqa: PLR0913 - each is independent of the others
@@ -75,6 +87,7 @@ class Sweep:
         backend_of: Callable[[StudySpecification], Backend],
         stop: StopRequest,
         say: Callable[[str], None] = print,
+        spare_slots: Callable[[], int] | None = None,
     ):
         """Touches nothing yet."""
         self._files = files
@@ -84,6 +97,7 @@ class Sweep:
         self._backend_of = backend_of
         self._stop = stop
         self._say = say
+        self._spare_slots = spare_slots
         self._locks = Locks(files)
         self.outcome = SweepOutcome()
 
@@ -108,6 +122,8 @@ class Sweep:
         start_sweep(self._files, self._layout, self._specification, gin_text)
         first, step = self._options.shard
         left = list(self._specification.studies[first::step])
+        if self._spare_slots is not None:
+            self._run_side_by_side(left, self._spare_slots)
         looks = 0
         while left:
             for study in list(left):
@@ -121,7 +137,29 @@ class Sweep:
             looks += 1
         if self._options.discard_states:
             self._discard_states()
+        self._run_repeats(gin_text)
         return self.outcome
+
+    def _run_repeats(self, gin_text: str) -> None:
+        """Runs the repeats of the cells of the shard as a sweep inside this one."""
+        first, step = self._options.shard
+        mine = self._specification.studies[first::step]
+        repeated = repeat_studies(
+            self._files, self._layout, replace(self._specification, studies=mine)
+        )
+        if repeated:
+            inside = Sweep(
+                self._files,
+                SweepSpecification(repeated),
+                replace(
+                    self._options, sweep_dir=self._layout.repeats.root, shard=(0, 1)
+                ),
+                self._backend_of,
+                self._stop,
+                self._say,
+                self._spare_slots,
+            )
+            self.outcome.add(inside.run(gin_text))
 
     def check(self) -> None:
         """Raises UserError for what can be known to fail before anything is trained.
@@ -129,7 +167,8 @@ class Sweep:
         That is a directory that is not a sweep's, a cell that holds another study, data
         that are not there, or a batch that does not fit them.
         """
-        check_directory(self._files, self._layout)
+        for problem in check_directory(self._files, self._layout):
+            self._say(f"note: {problem}")
         for study in self._specification.studies:
             cell = self._cell(study)
             check_continues(StudyReader(self._files, cell), study)
@@ -152,6 +191,39 @@ class Sweep:
                 self._run(study, lock)
         return True
 
+    def _run_side_by_side(
+        self, left: list[StudySpecification], spare_slots: Callable[[], int]
+    ) -> None:
+        """Runs free cells, the cheapest first; another one whenever slots are spare.
+
+        Those that are not free stay in `left`.
+        """
+        left[:] = [study for study in left if not self._was_finished(study)]
+        waiting = sorted(left, key=_cost)
+        running: list[Future[None]] = []
+        with ThreadPoolExecutor(max(1, len(left)), "cell") as pool:
+            while (waiting and not self._stop()) or running:
+                is_room = spare_slots() > 0 or not running
+                if waiting and is_room and not self._stop():
+                    study = waiting.pop(0)
+                    running.append(pool.submit(self._run_and_remove, study, left))
+                done, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
+                running = [future for future in running if future not in done]
+                for future in done:
+                    if future.exception() is not None:
+                        # The others save and leave, then the error is told.
+                        self._stop.set("an error in another cell")
+                        wait(running)
+                    future.result()
+        if self._stop():
+            raise Interrupted
+
+    def _run_and_remove(
+        self, study: StudySpecification, left: list[StudySpecification]
+    ) -> None:
+        if self._run_if_free(study):
+            left.remove(study)
+
     def _was_finished(self, study: StudySpecification) -> bool:
         if not is_finished(self._files, self._cell(study), study):
             return False
@@ -160,7 +232,10 @@ class Sweep:
 
     def _run(self, study: StudySpecification, lock: Lock) -> None:
         name, cell = study.cell.name, self._cell(study)
-        with StudyProgress(name, study.rule) as progress:
+        studies = self._specification.studies
+        place = f"cell {studies.index(study) + 1} of {len(studies)}"
+        live = self._spare_slots is None
+        with StudyProgress(name, study.rule, place, live=live) as progress:
             context = RunContext(
                 stop=self._stop,
                 allow_other_machine=self._options.allow_other_machine,
@@ -204,14 +279,28 @@ class Sweep:
                 record.discard_states()
 
 
-def check_directory(files: FileSystem, layout: SweepLayout) -> None:
-    """Raises UserError for a directory that holds something else than a sweep."""
+def _cost(study: StudySpecification) -> int:
+    """Returns the examples that a study may train on at most."""
+    rule = study.rule
+    return rule.draws_limit * rule.last_evaluation * study.cell.batch_size
+
+
+def check_directory(files: FileSystem, layout: SweepLayout) -> tuple[str, ...]:
+    """Returns sentences on what a sweep's directory lacks, or holds beside the sweep.
+
+    Raises:
+        UserError: it holds something else than a sweep.
+    """
     names = files.list_names(layout.root)
-    if names and not files.exists(layout.marker):
+    if not names:
+        return ()
+    try:
+        return SweepReader(files, layout.root).problems
+    except UserError as error:
         raise UserError(
             f"{layout.root} holds {names[0]} and no sweep: choose a new or empty "
             "--sweep_dir."
-        )
+        ) from error
 
 
 def start_sweep(
@@ -222,6 +311,7 @@ def start_sweep(
     A sweep may be run again with other cells; `config.gin` holds the latest, and each
     study keeps its own specification, which is what is compared.
     """
+    files.remove_stale(layout.root)
     if not files.exists(layout.marker):
         # First of all: another process may look what the directory is.
         write_json(files, layout.marker, {"made_by": "dps_tf"})
@@ -229,6 +319,34 @@ def start_sweep(
     files.write_atomic(layout.config, gin_text.encode())
     cells = [study.cell.name for study in sweep.studies]
     write_json(files, layout.sweep, {"cells": cells})
+
+
+def repeat_studies(
+    files: FileSystem, layout: SweepLayout, sweep: SweepSpecification
+) -> tuple[StudySpecification, ...]:
+    """Returns the repeats of the best points of all studies that are finished.
+
+    Cells in which no trial met the goal have nothing to repeat.
+
+    Args:
+        files: where the sweep is.
+        layout: its paths.
+        sweep: its cells, and how often their best points are repeated.
+    """
+    found = []
+    for study in sweep.studies if sweep.repeats else ():
+        cell = layout.cell(study.cell.name)
+        closed = StudyReader(files, cell).closed(("trials",))
+        if closed is None or not is_finished(files, cell, study):
+            continue
+        trials = closed.frame("trials")
+        trials = trials[trials["outcome"] == "complete"]
+        best = trials.sort_values(["steps_to_result", "trial"], kind="stable")
+        rows = best.head(sweep.repeated_points).to_dict("records")
+        points = [{str(name): row[name] for name in row} for row in rows]
+        if points:
+            found.append(repeat_study(study, points, sweep.repeats))
+    return tuple(found)
 
 
 def describe_result(name: str, result: StudyResult) -> str:
@@ -244,6 +362,14 @@ def describe_result(name: str, result: StudyResult) -> str:
     low = result.trials[trial].bracket_low
     bound = "at most " if counts["failed"] else ""
     return f"{name}: K* = {bound}{steps} in ({low}, {steps}], trial {trial} ({told})"
+
+
+def describe_failures(name: str, result: StudyResult) -> str:
+    """Returns which trials of a study failed, and the cause of the first, in a line."""
+    failed = [n for n, trial in enumerate(result.trials) if trial.outcome == "failed"]
+    cause = error_cause(result.trials[failed[0]].error or "")
+    trials = ", ".join(map(str, failed))
+    return f"{name}: trials that failed: {trials}; cause of the first: {cause}"
 
 
 def curve_of(files: FileSystem, directory: str) -> str:

@@ -7,7 +7,7 @@ values of `core` refuse what they cannot mean.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import gin
@@ -26,9 +26,11 @@ def goal(
     threshold: float = gin.REQUIRED,
     direction: str = "minimize",
     inclusive: bool = True,
+    in_a_row: int = 1,
+    mean_of: int = 1,
 ) -> Goal:
     """Returns what a trial has to reach; see `core.goal.Goal`."""
-    return Goal(metric, threshold, direction, inclusive)
+    return Goal(metric, threshold, direction, inclusive, in_a_row, mean_of)
 
 
 @gin.register
@@ -57,7 +59,7 @@ def pruning(
 def workload(
     goal: Goal = gin.REQUIRED,
     evaluation: EvaluationInterval = gin.REQUIRED,
-    space: Mapping[str, Any] | None = None,
+    space: Mapping[str, Any] | str | None = None,
     points: int | Sequence[Mapping[str, float]] = 100,
     fixed: Mapping[str, float] | None = None,
     **further: Any,
@@ -67,7 +69,8 @@ def workload(
     Args:
         goal: what a trial has to reach.
         evaluation: when trials are evaluated.
-        space: tuned metaparameters, `{name: (scale, low, high)}`.
+        space: tuned metaparameters, `{name: (scale, low, high)}`, or `'default'` for
+            those of the optimizer (`optim.spaces`) that are not fixed.
         points: number of trials to draw from the space, or a list of points to run
             instead of a search.
         fixed: metaparameters that are set and not tuned.
@@ -82,6 +85,8 @@ def workload(
             "workload.space, or a list to workload.points."
         )
     _check_fields(further)
+    if isinstance(space, str):
+        space = _named_space(space, str(further["optimizer"]), fixed or {})
     return Workload(
         goal=goal,
         space=Space.from_dict(space or {}),
@@ -91,6 +96,21 @@ def workload(
         fixed=_point(fixed or {}),
         **further,
     )
+
+
+def _named_space(
+    name: str, optimizer: str, fixed: Mapping[str, float]
+) -> Mapping[str, Any]:
+    """Returns the default space of an optimizer without what is fixed."""
+    from dps_tf import optim  # imports TensorFlow, seconds
+
+    if name != "default":
+        raise UserError(
+            f"workload.space is {name!r}; it must be a dictionary such as "
+            "{'learning_rate': ('log', 1e-4, 1.0)}, or 'default'."
+        )
+    space = optim.default_space(optimizer)
+    return {name: entry for name, entry in space.items() if name not in fixed}
 
 
 def _check_fields(further: Mapping[str, Any]) -> None:
@@ -124,8 +144,13 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     further_splits: Mapping[str, str] | None = None,
     precision: str = "float32",
     axes: Mapping[str, Any] | None = None,
+    repeats: int = 0,
+    repeated_points: int = 1,
 ) -> SweepSpecification:
     """Returns the studies of the grid; see `core.sweep.grid`.
+
+    With `repeats`, the `repeated_points` best points of each cell are trained again
+    under so many new seeds, once its study is closed.
 
     `workloads` is one workload, or a list with one for each optimizer; `axes` maps gin
     names of further axes to their values.
@@ -136,7 +161,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         _of_type("sweep.workloads", each, Workload, "@workload()")
     if pruning is not None:
         _of_type("sweep.pruning", pruning, Pruning, "@pruning()")
-    return grid(
+    cells = grid(
         found,
         _sequence("sweep.batch_sizes", batch_sizes),
         sparsities=_sequence("sweep.sparsities", sparsities),
@@ -151,6 +176,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         precision=precision,
         axes=_axes(axes or {}),
     )
+    return replace(cells, repeats=repeats, repeated_points=repeated_points)
 
 
 def _axes(axes: Any) -> Mapping[str, Any]:

@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law import Observations, aicc, compare
+from dps_tf.analysis.law import (
+    Observations,
+    aicc,
+    compare,
+    critical_batch_sizes,
+    fit_law,
+)
 
 B = 2.0 ** np.arange(0, 20, 2)
 
@@ -58,3 +66,30 @@ def test_three_points_leave_aicc_undefined():
 def test_aicc_is_its_formula():
     assert aicc(-3.0, 3, 10) == pytest.approx(6 + 6 + 24 / 6)
     assert aicc(-3.0, 3, 4) is None
+
+
+def test_where_a_power_law_is_preferred_the_critical_batch_size_is_given_of_both():
+    true = (1e5 / 500) ** (1 / 0.7)
+    observations = Observations.of(B, noisy(1e5 / B**0.7 + 500))
+    fit, forms = fit_law(observations), compare(observations)
+    found = critical_batch_sizes(fit, forms)
+    assert fit.critical_batch_size.high < true  # What c1/c2 alone would have said.
+    assert found.power_law.low < true < found.power_law.high
+    assert found.averaged.low < true < found.averaged.high
+    assert found.law_weight < 0.01
+    assert found.law == fit.critical_batch_size
+
+
+def test_where_the_law_is_preferred_nothing_is_averaged():
+    observations = Observations.of(B, noisy(1e5 / B + 500))
+    assert critical_batch_sizes(fit_law(observations), compare(observations)) is None
+
+
+def test_forms_that_fit_equally_are_averaged_over_both():
+    observations = Observations.of(B, noisy(1e5 / B**0.97 + 500, seed=2))
+    fit, forms = fit_law(observations), compare(observations)
+    forms[2] = replace(forms[2], aicc=forms[0].aicc - 0.1)
+    found = critical_batch_sizes(fit, forms)
+    assert found.law_weight == pytest.approx(1 / (1 + np.exp(0.05)))
+    assert found.averaged.low < max(found.law.low, found.power_law.low)
+    assert found.averaged.high > min(found.law.high, found.power_law.high)

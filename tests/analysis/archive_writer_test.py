@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -75,13 +77,61 @@ def test_bounds_are_not_written_as_values(tmp_path):
     assert read.trials["steps_to_result"].iloc[0] == 300
 
 
-def test_an_existing_study_is_never_overwritten(tmp_path):
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_another_study_is_never_overwritten(tmp_path):
     found = tables(Truth(np.array([[0.5, 0.1]])))
+    [folder] = write_archive(*found, tmp_path)
+    written = bytes_of(tmp_path)
+    # The same once more is as good as nothing.
     write_archive(*found, tmp_path)
-    with pytest.raises(UserError, match="holds a study already"):
+    assert bytes_of(tmp_path) == written
+    other = tables(Truth(np.array([[0.5, 0.2]])))
+    with pytest.raises(UserError, match="holds another study already"):
+        write_archive(*other, tmp_path)
+    assert bytes_of(tmp_path) == written
+    (folder / "study.json").unlink()
+    (folder / "7").mkdir()
+    with pytest.raises(UserError, match="holds 7: write elsewhere"):
         write_archive(*found, tmp_path)
     with pytest.raises(UserError, match="cannot be part of a path"):
         write_archive(*found, tmp_path, {"toy": ("../x", "cnn")})
+
+
+@pytest.mark.parametrize("kill_at", range(1, 9))
+def test_an_archive_that_was_cut_short_holds_whole_studies_only(
+    tmp_path, monkeypatch, kill_at
+):
+    truth = Truth(np.array([[0.5, 0.3, 0.1], [0.5, 0.4, 0.3], [0.5, 0.2, 0.1]]))
+    found = tables(truth)
+    write_archive(*found, tmp_path / "whole")
+    expected = bytes_of(tmp_path / "whole")
+    points, replace = itertools.count(1), Path.replace
+
+    def killed(self, target):
+        if next(points) == kill_at:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    try:
+        write_archive(*found, tmp_path / "cut")
+        assert kill_at > len(expected)
+    except KeyboardInterrupt:
+        with pytest.raises(UserError, match="there is no study.json"):
+            read_archive(tmp_path / "cut", truth.goal)
+    monkeypatch.setattr(Path, "replace", replace)
+    write_archive(*found, tmp_path / "cut")
+    left = bytes_of(tmp_path / "cut")
+    assert {n: d for n, d in left.items() if ".writing" not in n} == expected
+    read = read_archive(tmp_path / "cut", truth.goal)
+    assert read.trials["steps_to_result"].tolist()[0] == 300
 
 
 def test_another_precision_has_a_folder_of_its_own_and_is_read_back(tmp_path):

@@ -20,6 +20,7 @@ from dps_tf.analysis.report import (
     budgets,
     cost,
     drawing,
+    frontier,
     headline,
     health,
     layers,
@@ -29,7 +30,8 @@ from dps_tf.analysis.report import (
     noise,
     normalized,
     published,
-    smoothness,
+    repeats,
+    sensitivity,
     style,
     training_curves,
 )
@@ -56,13 +58,16 @@ PLOT_ROWS = two_curves(
 )
 LINE = pd.DataFrame(
     {"curve": "a", "batch_size": [4.0, 64.0], "steps": [900.0, 90.0]}
-).assign(low=[800.0, np.nan], high=[1000.0, np.nan])
+).assign(
+    low=[800.0, np.nan], high=[1000.0, np.nan], further_low=700.0, further_high=1e3
+)
 REGIMES = pd.DataFrame(
     {
         "curve": ["a", "b"],
         "smallest": 4.0,
-        "perfect_end": [16.0, np.nan],
-        "useful_end": [64.0, np.nan],
+        "perfect_end": [16.0, 2.0],
+        "useful_end": [32.0, 256.0],
+        "is_flat": [True, False],
         "largest": 64.0,
         "critical": [20.0, np.nan],
         "critical_low": [10.0, np.nan],
@@ -86,7 +91,6 @@ COUNTS = pd.DataFrame(
 COMPARED = pd.DataFrame(
     {"curve": ["a", "b"], "label": ["a", "b"], "noise": [10.0, 30.0]}
 ).assign(noise_low=5.0, noise_high=90.0, critical=20.0, critical_low=np.nan)
-RATIOS = pd.DataFrame({"quantity": ["L", "L", "c1", "c1"], "sparsity": [0, 0.9] * 2})
 STEPS = pd.DataFrame({"curve": list("aaabbb"), "step": [1, 10, 100] * 2})
 
 DRAWINGS = {
@@ -119,16 +123,6 @@ DRAWINGS = {
     "smoothness": lambda a: measurements.draw_along(
         a, STEPS.assign(value=[9.0, 12.0, 15.0, 20.0, 30.0, 40.0]), "smoothness", STYLES
     ),
-    "smoothness_mean": lambda a: smoothness.draw_means(
-        a,
-        pd.DataFrame(
-            {"group": "a", "sparsity": [0.0, 0.9], "mean": [10.0, 30.0]}
-        ).assign(low=8.0, high=40.0),
-        STYLES,
-    ),
-    "smoothness_ratio": lambda a: smoothness.draw_ratios(
-        a, RATIOS.assign(ratio=[1.0, 2.0, 1.0, 2.2], low=[1, 1.8, 1, np.nan], high=3.0)
-    ),
     "noise_scale": lambda a: measurements.draw_along(
         a,
         STEPS.assign(value=[20.0, np.nan, 90.0, 30.0, 60.0, 120.0]),
@@ -149,10 +143,37 @@ DRAWINGS = {
     "published": lambda a: (
         style.log2_axis(a, "x"),
         style.log2_axis(a, "y"),
-        published.draw_published(a, two_curves(steps_to_result=[900.0, 300.0, 100.0])),
+        published.draw_published(
+            a, two_curves(steps_to_result=[900.0, 300.0, 100.0]), STYLES
+        ),
     ),
     "training_curve": lambda a: training_curves.draw_training(
         a, STEPS.assign(value=[0.9, 0.3, 0.02, 0.8, 0.2, 0.03]), 0.03, STYLES
+    ),
+    "frontier": lambda a: frontier.draw_frontier(
+        a,
+        two_curves(steps=[900.0, 300.0, 100.0], examples=[3600.0, 4800.0, 6400.0]),
+        pd.DataFrame({"curve": "a", "steps": [900.0, 90.0]}).assign(
+            examples=[3500.0, 7000.0], c1=3000.0, c2=50.0
+        ),
+        STYLES,
+    ),
+    "repeats": lambda a: repeats.draw_repeats(
+        a,
+        two_curves(median=[900.0, 300.0, np.inf], recorded=[800.0, 280.0, 90.0]).assign(
+            least=80.0, greatest=[1000.0, 310.0, np.inf] * 2
+        ),
+        STYLES,
+    ),
+    "goals": lambda a: sensitivity.draw_goals(
+        a, two_curves(steps=[900.0, 300.0, 100.0]), STYLES
+    ),
+    "law_and_goal": lambda a: sensitivity.draw_constant(
+        a,
+        pd.DataFrame({"threshold": [0.02, 0.03], "c2": [50.0, 40.0]}).assign(
+            c2_low=[30.0, 0.0], c2_high=[90.0, np.inf]
+        ),
+        "c2",
     ),
     "budgets": lambda a: budgets.draw_best(
         a,

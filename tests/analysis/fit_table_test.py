@@ -74,6 +74,47 @@ def test_a_results_table_is_such_a_table(tmp_path):
     assert not fitted.curves[0].fit.observations.is_exact.any()
 
 
+def test_rows_with_a_lower_bound_alone_stay_as_bounds(tmp_path):
+    frame = table().assign(bracket_low=lambda f: 0.9 * f["steps_to_result"])
+    frame.loc[7, "steps_to_result"] = np.nan
+    frame.to_csv(tmp_path / "bounds.csv", index=False)
+    fitted = fit_table(read_table(tmp_path / "bounds.csv"))
+    [curve] = fitted.curves
+    assert curve.left_out == 0 and list(curve.fit.observations.is_bound[6:]) == [0, 1]
+    text = fit_text.text(fitted)
+    assert "1 of them bounds" in text and "bound" in text.split("residuals")[1]
+    assert "prior: c1 log-uniform" in text
+    values = curve.to_json()
+    assert values["steps_to_result"][7] is None
+    assert values["fit"]["residuals_octaves"][7] is None
+
+
+def test_noise_of_a_csv_makes_rows_weigh_less(tmp_path):
+    frame = table().assign(noise=[*[0.0] * 7, 0.5])
+    frame.loc[7, "steps_to_result"] *= 1.4
+    frame.to_csv(tmp_path / "noise.csv", index=False)
+    [weighted] = fit_table(read_table(tmp_path / "noise.csv")).curves
+    [plain] = fit_table(frame.drop(columns="noise")).curves
+    assert weighted.fit.c2.value < plain.fit.c2.value
+
+
+def test_a_preferred_power_law_has_critical_batch_sizes_of_both_forms():
+    sizes = 2.0 ** np.arange(0, 20, 2)
+    rng = np.random.default_rng(0)
+    steps = (1e5 / sizes**0.6 + 300) * np.exp2(rng.normal(0, 0.05, 10))
+    fitted = fit_table(pd.DataFrame({"batch_size": sizes, "steps_to_result": steps}))
+    found = fitted.curves[0].to_json()["critical_batch_sizes"]
+    assert found["law"]["high"] < found["power_law"]["low"]
+    assert "a power law is preferred" in fit_text.text(fitted)
+    assert "Fewer than" not in fit_text.text(fitted)
+
+
+def test_short_curves_are_warned_about_and_ends_on_the_fit_lead():
+    text = fit_text.text(fit_table(table()[:4]))
+    assert "Fewer than 5 batch sizes" in text
+    assert text.index("fit: t c1/c2") < text.index("last B before")
+
+
 def test_rows_without_a_result_are_left_out_and_counted():
     frame = table()
     frame.loc[[1, 4], "steps_to_result"] = np.nan

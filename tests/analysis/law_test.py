@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.stats import norm, t
 
-from dps_tf.analysis.law import Observations, fit_law
+from dps_tf.analysis.law import Observations, fit_law, posterior
 from dps_tf.analysis.law.likelihood import (
     flat_curve,
     law_curve,
@@ -78,8 +78,10 @@ def test_derivatives_are_those_of_finite_differences(curve):
         difference = curve(p + step, log2_batch)[0] - curve(p - step, log2_batch)[0]
         np.testing.assert_allclose(derivative[:, j], difference / 2e-6, atol=1e-7)
     high = np.exp2(curve(p, log2_batch)[0] + rng.normal(0, 0.1, 5))
-    low = np.array([np.nan, *high[1:4] * 0.8, 0.0])
-    observations = Observations(np.exp2(log2_batch), low, high)
+    high[4] = np.inf
+    low = np.array([np.nan, *np.exp2(curve(p, log2_batch)[0])[1:3] * 0.8, 0.0, 4.0])
+    noise = np.array([0.0, 0.2, 0.0, 0.1, 0.3])
+    observations = Observations(np.exp2(log2_batch), low, high, noise)
     mean = curve(p, log2_batch)[0]
     _, slope, by_scale = log_likelihood(observations, mean, 0.1)
     for i in range(5):
@@ -159,7 +161,7 @@ def test_too_few_points_are_refused(arguments, message):
         (([0, 2, 4], [10, 5, 3]), "batch_size is 0 in row 1"),
         (([1, 2, 4], [10, np.nan, 3]), "steps_to_result is nan"),
         (([1, 2, 4], [10, 5, 3], [9, 5, 2]), "bracket_low is 5 at batch size 2"),
-        (([1, 2, 4], [10, 5]), "3, 2 and 2 values"),
+        (([1, 2, 4], [10, 5]), "3, 2, 2 and 2 values"),
     ],
 )
 def test_impossible_observations_are_refused(arguments, message):
@@ -172,15 +174,111 @@ def test_unknown_loss_names_the_known_ones():
         fit_law(Observations.of(B, 1e4 / B + 300), "huber")
 
 
-def test_results_without_k_star_are_left_out_of_a_fit():
-    results = pd.DataFrame(
+def results_table(**columns):
+    return pd.DataFrame(
         {
             "batch_size": [8, 16, 32, 64],
             "steps_to_result": pd.array([800, 400, None, 300], dtype="Int64"),
             "bracket_low": pd.array([700, 300, None, 0], dtype="Int64"),
+            "steps_low": pd.array([800, 350, None, 100], dtype="Int64"),
             "steps_bound": ["", ">= 350, <= 400", "> 1000", ">= 100, <= 300"],
+            "step_budget": 1049,
+            "evaluation_interval": 100,
+            **columns,
         }
     )
-    observations = Observations.from_results(results)
-    assert list(observations.batch_size) == [8, 16]
-    assert list(observations.low) == [700, 300]
+
+
+def test_what_is_only_bounded_stays_in_a_fit_as_a_bound():
+    observations = Observations.from_results(results_table())
+    assert list(observations.batch_size) == [8, 16, 32, 64]
+    assert list(observations.low) == [700, 300, 1000, 0]
+    assert list(observations.high) == [800, 400, np.inf, 300]
+    assert list(observations.is_bound) == [False, False, True, True]
+    assert observations.batch_sizes == 2
+
+
+def test_a_winner_at_the_end_of_its_range_is_a_bound():
+    ends = results_table(at_boundary=["learning_rate", "", "", None])
+    observations = Observations.from_results(ends)
+    assert list(observations.low) == [0, 300, 1000, 0]
+
+
+def test_a_cell_in_which_every_trial_diverged_is_left_out():
+    diverged = results_table(steps_bound=["", "", "", ""])
+    assert list(Observations.from_results(diverged).batch_size) == [8, 16, 64]
+
+
+def test_bounds_move_a_fit_only_where_they_contradict_it():
+    sizes, steps = 2.0 ** np.arange(9), 1e5 / 2.0 ** np.arange(9) + 300
+    steps[:8] *= np.exp2(np.random.default_rng(0).normal(0, 0.05, 8))
+    alone = fit_law(Observations.of(sizes[:8], steps[:8]))
+
+    def with_last(low, high):
+        lows = [*[np.nan] * 8, low]
+        return fit_law(Observations.of(sizes, [*steps[:8], high], lows))
+
+    agrees = with_last(0.5 * steps[8], np.inf)
+    assert agrees.c2.value == pytest.approx(alone.c2.value, rel=0.05)
+    assert np.isnan(agrees.residuals[8]) and np.isfinite(agrees.rms)
+    assert with_last(0.0, 0.8 * steps[8]).c2.value < 0.95 * alone.c2.value
+    assert with_last(1.3 * steps[8], np.inf).c2.value > 1.05 * alone.c2.value
+
+
+def test_a_cell_that_is_known_to_be_noisy_weighs_less():
+    steps = 1e5 / B + 3000
+    steps[-1] *= 1.4
+    plain = fit_law(Observations.of(B, steps))
+    noise = [*[0.0] * 7, 0.5]
+    weighted = fit_law(Observations.of(B, steps, noise=noise))
+    assert abs(weighted.c2.value - 3000) < 0.5 * abs(plain.c2.value - 3000)
+    with pytest.raises(UserError, match="noise is -1"):
+        Observations.of(B, steps, noise=[-1.0] * 8)
+
+
+def test_upper_ends_do_not_hang_on_the_largest_scale_thought_possible(monkeypatch):
+    sizes, steps = np.array([8, 32, 128, 512.0]), np.array([2600, 1400, 624, 440.0])
+    ends = []
+    for ceiling in (1.0, 2.0, 4.0):
+        monkeypatch.setattr(posterior, "SCALE_CEILING", ceiling)
+        fit = fit_law(Observations.of(sizes, steps, 0.95 * steps))
+        ends.append((fit.c1.high, fit.c2.high))
+    # A prior flat in c2 had 15,000, 19,000 and 218,000 as upper ends at such sizes.
+    assert np.log2(np.ptp(np.log2(ends), axis=0).max() + 1) < 0.25
+    assert fit.is_short and not fit_law(Observations.of(B, 1e5 / B + 300)).is_short
+    assert "log-uniform" in fit.prior and fit.to_json()["prior"] == fit.prior
+
+
+def test_prior_of_c2_is_proper_and_has_the_least_k_star_as_its_median():
+    observations = Observations.of(B, 1e5 / B + 300)
+    log2_c2 = np.linspace(-30, 50, 20_001)
+    weight = np.exp(posterior.log_prior_of_c2(log2_c2, observations))
+    median = log2_c2[np.searchsorted(np.cumsum(weight) / weight.sum(), 0.5)]
+    assert 2**median == pytest.approx(observations.high.min(), rel=0.01)
+    assert weight[-1] / weight.max() < 1e-10 and weight[0] / weight.max() < 1e-10
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_soft_l1_without_a_plateau_is_open_as_the_other_estimator(noise):
+    steps = 1e6 / B * np.exp2(np.random.default_rng(0).normal(0, noise, 8))
+    fit = fit_law(Observations.of(B, steps), "soft_l1")
+    assert not fit.plateau_resolved
+    assert fit.c2.low == 0 and fit.c2.high > 10
+    assert np.isinf(fit.critical_batch_size.high)
+    assert fit.critical_batch_size.low < 1e5
+
+
+def test_prediction_is_wider_than_the_band_and_its_share_of_new_studies_is_right():
+    rng = np.random.default_rng(0)
+    sizes, new, inside = 2.0 ** np.arange(0, 16, 2), np.array([32.0, 2.0**17]), []
+    for _ in range(60):
+        fit = fit_law(
+            Observations.of(sizes, (1e5 / sizes + 900) * np.exp2(rng.normal(0, 0.1, 8)))
+        )
+        low, high = fit.prediction(new)
+        band = fit.band(new)
+        assert (low < band[0]).all() and (band[1] < high).all()
+        steps = (1e5 / new + 900) * np.exp2(rng.normal(0, 0.1, 2))
+        inside.append((low < steps) & (steps < high))
+    # Standard error of a share of 95 % over 60 sweeps: 3 %.
+    assert (np.mean(inside, axis=0) > 0.86).all()

@@ -8,7 +8,7 @@ import pytest
 
 from dps_tf.analysis.order_statistics import (
     best_of_n,
-    has_levelled_off,
+    is_lone_winner,
     mass_on_minimum,
     probability_among_first,
     repeats,
@@ -91,14 +91,18 @@ def test_more_draws_never_raise_a_quantile():
     assert (np.diff(found.low, axis=0) <= 0).all()
 
 
-def test_levelled_off_needs_a_second_trial_near_the_best():
-    near = np.array([1000.0, 1050, 1080, 1090])
-    far = np.array([1000.0, 2000, 2100, 2200])
-    assert has_levelled_off(near, near, 10) is True
-    assert has_levelled_off(far, far, 10) is False
+def test_a_winner_is_alone_if_the_second_best_is_far_behind():
+    near = np.array([1000.0, 1100, 2000, 2000])
+    far = np.array([2200.0, 1000, 1111, 2100])
+    assert is_lone_winner(near, near, 10) is False
+    assert is_lone_winner(far, far, 10) is True
+    # Within one evaluation interval, whatever the share.
+    assert is_lone_winner(far, far, 200) is False
     # Stopped at K*: whether a second is near is not in the record.
-    assert has_levelled_off([1000.0] * 4, [1000.0, *[np.inf] * 3], 10) is None
-    assert has_levelled_off([np.inf] * 4, [np.inf] * 4, 10) is None
+    assert is_lone_winner([1000.0] * 4, [1000.0, *[np.inf] * 3], 10) is None
+    assert is_lone_winner([1000.0, 1111], [1000.0, np.inf], 10) is True
+    assert is_lone_winner([np.inf] * 4, [np.inf] * 4, 10) is None
+    assert is_lone_winner([1000.0], [1000.0], 10) is None
 
 
 def test_repeats_give_least_and_greatest_over_seeds():

@@ -232,3 +232,32 @@ def test_a_hundred_thousand_trials_reduce_within_seconds():
     )
     frame = results(studies, trials, curves, Goal(ERROR, 0.2))
     assert frame["steps_to_result"].nunique() == 1 and len(frame) == cells
+
+
+@pytest.mark.parametrize("change", [{"in_a_row": 3}, {"mean_of": 3}])
+@pytest.mark.parametrize("bounds", [False, True])
+def test_goals_over_several_evaluations_are_asked_of_the_curves(change, bounds):
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        errors = np.clip(rng.uniform(0, 0.3, (6, 14)), 0, None)
+        truth = Truth(errors, exhaustive=True, stop_at_goal=False, bounds=bounds)
+        goal = Goal(ERROR, 0.12, **change)
+        steps = [goal.first_met(list(row)) for row in errors]
+        wanted = min((100 * (s + 1) for s in steps if s is not None), default=np.inf)
+        row = results(*tables(truth), goal).iloc[0]
+        low = np.inf if pd.isna(row["steps_low"]) else row["steps_low"]
+        high = np.inf if pd.isna(row["steps_high"]) else row["steps_high"]
+        assert low <= wanted <= high
+        assert bounds or low == high
+
+
+def test_cross_entropy_of_an_evaluation_that_stopped_early_may_have_met_a_goal():
+    errors = np.array([[0.5, 0.3, 0.2, 0.05, 0.05]])
+    studies, trials, curves = tables(Truth(errors, bounds=True))
+    # Known only of whole evaluations, and the true one met the goal at step 200.
+    loss = np.where(curves["is_bound"], np.nan, 0.1)
+    curves["validation/cross_entropy"] = loss
+    goal = Goal("validation/cross_entropy", 0.2)
+    row = results(studies, trials, curves, goal).iloc[0]
+    assert row["steps_to_result"] == 400
+    assert row["steps_low"] == 100 and row["steps_bound"] == ">= 100, <= 400"

@@ -5,6 +5,8 @@ import pytest
 
 from dps_tf.analysis.law import Observations, fit_law
 from dps_tf.analysis.regimes import (
+    by_batch_size,
+    ends,
     fitted_regimes,
     linear_scaling_from,
     maximum_useful,
@@ -91,3 +93,55 @@ def test_sensitivity_shows_how_far_the_tolerance_moves_the_end():
     assert row["octaves"] == np.log2(row["50 %"] / row["20 %"])
     assert len(table) == 4
     assert "1.2" in regimes[0].definition
+
+
+def test_ends_on_the_fit_move_less_with_the_scatter_than_ends_on_the_points():
+    rng = np.random.default_rng(0)
+    c1, c2, sizes = 30_000.0, 500.0, 2.0 ** np.arange(14)
+    found = []
+    for _ in range(40):
+        steps = (c1 / sizes + c2) * np.exp2(rng.normal(0, 0.15, len(sizes)))
+        observations = Observations.of(sizes, steps)
+        found.append(ends(fit_law(observations), observations))
+    true = 0.2 * c1 / c2
+    covered = [end.perfect.low <= true <= end.perfect.high for end in found]
+    assert np.mean(covered) > 0.85
+    on_fit = np.log2([end.perfect.value for end in found])
+    on_points = np.log2([end.points_perfect for end in found])
+    # On points, "perfect up to" comes out anywhere over five octaves.
+    assert np.ptp(on_points) >= 4
+    assert np.std(on_fit) < 0.35 * np.std(on_points)
+    assert abs(np.mean(on_fit) - np.log2(true)) < 0.2
+
+
+def test_a_curve_is_flat_only_if_fit_and_points_agree():
+    sizes = 2.0 ** np.arange(12)
+    flat = Observations.of(sizes, 2e3 / sizes + 500)
+    assert ends(fit_law(flat), flat).is_flat
+    falling = Observations.of(sizes[:6], 2e3 / sizes[:6] + 20)
+    assert not ends(fit_law(falling), falling).is_flat
+    # The last K* is a lucky one: the points find no plateau, and the fit does.
+    steps = 2e3 / sizes + 500
+    steps[-1] /= 1.5
+    lucky = Observations.of(sizes, steps)
+    found = ends(fit_law(lucky), lucky)
+    assert found.flat.value < sizes[-1] and found.points_flat is None
+    assert not found.is_flat
+
+
+def test_several_seeds_are_one_mean_whatever_their_order():
+    rng = np.random.default_rng(0)
+    sizes = np.repeat(2.0 ** np.arange(8), 3)
+    steps = (1e4 / sizes + 300) * np.exp2(rng.normal(0, 0.3, 24))
+    shuffled = rng.permutation(24)
+    one = Observations.of(sizes, steps)
+    two = Observations.of(sizes[shuffled], steps[shuffled])
+    mean = by_batch_size(one)
+    assert mean.high[0] == pytest.approx(np.exp(np.log(steps[:3]).mean()))
+    for regime, other in zip(measured_regimes(one), measured_regimes(two), strict=True):
+        assert regime == other
+
+
+def test_bounds_are_no_points():
+    observations = Observations.of([1, 2, 4, 8], [8.0, 4, 2, np.inf], [7, 3, 1, 9])
+    assert list(by_batch_size(observations).batch_size) == [1, 2, 4]

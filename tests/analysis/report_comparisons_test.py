@@ -17,16 +17,12 @@ from dps_tf.analysis.report import (
     regimes,
     write_report,
 )
+from dps_tf.analysis.report.content import ReportContext, ReportOptions
 from dps_tf.analysis.report.curves import effects, searches_sentence
 from dps_tf.analysis.report.learning_rates import rates_of, rule_table
-from dps_tf.analysis.report.measurements import measured_on_best
 from dps_tf.analysis.report.page import specification_table
 from dps_tf.analysis.report.results import terminal_table
-from dps_tf.analysis.report.smoothness import (
-    means_of_cells,
-    ratios_to_dense,
-    smoothness_table,
-)
+from dps_tf.analysis.report.smoothness import smoothness_part
 from dps_tf.analysis.report.summary import summary
 from dps_tf.core.errors import UserError
 from dps_tf.store.files import LocalFiles
@@ -45,11 +41,6 @@ def tables_of(*sweeps: Sweep) -> loading.Tables:
         for name in ("studies", "trials", "curves", "measurements")
     ]
     return loading.tables_of(loading.Record(*joined))
-
-
-def smoothness_of(found: curves.Curves, tables: loading.Tables):
-    measured = measured_on_best(found, tables.measurements, "smoothness")
-    return smoothness_table(ratios_to_dense(found, means_of_cells(measured)))
 
 
 @pytest.fixture(scope="module")
@@ -136,15 +127,15 @@ def test_equal_searches_are_told_once():
     assert searches_sentence([]) == ""
 
 
-def test_smoothness_stands_beside_c1_in_numbers(grid):
+def test_smoothness_of_winners_is_shown_without_a_mean_or_a_ratio(grid):
     tables, found = grid
-    table = smoothness_of(found, tables)
-    assert table is not None
-    assert table.frame["group"].tolist() == ["sgd", "nesterov"]
-    # The made-up L is 1 + 1.6 s^2 times as large, and c1 was made to follow it.
-    for row in table.frame.to_dict("records"):
-        assert row["L"].key == pytest.approx(1 + 1.6 * 0.81, rel=0.1)
-        assert row["c1"].key == pytest.approx(1 + 1.6 * 0.81, rel=0.2)
+    context = ReportContext(tables, found, None, {}, ReportOptions())
+    part = smoothness_part(context)
+    assert [item.name for item in part.illustrations] == ["smoothness"] or len(
+        part.illustrations
+    ) == len(found.naming.panels)
+    assert not part.tables
+    assert "does not enter c2" in " ".join(part.paragraphs)
 
 
 def test_a_chosen_batch_size_anchors_rules_and_linear_scaling(grid):
@@ -198,8 +189,6 @@ def test_precisions_are_curves_of_their_own_and_the_report_says_which(tmp_path):
         (names[1], names[0]),
         (names[3], names[2]),
     ]
-    ratios = smoothness_of(found, tables)
-    assert ratios.frame["group"].tolist() == ["sgd, float32", f"sgd, {HALF}"]
     asked = specification_table(tables.studies).frame
     assert asked["precision"].tolist() == ["float32", "float32", HALF, HALF]
     assert HALF in terminal_table(tables.results)

@@ -56,9 +56,9 @@ def test_health_of_a_race_and_of_an_exhaustive_study():
     assert race["infeasible_share"] == 0.25
     assert race["interval_over_kstar"] == 0.2
     # Only the winner was followed to the end: whether others were near is not known.
-    assert pd.isna(race["levelled_off"])
+    assert pd.isna(race["lone_winner"])
     full = results(*tables(Truth(errors, exhaustive=True))).iloc[0]
-    assert full["levelled_off"]
+    assert not full["lone_winner"]
     errors[1, 5:9] = 0.5
     far = results(*tables(Truth(errors, exhaustive=True))).iloc[0]
-    assert not far["levelled_off"]
+    assert far["lone_winner"]

@@ -42,3 +42,29 @@ def sweep(rng, c1, c2, batch_sizes, interval=100):
     """Returns K* per batch size, rounded up to the evaluation that sees it."""
     steps = (c1 / batch_sizes + c2) * np.exp2(log2_minimum(rng, batch_sizes.shape))
     return np.ceil(steps / interval) * interval if interval else steps
+
+
+def sweep_at_edge(rng, c1, c2, batch_sizes, interval=100):
+    """Returns K* per batch size, and which winners lie at the end of their range.
+
+    From the sixth batch size on the best rate lies up to two octaves beyond the range.
+    """
+    rates = (np.arange(TRIALS) + 0.5) / TRIALS * RANGE - RANGE / 2
+    beyond = np.arange(len(batch_sizes)) >= 5
+    shift = np.where(beyond, RANGE / 2 + rng.uniform(0, 2, len(batch_sizes)), 0.0)
+    x = rates - (rng.uniform(-2, 2, len(batch_sizes)) + shift)[:, None]
+    log2_steps = CURVATURE * x**2 + NOISE * rng.standard_normal(x.shape)
+    steps = (c1 / batch_sizes + c2) * np.exp2(log2_steps.min(axis=1))
+    at_end = np.abs(rates[log2_steps.argmin(axis=1)]) > 0.9 * RANGE / 2
+    return np.ceil(steps / interval) * interval, at_end
+
+
+def first_passage(rng, steps, interval, noise):
+    """Returns the first evaluation at which a curve that goes up and down meets a goal.
+
+    Without noise it is met at `steps` and ever after. Each evaluation errs by `noise`
+    octaves of steps, independently of the others, so that an early one may meet it.
+    """
+    at = interval * np.arange(1, int(np.ceil(1.5 * steps / interval)) + 1)
+    limits = steps * np.exp2(noise * rng.standard_normal(len(at)))
+    return float(at[np.argmax(at >= limits)])

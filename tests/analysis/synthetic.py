@@ -60,7 +60,7 @@ class Truth:
 
     def trajectory(self, errors):
         diverged = np.flatnonzero(np.isnan(errors))
-        finish = self.goal.first_reached(list(errors))
+        finish = self.goal.first_met(list(errors))
         last = len(errors) if not len(diverged) else int(diverged[0]) + 1
         if finish is not None and self.stop_at_goal:
             last = finish + 1
@@ -94,6 +94,8 @@ def _tables(truth, number, failed):
         "goal_threshold": truth.goal.threshold,
         "goal_direction": truth.goal.direction,
         "goal_inclusive": truth.goal.inclusive,
+        "goal_in_a_row": truth.goal.in_a_row,
+        "goal_mean_of": truth.goal.mean_of,
         "step_budget": truth.rule.step_budget,
         "points": len(truth.errors),
         "count": "all",
@@ -106,6 +108,7 @@ def _tables(truth, number, failed):
         "closed": True,
         "prunable": "none",
         "draws_exhausted": result.draws_exhausted,
+        "oracle": "quasi_random",
     }
     rows, curves = [], []
     for index, trial in enumerate(result.trials):

@@ -19,7 +19,7 @@ from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.records import write_json
 from dps_tf.store.schemas import MEASUREMENTS, WORK
-from dps_tf.store.study_opening import open_study
+from dps_tf.store.study_record import open_study
 from dps_tf.store.tables import empty_frame, write_table
 from tests.analysis.synthetic_tables import METRIC, Made
 
@@ -77,6 +77,7 @@ def write_open_study(directory: Path, batch_size: int = 64) -> Path:
     cell = Cell("mnist_simple_cnn", "sgd", "none", 0, batch_size, 0.0)
     specification = StudySpecification(cell, workload, finishers=1)
     write_json(files, sweep.marker, {})
+    write_json(files, sweep.sweep, {"cells": [cell.name]})
     layout = sweep.cell(cell.name)
     inputs = {"training_examples": 54_000, "validation_examples": 6_000}
     record = open_study(files, layout, specification, ENVIRONMENT, inputs)

@@ -119,6 +119,8 @@ def _study(sweep: Sweep, optimizer: str) -> dict[str, object]:
         "goal_threshold": sweep.goal,
         "goal_direction": "minimize",
         "goal_inclusive": True,
+        "goal_in_a_row": 1,
+        "goal_mean_of": 1,
         "step_budget": sweep.step_budget,
         "points": sweep.points,
         "count": "all",
@@ -131,6 +133,7 @@ def _study(sweep: Sweep, optimizer: str) -> dict[str, object]:
         "closed": sweep.closed,
         "prunable": "kernels_and_biases" if any(sweep.sparsities) else "none",
         "draws_exhausted": False,
+        "oracle": "quasi_random",
     }
 
 

@@ -1,7 +1,8 @@
 """Benchmarks by hand: `python -m tests.benchmarks [throughput] [start_up] [step_time]`.
 
 `python -m tests.benchmarks grid_cost` measures both networks on all devices of this
-machine and prints what the whole grid of Lee et al. costs there.
+machine and prints what the whole grid of Lee et al. costs there; `driver` and `actors`
+(with --data_dir) measure the engine of clusters.
 
 Needs a machine that nobody else uses. All ratios come from one run, candidate after
 candidate, round after round; the medians are printed as a table and everything is
@@ -39,6 +40,7 @@ _TPU = flags.DEFINE_string("tpu", None, "local, for grid_cost on a TPU.")
 _GRID_SECONDS = flags.DEFINE_string(
     "grid_seconds", "seconds.csv", "CSV file of the times that grid_cost measures."
 )
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Prepared data, for actors.")
 _GRID_BATCH_SIZES = (2, 8, 32, 128, 512, 2048)
 
 Rows = list[dict[str, Any]]
@@ -93,8 +95,14 @@ def _grid_cost() -> Rows:
     return table.to_dict("records")
 
 
+def _slots() -> Any:
+    from tests.benchmarks import slots
+
+    return slots
+
+
 def main(arguments: Sequence[str]) -> None:
-    """Runs the benchmarks that are named, or all but grid_cost, which is for a plan."""
+    """Runs the benchmarks that are named, or those that are for one machine."""
     from tests.benchmarks import start_up, throughput
 
     batch_sizes = [int(b) for b in _BATCH_SIZES.value]
@@ -107,8 +115,11 @@ def main(arguments: Sequence[str]) -> None:
         "start_up": lambda: of_each(start_up.run),
         "step_time": lambda: _step_time(batch_sizes),
         "grid_cost": _grid_cost,
+        "driver": lambda: [_slots().driver()],
+        "actors": lambda: [_slots().actors(b, _DATA_DIR.value) for b in batch_sizes],
     }
-    names = list(arguments[1:]) or [name for name in known if name != "grid_cost"]
+    by_name = ("grid_cost", "driver", "actors")
+    names = list(arguments[1:]) or [name for name in known if name not in by_name]
     unknown = set(names) - set(known)
     if unknown:
         raise app.UsageError(f"no benchmark is named {', '.join(sorted(unknown))}.")

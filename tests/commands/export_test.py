@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -66,6 +67,27 @@ class ExportCommandTest(parameterized.TestCase):
 
     @parameterized.parameters((CELL, 0.8), (DENSE, 0.0))
     def test_what_is_saved_is_the_network_of_the_record(self, cell, sparsity):
+        self.check_saved(cell, sparsity)
+
+    @pytest.mark.slow
+    def test_averaged_weights_are_saved_where_they_are_evaluated(self):
+        """Also under the masks of an optimizer that moves whole matrices."""
+        bindings = (
+            *BINDINGS[1:],
+            "sweep.sparsities = (0.8,)",
+            "workload.optimizer = 'muon'",
+            "workload.points = [{'learning_rate': 0.02, 'averaging_decay': 0.9}]",
+        )
+        done = run(
+            "dps_tf.train",
+            "--gin_file=smoke/one_run",
+            f"--sweep_dir={self.sweep}",
+            *(f"--gin_bindings={binding}" for binding in bindings),
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.check_saved(CELL.replace("nesterov", "muon"), 0.8)
+
+    def check_saved(self, cell, sparsity):
         done = self.export(cell, 0, cell)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("after 20 steps", done.stdout)

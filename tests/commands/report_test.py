@@ -6,6 +6,8 @@ import dataclasses
 import os
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pandas as pd
@@ -91,6 +93,8 @@ def test_reports_on_a_sweep_that_still_runs(place):
         (["--sweep_dir=nowhere"], "no directory nowhere"),
         (["--sweep_dir=empty"], "holds no sweep"),
         (["--sweep_dir=sgd", "--sweep_dir=sgd"], "hold the same cell"),
+        (["--sweep_dir=sgd", "--label=a", "--label=b"], "2 labels for 1 sweeps"),
+        (["--published=all", "--out=x", "--watch"], "--watch needs a sweep"),
         (["--sweep_dir=sgd", "--goal=low"], "--goal=low"),
         (["--sweep_dir=sgd", "--gaol=0.1"], "gaol"),
         (["sgd"], "'sgd' is not understood"),
@@ -110,8 +114,47 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_two(place, arguments, te
     assert "Traceback" not in done.stderr
 
 
+def test_equal_sweeps_lie_side_by_side_under_labels(place):
+    done = run(place, "--sweep_dir=sgd", "--sweep_dir=sgd", "--label=first",
+               "--label=again", "--out=labels")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    results = pd.read_csv(place / "labels" / "results.csv")
+    assert set(results["workload.label"]) == {"first", "again"}
+    assert results.groupby("batch_size")["steps_to_result"].nunique().eq(1).all()
+
+
+def test_watching_a_finished_sweep_ends(place):
+    done = run(place, "--sweep_dir=sgd", "--watch", "--out=watched")
+    assert done.returncode == 0, done.stderr
+    assert "watching: http://127.0.0.1:" in done.stdout
+    page = (place / "watched" / "report.html").read_text()
+    assert 'http-equiv="refresh"' not in page
+
+
+def test_watched_page_is_served_to_this_machine_alone(tmp_path):
+    from dps_tf.core.errors import UserError
+    from dps_tf.report import served
+
+    (tmp_path / "report.html").write_text("<p>here")
+    with served(tmp_path) as address:
+        name, port = address.removeprefix("http://").split(":")
+        assert name == "127.0.0.1"
+        with urllib.request.urlopen(f"{address}/report.html") as answer:
+            assert answer.read() == b"<p>here"
+        # A name of somebody else's that was made to lead to this machine.
+        other = urllib.request.Request(
+            f"{address}/report.html", headers={"Host": f"elsewhere.example:{port}"}
+        )
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(other)
+        with pytest.raises(UserError, match="--port"), served(tmp_path, int(port)):
+            pass
+
+
 def test_help_names_every_flag(place):
     done = run(place, "--help")
-    flags = "sweep_dir out goal published step_times anchor tensorboard"
+    flags = (
+        "sweep_dir label out goal published step_times anchor tensorboard watch port"
+    )
     for flag in flags.split():
         assert f"--{flag}" in done.stdout or f"--[no]{flag}" in done.stdout

@@ -64,13 +64,13 @@ def test_an_array_is_compared_value_by_value(direction, inclusive):
 @given(goals())
 def test_nan_never_meets_a_goal(goal):
     assert goal.reaches(math.nan) is False
-    assert goal.first_reached([math.nan, math.nan]) is None
+    assert goal.first_met([math.nan, math.nan]) is None
 
 
 @given(goals(), st.lists(st.floats(-10, 10) | st.just(math.nan), max_size=8))
-def test_first_reached_is_the_first_of_all_that_reach(goal, values):
+def test_first_met_is_the_first_of_all_that_reach(goal, values):
     reaching = [i for i, value in enumerate(values) if goal.reaches(value)]
-    assert goal.first_reached(values) == (reaching[0] if reaching else None)
+    assert goal.first_met(values) == (reaching[0] if reaching else None)
 
 
 @given(goals(), goals())
@@ -123,3 +123,73 @@ def test_bad_goal_is_one_sentence_that_names_the_value(changes, named):
         Goal(**{"metric": ERROR, "threshold": 0.02, **changes})
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+WINDOWS = st.one_of(
+    st.tuples(st.integers(1, 4), st.just(1)), st.tuples(st.just(1), st.integers(1, 4))
+)
+
+
+@given(
+    st.sampled_from(["minimize", "maximize"]),
+    WINDOWS,
+    st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.4, math.nan]), max_size=12),
+)
+def test_a_goal_over_several_evaluations_is_met_at_the_last_of_them(
+    direction, window, values
+):
+    in_a_row, mean_of = window
+    goal = Goal(ERROR, 0.2, direction, in_a_row=in_a_row, mean_of=mean_of)
+    single = Goal(ERROR, 0.2, direction)
+    wanted = None
+    for last in range(len(values)):
+        recent = values[max(0, last - max(window) + 1) : last + 1]
+        if len(recent) < max(window):
+            continue
+        if mean_of > 1:
+            met = single.reaches(sum(recent) / mean_of)
+        else:
+            met = all(single.reaches(value) for value in recent)
+        if met:
+            wanted = last
+            break
+    assert goal.first_met(values) == wanted
+    if in_a_row > 1:
+        assert goal.is_stricter_than(single) and not single.is_stricter_than(goal)
+    if mean_of > 1:
+        assert not goal.is_stricter_than(single) and not single.is_stricter_than(goal)
+
+
+def test_one_lucky_evaluation_meets_a_plain_goal_only():
+    curve = [0.5, 0.19, 0.5, 0.4, 0.19, 0.18, 0.17]
+    assert Goal(ERROR, 0.2).first_met(curve) == 1
+    assert Goal(ERROR, 0.2, in_a_row=2).first_met(curve) == 5
+    assert Goal(ERROR, 0.2, mean_of=3).first_met(curve) == 6
+    assert str(Goal(ERROR, 0.2, in_a_row=2)).endswith(
+        "<= 0.2 at 2 evaluations in a row"
+    )
+    assert str(Goal(ERROR, 0.2, mean_of=3)).endswith("<= 0.2, mean of 3")
+
+
+def test_records_of_plain_goals_are_what_they_were():
+    assert Goal(ERROR, 0.2).to_json() == {
+        "metric": ERROR,
+        "threshold": 0.2,
+        "direction": "minimize",
+        "inclusive": True,
+    }
+    for goal in (Goal(ERROR, 0.2, in_a_row=3), Goal(ERROR, 0.2, mean_of=2)):
+        assert Goal.from_json(goal.to_json()) == goal
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"in_a_row": 0}, "goal.in_a_row is 0"),
+        ({"mean_of": 2.5}, "goal.mean_of is 2.5"),
+        ({"in_a_row": 2, "mean_of": 2}, "leave one of them at 1"),
+    ],
+)
+def test_impossible_windows_are_refused(change, message):
+    with pytest.raises(UserError, match=message):
+        Goal(ERROR, 0.2, **change)

@@ -37,6 +37,7 @@ class Study:
         feasible: whether N counts trials that have not diverged in time only.
         max_draws: longest prefix, for feasible budgets.
         exhaustive: whether trials run on after K_(m).
+        until: a divergence counts up to K_(1), K_(m), or the end of the trial's run.
     """
 
     goal: float
@@ -47,6 +48,7 @@ class Study:
     feasible: bool
     max_draws: int
     exhaustive: bool = False
+    until: str = "K_1"
 
 
 @dataclass(frozen=True)
@@ -104,17 +106,20 @@ def in_order_of_finish(trials: Sequence[WholeTrial], study: Study) -> list:
     return sorted(found)
 
 
-def last_that_counts(trials: Sequence[WholeTrial], study: Study) -> tuple[int, float]:
-    """Returns K_(m) of these trials, or the end of the budget."""
+def last_that_counts(
+    trials: Sequence[WholeTrial], study: Study, rank: int
+) -> tuple[int, float]:
+    """Returns K_(rank) of these trials, or the end of the budget."""
     order = in_order_of_finish(trials, study)
-    if len(order) >= study.finishers:
-        return order[study.finishers - 1]
+    if len(order) >= rank:
+        return order[rank - 1]
     return evaluations(study)[-1], float("inf")
 
 
 def is_sufficient(trials: Sequence[WholeTrial], study: Study) -> bool:
-    """Returns whether a prefix holds N trials that have not diverged by its K_(m)."""
-    end = last_that_counts(trials, study)
+    """Returns whether a prefix holds N trials that have not diverged in time."""
+    ranks = {"K_1": 1, "K_m": study.finishers, "end": len(trials) + 1}
+    end = last_that_counts(trials, study, ranks[study.until])
     kept = 0
     for number, trial in enumerate(trials):
         seen = divergence_seen_at(trial, study)
@@ -135,7 +140,7 @@ def answer(trials: Sequence[WholeTrial], study: Study) -> Answer:
         ]
         prefix, exhausted = (enough[0], False) if enough else (limit, True)
     drawn = trials[:prefix]
-    end = last_that_counts(drawn, study)
+    end = last_that_counts(drawn, study, study.finishers)
     if study.exhaustive:
         end = evaluations(study)[-1], float("inf")
     order = [key for key in in_order_of_finish(drawn, study) if key <= end]

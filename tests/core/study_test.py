@@ -68,6 +68,63 @@ def test_objective_that_is_not_said_is_the_first_that_there_was():
     assert StudySpecification.from_json(plain.to_json()) == plain
 
 
+def test_further_splits_belong_to_the_goal_and_the_end_of_the_budget_or_always():
+    plain = specification(step_budget=105)
+    assert "further_splits" not in plain.to_json()
+    assert plain.splits_at(100, {ERROR: 0.0}, False) == ()
+    goal = Goal(ERROR, 0.1)
+    study = specification(
+        goal=goal,
+        step_budget=105,
+        test="carved",
+        further_splits={"test": "ends", "train": "always"},
+    )
+    assert study.splits_at(10, {ERROR: 0.2}, False) == ("train",)
+    assert study.splits_at(10, {ERROR: 0.1}, False) == ("test", "train")
+    assert study.splits_at(10, {ERROR: 0.1}, True) == ("train",)
+    assert study.splits_at(100, {ERROR: 0.2}, False) == ("test", "train")
+    assert StudySpecification.from_json(study.to_json()) == study
+    # A goal on a further split is met once that is known.
+    on_test = Goal("test/accuracy", 0.9, "maximize")
+    study = specification(
+        goal=on_test,
+        step_budget=105,
+        test="carved",
+        further_splits={"test": "always", "train": "ends"},
+    )
+    assert study.splits_at(10, {ERROR: 0.0}, False) == ("test",)
+    found = {ERROR: 0.0, "test/accuracy": 0.9}
+    assert study.splits_at(10, found, False) == ("test", "train")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"further_splits": {"val": "ends"}}, "further split 'val' is unknown"),
+        ({"further_splits": {"train": "often"}}, "evaluating train 'often'"),
+        ({"further_splits": {"test": "ends"}}, "no test set .*workload.test"),
+        (
+            {
+                "goal": Goal("test/accuracy", 0.9, "maximize"),
+                "test": "given",
+                "further_splits": {"test": "ends"},
+            },
+            "test is not evaluated always: bind sweep.further_splits to {'test'",
+        ),
+        ({"goal": Goal("train/accuracy", 0.9, "maximize")}, "train is not evaluated"),
+        (
+            {"goal": Goal("train/loss", 0.9), "evaluation": "goal"},
+            "decides goals on the validation split and not on train/loss",
+        ),
+        ({"test": "split"}, "test 'split' is unknown"),
+        ({"test_examples": 3}, "test_examples is 3 and test is 'none'"),
+    ],
+)
+def test_splits_that_make_no_sense(changes, message):
+    with pytest.raises(UserError, match=message):
+        specification(**changes)
+
+
 IDENTITY_CHANGES = {
     "batch_size": {"batch_size": 9},
     "seed": {"seed": 1},
@@ -94,6 +151,9 @@ IDENTITY_CHANGES = {
     "network_arguments": {"network_arguments": {"widths": (3,)}},
     "objective": {"objective": "squared_error"},
     "objective_arguments": {"objective_arguments": {"top": (5,)}},
+    "test": {"test": "given"},
+    "test_examples": {"test": "carved", "test_examples": 7},
+    "further_splits": {"further_splits": {"train": "ends"}},
     "schedule": {"search_mode": "exhaustive"},
     "stop_at_goal": {"stop_at_goal": False},
     "evaluation": {"evaluation": "goal"},
@@ -120,8 +180,9 @@ def test_every_field_is_either_refused_may_grow_or_is_tested_above():
         for field in dataclasses.fields(kind)
     }
     tested = {name for change in IDENTITY_CHANGES.values() for name in change}
-    # A cell is another folder; explicit points stand instead of a space.
-    elsewhere = {"cell", "workload", "goal", "explicit_points"}
+    # A cell is another folder; explicit points stand instead of a space; a study keeps
+    # the rule for feasible trials that it was begun with.
+    elsewhere = {"cell", "workload", "goal", "explicit_points", "feasible_until"}
     assert fields - tested - elsewhere - set(MAY_GROW) == set()
     assert not fields & set(MAY_DIFFER)
 
@@ -280,3 +341,36 @@ def test_space_is_searched_from_the_study_seed():
 def test_a_precision_that_nothing_trains_in_is_refused(precision, reason):
     with pytest.raises(UserError, match=reason):
         specification(precision=precision)
+
+
+@pytest.mark.parametrize("fixed", [{}, {"decay_share": 0.5}])
+def test_a_budget_of_which_a_length_is_a_share_may_not_grow(fixed):
+    stored, larger = (
+        specification(fixed=fixed, step_budget=budget) for budget in (100, 200)
+    )
+    told = larger.refusals(stored)
+    assert told == (["workload.step_budget: stored 100, now 200"] if fixed else [])
+    assert (larger.fingerprint == stored.fingerprint) == (not fixed)
+
+
+def test_a_budget_over_feasible_trials_keeps_the_rule_it_was_recorded_with():
+    asked = specification(count="feasible", max_draws=9)
+    recorded = asked.to_json()
+    del recorded["feasible_until"]  # As before there was a choice.
+    stored = StudySpecification.from_json(recorded)
+    assert asked.rule.feasible_until == "K_1"
+    assert stored.rule.feasible_until == "K_m"
+    assert stored.to_json() == recorded
+    assert asked.fingerprint == stored.fingerprint
+    assert not asked.continuing(stored).refusals(stored)
+    assert asked.continuing(stored) == stored
+    exhaustive = dataclasses.replace(asked, search_mode="exhaustive")
+    assert exhaustive.rule.feasible_until == "end"
+    assert "feasible_until" not in specification().to_json()
+
+
+def test_a_mean_needs_exact_evaluations():
+    goal = Goal("validation/classification_error", 0.1, mean_of=3)
+    specification(goal=goal)
+    with pytest.raises(UserError, match="mean of 3 evaluations"):
+        specification(goal=goal, evaluation="goal")

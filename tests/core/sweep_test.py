@@ -39,6 +39,17 @@ def test_studies_carry_what_the_sweep_says():
     assert sweep.studies == (specification(finishers=3, search_mode="exhaustive"),)
 
 
+def test_workload_with_a_test_set_has_it_evaluated_at_the_ends_unless_told_otherwise():
+    workloads = [workload(), workload(optimizer="momentum", test="given")]
+    plain, tested = grid(workloads, (8,)).studies
+    assert plain.further_splits == {}
+    assert tested.further_splits == {"test": "ends", "train": "ends"}
+    (told,) = grid(workloads[1:], (8,), further_splits={"test": "always"}).studies
+    assert told.further_splits == {"test": "always"}
+    (never,) = grid(workloads[1:], (8,), further_splits={}).studies
+    assert never.further_splits == {}
+
+
 def test_largest_cost_is_every_trial_to_its_budget():
     sweep = grid([workload(points=7, step_budget=105)], (8, 64))
     assert sweep.max_trials == 14

@@ -10,7 +10,7 @@ from absl.testing import parameterized
 from dps_tf import data
 from dps_tf.core.errors import UserError
 from dps_tf.data.dataset import Examples, Source, content_hash
-from dps_tf.data.preprocessing import Whitening
+from dps_tf.data.transforms import Whitening
 from tests.data import raw_files
 
 EMBEDDED = ("digits", "synthetic")
@@ -101,6 +101,97 @@ class RegistryTest(parameterized.TestCase):
         np.testing.assert_array_equal(dataset.train.inputs + 1, dataset.train.labels)
         with self.assertRaisesRegex(UserError, "registered already"):
             data.register("digits", tokens)
+
+
+def places(inputs: np.ndarray) -> list[int]:
+    return inputs[:, 0].astype(int).tolist()
+
+
+class TestSetTest(parameterized.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        data.register("numbers_for_test", cls.numbers)
+
+    @staticmethod
+    def numbers(data_dir, has: str = "both"):
+        """20 examples, and sets of their own at 100 and at 200."""
+        del data_dir
+        own = [(np.arange(5.0)[:, None] + start, np.arange(5)) for start in (100, 200)]
+        return Source(
+            np.arange(20.0)[:, None],
+            np.arange(20),
+            20,
+            4,
+            preprocess=lambda inputs: inputs.astype(np.float32),
+            given_validation=own[0] if has == "both" else None,
+            given_test=(lambda: own[1]) if has == "both" else None,
+        )
+
+    def test_carved_test_set_leaves_the_validation_split_and_the_rest(self):
+        without = data.load("numbers_for_test")
+        for size, expected in ((None, 4), (3, 3)):
+            found = data.load("numbers_for_test", test="carved", test_examples=size)
+            self.assertLen(found.test, expected)
+            np.testing.assert_array_equal(
+                found.validation.inputs, without.validation.inputs
+            )
+            parts = (found.train, found.validation, found.test)
+            together = sum((places(part.inputs) for part in parts), [])
+            self.assertEqual(sorted(together), list(range(20)))
+            self.assertNotEqual(found.content_hash, without.content_hash)
+        self.assertIsNone(without.test)
+
+    def test_given_sets_are_taken_whole_and_in_order(self):
+        found = data.load("numbers_for_test", split="given", test="given")
+        self.assertEqual(places(found.validation.inputs), list(range(100, 105)))
+        self.assertEqual(places(found.test.inputs), list(range(200, 205)))
+        self.assertEqual(sorted(places(found.train.inputs)), list(range(20)))
+        self.assertEqual(found.split, "given")
+        self.assertEqual(found.test.inputs.dtype, np.float32)
+        carved = data.load("numbers_for_test", split="given", test="carved")
+        together = places(carved.train.inputs) + places(carved.test.inputs)
+        self.assertEqual(sorted(together), list(range(20)))
+        self.assertLen(carved.test, 4)
+
+    def test_evaluated_part_of_training_is_fixed_and_as_large_as_validation(self):
+        found = data.load("numbers_for_test", test="given")
+        part = found.evaluated("train")
+        self.assertLen(part, 4)
+        self.assertLess(set(places(part.inputs)), set(places(found.train.inputs)))
+        again = data.load("numbers_for_test").evaluated("train")
+        np.testing.assert_array_equal(part.inputs, again.inputs)
+        np.testing.assert_array_equal(places(part.inputs), part.labels)
+        self.assertIs(found.evaluated("validation"), found.validation)
+        self.assertIs(found.evaluated("test"), found.test)
+
+    def test_what_the_source_does_not_have_is_refused(self):
+        for asked, message in (
+            ({"split": "given"}, "no validation set of its own: bind workload.split"),
+            ({"test": "given"}, "no test set of its own: bind workload.test to 'carve"),
+        ):
+            with self.assertRaisesRegex(UserError, message):
+                data.load("numbers_for_test", has="neither", **asked)
+        with self.assertRaisesRegex(UserError, "leave at least one of 20"):
+            data.load("numbers_for_test", test="carved", test_examples=16)
+        with self.assertRaisesRegex(UserError, "validation_examples is 3, and the spl"):
+            data.load("numbers_for_test", split="given", validation_examples=3)
+        with self.assertRaisesRegex(UserError, "has no split 'test'"):
+            data.load("numbers_for_test").evaluated("test")
+
+    def test_labels_keep_their_kind(self):
+        for given, expected in (
+            (np.arange(8, dtype=np.uint8), np.int32),
+            (np.arange(8) % 2 == 0, np.int32),
+            (np.linspace(0, 1, 8), np.float32),
+        ):
+            source = Source(np.zeros([8, 1]), given, 8, 2)
+            labels = source.examples(np.arange(8)).labels
+            self.assertEqual(labels.dtype, expected)
+            np.testing.assert_allclose(labels, given)
+        source = Source(np.zeros([2, 1]), np.array(["cat", "dog"]), 2, 1)
+        with self.assertRaisesRegex(UserError, "labels are str.*whole numbers or"):
+            source.examples(np.arange(2))
 
 
 class ContentHashTest(unittest.TestCase):

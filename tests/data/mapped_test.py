@@ -13,10 +13,10 @@ from absl.testing import parameterized
 
 from dps_tf import data
 from dps_tf.data import dataset as datasets
-from dps_tf.data import preprocessing
+from dps_tf.data import transforms
+from dps_tf.data.arrays import MappedRows
 from dps_tf.data.dataset import Source, content_hash
-from dps_tf.data.mapped import MappedRows
-from dps_tf.data.preprocessing import Whitening
+from dps_tf.data.transforms import Whitening
 
 COUNT = 60
 NUMBERS = itertools.count()
@@ -133,7 +133,7 @@ class MappedSetTest(parameterized.TestCase):
 
     def test_whitening_is_that_of_all_pixels_however_they_are_counted(self):
         whole = Whitening.of(pixels())
-        with mock.patch.object(preprocessing, "_COUNTED_IMAGES", 7):
+        with mock.patch.object(transforms, "_COUNTED_IMAGES", 7):
             parts = Whitening.of(self.mapped(pixels(), "images"))
         np.testing.assert_array_equal(whole.table, parts.table)
 

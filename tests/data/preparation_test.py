@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,8 +21,8 @@ from absl.testing import parameterized
 
 from dps_tf import data
 from dps_tf.core.errors import UserError
-from dps_tf.data import download, preparation, raw
-from dps_tf.data.prepared import prepared_folder
+from dps_tf.data import download, preparation, raw, tfds
+from dps_tf.data.prepared import ARRAYS, prepared_folder
 from dps_tf.data.published import PUBLISHED, RawFile
 from tests.data import raw_files, tiny_published
 
@@ -74,6 +75,12 @@ class PrepareTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual((len(dataset.train), len(dataset.validation)), (30, 10))
         both = np.concatenate([dataset.train.inputs, dataset.validation.inputs])
         self.assertAllClose(both.mean((0, 1, 2)), np.zeros(images.shape[-1]), atol=1e-6)
+        with_test = data.load(name, self.data, validation_examples=10, test="given")
+        _, test_labels = preparation.read_checked_images(name, folder, "test")
+        self.assertAllEqual(with_test.test.labels, test_labels)
+        self.assertLen(with_test.test, tiny_published.TEST)
+        self.assertAllEqual(with_test.train.inputs, dataset.train.inputs)
+        self.assertNotEqual(with_test.content_hash, dataset.content_hash)
 
     def test_text_becomes_sequences_whose_labels_are_the_next_characters(self):
         self.offer("tiny_shakespeare")
@@ -137,16 +144,49 @@ class PrepareTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, "is not the published file"):
             prepare("mnist", self.data, self.raw)
 
-    def test_changed_prepared_set_is_refused(self):
+    @parameterized.parameters("mnist-train*", f"{ARRAYS}/inputs.bin")
+    def test_changed_prepared_set_is_refused(self, files):
         self.offer("mnist")
         folder = prepare("mnist", self.data, self.raw)
-        (record,) = folder.glob("mnist-train*")
+        (record,) = folder.glob(files)
         content = bytearray(record.read_bytes())
         content[len(content) // 2] ^= 1
         record.write_bytes(content)
-        for use in (prepare, lambda *_: data.load("mnist", self.data)):
-            with self.assertRaisesRegex(UserError, f"remove {folder} and prepare"):
-                use("mnist", self.data, self.raw)
+        with self.assertRaisesRegex(UserError, f"remove {folder}.* and prepare"):
+            prepare("mnist", self.data, self.raw)
+
+    @parameterized.parameters("mnist", "cifar10")
+    def test_set_of_an_older_version_is_read_as_a_whole_until_it_gets_arrays(
+        self, name
+    ):
+        self.offer(name)
+        folder = prepare(name, self.data, self.raw)
+
+        def loaded() -> list[data.Dataset]:
+            return [
+                data.load(name, self.data, validation_examples=4, **division)
+                for division in ({}, {"split": "lee2021"}, {"split_seed": 2})
+            ]
+
+        with mock.patch.object(tfds, "read_images", side_effect=AssertionError):
+            mapped = loaded()
+        shutil.rmtree(folder / ARRAYS)
+        for one, other in zip(loaded(), mapped, strict=True):
+            self.assertEqual(one.content_hash, other.content_hash)
+            for split in ("train", "validation"):
+                for part in ("inputs", "labels"):
+                    self.assertAllEqual(
+                        getattr(getattr(one, split), part),
+                        np.asarray(getattr(getattr(other, split), part)),
+                    )
+        (record,) = folder.glob(f"{name}-train*")
+        whole = record.read_bytes()
+        record.write_bytes(whole[: len(whole) // 2])
+        with self.assertRaisesRegex(UserError, f"remove {folder} and prepare"):
+            data.load(name, self.data)
+        record.write_bytes(whole)
+        prepare(name, self.data, None)
+        self.assertTrue((folder / ARRAYS / "manifest.json").exists())
 
     def test_other_set_under_this_name_is_refused(self):
         self.offer("mnist")
@@ -184,12 +224,31 @@ class PrepareTest(tf.test.TestCase, parameterized.TestCase):
         ):
             prepare("cifar10", self.data, self.raw)
 
-    def test_tensorflow_datasets_own_half_made_folder_is_replaced(self):
+    def test_only_what_is_marked_is_deleted(self):
         self.offer("cifar10")
-        half = self.data / "cifar10" / "3.0.2"
-        half.mkdir(parents=True)
-        (half / "cifar10-train.tfrecord-00000-of-00001").touch()
-        self.assertEqual(prepare("cifar10", self.data, self.raw), half)
+        # As TensorFlow Datasets leaves it, or anybody else.
+        half = self.data / "cifar10" / "3.0.2" / "mine"
+        workspace = self.data / ".preparing-cifar10" / "mine"
+        for place in (half, workspace):
+            place.parent.mkdir(parents=True)
+            place.write_text("mine")
+        with self.assertRaisesRegex(UserError, "is not of this package.* by hand"):
+            prepare("cifar10", self.data, self.raw)
+        workspace.unlink()
+        with self.assertRaisesRegex(UserError, "holds no complete set.* by hand"):
+            prepare("cifar10", self.data, self.raw)
+        self.assertEqual(half.read_text(), "mine")
+        half.unlink()
+        self.assertEqual(prepare("cifar10", self.data, self.raw), half.parent)
+
+    def test_links_named_like_the_lock_make_nothing(self):
+        self.offer("mnist")
+        self.data.mkdir()
+        target = self.data / "elsewhere"
+        (self.data / ".preparing-mnist.lock").symlink_to(target)
+        with self.assertRaisesRegex(UserError, "symbolic links"):
+            prepare("mnist", self.data, self.raw)
+        self.assertFalse(target.exists())
 
     def test_what_the_user_can_mend_is_one_sentence(self):
         with self.assertRaisesRegex(UserError, "did you mean 'mnist'"):

@@ -21,26 +21,26 @@ class SplitsTest(parameterized.TestCase):
         ("lee2021", 1_797, 179),
     )
     def test_every_example_is_on_one_side(self, split, examples, validation):
-        train_indices, validation_indices = split_indices(
-            split, examples, validation, 0
-        )
-        self.assertLen(train_indices, examples - validation)
-        self.assertLen(validation_indices, validation)
-        both = np.concatenate([train_indices, validation_indices])
-        np.testing.assert_array_equal(np.sort(both), np.arange(examples))
+        for test in {0, min(validation, examples - validation - 1)}:
+            parts = split_indices(split, examples, validation, 0, test)
+            sizes = [examples - validation - test, validation, test]
+            self.assertEqual([len(part) for part in parts], sizes)
+            every = np.concatenate(parts)
+            np.testing.assert_array_equal(np.sort(every), np.arange(examples))
 
     def test_lee2021_is_the_published_shuffle_of_a_list(self):
         order = list(range(60_000))
         np.random.RandomState(0).shuffle(order)  # noqa: NPY002
-        train, validation = split_indices("lee2021", 60_000, 6_000, 0)
+        train, validation, _ = split_indices("lee2021", 60_000, 6_000, 0)
         self.assertEqual(validation.tolist(), order[:6_000])
         self.assertEqual(train.tolist(), order[6_000:])
         self.assertEqual(validation[:4].tolist(), [3048, 19563, 58303, 8870])
 
     def test_seeded_split_is_frozen(self):
         """Another split here would change the validation set of stored studies."""
-        _, validation = split_indices("seeded", 10, 4, 0)
-        self.assertEqual(validation.tolist(), [3, 2, 1, 8])
+        for test in (0, 3):
+            _, validation, _ = split_indices("seeded", 10, 4, 0, test)
+            self.assertEqual(validation.tolist(), [3, 2, 1, 8])
 
     def test_seed_decides_and_zero_is_a_seed(self):
         zero, again, one = (split_indices("seeded", 99, 9, s)[1] for s in (0, 0, 1))

@@ -20,15 +20,19 @@ IDX_SETS = ("mnist", "fashion_mnist")
 TEXT = "".join(f"line {i}: to be, or not to be?\n" for i in range(40))
 
 
-def contents(name: str) -> tuple[dict[str, bytes], str]:
-    """Returns the raw files of a tiny set, by name, and the sum of its content."""
+def contents(name: str) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Returns the raw files of a tiny set, by name, and the sums of its content."""
     if name == "tiny_shakespeare":
-        return {"input.txt": TEXT.encode()}, hashlib.sha256(TEXT.encode()).hexdigest()
+        content = hashlib.sha256(TEXT.encode()).hexdigest()
+        return {"input.txt": TEXT.encode()}, {"content": content}
     shape = (32, 32, 3) if name == "cifar10" else (28, 28, 1)
     seed = sum(name.encode())  # so that MNIST and Fashion-MNIST differ
     images, labels = raw_files.random_images(TRAIN, shape, seed)
     test_images, test_labels = raw_files.random_images(TEST, shape, seed + 1)
-    content = raw.content_sum(images, labels)
+    content = {
+        "content": raw.content_sum(images, labels),
+        "test_content": raw.content_sum(test_images, test_labels),
+    }
     if name == "cifar10":
         parts = np.array_split(np.arange(TRAIN), 5)
         files = {
@@ -83,7 +87,7 @@ def in_place_of_published(
         for file in old.files
     }
     new_files = tuple(dataclasses.replace(f, sha256=sums[f.name]) for f in old.files)
-    changes = {"content": content, "files": new_files}
+    changes: dict[str, object] = {**content, "files": new_files}
     if old.archive is not None:
         file = old.archive.file
         if archive is not None:

@@ -53,7 +53,7 @@ configure_threads()
 options, files = Options(sweep_dir=sweep_dir), files_for(sweep_dir)
 if "://" in sweep_dir:
     gfile = ObjectGfile(at_point, DiskObjects(folder))
-    files = GFileFiles(gfile, put_seconds=0.2)
+    files = GFileFiles(gfile, gfile.put_if_absent)
 backends = Backends(options, files)
 outcome = Sweep(files, sweep, options, backends, StopRequest()).run(text)
 assert not outcome.failed

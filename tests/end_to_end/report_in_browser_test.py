@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not instal
 
 TAB, ENTER, SPACE = ("Tab", 9, ""), ("Enter", 13, "\r"), (" ", 32, " ")
 STEPS = "#table-results tbody tr td:nth-child(3)"
-CONTROLS = "a[href], button, summary, [tabindex='0']"
+CONTROLS = "a[href], button, summary, input, select, [tabindex='0']"
 FRAME = "new Promise(done => requestAnimationFrame(() => done(1)))"
 HEADER = "#table-results thead th:nth-child(3)"
 
@@ -67,12 +67,13 @@ def test_every_figure_renders(page):
 
 
 def test_injected_code_does_not_run(page):
-    assert page.value("document.querySelectorAll('script').length") == 1
+    running = "document.querySelectorAll('script:not([type])').length"
+    assert page.value(running) == 2
     assert "<script>alert(1)" in page.value("document.body.textContent")
 
 
 def test_pictures_are_not_blank(page):
-    page.value("window.scrollTo(0, 0)")
+    scroll_to(page, "#figure-steps_to_result img")
     picture = Image.open(io.BytesIO(page.picture())).convert("RGB")
     assert picture.size == (1200, 900)
     colors = picture.getcolors(maxcolors=1 << 24)
@@ -222,6 +223,101 @@ def test_text_has_enough_contrast_in_both_schemes(page):
     for scheme in ("light", "dark"):
         page.prefer(scheme)
         assert page.value(script) == [], scheme
+    page.prefer("light")
+
+
+def scroll_to(page: Page, selector: str) -> None:
+    page.value(
+        f"document.querySelector({selector!r})"
+        ".scrollIntoView({block: 'center', behavior: 'instant'})"
+    )
+    page.value(FRAME)
+
+
+def explored(page: Page, number: int) -> str:
+    """Draws a chart and returns the expression of its figure."""
+    found = f"document.querySelectorAll('.explorer')[{number}]"
+    page.value(f"{found}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    drawn = (
+        "new Promise(done => { const look = () => "
+        f"{found}.dataset.drawn ? done(1) : setTimeout(look, 50); look(); }})"
+    )
+    page.value(drawn)
+    return f"Bokeh.index.roots.find(view => {found}.contains(view.el)).model"
+
+
+def test_charts_are_drawn_without_a_complaint(page, file):
+    page.open(file)
+    for number in range(page.value("document.querySelectorAll('.explorer').length")):
+        explored(page, number)
+    assert page.complaints == []
+    assert page.value("document.querySelectorAll('.chart .bk-Figure').length") == 2
+
+
+def test_the_legend_hides_a_curve_and_shows_it_again(page, file):
+    page.open(file)
+    model = explored(page, 0)
+    legend = f"{model}.below.find(item => item.type === 'Legend')"
+    visible = f"{legend}.items[0].renderers.map(item => item.visible)"
+    assert page.value(visible) and all(page.value(visible))
+    # Where the first entry of the legend is drawn.
+    x, y = page.value(
+        f"(() => {{ const view = Bokeh.index.find_one_by_id({legend}.id);"
+        " const item = view.shadow_el.querySelector('.bk-item') ?? view.el;"
+        " const r = item.getBoundingClientRect();"
+        " return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+    )
+    for hidden in (True, False):
+        for kind in ("mousePressed", "mouseReleased"):
+            page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left",
+                      clickCount=1)  # fmt: skip
+        page.value("new Promise(done => setTimeout(() => done(1), 300))")
+        assert page.value(visible) == [not hidden] * len(page.value(visible))
+
+
+def test_another_cell_shows_its_trials(page, file):
+    page.open(file)
+    model = explored(page, 1)
+    marks = f"{model}.renderers.filter(r => (r.name ?? '').startsWith('marks '))"
+    held = f"{marks}.flatMap(r => Array.from(r.data_source.data.y))"
+    first = page.value(held)
+    page.value(
+        "(() => { const choice = document.querySelector('.cell-choice');"
+        " choice.value = '3'; choice.dispatchEvent(new Event('change')); })()"
+    )
+    second = page.value(held)
+    assert first and second and first != second
+    cells = "JSON.parse(document.querySelector('script.trials').textContent)"
+    values = page.value(f"{cells}[3].trials.flatMap(t => t.values)")
+    assert sorted(second) == sorted(values)
+
+
+def test_rows_are_filtered_as_one_types(page, file):
+    page.open(file)
+    page.value("document.querySelector('.filter input').focus()")
+    name = page.value("document.activeElement.dataset.table")
+    rows = f"[...document.getElementById({name!r}).tBodies[0].rows]"
+    every = page.value(f"{rows}.length")
+    page.call("Input.insertText", text="128")
+    shown = page.value(f"{rows}.filter(r => !r.hidden).map(r => r.textContent)")
+    assert 0 < len(shown) < every and all("128" in text for text in shown)
+    assert page.value(f"document.querySelector('[data-count={name}]').textContent") == (
+        f"{len(shown)} of {every} rows"
+    )
+
+
+def test_dark_figures_have_no_white_plate(page, file):
+    page.open(file)
+    page.prefer("dark")
+    scroll_to(page, "#figure-steps_to_result img")
+    box = page.value(
+        "(() => { const r = document.querySelector('#figure-steps_to_result img')"
+        ".getBoundingClientRect(); return [r.x, r.y, r.right, r.bottom]; })()"
+    )
+    picture = Image.open(io.BytesIO(page.picture())).convert("L")
+    inside = picture.crop((int(box[0]), max(0, int(box[1])), int(box[2]), 900))
+    histogram = inside.histogram()
+    assert sum(histogram[:64]) > 0.8 * sum(histogram)
     page.prefer("light")
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.space import Space
-from dps_tf.store.layout import SweepLayout
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.tuning.studies import (
     SIX,
@@ -101,10 +100,6 @@ def test_damage_to_any_file_is_told_and_leaves_the_result(
         place = tmp_path / name.replace("/", "_")
         directory = copy_of(original, place)
         damage(directory / name, kind)
-        if not Path(SweepLayout(str(directory)).marker).exists():
-            with pytest.raises(UserError, match="no sweep"):
-                run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS))
-            continue
         said: list[str] = []
         outcome = run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS), said=said)
         assert tables(directory, STUDY) == expected, name
@@ -114,7 +109,8 @@ def test_damage_to_any_file_is_told_and_leaves_the_result(
             _check_told(name, kind, is_spare, directory, said)
         else:
             assert not outcome.ran, name  # nothing is asked of them any more
-        # Mended for good.
+        assert (directory / name).exists() or not name.startswith((".", "sweep.json"))
+        # Repaired for good.
         again = run_in_sweep(directory, STUDY, SyntheticRunner(SIX_TRIALS))
         assert not again.ran, name
         shutil.rmtree(place)
@@ -123,6 +119,8 @@ def test_damage_to_any_file_is_told_and_leaves_the_result(
 def _check_told(
     name: str, kind: str, is_spare: bool, directory: Path, said: list[str]
 ) -> None:
+    if kind == "deleted" and name in (".dps_tf", "sweep.json"):
+        assert f"note: {directory / name} is missing" in said[0]
     in_cell = name.split("/", 2)[-1] if name.startswith("cells/") else ""
     if not in_cell or in_cell.startswith(_SILENT):
         return  # written anew at each start

@@ -176,7 +176,7 @@ def _command(order: dict[str, Any]) -> int:
     from tests.training.object_gfile import DiskObjects, ObjectGfile
 
     store = ObjectGfile(objects=DiskObjects(Path(order["objects"])))
-    objects = gfile_files.GFileFiles(store, put_seconds=0.05)
+    objects = gfile_files.GFileFiles(store, store.put_if_absent)
     files_for = gfile_files.files_for
     gfile_files.files_for = lambda place: (
         objects if "://" in place else files_for(place)

@@ -18,6 +18,13 @@ POINTS = {
     "nesterov": {"learning_rate": 0.05, "momentum": 0.8},
     "adam": {"learning_rate": 0.05, "beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-6},
 }
+STOCK = tuple(POINTS)
+"""Those that Keras has as well."""
+POINTS |= {
+    name: {"learning_rate": 0.05}
+    for name in optim.OPTIMIZERS.names()
+    if name not in STOCK
+}
 LINEAR = {"decay_steps": 5, "end_learning_rate_factor": 0.1}
 
 
@@ -58,7 +65,7 @@ def naive_momentum(gradients, rates, momentum, nesterov) -> float:
 
 
 class UpdateTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters(*optim.OPTIMIZERS.names())
+    @parameterized.parameters(*STOCK)
     def test_equals_stock_keras_at_constant_rate(self, name):
         self.assertAllClose(trained(ready(name)), trained(stock(name)), rtol=1e-6)
 
@@ -250,32 +257,37 @@ class StrategyTest(tf.test.TestCase, parameterized.TestCase):
         devices = tf.config.list_logical_devices("CPU")
         if len(devices) < 2:
             self.skipTest("needs two virtual CPU devices")
-        inputs = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+        generator = np.random.default_rng(0)
+        # Other examples at every step: where a gradient repeats itself, SOAP divides
+        # rounding errors by their own size.
+        inputs = generator.normal(size=(8, 8, 3)).astype(np.float32)
+        start = generator.normal(size=(3, 3)).astype(np.float32)
 
         def weights(strategy):
             with strategy.scope():
-                kernel = tf.Variable(tf.ones([3]))
+                kernel = tf.Variable(start)
                 optimizer = ready(name, schedule)
                 optimizer.build([kernel])
             share = 8 // strategy.num_replicas_in_sync
 
-            def replica(index):
-                mine = tf.constant(inputs)[index * share : (index + 1) * share]
+            def replica(index, step):
+                mine = tf.constant(inputs)[step, index * share : (index + 1) * share]
                 with tf.GradientTape() as tape:
-                    outputs = tf.tanh(tf.linalg.matvec(mine, kernel))
+                    outputs = tf.tanh(mine @ kernel)
                     loss = tf.reduce_sum(tf.square(outputs - 0.3)) / 8
                 gradients = tape.gradient(loss, [kernel])
                 optimizer.apply_gradients(zip(gradients, [kernel], strict=True))
 
             @tf.function
             def train():
-                for _ in tf.range(8):
+                for step in tf.range(8):
                     strategy.run(
                         replica,
                         [
                             strategy.experimental_distribute_values_from_function(
                                 lambda c: tf.constant(c.replica_id_in_sync_group)
-                            )
+                            ),
+                            step,
                         ],
                     )
 
@@ -284,7 +296,11 @@ class StrategyTest(tf.test.TestCase, parameterized.TestCase):
 
         mirrored = tf.distribute.MirroredStrategy([d.name for d in devices[:2]])
         self.assertAllClose(
-            weights(mirrored), weights(tf.distribute.get_strategy()), rtol=1e-6
+            weights(mirrored),
+            weights(tf.distribute.get_strategy()),
+            # Eigenvectors and polynomials of matrices enlarge what rounding leaves.
+            rtol=1e-6 if name in STOCK else 1e-4,
+            atol=1e-6,
         )
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dps_tf.data.preprocessing import Whitening
 from dps_tf.data.raw import train_images
+from dps_tf.data.transforms import Whitening
 from tests.data import raw_files
 
 _PROJECT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dps_tf.core.errors import UserError
-from dps_tf.store.claim_files import ClaimFiles
-from dps_tf.store.claims import Claims
+from dps_tf.store.claims import ClaimFiles, Claims
 from dps_tf.store.errors import LockLost, StoreError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.owners import Owner, Timing

@@ -25,6 +25,8 @@ def study(**changes: Any) -> dict[str, Any]:
         "goal_threshold": 0.02,
         "goal_direction": "minimize",
         "goal_inclusive": True,
+        "goal_in_a_row": 1,
+        "goal_mean_of": 1,
         "step_budget": 1000,
         "points": 3,
         "count": "all",
@@ -37,6 +39,7 @@ def study(**changes: Any) -> dict[str, Any]:
         "closed": True,
         "prunable": "none",
         "draws_exhausted": False,
+        "oracle": "quasi_random",
         **changes,
     }
 

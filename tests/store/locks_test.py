@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dps_tf.store import locks, owners
-from dps_tf.store.errors import LockLost
+from dps_tf.store.errors import LockLost, StoreError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.locks import Locks
 from dps_tf.store.owners import Owner, Timing
@@ -122,6 +122,15 @@ class Clock:
 def _on(files, machine: str) -> tuple[Locks, Clock]:
     owner, clock = replace(Owner.here(), machine=machine, token=machine), Clock()
     return Locks(files, owner, Timing(15, 120), clock), clock
+
+
+def test_a_link_named_lock_makes_nothing(tmp_path):
+    cell, target = tmp_path / "cell", tmp_path / "elsewhere"
+    cell.mkdir()
+    (cell / "lock").symlink_to(target)
+    with pytest.raises(StoreError, match="a link stands where a file belongs"):
+        Locks(LocalFiles()).acquire(str(cell))
+    assert not target.exists()
 
 
 def test_across_machines_a_silent_owner_is_taken_over(monkeypatch):

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,10 +12,10 @@ from dps_tf.core.execution import TrialState, TurnReport
 from dps_tf.store.closing import close_study
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
-from dps_tf.store.records import write_json
+from dps_tf.store.records import read_json, write_json
 from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS
-from dps_tf.store.study_opening import open_study
 from dps_tf.store.study_reader import StudyReader
+from dps_tf.store.study_record import open_study
 from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.store.tables import empty_frame, write_table
 from tests.core import specifications
@@ -20,8 +23,8 @@ from tests.store import frames
 from tests.store.object_store import ObjectFiles
 
 
-def _close(files, sweep, batch_size, unsaid=(), **metaparameters):
-    cell = sweep.cell(f"b{batch_size}")
+def _close(files, sweep, batch_size, unsaid=(), name=None, **metaparameters):
+    cell = sweep.cell(name or f"b{batch_size}")
     study = frames.study(batch_size=batch_size)
     close_study(
         files,
@@ -39,6 +42,8 @@ def _sweep(files=None, root="gs://b/s"):
     sweep = SweepLayout(root)
     for batch_size in (512, 8, 64):
         _close(files, sweep, batch_size)
+    write_json(files, sweep.marker, {})
+    write_json(files, sweep.sweep, {"cells": ["b8", "b64", "b512", "b1024"]})
     return files, sweep
 
 
@@ -177,18 +182,90 @@ def test_many_cells_are_joined(tmp_path):
 
 
 def test_a_study_that_was_closed_without_its_precision_has_that_of_its_specification():
-    files, sweep = ObjectFiles(), SweepLayout("gs://b/s")
-    for batch_size in (8, 64, 512):
-        _close(files, sweep, batch_size, unsaid=["precision"])
+    files, sweep = _sweep()
     half = {"precision": "mixed_bfloat16"}
-    write_json(files, sweep.cell("b8").study, {"specification": half})
-    # Older still, or of an archive: nothing of a precision anywhere.
-    write_json(files, sweep.cell("b64").study, {"specification": {}})
+    known = {}
+    for batch_size, precision in ((16, half), (32, {})):
+        study = specifications.specification(batch_size, **precision)
+        known[batch_size] = study.cell.name
+        _close(files, sweep, batch_size, unsaid=["precision"], name=study.cell.name)
+        content = study.to_json()
+        if not precision:
+            del content["precision"]  # older still
+        write_json(files, sweep.cell(study.cell.name).study, {"specification": content})
+    # Of an archive: nothing of a precision anywhere.
+    _close(files, sweep, 512, unsaid=["precision"])
     write_json(files, sweep.cell("b512").study, {"archive": {}})
-    tables = SweepReader(files, sweep.root).tables()
-    expected = ["mixed_bfloat16", "float32", "float32"]
-    assert tables.studies["precision"].tolist() == expected
-    files.write_atomic(sweep.cell("b8").study, b"{")
+    studies = SweepReader(files, sweep.root).tables().studies.set_index("batch_size")
+    found = studies["precision"].loc[[16, 32, 512]].tolist()
+    assert found == ["mixed_bfloat16", "float32", "float32"]
+    files.write_atomic(sweep.cell(known[16]).study, b"{")
     torn = SweepReader(files, sweep.root).tables()
-    assert torn.studies["precision"].tolist() == ["float32"] * 3
-    assert len(torn.problems) == 1 and "b8" in torn.problems[0]
+    assert set(torn.studies["precision"]) == {"float32"}
+    assert len(torn.problems) == 1 and known[16] in torn.problems[0]
+
+
+def test_what_is_no_cell_is_named_and_passed_over(tmp_path):
+    files, sweep = _sweep(LocalFiles(), str(tmp_path / "s"))
+    own = _open(files, sweep, 16)
+    expected = SweepReader(files, sweep.root).tables()
+    assert expected.problems == ()
+    copy = Path(f"{own.root}-copy")
+    shutil.copytree(own.root, copy)
+    shutil.copytree(own.root, f"{own.root} (1)")
+    for name in ("lost+found", "mine"):
+        Path(sweep.cells, name).mkdir()
+    for name in (".DS_Store", "notes.txt"):
+        Path(sweep.cells, name).write_text("mine")
+    reader = SweepReader(files, sweep.root)
+    found = reader.tables()
+    for name in SCHEMAS:
+        pd.testing.assert_frame_equal(getattr(found, name), getattr(expected, name))
+    passed = [text for text in found.problems if "is passed over" in text]
+    assert len(passed) == len(found.problems) == 6
+    cell = own.root.rpartition("/")[2]
+    assert f"{copy} is passed over: it is a copy of {cell}." in passed
+    assert f"{sweep.cells}/.DS_Store is passed over: it holds no study." in passed
+
+
+def test_what_the_directory_lacks_is_told(tmp_path):
+    files, sweep = _sweep(LocalFiles(), str(tmp_path / "s"))
+    for path in (sweep.marker, sweep.sweep):
+        data = files.read_bytes(path)
+        files.remove(path)
+        tables = SweepReader(files, sweep.root).tables()
+        assert tables.studies["closed"].tolist() == [True] * 3
+        [problem] = tables.problems
+        assert problem == (f"{path} is missing: running the sweep again restores it.")
+        files.write_atomic(path, data[:-9])
+        if path == sweep.sweep:
+            reader = SweepReader(files, sweep.root)
+            assert reader.planned == ()
+            [problem] = reader.problems
+            assert path in problem and "damaged" in problem
+        files.write_atomic(path, data)
+
+
+def test_a_study_of_a_later_version_is_told(tmp_path):
+    files, sweep = _sweep()
+    layout = _open(files, sweep, 16)
+    content = {**read_json(files, layout.study)}
+    content["specification"] = {**content["specification"], "of_tomorrow": 1}
+    write_json(files, layout.study, content)
+    reader = SweepReader(files, sweep.root)
+    [problem] = reader.tables().problems
+    assert layout.study in problem and "of_tomorrow" in problem
+    with pytest.raises(UserError, match="run the sweep again"):
+        reader.study(layout.root.rpartition("/")[2]).trained()
+
+
+def test_curves_have_the_metric_of_the_goal_before_any_evaluation():
+    files, sweep = ObjectFiles(), SweepLayout("gs://b/s")
+    study = specifications.specification(16, points=3)
+    inputs = {"training_examples": 100, "validation_examples": 20}
+    layout = sweep.cell(study.cell.name)
+    open_study(files, layout, study, {"tensorflow": "1"}, inputs).snapshot(force=True)
+    tables = SweepReader(files, sweep.root).tables()
+    assert len(tables.studies) == 1 and len(tables.curves) == 0
+    assert tables.curves[study.goal.metric].dtype == "float64"
+    assert list(tables.curves.columns)[-2:] == ["is_bound", study.goal.metric]

@@ -111,13 +111,17 @@ class OddLogitsTest(tf.test.TestCase):
         return program
 
     def test_first_of_equal_logits_is_the_guess(self):
-        found = self.constant_network([0.0, 1.0, 1.0, 0.0])._evaluator._exact()
+        found = (
+            self.constant_network([0.0, 1.0, 1.0, 0.0])
+            ._evaluators["validation"]
+            ._exact()
+        )
         self.assertEqual(wrong_of(found), int(np.sum(HELD.labels != 1)))
         self.assertTrue(found.is_finite)
 
     def test_not_a_number_is_wrong_for_all_and_not_finite(self):
         program = self.constant_network([0.0, math.nan, 1.0, 0.0])
-        exact = program._evaluator._exact()
+        exact = program._evaluators["validation"]._exact()
         self.assertEqual((wrong_of(exact), exact.is_finite), (75, False))
         bound = program.evaluate()
         self.assertTrue(bound.is_bound)
@@ -250,7 +254,7 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
             DIGITS.begin(program, seed=trial)
             early = DIGITS.curve(program, 80, 4, seed=trial)[1]
             steps = [
-                goal.first_reached([found.metrics[ERROR] for found in evaluations])
+                goal.first_met([found.metrics[ERROR] for found in evaluations])
                 for evaluations in (exactly(DIGITS, 80, 4, trial), early)
             ]
             self.assertEqual(*steps)
@@ -304,7 +308,7 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
                 found.metrics["validation/accuracy"]
                 for found in problem.curve(program, 60, 5)[1]
             ]
-            reached.append(goal.first_reached(accuracies))
+            reached.append(goal.first_met(accuracies))
         self.assertIsNotNone(reached[0])
         self.assertEqual(*reached)
 

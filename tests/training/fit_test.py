@@ -101,13 +101,13 @@ class FitTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(losses[-1], losses[0])
 
     @parameterized.parameters(
-        *itertools.product(optim.OPTIMIZERS.names(), ["constant", "linear"])
+        *itertools.product([*problems.STOCK, "muon"], ["constant", "linear"])
     )
     def test_package_optimizer(self, name, schedule):
         problem = digits(name, schedule)
         self.assert_curve_of_slice(problem, fitted(problem, packaged(problem)))
 
-    @parameterized.parameters(*optim.OPTIMIZERS.names())
+    @parameterized.parameters(*problems.STOCK)
     def test_stock_optimizer_at_constant_rate(self, name):
         problem = digits(name)
         self.assert_curve_of_slice(problem, fitted(problem, stock(name)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -26,9 +26,19 @@ from tests.training.object_gfile import ObjectGfile
 FOLDER = "gs://bucket/sweep"
 
 
-def _objects(store: ObjectGfile | None = None, **options) -> GFileFiles:
-    options = {"sleep": lambda seconds: None, **options}
-    return GFileFiles(store or ObjectGfile(), **options)
+def _objects(store: ObjectGfile | None = None) -> GFileFiles:
+    store = store or ObjectGfile()
+    return GFileFiles(store, store.put_if_absent)
+
+
+def _create_on_disk(path: str, data: bytes) -> bool:
+    """Creates a file of this machine, as the client of a store would an object."""
+    try:
+        with Path(path).open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        return False
+    return True
 
 
 # TensorFlow's own `ram://` will not do: it appends to a file that is written again.
@@ -36,7 +46,7 @@ def _objects(store: ObjectGfile | None = None, **options) -> GFileFiles:
 def place(request, tmp_path):
     if request.param == "gs":
         return _objects(), FOLDER
-    return GFileFiles(put_seconds=0.0, clock=lambda: 0.0), f"{tmp_path}/été 1"
+    return GFileFiles(create=_create_on_disk), f"{tmp_path}/été 1"
 
 
 def test_the_directory_chooses_its_files():
@@ -162,99 +172,6 @@ def test_a_killed_move_leaves_the_content_at_one_place_at_least():
         assert files.read_bytes(f"{FOLDER}/b") == b"new"
 
 
-class Race:
-    """Callers of create_exclusive on a clock of their own, each in a thread.
-
-    Args:
-        looks: second at which a caller finds nothing there.
-        puts: second at which its put is through.
-    """
-
-    def __init__(self, looks: list[float], puts: list[float]) -> None:
-        self.store = ObjectGfile()
-        self.now = 0.0
-        self._looks, self._puts = looks, puts
-        self._waiting: dict[int, float] = {}
-        self._turn = threading.Condition()
-        self._running = len(looks)
-
-    def _until(self, caller: int, second: float) -> None:
-        """Waits until the clock of all callers shows a second."""
-        with self._turn:
-            self._waiting[caller] = second
-            self._tick()
-            while self.now < second or caller in self._waiting:
-                self._turn.wait(10)
-
-    def _tick(self) -> None:
-        if self._waiting and len(self._waiting) == self._running:
-            caller = min(self._waiting, key=lambda c: (self._waiting[c], c))
-            self.now = max(self.now, self._waiting.pop(caller))
-            self._turn.notify_all()
-
-    def _call(self, caller: int, won: dict[int, bool]) -> None:
-        def at_point(doing, path):
-            if doing == "put":
-                self._until(caller, self._puts[caller])
-
-        gfile = ObjectGfile(at_point)
-        gfile.objects = self.store.objects
-        files = GFileFiles(
-            gfile,
-            sleep=lambda seconds: self._until(caller, self.now + seconds),
-            clock=lambda: self.now,
-        )
-        self._until(caller, self._looks[caller])
-        won[caller] = files.create_exclusive(f"{FOLDER}/a", bytes([caller]))
-        with self._turn:
-            self._running -= 1
-            self._tick()
-
-    def run(self) -> list[int]:
-        won: dict[int, bool] = {}
-        threads = [
-            threading.Thread(target=self._call, args=(caller, won))
-            for caller in range(len(self._looks))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-        assert len(won) == len(threads)
-        return [caller for caller, has_won in won.items() if has_won]
-
-
-@pytest.mark.parametrize(
-    ("looks", "puts", "winners"),
-    [
-        ([0.0, 0.1, 0.2], [0.3, 0.4, 0.5], [2]),  # the last put stands
-        ([0.0, 0.1, 0.2], [0.9, 0.8, 0.7], [0]),
-        ([0.0, 5.0], [0.5, 5.5], [0]),  # one is late
-        ([0.0, 0.1], [0.2, 5.0], [0]),  # one is slow: it has overwritten and lost
-    ],
-)
-def test_of_competing_creators_one_wins(looks, puts, winners):
-    race = Race(looks, puts)
-    assert race.run() == winners
-    if puts[-1] < 5.0:
-        assert race.store.get(f"{FOLDER}/a") == bytes(winners)
-
-
-def test_a_winner_that_was_overwritten_by_a_slow_creator_is_told():
-    now = [0.0]
-    store = ObjectGfile()
-    files = _objects(store)
-    cell = f"{FOLDER}/cells/c"
-    timing = Timing(beat_every=1000.0, expire_after=120.0)
-    mine = Locks(files, Owner.here(), timing, clock=lambda: now[0]).acquire(cell)
-    mine.check()
-    (path,) = [p for p in store.objects if p.endswith(".claim")]
-    other = store.objects[path][0].replace(mine.claims.owner.token.encode(), b"x" * 32)
-    store.put(path, other)
-    with pytest.raises(LockLost):
-        mine.check()
-
-
 def test_a_cell_has_one_owner_and_a_silent_one_is_taken_over():
     now = [0.0]
     store = ObjectGfile()
@@ -363,7 +280,6 @@ def test_a_missing_bucket_is_one_sentence():
         lambda files: files.remove("unknown://bucket/a"),
         lambda files: files.move("unknown://bucket/a", "unknown://bucket/b"),
         lambda files: files.remove_tree("unknown://bucket/a"),
-        lambda files: files.create_exclusive("unknown://bucket/a", b"x"),
     ],
 )
 def test_a_scheme_that_tensorflow_lacks_is_one_sentence(attempt):

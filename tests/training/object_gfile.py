@@ -41,6 +41,15 @@ class ObjectGfile:
             self.objects[path] = (data, time.time_ns())
         self.at_point("after put", path)
 
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """As the store's own client does it, around gfile."""
+        self._check_bucket(path)
+        self.at_point("put", path)
+        with self._lock:
+            made = self.objects.setdefault(path, (data, time.time_ns()))[0] == data
+        self.at_point("after put", path)
+        return made
+
     def get(self, path: str) -> bytes:
         with self._lock:
             if path not in self.objects:
@@ -119,6 +128,18 @@ class DiskObjects(MutableMapping[str, tuple[bytes, int]]):
             return file.read_bytes(), file.stat().st_mtime_ns
         except FileNotFoundError:
             raise KeyError(path) from None
+
+    def setdefault(self, path: str, item: tuple[bytes, int]) -> tuple[bytes, int]:
+        """Puts an object if there is none; one of several processes succeeds."""
+        waiting = self._folder / f"put {uuid.uuid4()}"
+        waiting.write_bytes(item[0])
+        try:
+            self._file(path).hardlink_to(waiting)
+        except FileExistsError:
+            return self[path]
+        finally:
+            waiting.unlink()
+        return item
 
     def __delitem__(self, path: str) -> None:
         self._file(path).unlink()

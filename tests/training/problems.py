@@ -25,6 +25,8 @@ POINTS = {
     "nesterov": {"learning_rate": 0.05, "momentum": 0.8},
     "adam": {"learning_rate": 0.01, "epsilon": 1e-7},
 }
+STOCK = tuple(POINTS)
+"""Optimizers that Keras has as well."""
 SMALL = {"width": 16, "heads": 2, "blocks": 1}  # a transformer that compiles soon
 LINEAR = {"decay_steps": 30, "end_learning_rate_factor": 0.1}
 
@@ -37,7 +39,8 @@ def one_device() -> tf.distribute.Strategy:
 
 
 def point(optimizer: str, schedule: str = "constant") -> dict[str, float]:
-    return {**POINTS[optimizer], **(LINEAR if schedule == "linear" else {})}
+    own = POINTS.get(optimizer, {"learning_rate": 0.01})
+    return {**own, **(LINEAR if schedule == "linear" else {})}
 
 
 def images(count: int = 48, side: int = 8, channels: int = 3) -> Dataset:

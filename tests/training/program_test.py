@@ -134,7 +134,7 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
         problem.begin(first)
         problem.curve(first, 20, 20)
         halfway = through_file(first.read())
-        self.assertLen(halfway.arrays, 4 * (1 + len(optim.build(name).SLOTS)))
+        self.assertLen(halfway.arrays, 4 + len(first.optimizer.slots))
         first.advance(problem.order(20, 20))
         second = problem.program()
         second.load(halfway, problem.point)
@@ -164,13 +164,17 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
         program.advance(problem.order(0, steps))
         return program.read()
 
-    @parameterized.parameters(*optim.OPTIMIZERS.names())
+    @parameterized.parameters(
+        *problems.STOCK, "lion", "lamb", "muon", "soap", "schedule_free_adamw"
+    )
     def test_pruned_entries_stay_exactly_zero_and_others_move(self, name):
         problem = Problem(optimizer=name)
         program = problem.program()
         masks = random_masks(program)
         state = self.masked(program, problem, masks)
-        for array, mask in zip(state.arrays, itertools.cycle(masks)):
+        # The slots of the others are not all of the shape of a variable.
+        arrays = state.arrays[: None if name in problems.STOCK else len(masks)]
+        for array, mask in zip(arrays, itertools.cycle(masks)):
             self.assertAllEqual(array[mask == 0], np.zeros(np.sum(mask == 0)))
         for array, mask, begin in zip(
             state.arrays, masks, models.initial_point(program.network, 3), strict=False
@@ -178,7 +182,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
             moved = array[mask == 1] != begin[mask == 1]
             self.assertGreater(moved.mean(), 0.5)
 
-    @parameterized.parameters(*optim.OPTIMIZERS.names())
+    @parameterized.parameters(*problems.STOCK, "muon")
     def test_mask_of_ones_equals_dense_to_the_bit(self, name):
         problem = Problem(optimizer=name)
         program = problem.program()

@@ -33,10 +33,10 @@ def mix(size: int) -> np.ndarray:
 class Mixing(optim.TensorOptimizer):
     """w = w - rate g M: an entry moves by the gradients of its row."""
 
-    def _apply(self, var, slots, rate, grad):
-        if grad.shape.rank == 2:
-            grad = grad @ tf.constant(mix(grad.shape[-1]))
-        tf.raw_ops.ResourceApplyGradientDescent(var=var, alpha=rate, delta=grad)
+    def update(self, variable, slots, rate, gradient):
+        if gradient.shape.rank == 2:
+            gradient = gradient @ tf.constant(mix(gradient.shape[-1]))
+        variable.assign_sub(rate * gradient)
 
 
 class Mistaken(Mixing):
@@ -48,7 +48,7 @@ class Mistaken(Mixing):
 class Derived(optim.OPTIMIZERS["sgd"]):
     """Updates otherwise than the class that it is derived from, and claims nothing."""
 
-    _apply = Mixing._apply
+    update = Mixing.update
 
 
 def program_of(optimizer, strategy=None) -> Program:

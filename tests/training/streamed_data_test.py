@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
@@ -13,17 +14,24 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models
+from dps_tf.analysis.sweep_status import CellStatus
+from dps_tf.core.execution import TrialState, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.study import Pruning
+from dps_tf.data.arrays import MappedRows
 from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.data.mapped import MappedRows
 from dps_tf.probing import ExampleGradients
 from dps_tf.sparsity import masks_for
-from dps_tf.training import evaluation, example_stream
+from dps_tf.store.study_history import StudyHistory, report_events
+from dps_tf.training import evaluation, streamed_data
 from dps_tf.training import strategy as strategies
-from dps_tf.training.example_stream import ExampleStream, local_replicas, shares
 from dps_tf.training.program import Program
-from dps_tf.training.streamed_data import StreamedData
+from dps_tf.training.streamed_data import (
+    ExampleStream,
+    StreamedData,
+    local_replicas,
+    shares,
+)
 from tests.training import problems
 from tests.training.noted_rows import NotedRows
 from tests.training.problems import SMALL, Problem, error_of, same_bits
@@ -52,7 +60,7 @@ def streamed(
     """A program whose slices and evaluations take several pieces."""
     strategy = strategy or problems.one_device()
     with (
-        mock.patch.object(example_stream, "PIECE_BYTES", piece_bytes),
+        mock.patch.object(streamed_data, "PIECE_BYTES", piece_bytes),
         mock.patch.object(evaluation, "BATCH_SIZE", 8),
         mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 10),
     ):
@@ -251,7 +259,7 @@ class StreamTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters((1, 1), (575, 1), (576, 1), (1_152, 2), (9_999, 16))
     def test_piece_is_a_power_of_two_of_steps_within_its_bytes(self, limit, steps):
         # 16 examples of eight float32 and an int32 label are 576 bytes.
-        with mock.patch.object(example_stream, "PIECE_BYTES", limit):
+        with mock.patch.object(streamed_data, "PIECE_BYTES", limit):
             stream = ExampleStream(problems.BLOBS.train, problems.one_device(), 16)
         self.assertEqual(stream.most_steps, steps)
 
@@ -263,7 +271,50 @@ class StreamTest(tf.test.TestCase, parameterized.TestCase):
         for _ in range(10):
             next(pieces)
         pieces.close()
-        self.assertBetween(len(gathered.asked), 10, 10 + 2 + 2 + 1)
+        ahead = streamed_data.AHEAD + streamed_data.gathers()
+        self.assertBetween(len(gathered.asked), 10, 10 + ahead + 1)
+
+
+class WaitingTest(tf.test.TestCase):
+    def test_waiting_is_that_for_data_that_are_slow_to_read(self):
+        class Slow(NotedRows):
+            def __getitem__(self, rows):
+                time.sleep(0.2)
+                return super().__getitem__(rows)
+
+        plain = MLP.dataset
+        examples = Examples(Slow(plain.train.inputs), plain.train.labels)
+        slow = dataclasses.replace(
+            MLP, dataset=dataclasses.replace(plain, train=examples)
+        )
+        program = streamed(slow, piece_bytes=1)
+        MLP.begin(program)
+        program.advance(MLP.order(0, 2))
+        begun = time.perf_counter()
+        advance = program.advance(MLP.order(2, 8))
+        seconds = time.perf_counter() - begun
+        # Each step is a piece, and as many are read at a time as there are threads.
+        least = 0.2 * -(-8 // streamed_data.gathers())
+        self.assertBetween(advance.data_wait, 0.8 * least, seconds)
+
+    def test_data_on_the_device_are_never_waited_for(self):
+        program = held(MLP)
+        MLP.begin(program)
+        self.assertEqual(program.advance(MLP.order(0, 3)).data_wait, 0.0)
+
+    def test_the_share_goes_from_turns_to_the_log_and_the_status(self):
+        history = StudyHistory()
+        self.assertEqual(history.data_wait, 0.0)
+        for trial, (seconds, wait) in enumerate(((3.0, 1.5), (1.0, 0.5), (4.0, 0.0))):
+            state = TrialState(1, ())
+            report = TurnReport(trial, state, 1, seconds=seconds, data_wait=wait)
+            (event,) = report_events(report)
+            # Logs of data on the device are as they were before there was such a field.
+            self.assertEqual("data_wait" in event, wait > 0)
+            history.add(event)
+        self.assertEqual(history.data_wait, 0.25)
+        line = CellStatus("cell", outcomes={"running": 1}, data_wait=0.25).line
+        self.assertIn("25% of the time waiting for data", line)
 
 
 class SharesTest(tf.test.TestCase, parameterized.TestCase):

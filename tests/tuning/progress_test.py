@@ -49,7 +49,7 @@ def test_durations_read_easily(seconds, text):
 
 
 def shown(stream: io.StringIO, clock: list[float], gaps: list[float]) -> str:
-    with StudyProgress("tiny", RULE, stream) as bar:
+    with StudyProgress("tiny", RULE, stream=stream) as bar:
         known = [Trajectory() for _ in KNOWN]
         bar.update(plan(known, RULE), known, 2)
         for gap in gaps:
@@ -67,6 +67,19 @@ def test_line_tells_how_the_race_stands(clock):
     assert "3 s left" in line
 
 
+@pytest.mark.parametrize(
+    ("share", "end"),
+    [(0.0, "left"), (0.004, "left"), (0.123, ", 12% waiting for data")],
+)
+def test_line_tells_of_waiting_for_data(clock, share, end):
+    stream = io.StringIO()
+    bar = StudyProgress("tiny", RULE, stream=stream)
+    bar.update(plan(KNOWN, RULE), [Trajectory()], 2)
+    clock[0] += 20.0
+    bar.update(plan(KNOWN, RULE), KNOWN, 2, share)
+    assert stream.getvalue().splitlines()[-1].endswith(end)
+
+
 def test_logs_get_a_line_now_and_then_and_no_control_characters(clock):
     text = shown(io.StringIO(), clock, [1.0] * 40)
     assert 1 <= len(text.splitlines()) <= 4
@@ -81,10 +94,43 @@ def test_terminals_get_a_live_line(clock):
 
 def test_scores_are_shown_now_and_then(clock):
     stream = Terminal()
-    with StudyProgress("tiny", RULE, stream) as bar:
+    with StudyProgress("tiny", RULE, stream=stream) as bar:
         for done in range(1, 11):
             clock[0] += 0.05
             bar.pruning(f"trial 3 is pruned by snip, {done} of 10 batches")
     text = stream.getvalue()
     assert "tiny: trial 3 is pruned by snip, 1 of 10 batches" in text
     assert 2 <= len(set(re.findall(r"(\d+) of 10", text))) <= 4
+
+
+NAME = "mnist_simple_cnn-nesterov-snip-seed0-b1024-s0.9"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_what_matters_survives_at_any_width(clock, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with StudyProgress(NAME, RULE, "cell 3 of 9", stream) as bar:
+        assert "cell 3 of 9" in stream.getvalue(), "it is silent while it starts"
+        known = [Trajectory() for _ in KNOWN]
+        bar.update(plan(known, RULE), known, 2)
+        clock[0] += 20
+        bar.update(plan(KNOWN, RULE), KNOWN, 2)
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+    # The live line is drawn anew in place, and cleared in the end.
+    last = [line for line in re.split(r"[\r\n]", lines) if line.strip()][-1]
+    assert len(last) <= width
+    # 70 of 80 steps.
+    for part in ("cell 3 of 9 ", "[########..]", "best 30", "3 s left"):
+        assert part in last
+    assert (NAME in last) == (width >= 100)
+    assert ("4 steps/s" in last) == (width == 200)
+    assert last.startswith("cell 3 of 9 mnist") and "s0.9" in last.replace("…", "")
+
+
+def test_names_lose_their_middle():
+    assert progress.shortened("abcdefgh", 8) == "abcdefgh"
+    assert progress.shortened("abcdefgh", 5) == "ab…gh"
+    assert progress.shortened("abcdefgh", 6) == "abc…gh"

@@ -13,6 +13,7 @@ from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.records import read_json
+from dps_tf.store.study_record import NETWORK
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.study import is_finished
 from tests.core.naive_race import answer
@@ -142,6 +143,32 @@ def test_other_data_are_refused(undisturbed):
             SyntheticRunner(SIX_TRIALS),
             training_inputs={**TRAINING_INPUTS, "content_hash": "decaf"},
         )
+
+
+def test_another_network_is_refused_and_an_old_record_has_none(tmp_path):
+    def stopped(network: str | None, slices: int = 3) -> None:
+        stop = StopRequest()
+        named = {} if network is None else {NETWORK: network}
+        with pytest.raises(Interrupted):
+            run(
+                tmp_path,
+                STUDY,
+                SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, slices)),
+                stop=stop,
+                training_inputs={**TRAINING_INPUTS, **named},
+            )
+
+    def recorded() -> str | None:
+        record = read_json(LocalFiles(), layout_of(tmp_path, STUDY).study)
+        return record["facts"].get(NETWORK)
+
+    stopped(None)  # as the code before wrote it
+    assert recorded() is None
+    stopped("c0ffee" * 10)
+    assert recorded() == "c0ffee" * 10
+    with pytest.raises(UserError, match=r"another network: .*c0ffeec0ffee .* decafdec"):
+        stopped("decaf" * 12)
+    assert recorded() == "c0ffee" * 10
 
 
 def test_another_machine_is_refused_allowed_by_flag_and_recorded(undisturbed, tmp_path):

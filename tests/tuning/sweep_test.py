@@ -25,6 +25,7 @@ from dps_tf.tuning.sweep import (
     Sweep,
     SweepOutcome,
     check_directory,
+    describe_failures,
     describe_result,
     start_sweep,
 )
@@ -263,3 +264,17 @@ def test_study_on_an_object_store_leaves_nothing_of_keras_tuner(monkeypatch, tmp
         *("trials.parquet", "work.parquet"),
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_failures_are_told_with_the_cause_of_the_first(tmp_path):
+    def burst(trial: int, step: int) -> None:
+        if trial in (1, 2):
+            raise ValueError(f"no memory for {trial}")
+
+    study = SWEEP.studies[0]
+    result = run(tmp_path, study, SyntheticRunner(TRIALS, before_slice=burst))
+    told = describe_failures("cell", result)
+    assert told == (
+        "cell: trials that failed: 1, 2; cause of the first: "
+        "ValueError: no memory for 1"
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dps_tf.core.execution import Job, TrialProvenance, TrialState, TurnReport
+from dps_tf.core.execution import Job, Runner, TrialProvenance, TrialState, TurnReport
 from dps_tf.core.seeds import derive_seed
 from tests.core.naive_race import WholeTrial
 
@@ -27,7 +27,7 @@ class Turn:
 
 
 @dataclass
-class SyntheticRunner:
+class SyntheticRunner(Runner):
     """Runs turns of trials whose errors are given.
 
     A state is a chain over every step: a trial that goes on from another trial's state,

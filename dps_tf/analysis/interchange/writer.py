@@ -32,6 +32,7 @@ from dps_tf.analysis.tables import (
 from dps_tf.core.cell import CELL_KEY, axis_part, checked_name, is_axis
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import FLOAT32
+from dps_tf.store.files import LocalFiles
 
 _OUR_SCALES = {ours: theirs for theirs, ours in SCALES.items()}
 
@@ -47,6 +48,10 @@ def write_archive(  # noqa: PLR0913 - tables, and where to
 ) -> list[Path]:
     """Writes studies below a folder and returns their folders.
 
+    A study's own file, by which readers find it, is written when all its trials are on
+    the disk: after a kill or a full disk an archive holds whole studies only, and the
+    same call goes on. What is there already with the same content is left alone.
+
     Args:
         studies: one row per cell.
         trials: one row per trial.
@@ -57,7 +62,8 @@ def write_archive(  # noqa: PLR0913 - tables, and where to
         progress: called with one line per study.
 
     Raises:
-        UserError: a study is there already, or a name cannot be part of a path.
+        UserError: another study is there already, or a name cannot be part of a path.
+        StoreError: the file system refused.
     """
     cells = cell_codes(trials, studies)
     measured = _Measurements(curves, trials)
@@ -67,16 +73,15 @@ def write_archive(  # noqa: PLR0913 - tables, and where to
         rows = np.flatnonzero(cells == cell)
         dataset, model = _names(str(study["workload"]), names)
         folder = _folder(Path(root), study, dataset, model)
-        if (folder / "study.json").exists():
-            raise UserError(f"{str(folder)!r} holds a study already: write elsewhere.")
-        folder.mkdir(parents=True, exist_ok=True)
-        fields = _study(study, trials.iloc[rows], dataset, model)
-        _write_json(folder / "study.json", fields)
+        contents: dict[str, bytes] = {}
         for row in rows.tolist():
-            place = folder / str(trials["trial"].iloc[row])
-            place.mkdir()
-            _write_json(place / "metadata.json", _trial(study, trials.iloc[row]))
-            measured.of_trial(row).to_csv(place / "measurements.csv", index=False)
+            place = f"{trials['trial'].iloc[row]}"
+            metadata = _trial(study, trials.iloc[row])
+            contents[f"{place}/metadata.json"] = _json_bytes(metadata)
+            rows_of_trial = measured.of_trial(row).to_csv(index=False)
+            contents[f"{place}/measurements.csv"] = rows_of_trial.encode()
+        fields = _study(study, trials.iloc[rows], dataset, model)
+        _write_study(folder, contents, _json_bytes(fields))
         written.append(folder)
         progress(f"{cell + 1} of {len(studies)}: {folder}: {len(rows):,} trials")
     return written
@@ -195,5 +200,30 @@ def _study_name(study: pd.Series) -> str:
     return "-".join(map(str, [*values, *_axes(study).values()]))
 
 
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+def _json_bytes(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def _write_study(folder: Path, contents: Mapping[str, bytes], study: bytes) -> None:
+    """Writes the files of a study, its own last; or finds that all are there."""
+    files, path = LocalFiles(), folder / "study.json"
+    everything = {str(folder / name): data for name, data in contents.items()}
+    trials = {name.partition("/")[0] for name in contents}
+    others = [n for n in files.list_names(str(folder)) if n not in trials]
+    if path.exists():
+        wanted = {**everything, str(path): study}
+        if others == [path.name] and all(map(_holds, wanted, wanted.values())):
+            return
+        raise UserError(
+            f"{str(folder)!r} holds another study already: write elsewhere."
+        )
+    if others:
+        raise UserError(f"{str(folder)!r} holds {others[0]}: write elsewhere.")
+    for trial in trials:
+        files.remove_stale(str(folder / trial))
+    files.write_many(everything)
+    files.write_atomic(str(path), study)
+
+
+def _holds(path: str, data: bytes) -> bool:
+    return Path(path).is_file() and Path(path).read_bytes() == data

@@ -10,10 +10,14 @@ from __future__ import annotations
 from dps_tf.analysis.law.alternatives import (
     THREE_PARAMETERS_FROM,
     Alternative,
+    CriticalBatchSizes,
     aicc,
     compare,
+    critical_batch_sizes,
+    prefers_power_law,
 )
 from dps_tf.analysis.law.fit import (
+    FEW_POINTS,
     LEVEL,
     LOSSES,
     MINIMUM_POINTS,
@@ -25,11 +29,13 @@ from dps_tf.analysis.law.joint import CurveRatio, JointFit, fit_joint
 from dps_tf.analysis.law.observations import Observations
 
 __all__ = [
+    "FEW_POINTS",
     "LEVEL",
     "LOSSES",
     "MINIMUM_POINTS",
     "THREE_PARAMETERS_FROM",
     "Alternative",
+    "CriticalBatchSizes",
     "CurveRatio",
     "Estimate",
     "JointFit",
@@ -37,6 +43,8 @@ __all__ = [
     "Observations",
     "aicc",
     "compare",
+    "critical_batch_sizes",
     "fit_joint",
     "fit_law",
+    "prefers_power_law",
 ]

@@ -3,30 +3,44 @@
 No plateau, K* = c1/B, is what remains if no batch is large enough; the power law,
 K* = c/B^a + d, is what remains if the small-batch end is not inverse. AICc trades the
 likelihood for the number of parameters; differences below about two decide nothing.
+
+Where the power law has the lower AICc, c1/c2 of the law alone says more than is known:
+`critical_batch_sizes` gives it under both forms, and averaged over them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
 
+from dps_tf.analysis.law.fit import Estimate, LawFit, tails
 from dps_tf.analysis.law.likelihood import (
+    SCALE_CEILING,
+    SCALE_FLOOR,
     Maximum,
     law_curve,
     law_start,
     least_squares_start,
+    log_likelihood,
     maximize,
     no_plateau_curve,
     power_curve,
 )
 from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law.posterior import atom_quantiles, log_prior_of_c2
 from dps_tf.analysis.tables import Floats
 
 THREE_PARAMETERS_FROM = 8
 """Observations below which AICc of three parameters is not quoted: its correction,
 that counts the scale as a fourth, then outweighs what it corrects."""
+
+
+_DRAWS = 1500
+_FREEDOM = 5  # Of the t distribution that draws of the power law are proposed from.
 
 
 @dataclass(frozen=True)
@@ -90,7 +104,7 @@ def compare(observations: Observations) -> list[Alternative]:
     """
     start = law_start(observations)
     log2_batch = np.log2(observations.batch_size)
-    mean = np.mean(np.log2(observations.middle) + log2_batch)
+    mean = np.mean((np.log2(observations.middle) + log2_batch)[~observations.is_bound])
     law = maximize(observations, law_curve, start)
     simple = maximize(observations, no_plateau_curve, np.array([mean]))
     power = _power_law(observations, law.parameters)
@@ -104,8 +118,9 @@ def compare(observations: Observations) -> list[Alternative]:
 def _power_law(observations: Observations, law: Floats) -> Maximum:
     """Returns the best of several starts; the law itself is one (a = 1)."""
     starts = [np.array([law[0], 1.0, law[1]])]
-    first = float(np.log2(observations.middle[0]))
-    b = float(np.log2(observations.batch_size[0]))
+    located = observations.located()
+    first = float(np.log2(located.middle[0]))
+    b = float(np.log2(located.batch_size[0]))
     starts += [np.array([first + a * b, a, law[1]]) for a in (0.5, 0.8, 1.5)]
     found = []
     for start in starts:
@@ -121,7 +136,7 @@ def _alternative(
     curve = {"law": law_curve, "no_plateau": no_plateau_curve, "power_law": power_curve}
     steps = curve[name](maximum.parameters, np.log2(observations.batch_size))[0]
     residual = np.log2(observations.middle) - steps
-    n, size = len(observations), len(maximum.parameters)
+    n, size = len(observations.located()), len(maximum.parameters)
     reason = ""
     value = aicc(maximum.log_likelihood, size + 1, n)
     if size >= 3 and n < THREE_PARAMETERS_FROM:
@@ -134,7 +149,7 @@ def _alternative(
         formula=formula,
         parameters=_named(name, maximum.parameters),
         log_likelihood=maximum.log_likelihood,
-        rms=float(np.sqrt(np.mean(residual**2))),
+        rms=float(np.sqrt(np.mean(residual[~observations.is_bound] ** 2))),
         aicc=value,
         reason=reason,
     )
@@ -146,3 +161,131 @@ def _named(name: str, p: Floats) -> dict[str, float]:
     if name == "no_plateau":
         return {"c1": float(np.exp2(p[0]))}
     return {"c": float(np.exp2(p[0])), "a": float(p[1]), "d": float(np.exp2(p[2]))}
+
+
+@dataclass(frozen=True)
+class CriticalBatchSizes:
+    """The batch size at which both terms of a form are equal, under two forms.
+
+    Attributes:
+        law: c1/c2 of c1/B + c2.
+        power_law: (c/d)^(1/a) of c/B^a + d.
+        averaged: over both, weighted by `law_weight`; `value` is the median.
+        law_weight: Akaike weight of the law against the power law, in [0, 1].
+    """
+
+    law: Estimate
+    power_law: Estimate
+    averaged: Estimate
+    law_weight: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all as JSON."""
+        return {
+            "law": self.law.to_json(),
+            "power_law": self.power_law.to_json(),
+            "averaged": self.averaged.to_json(),
+            "law_weight": self.law_weight,
+        }
+
+
+def prefers_power_law(forms: Sequence[Alternative]) -> bool:
+    """Returns whether AICc of the power law is quoted and lower than the law's."""
+    aiccs = {form.name: form.aicc for form in forms}
+    law, power = aiccs["law"], aiccs["power_law"]
+    return law is not None and power is not None and power < law
+
+
+def critical_batch_sizes(
+    fit: LawFit, forms: Sequence[Alternative]
+) -> CriticalBatchSizes | None:
+    """Returns critical batch sizes where the power law is preferred, else None.
+
+    Preferred: see `prefers_power_law`. Intervals have equal tails. The power law's are
+    of its posterior with log c and a flat, and the prior of c2 for d, sampled by
+    importance resampling about its mode. Averaging: Burnham and Anderson 2002,
+    section 4.
+
+    Args:
+        fit: of the loss gaussian.
+        forms: of `compare`, for the same observations.
+    """
+    named = {form.name: form for form in forms}
+    law, power = named["law"].aicc, named["power_law"].aicc
+    if law is None or power is None or fit.posterior is None:
+        return None
+    if not prefers_power_law(forms):
+        return None
+    weight = float(1 / (1 + np.exp((law - power) / 2)))
+    constants, _ = fit.posterior.draws
+    of_law = constants[:, 0] - constants[:, 1]
+    of_power, weights = _power_law_draws(fit.observations, named["power_law"])
+    parts = (
+        np.full(len(of_law), weight / len(of_law)),
+        (1 - weight) * weights / weights.sum(),
+    )
+    return CriticalBatchSizes(
+        law=fit.critical_batch_size,
+        power_law=_quantiles(of_power, weights, fit.level),
+        averaged=_quantiles(
+            np.concatenate([of_law, of_power]), np.concatenate(parts), fit.level
+        ),
+        law_weight=weight,
+    )
+
+
+def _quantiles(log2_values: Floats, weights: Floats, level: float) -> Estimate:
+    levels = [0.5, *tails(level)]
+    found = np.exp2(np.minimum(atom_quantiles(log2_values, weights, levels), 1000.0))
+    return Estimate(*(float(x) for x in found))
+
+
+def _power_law_draws(
+    observations: Observations, form: Alternative
+) -> tuple[Floats, Floats]:
+    """Returns draws of log2 of the critical batch size, and their weights."""
+    log2_batch = np.log2(observations.batch_size)
+    ends = np.log(SCALE_FLOOR), np.log(SCALE_CEILING)
+
+    def log_posterior(p: Floats) -> float:
+        if p[1] <= 0 or not ends[0] <= p[3] <= ends[1]:
+            return -np.inf
+        curve = power_curve(p[:3], log2_batch)[0]
+        value = log_likelihood(observations, curve, float(np.exp(p[3])))[0]
+        return value + float(log_prior_of_c2(p[2:3], observations)[0])
+
+    c, a, d = (form.parameters[name] for name in "cad")
+    scale = np.clip(form.rms, 2 * SCALE_FLOOR, SCALE_CEILING / 2)
+    start = np.array([np.log2(c), a, max(np.log2(d), -60.0), np.log(scale)])
+    found = minimize(lambda p: -log_posterior(p), start, method="Nelder-Mead")
+    spread = np.linalg.cholesky(_covariance(log_posterior, found.x))
+    rng = np.random.default_rng(0)  # The same tables give the same numbers.
+    z = rng.standard_normal((_DRAWS, 4))
+    stretch = np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM, (_DRAWS, 1)))
+    draws = found.x + (z * stretch) @ spread.T
+    square = ((z * stretch) ** 2).sum(axis=1)
+    proposed = -(_FREEDOM + 4) / 2 * np.log1p(square / _FREEDOM)
+    log_weight = np.array([log_posterior(p) for p in draws]) - proposed
+    weights = np.exp(log_weight - log_weight.max())
+    with np.errstate(divide="ignore", over="ignore"):
+        critical = (draws[:, 0] - draws[:, 2]) / np.maximum(draws[:, 1], 1e-6)
+    return np.asarray(critical, np.float64), np.asarray(weights, np.float64)
+
+
+def _covariance(function: Callable[[Floats], float], at: Floats) -> Floats:
+    """Returns the inverse of minus the second derivative, kept within wide bounds."""
+    size, step = len(at), 0.02
+    shifts = step * np.eye(size)
+    second = np.empty((size, size))
+    for i in range(size):
+        for j in range(size):
+            plus, minus = shifts[i] + shifts[j], shifts[i] - shifts[j]
+            second[i, j] = (
+                function(at + plus)
+                - function(at + minus)
+                - function(at - minus)
+                + function(at - plus)
+            ) / (4 * step**2)
+    values, vectors = np.linalg.eigh(-np.nan_to_num(second, posinf=0.0, neginf=0.0))
+    inverse = 1 / np.clip(values, 1 / 9.0, 1e8)  # At most 3 octaves, or powers of B.
+    return np.asarray(vectors @ np.diag(2 * inverse) @ vectors.T, np.float64)

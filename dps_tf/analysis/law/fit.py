@@ -11,11 +11,11 @@ c1 = E_min).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
 from scipy.stats import f as f_distribution
 from scipy.stats import t as t_distribution
 
@@ -26,21 +26,24 @@ from dps_tf.analysis.law.likelihood import (
     law_start,
     maximize,
     no_plateau_curve,
+    soft_l1_squares,
 )
 from dps_tf.analysis.law.observations import Observations
-from dps_tf.analysis.law.posterior import Posterior, posterior
+from dps_tf.analysis.law.posterior import PRIOR, Posterior, posterior
 from dps_tf.analysis.tables import Floats
 from dps_tf.core.errors import UserError, near_matches
 
 LOSSES = ("gaussian", "soft_l1")
 LEVEL = 0.95
-SOFT_L1_SCALE = 0.1
-"""In natural log K*, 0.14 octaves: residuals well beyond it count linearly."""
 MINIMUM_POINTS = 3
 """Two parameters and a residual scale."""
+FEW_POINTS = 5
+"""Batch sizes below which the prior decides how far intervals reach."""
 _NEAR = 3.0
 """Octaves. Where the posterior is negligible that far below its middle, it has lost 10
 nats, 2 of them to its flat weights; no level of confidence in use needs the other 8."""
+
+_Quantiles = Callable[[float, Sequence[float]], Floats]
 
 
 def tails(level: float) -> tuple[float, float]:
@@ -74,7 +77,8 @@ class LawFit:
         loss: one of LOSSES.
         scale: residual scale in octaves: the median of its posterior, or the rms of
             the residuals on n - 2 degrees of freedom for soft_l1.
-        residuals: log2(K* / fit) per observation, at the middle of its bracket, [n].
+        residuals: log2(K* / fit) per observation, at the middle of its bracket, [n];
+            NaN for a bound.
         observations: what was fitted, in the order of the batch sizes.
         plateau_resolved: whether the data refuse c2 = 0 at this level; where they do
             not, c2 is open towards 0 and c1/c2 towards infinity.
@@ -95,9 +99,21 @@ class LawFit:
     posterior: Posterior | None = field(default=None, repr=False, compare=False)
 
     @property
+    def is_short(self) -> bool:
+        """Whether there are so few batch sizes that the prior decides the intervals."""
+        return self.observations.batch_sizes < FEW_POINTS
+
+    @property
+    def prior(self) -> str:
+        """What the intervals assume of c1, c2 and the scale beforehand."""
+        if self.posterior is None:
+            return "none: t intervals of least squares with the loss soft_l1"
+        return PRIOR
+
+    @property
     def rms(self) -> float:
         """The root mean square residual, in octaves."""
-        return float(np.sqrt(np.mean(self.residuals**2)))
+        return float(np.sqrt(np.nanmean(self.residuals**2)))
 
     def steps(self, batch_size: Floats) -> Floats:
         """Returns c1/B + c2 of the estimates, in steps."""
@@ -108,12 +124,25 @@ class LawFit:
 
         Of the law itself, not of a further K*. NaN for soft_l1, which has none.
         """
-        levels = tails(self.level)
+        return self._ends(batch_size, lambda grid: grid.quantiles_steps)
+
+    def prediction(self, batch_size: Floats) -> tuple[Floats, Floats]:
+        """Returns the ends of the interval of K* of a further study, in steps.
+
+        Wider than `band` by the scatter of K* about the law; the rounding of K* to its
+        evaluations is left out. NaN for soft_l1, which has none.
+        """
+        return self._ends(batch_size, lambda grid: grid.quantiles_prediction)
+
+    def _ends(
+        self, batch_size: Floats, quantiles: Callable[[Posterior], _Quantiles]
+    ) -> tuple[Floats, Floats]:
         sizes = np.atleast_1d(np.asarray(batch_size, np.float64))
         if self.posterior is None:
             return np.full(len(sizes), np.nan), np.full(len(sizes), np.nan)
-        ends = [self.posterior.quantiles_steps(float(b), levels) for b in sizes]
-        return np.array([e[0] for e in ends]), np.array([e[1] for e in ends])
+        of, levels = quantiles(self.posterior), tails(self.level)
+        low, high = np.transpose([of(float(b), levels) for b in sizes])
+        return low, high
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fit without its data; None stands for infinity."""
@@ -124,10 +153,13 @@ class LawFit:
             "critical_batch_size": self.critical_batch_size.to_json(),
             "level": self.level,
             "loss": self.loss,
+            "prior": self.prior,
             "points": len(self.observations),
             "residual_scale_octaves": self.scale,
             "rms_residual_octaves": self.rms,
-            "residuals_octaves": [float(r) for r in self.residuals],
+            "residuals_octaves": [
+                None if np.isnan(r) else float(r) for r in self.residuals
+            ],
             "plateau_resolved": self.plateau_resolved,
             "slope_resolved": self.slope_resolved,
         }
@@ -140,9 +172,10 @@ def fit_law(
 
     With `gaussian`, estimates are those of least squares where every K* is exact, and
     else the posterior means of log c1 and log c2; intervals hold equal tails of the
-    posterior. With `soft_l1`, least squares of the middles with that loss (scale
-    SOFT_L1_SCALE), and t intervals from its sandwich covariance, which know nothing of
-    brackets: for tables with outliers and without an evaluation grid.
+    posterior. With `soft_l1`, least squares of the middles with that loss
+    (`likelihood.SOFT_L1_SCALE`), and t intervals from its sandwich covariance, which
+    know nothing of brackets: for tables with outliers and without an evaluation grid.
+    Where it resolves no plateau or no slope, its ends are those of `gaussian`.
 
     Args:
         observations: steps-to-result at three or more batch sizes.
@@ -157,7 +190,7 @@ def fit_law(
     if loss == "soft_l1":
         return _fit_soft_l1(observations, start, level)
     found = posterior(observations, start)
-    exact = bool(observations.is_exact.all())
+    exact = bool(observations.is_exact.all() and not observations.noise.any())
     means = found.means
     c1, c2 = (float(x) for x in (start if exact else means))
     # The grid covers all that is not negligible: an end near the middle is enough.
@@ -207,7 +240,8 @@ def _estimate(log2: float, ends: Floats, has_low: bool, has_high: bool) -> Estim
 
 def _residuals(observations: Observations, c1: float, c2: float) -> Floats:
     curve = law_curve(np.array([c1, c2]), np.log2(observations.batch_size))[0]
-    return np.asarray(np.log2(observations.middle) - curve, np.float64)
+    residuals = np.log2(observations.middle) - curve
+    return np.where(observations.is_bound, np.nan, residuals)
 
 
 def _is_refused(
@@ -223,58 +257,42 @@ def _is_refused(
     start = np.array([np.mean(np.log2(observations.middle) - offset)])
     simple = maximize(observations, curve, start)
     full = maximize(observations, law_curve, law)
-    n = len(observations)
+    n = len(observations.located())
     threshold = n * np.log1p(f_distribution.ppf(level, 1, n - 2) / (n - 2))
     return bool(2 * (full.log_likelihood - simple.log_likelihood) >= threshold)
 
 
 def _fit_soft_l1(observations: Observations, start: Floats, level: float) -> LawFit:
-    log2_batch = np.log2(observations.batch_size)
-    target = np.log2(observations.middle)
-
-    def residual(p: Floats) -> Floats:
-        return np.asarray(np.log(2) * (law_curve(p, log2_batch)[0] - target))
-
-    found = least_squares(
-        residual,
-        start,
-        loss="soft_l1",
-        f_scale=SOFT_L1_SCALE,
-        **dict.fromkeys(("xtol", "ftol", "gtol"), 1e-12),
-    )
-    r = residual(found.x)
-    jacobian = np.log(2) * law_curve(found.x, log2_batch)[1]
-    covariance = _sandwich(r, jacobian)
-    freedom = len(observations) - 2
+    located = observations.located()
+    best, covariance = soft_l1_squares(located, start)
+    freedom = len(located) - 2
     quantile = float(t_distribution.ppf((1 + level) / 2, freedom))
-    directions = (np.array([1.0, 0]), np.array([0, 1.0]), np.array([1.0, -1]))
-    estimates = []
-    for direction in directions:
-        center = float(direction @ found.x)
+    plateau = _is_refused(observations, no_plateau_curve, start, level)
+    slope = _is_refused(observations, flat_curve, start, level)
+    # Where the curve does not depend on c1 or c2, a covariance says nothing of it.
+    other = None if plateau and slope else posterior(observations, start)
+
+    def estimate(
+        direction: Sequence[float], name: str, low: bool, high: bool
+    ) -> Estimate:
+        center = float(np.dot(direction, best))
+        if other is not None:
+            ends = getattr(other, f"quantiles_{name}")(tails(level))
+            return _estimate(center, ends, low, high)
         half = quantile * float(np.sqrt(direction @ covariance @ direction))
         ends = np.exp2(np.array([center - half, center + half]))
-        estimates.append(_estimate(center, ends, True, True))
-    residuals = _residuals(observations, float(found.x[0]), float(found.x[1]))
+        return _estimate(center, ends, low, high)
+
+    residuals = _residuals(observations, float(best[0]), float(best[1]))
     return LawFit(
-        c1=estimates[0],
-        c2=estimates[1],
-        critical_batch_size=estimates[2],
+        c1=estimate((1, 0), "c1", slope, True),
+        c2=estimate((0, 1), "c2", plateau, True),
+        critical_batch_size=estimate((1, -1), "critical", slope, plateau),
         level=level,
         loss="soft_l1",
-        scale=float(np.sqrt(np.sum(residuals**2) / freedom)),
+        scale=float(np.sqrt(np.nansum(residuals**2) / freedom)),
         residuals=residuals,
         observations=observations,
-        plateau_resolved=_is_refused(observations, no_plateau_curve, start, level),
-        slope_resolved=_is_refused(observations, flat_curve, start, level),
-    )
-
-
-def _sandwich(residual: Floats, jacobian: Floats) -> Floats:
-    """Returns the covariance of an M-estimate of the soft-L1 loss (Huber 1981)."""
-    z = (residual / SOFT_L1_SCALE) ** 2
-    psi = residual / np.sqrt(1 + z)
-    slope = float(np.mean((1 + z) ** -1.5))
-    spread = float(np.sum(psi**2) / (len(residual) - jacobian.shape[1]))
-    return np.asarray(
-        spread / slope**2 * np.linalg.pinv(jacobian.T @ jacobian), np.float64
+        plateau_resolved=plateau,
+        slope_resolved=slope,
     )

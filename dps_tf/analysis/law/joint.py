@@ -160,7 +160,7 @@ def _maximize(
     together = Observations(
         *(
             np.concatenate([getattr(curve, name) for curve in curves.values()])
-            for name in ("batch_size", "low", "high")
+            for name in ("batch_size", "low", "high", "noise")
         )
     )
     number = np.repeat(np.arange(len(curves)), [len(c) for c in curves.values()])

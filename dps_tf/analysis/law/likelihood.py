@@ -24,6 +24,9 @@ floor keeps the likelihood bounded where a curve passes through every bracket.""
 SCALE_CEILING = 2.0
 """Octaves: a factor of four. Beyond it there is no law to speak of."""
 
+SOFT_L1_SCALE = 0.1
+"""In natural log K*, 0.14 octaves: residuals well beyond it count linearly."""
+
 Curve = Callable[[Floats, Floats], tuple[Floats, Floats]]
 """(parameters [p], log2 of batch sizes [n]) -> (log2 steps [n], derivative [n, p])."""
 
@@ -81,23 +84,32 @@ def log_likelihood(
         scale: residual scale in octaves.
     """
     exact = observations.is_exact
+    total = np.hypot(scale, observations.noise)
+    # By ln(scale), of ln(total).
+    share = (scale / total) ** 2
     value, slope, by_scale = 0.0, np.zeros(len(observations)), 0.0
-    upper = (np.log2(observations.high) - log2_steps) / scale
+    upper = (np.log2(observations.high) - log2_steps) / total
     if exact.any():
-        z = upper[exact]
-        value += float(np.sum(-0.5 * z**2 - np.log(scale * np.sqrt(2 * np.pi))))
-        slope[exact] = z / scale
-        by_scale += float(np.sum(z**2 - 1))
+        z, width = upper[exact], total[exact]
+        value += float(np.sum(-0.5 * z**2 - np.log(width * np.sqrt(2 * np.pi))))
+        slope[exact] = z / width
+        by_scale += float(np.sum((z**2 - 1) * share[exact]))
     if not exact.all():
         inside = ~exact
+        width, above = total[inside], upper[inside]
         with np.errstate(divide="ignore"):
-            lower = (np.log2(observations.low[inside]) - log2_steps[inside]) / scale
-        logp, by_lower, by_upper = _log_interval(lower, upper[inside])
+            lower = (np.log2(observations.low[inside]) - log2_steps[inside]) / width
+        logp, by_lower, by_upper = _log_interval(lower, above)
         value += float(np.sum(logp))
-        slope[inside] = -(by_lower + by_upper) / scale
-        finite = np.where(np.isfinite(lower), lower, 0.0)
-        by_scale -= float(np.sum(by_lower * finite + by_upper * upper[inside]))
+        slope[inside] = -(by_lower + by_upper) / width
+        # An end at infinity has no derivative.
+        ends = by_lower * _finite(lower) + by_upper * _finite(above)
+        by_scale -= float(np.sum(ends * share[inside]))
     return value, slope, by_scale
+
+
+def _finite(values: Floats) -> Floats:
+    return np.where(np.isfinite(values), values, 0.0)
 
 
 def _log_interval(lower: Floats, upper: Floats) -> tuple[Floats, Floats, Floats]:
@@ -119,7 +131,11 @@ def _log_density(z: Floats) -> Floats:
 def least_squares_start(
     observations: Observations, curve: Curve, start: Floats
 ) -> Floats:
-    """Returns the parameters of least squares in log K* at the brackets' middles."""
+    """Returns the parameters of least squares in log K* at the brackets' middles.
+
+    Bounds are left out.
+    """
+    observations = observations.located()
     log2_batch = np.log2(observations.batch_size)
     target = np.log2(observations.middle)
     found = least_squares(
@@ -150,7 +166,7 @@ def maximize(observations: Observations, curve: Curve, start: Floats) -> Maximum
         return -value, -np.append(slope @ derivative, by_scale)
 
     residual = curve(start, log2_batch)[0] - np.log2(observations.middle)
-    rms = float(np.sqrt(np.mean(residual**2)))
+    rms = float(np.sqrt(np.mean(residual[~observations.is_bound] ** 2)))
     ends = (np.log(SCALE_FLOOR), np.log(SCALE_CEILING))
     first = float(np.clip(np.log(max(rms, SCALE_FLOOR)), *ends))
     found = minimize(
@@ -170,6 +186,7 @@ def maximize(observations: Observations, curve: Curve, start: Floats) -> Maximum
 
 def law_start(observations: Observations) -> Floats:
     """Returns (log2 c1, log2 c2) of least squares, the better of two starts."""
+    observations = observations.located()
     log2_steps = np.log2(observations.middle)
     log2_batch = np.log2(observations.batch_size)
     # The plateau cannot be told from none below this; it keeps the search bounded.
@@ -184,3 +201,35 @@ def law_start(observations: Observations) -> Floats:
         if error < least * (1 - 1e-9):
             best, least = found, error
     return best
+
+
+def soft_l1_squares(observations: Observations, start: Floats) -> tuple[Floats, Floats]:
+    """Returns (log2 c1, log2 c2) of least squares with the loss, and its covariance.
+
+    Args:
+        observations: n steps-to-result, none of them a bound.
+        start: (log2 c1, log2 c2) near the least.
+    """
+    log2_batch = np.log2(observations.batch_size)
+    target = np.log2(observations.middle)
+
+    def residual(p: Floats) -> Floats:
+        return np.asarray(np.log(2) * (law_curve(p, log2_batch)[0] - target))
+
+    tight = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-12)
+    scale = SOFT_L1_SCALE
+    found = least_squares(residual, start, loss="soft_l1", f_scale=scale, **tight)
+    jacobian = np.log(2) * law_curve(found.x, log2_batch)[1]
+    covariance = _sandwich(residual(found.x), jacobian)
+    return np.asarray(found.x, np.float64), covariance
+
+
+def _sandwich(residual: Floats, jacobian: Floats) -> Floats:
+    """Returns the covariance of an M-estimate of the soft-L1 loss (Huber 1981)."""
+    z = (residual / SOFT_L1_SCALE) ** 2
+    psi = residual / np.sqrt(1 + z)
+    slope = float(np.mean((1 + z) ** -1.5))
+    spread = float(np.sum(psi**2) / (len(residual) - jacobian.shape[1]))
+    return np.asarray(
+        spread / slope**2 * np.linalg.pinv(jacobian.T @ jacobian), np.float64
+    )

@@ -4,10 +4,15 @@ Why no t interval about least squares: where K* is a few evaluation intervals, t
 large batch sizes share one bracket, and so one rounding error. Residuals then say
 nothing of it, and neither does a bootstrap that redraws them: both intervals of c2 are
 too short. The likelihood of `likelihood.py` keeps what is known, that the curve passes
-each bracket. Its posterior under flat weights for c1 and c2 and log-uniform weights
-for the residual scale is the t interval where brackets are narrow, and the range of
-values that pass the brackets where they are wide; `tests/analysis/law_coverage_test.py`
-measures the coverage of both.
+each bracket. Its posterior is near the t interval where brackets are narrow, and the
+range of values that pass the brackets where they are wide;
+`tests/analysis/law_coverage_test.py` measures the coverage of both.
+
+The prior (PRIOR, printed beside intervals): c1 is log-uniform. c2 has the density
+1 / (1 + c2/m)^2, a proper one whose median m is the least K* of the curve: flat towards
+0, so that a plateau that the data do not show has an upper end, and falling beyond what
+was measured, so that this end does not depend on the largest residual scale that is
+thought possible, which with four batch sizes it otherwise does.
 """
 
 from __future__ import annotations
@@ -26,6 +31,10 @@ from dps_tf.analysis.tables import Codes, Floats
 
 _COARSE, _COARSE_SCALES = 20, 10
 _FINE, _SCALES = 32, 16
+C1_BELOW = 6.0
+"""Octaves below the least K* B at which the prior of c1 ends: a falling part of that
+size is 2 % of K* at the smallest batch size. Matters where no slope is resolved."""
+PRIOR = "c1 log-uniform; c2 ~ 1/(1 + c2/m)^2, m the least K*; scale log-uniform"
 _FINER = 4  # Times, by splines of the log-weight, before quantiles are read off.
 _NEGLIGIBLE = 10.0  # Nats below the maximum: 5e-5 of it.
 _PASSES = 12
@@ -85,6 +94,28 @@ class Posterior:
         steps = np.logaddexp2(c1[:, None] - np.log2(batch_size), c2[None, :])
         return _exp2(atom_quantiles(steps.ravel(), weight.ravel(), levels))
 
+    @cached_property
+    def draws(self) -> tuple[Floats, Floats]:
+        """Draws of (log2 c1, log2 c2) [d, 2] and of the scale in octaves [d]."""
+        rng = np.random.default_rng(0)  # The same tables give the same numbers.
+        weight = np.exp(self.log_weight - self.log_weight.max()).sum(axis=(1, 2))
+        chosen = rng.choice(len(weight), _DRAWS, p=weight / weight.sum())
+        return _draw(self, chosen, rng), np.exp(self.log_scale[chosen])
+
+    def quantiles_prediction(
+        self, batch_size: float, levels: Sequence[float]
+    ) -> Floats:
+        """Returns quantiles of K* of a further study at a batch size, in steps.
+
+        The curve's uncertainty and the scatter about it together; the rounding of K* to
+        its evaluations comes on top.
+        """
+        constants, scale = self.draws
+        falling = constants[:, 0] - np.log2(batch_size)
+        steps = np.logaddexp2(falling, constants[:, 1])
+        scatter = np.random.default_rng(1).standard_normal(len(scale)) * scale
+        return _exp2(np.quantile(steps + scatter, levels))
+
     @property
     def means(self) -> tuple[float, float]:
         """The means of log2 c1 and log2 c2."""
@@ -142,17 +173,16 @@ def posterior(
 
 
 def _first_ends(observations: Observations, center: Floats) -> list[Ends]:
-    steps = np.log2(observations.middle)
-    examples = steps + np.log2(observations.batch_size)
-    # Flat weights in c2 leave 2^-12 of them below the lower end.
-    return [
-        _wide(examples, float(center[0])),
-        _wide(steps, float(center[1])),
-    ]
+    located = observations.located()
+    steps = np.log2(located.middle)
+    examples = steps + np.log2(located.batch_size)
+    # The prior of c2 has 2^-12 of its weight below the lower end.
+    c1, c2 = float(center[0]), float(center[1])
+    return [_wide(examples, C1_BELOW, c1), _wide(steps, 12, c2)]
 
 
-def _wide(values: Floats, middle: float) -> Ends:
-    low, high = float(values.min()) - 12, float(values.max()) + 4
+def _wide(values: Floats, below: float, middle: float) -> Ends:
+    low, high = float(values.min()) - below, float(values.max()) + 4
     return min(low, middle - 1), max(high, middle + 1)
 
 
@@ -193,34 +223,35 @@ def _evaluate(
     log2_batch = np.log2(observations.batch_size)[:, None, None]
     curve = np.logaddexp2(log2_c1[None, :, None] - log2_batch, log2_c2[None, None, :])
     weight = _log_likelihood(observations, curve, np.exp(log_scale))
-    # Flat in c1 and c2, not in their logarithms: a plateau that the data do not show
-    # then has a finite weight, and an upper end.
-    flat = np.log(2) * (log2_c1[:, None] + log2_c2[None, :])
-    return Posterior(log2_c1, log2_c2, log_scale, weight + flat)
+    prior = log_prior_of_c2(log2_c2, observations)[None, :]
+    return Posterior(log2_c1, log2_c2, log_scale, weight + prior)
+
+
+def log_prior_of_c2(log2_c2: Floats, observations: Observations) -> Floats:
+    """Returns the log-density of log2 c2, up to a constant; see the module."""
+    over = np.log(2) * (log2_c2 - np.log2(observations.located().middle.min()))
+    return np.asarray(over - 2 * np.logaddexp(0, over), np.float64)
 
 
 def _log_likelihood(observations: Observations, curve: Floats, scale: Floats) -> Floats:
     """Returns the log-likelihood of curves [n, g, h] at scales [s], as [s, g, h]."""
     exact = observations.is_exact
-    high = np.log2(observations.high)[:, None, None]
-    scale = scale[:, None, None]
+    high = np.log2(observations.high)
+    # 2^-60 of a step stands for a bracket that starts at 0.
+    low = np.log2(np.maximum(observations.low, 2.0**-60))
     value = np.zeros((len(scale), *curve.shape[1:]))
-    if exact.any():
-        squares = ((high[exact] - curve[exact]) ** 2).sum(axis=0)
-        value += -0.5 * squares / scale**2 - exact.sum() * np.log(scale)
-    if not exact.all():
-        # 2^-60 of a step stands for a bracket that starts at 0.
-        low = np.log2(np.maximum(observations.low, 2.0**-60))[:, None, None]
-        for i in np.flatnonzero(~exact):
-            below, above = low[i] - curve[i], high[i] - curve[i]
-            # In the left tail, where the difference of the two keeps its precision.
-            flip = below + above > 0
-            below, above = (
-                np.where(flip, -above, below),
-                np.where(flip, -below, above),
-            )
-            probability = ndtr(above / scale) - ndtr(below / scale)
-            value += np.log(np.maximum(probability, 1e-300))
+    for i, noise in enumerate(observations.noise):
+        total = np.hypot(scale, noise)[:, None, None]
+        above = high[i] - curve[i]
+        if exact[i]:
+            value += -0.5 * (above / total) ** 2 - np.log(total)
+            continue
+        below = low[i] - curve[i]
+        # In the left tail, where the difference of the two keeps its precision.
+        flip = below + above > 0
+        below, above = np.where(flip, -above, below), np.where(flip, -below, above)
+        probability = ndtr(above / total) - ndtr(below / total)
+        value += np.log(np.maximum(probability, 1e-300))
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +13,7 @@ from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report.best_of_n import best_of_n_part, best_of_n_table
 from dps_tf.analysis.report.budgets import budgets_part
 from dps_tf.analysis.report.cautions import cautions, not_begun
+from dps_tf.analysis.report.charts import charts
 from dps_tf.analysis.report.content import (
     Part,
     Report,
@@ -22,9 +24,16 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.cost import cost_part
 from dps_tf.analysis.report.curves import curves_of
+from dps_tf.analysis.report.frontier import frontier_part
+from dps_tf.analysis.report.generalization import generalization_part
 from dps_tf.analysis.report.headline import headline_part
 from dps_tf.analysis.report.health import health_part
-from dps_tf.analysis.report.law import effect_sentences, joint_fits, law_part
+from dps_tf.analysis.report.law import (
+    effect_sentences,
+    forms_of,
+    joint_fits,
+    law_part,
+)
 from dps_tf.analysis.report.layers import layers_part
 from dps_tf.analysis.report.learning_rates import learning_rates_part
 from dps_tf.analysis.report.metaparameters import metaparameters_part
@@ -34,21 +43,34 @@ from dps_tf.analysis.report.normalized import normalized_part
 from dps_tf.analysis.report.page import render, specification_table
 from dps_tf.analysis.report.published import beside_published, published_part
 from dps_tf.analysis.report.regimes import regimes_of
+from dps_tf.analysis.report.repeats import repeats_part
 from dps_tf.analysis.report.results import results_part
+from dps_tf.analysis.report.sensitivity import sensitivity_part
 from dps_tf.analysis.report.smoothness import smoothness_part
 from dps_tf.analysis.report.summary import summary
 from dps_tf.analysis.report.training_curves import training_curves_part
-from dps_tf.analysis.report.wording import and_list, count
+from dps_tf.analysis.report.wording import and_list, count, duration
 from dps_tf.core.errors import UserError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.schemas import CURVES, TRIALS
 from dps_tf.store.tables import encode_table
 
 PAGE = "report.html"
+_FILES = {
+    "results.csv": "K* of each cell",
+    "results.parquet": "the same",
+    "trials.parquet": "all trials",
+    "curves.parquet": "all evaluations",
+    "best_of_n.csv": "best of n trials of each cell",
+}
 SECTIONS = [
     SectionEntry("headline", "K* against batch size", (headline_part,)),
     SectionEntry("table", "Results", (results_part,)),
     SectionEntry("law", "The law K* = c1/B + c2", (normalized_part, law_part)),
+    SectionEntry("frontier", "Steps against examples", (frontier_part,)),
+    SectionEntry(
+        "sensitivity", "How sure are these numbers?", (repeats_part, sensitivity_part)
+    ),
     SectionEntry("published", "Beside published curves", (published_part,)),
     SectionEntry("cost", "Time and cost", (cost_part,)),
     SectionEntry(
@@ -56,6 +78,7 @@ SECTIONS = [
         "Metaparameters and training",
         (metaparameters_part, learning_rates_part, training_curves_part, budgets_part),
     ),
+    SectionEntry("generalization", "Generalization", (generalization_part,)),
     SectionEntry("causes", "Causes", (smoothness_part, noise_part, layers_part)),
     SectionEntry("health", "Health of the search", (health_part, best_of_n_part)),
 ]
@@ -89,9 +112,20 @@ def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report
     """Returns the report of some sweeps."""
     curves = curves_of(tables.results, naming(tables.results), tables.studies)
     context = ReportContext(
-        tables, curves, regimes_of(curves), joint_fits(curves), options
+        tables,
+        curves,
+        regimes_of(curves),
+        joint_fits(curves),
+        forms_of(curves),
+        options,
     )
     found = [entry.build(context) for entry in SECTIONS]
+    found_cautions = (
+        *not_begun(tables.sweeps),
+        *cautions(
+            curves, tables.studies, tables.trials, tables.problems, context.forms
+        ),
+    )
     return Report(
         title=_title(tables.results),
         lead=_lead(tables),
@@ -101,12 +135,12 @@ def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report
             *effect_sentences(curves, context.joint),
         ),
         sections=tuple(section for section in found if not section.is_empty),
-        cautions=(
-            *not_begun(tables.sweeps),
-            *cautions(curves, tables.studies, tables.trials, tables.problems),
-        ),
+        cautions=tuple(sorted(found_cautions, key=lambda caution: caution.is_note)),
         sweeps=tables.sweeps,
         results=tables.results,
+        facts=_facts(tables),
+        files=_FILES,
+        charts=charts(context),
     )
 
 
@@ -124,6 +158,7 @@ def published_report(names: Sequence[str]) -> Report:
         cautions=(),
         sweeps=(),
         results=section.tables[0].frame,
+        files={"published.csv": "the published K*"},
     )
 
 
@@ -145,6 +180,34 @@ def _lead(tables: Tables) -> str:
         f"How many training steps the best-tuned run needs to reach {goals}: "
         f"{count(len(results), 'cell')} at {spread}, {count(trials, 'trial')}."
     )
+
+
+def _facts(tables: Tables) -> list[tuple[str, str]]:
+    """Returns when, how long and where the sweeps ran, as far as it is recorded."""
+    facts = []
+    times = [time for sweep in tables.sweeps for time in sweep.written or ()]
+    if times:
+        first, last = (
+            f"{datetime.fromtimestamp(time, timezone.utc):%d %B %Y, %H:%M}"
+            for time in (min(times), max(times))
+        )
+        ran = f"{first} UTC" if first == last else f"{first} to {last} UTC"
+        facts.append(("Ran (by the dates of its files)", ran))
+    work = tables.work
+    if len(work):
+        whole = work[work["trial"].isna() & (work["quantity"] == "seconds")]
+        seconds = float(whole["value"].sum())
+        if seconds > 0:
+            facts.append(("Search, all trials together", duration(seconds)))
+    machines = dict.fromkeys(
+        f"{entry.get('machine', '')} {entry.get('devices', '')}".strip()
+        + f", TensorFlow {entry['tensorflow']}" * ("tensorflow" in entry)
+        for sweep in tables.sweeps
+        for entry in sweep.environments
+    )
+    if machines:
+        facts.append(("Machine", and_list([name.lstrip(", ") for name in machines])))
+    return facts
 
 
 def _state(tables: Tables) -> str:
@@ -172,6 +235,7 @@ def write_report(
     tables: Tables,
     out: str | Path,
     options: ReportOptions = ReportOptions(),  # noqa: B008 (frozen)
+    refresh: int = 0,
 ) -> Report:
     """Writes page, figures and tables into a directory and returns the report.
 
@@ -182,17 +246,18 @@ def write_report(
         tables: of some sweeps.
         out: the directory; made if absent.
         options: what else is asked for.
+        refresh: seconds after which a browser loads the page again; 0 for never.
 
     Raises:
-        UserError: the directory cannot be written, or a wish cannot be met.
+        UserError: the directory cannot be written, or an option cannot be met.
     """
     folder = _made(Path(out))
     report = assemble(tables, options)
     trials = tables.bounded.drop(columns=["earliest", "latest"])
     contents = {
-        PAGE: render(report, specification_table(tables.studies)).encode(),
+        PAGE: render(report, specification_table(tables.studies), refresh).encode(),
         "results.csv": csv_bytes(tables.results),
-        "best_of_n.csv": csv_bytes(best_of_n_table(tables.bounded)),
+        "best_of_n.csv": csv_bytes(best_of_n_table(tables.bounded, tables.studies)),
         "results.parquet": bytes(tables.results.to_parquet(index=False)),
         "trials.parquet": encode_table(trials, TRIALS.of_several_sweeps()),
         "curves.parquet": encode_table(tables.curves, CURVES.of_several_sweeps()),
@@ -231,7 +296,12 @@ def _write(contents: dict[str, bytes], report: Report, folder: Path) -> None:
             contents[f"{item.name}.svg"] = item.svg
             if item.png:
                 contents[f"{item.name}.png"] = item.png
-    LocalFiles().write_many({str(folder / k): data for k, data in contents.items()})
+    files = LocalFiles()
+    files.remove_stale(str(folder))
+    # The page last: once it is there, so are the figures that it was written for.
+    page = contents.pop(PAGE)
+    files.write_many({str(folder / k): data for k, data in contents.items()})
+    files.write_atomic(str(folder / PAGE), page)
 
 
 def csv_bytes(results: pd.DataFrame) -> bytes:

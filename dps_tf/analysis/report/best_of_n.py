@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.order_statistics import best_of_n, mass_on_minimum
+from dps_tf.analysis.order_statistics import (
+    best_of_n,
+    exchangeable,
+    mass_on_minimum,
+)
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     FigureText,
@@ -35,7 +39,9 @@ Quantiles = list[tuple[int, pd.DataFrame]]
 
 def best_of_n_part(context: ReportContext) -> Part:
     """Returns a figure per panel: a row per curve, three of its batch sizes."""
-    curves, bounded = context.curves, context.tables.bounded
+    curves, tables = context.curves, context.tables
+    bounded = exchangeable(tables.bounded, tables.studies)
+    adaptive = len(bounded) < len(tables.bounded)
     figures: list[Illustration] = []
     rows_of = RowsByCell(bounded, curves.cells, ["earliest", "latest"])
     for panel in curves.naming.panels:
@@ -55,21 +61,27 @@ def best_of_n_part(context: ReportContext) -> Part:
                 rows.append((curve, shown))
         if rows:
             figures.append(_figure(curves, panel, rows, trials))
-    return Part(illustrations=figures)
+    text = (
+        "Trials that an oracle chose after those before them are no sample that could "
+        "be redrawn: the best of n is not shown for them.",
+    )
+    return Part(paragraphs=text if adaptive else (), illustrations=figures)
 
 
-def best_of_n_table(bounded: pd.DataFrame) -> pd.DataFrame:
-    """Returns the distribution of the best of n for every cell.
+def best_of_n_table(bounded: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
+    """Returns the distribution of the best of n for every cell without an oracle.
 
     Columns: those of `study_key` and of `BestOfN.to_frame`. n runs over 1 .. N, or for
     more than a hundred trials over a hundred numbers that are evenly spaced in log n.
 
     Args:
         bounded: trials with `earliest` and `latest` of `trial_bounds.with_bounds`.
+        studies: one row per cell.
     """
     tables = []
+    drawn = exchangeable(bounded, studies)
     names = study_key(bounded)
-    for cell, trials in bounded.groupby(names, sort=False):
+    for cell, trials in drawn.groupby(names, sort=False):
         found = best_of_n(
             trials["earliest"], trials["latest"], _draws(len(trials), 100)
         ).to_frame()

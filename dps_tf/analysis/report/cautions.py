@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.law import FEW_POINTS, LawFit, prefers_power_law
 from dps_tf.analysis.loading import SweepRecord
 from dps_tf.analysis.report.content import Caution
 from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.law import Forms
 from dps_tf.analysis.report.naming import cell_names
 from dps_tf.analysis.report.wording import and_list, count, percent
 from dps_tf.analysis.tables import study_key
@@ -19,11 +22,19 @@ published K* about their fits."""
 MOSTLY_INFEASIBLE = 0.7
 """More than in any but the widest of the published searches (6 to 89 %, mostly below
 60 %): few trials are left that can find a minimum."""
+MISFIT = 0.5
+"""Octaves: more than twice the scatter of published K* about their fits."""
+MET_AT_ONCE = 0.5
+"""Share of trials that met the goal at the first evaluation of all."""
 _SPARSITY_SLACK = 0.005
 
 
 def cautions(
-    curves: Curves, studies: pd.DataFrame, trials: pd.DataFrame, problems: Sequence[str]
+    curves: Curves,
+    studies: pd.DataFrame,
+    trials: pd.DataFrame,
+    problems: Sequence[str],
+    forms: Forms,
 ) -> tuple[Caution, ...]:
     """Returns all that apply, those that may change a result first.
 
@@ -32,17 +43,18 @@ def cautions(
         studies: one row per cell.
         trials: one row per trial.
         problems: sentences about damaged files.
+        forms: see `law.forms_of`.
     """
     names = study_key(studies)
-    asked = studies[[*names, "points", "prunable", "count", "schedule"]]
+    asked = studies[[*names, "points", "prunable", "count", "oracle"]]
     cells = curves.cells.merge(asked, on=names)
     cells["name"] = cell_names(cells)
     found: list[Caution] = []
     if problems:
         text = "They were skipped; results may rest on less than was run: "
         found.append(Caution("Damaged files", text + " ".join(problems)))
-    found += [*_results(cells), *_search(cells), *_comparisons(cells)]
-    found += _pruning(cells, trials)
+    found += [*_results(cells, trials), *_search(cells), *_comparisons(cells)]
+    found += [*_laws(curves, forms), *_pruning(cells, trials)]
     return tuple(sorted(found, key=lambda caution: caution.is_note))
 
 
@@ -62,7 +74,7 @@ def _about(title: str, text: str, cells: pd.DataFrame) -> Iterator[Caution]:
         yield Caution(title, text, tuple(str(name) for name in cells["name"]))
 
 
-def _results(cells: pd.DataFrame) -> Iterator[Caution]:
+def _results(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
     """Yields what is missing from results."""
     yield from _about(
         "Study still open",
@@ -85,7 +97,7 @@ def _results(cells: pd.DataFrame) -> Iterator[Caution]:
     yield from _about(
         "Failed trials",
         "While a trial that the study needed has failed, K* is an upper bound. Run the "
-        "command again to try it anew.",
+        f"command again to try it anew. The first error: {first_error(trials)}.",
         cells[cells["failed"] > 0],
     )
     yield from _about(
@@ -95,6 +107,13 @@ def _results(cells: pd.DataFrame) -> Iterator[Caution]:
     )
 
 
+def first_error(trials: pd.DataFrame) -> str:
+    """Returns the first line of the first error that a trial failed with."""
+    errors = trials.loc[trials["outcome"] == "failed", "error"].dropna()
+    lines = [str(error).strip().splitlines() for error in errors]
+    return next((found[0].rstrip(".") for found in lines if found), "not recorded")
+
+
 def _search(cells: pd.DataFrame) -> Iterator[Caution]:
     """Yields where K* may not be the minimum that was looked for."""
     at_end = cells[cells["at_boundary"] != ""]
@@ -102,14 +121,27 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
     yield from _about(
         f"Best {and_list(names)} at the boundary",
         "The best value lies within 5 % of an end of its range, on its scale: a wider "
-        "range may give a smaller K*.",
+        "range may give a smaller K*. In fits such a K* counts as an upper bound.",
         at_end,
     )
+    steps, interval = cells["steps_to_result"], cells["evaluation_interval"]
+    at_once = (steps <= interval).fillna(False) | (
+        cells["first_evaluation"] >= MET_AT_ONCE
+    )
     yield from _about(
-        "Best of n not levelled off",
-        "Half as many trials would have given a K* larger by more than 10 % and more "
-        "than one evaluation interval: more trials may lower it further.",
-        cells[cells["levelled_off"].eq(False).fillna(False)],
+        "The goal is met at the first evaluation",
+        "K* is the first evaluation, or half of all trials met the goal there: an "
+        "untrained network might meet it too. Choose a stricter goal, or evaluate "
+        "earlier.",
+        cells[at_once & (interval > 0)],
+    )
+    yield from _about(
+        "The winner is alone",
+        "K_(2), the second best trial, needed more than 10 % and more than one "
+        "evaluation interval longer than K*: the minimum was found once, and more "
+        "trials may lower it further. The table of sensitivities has K* of the first "
+        "half of the trials.",
+        cells[cells["lone_winner"].fillna(False)],
     )
     yield from _about(
         "Coarse evaluation",
@@ -123,6 +155,46 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
         "were left to find the minimum.",
         cells[cells["infeasible_share"] > MOSTLY_INFEASIBLE],
     )
+
+
+def _laws(curves: Curves, forms: Forms) -> Iterator[Caution]:
+    """Yields where c1/B + c2 is not what the points say, or little but a prior."""
+    fits = {curves.title(*pair): fit for pair, fit in curves.fits.items()}
+    far = tuple(name for name, fit in fits.items() if _worst(fit) >= MISFIT)
+    if far:
+        yield Caution(
+            "K* far from its fit",
+            f"A K* lies {MISFIT:g} octaves or more from c1/B + c2: the law or that K* "
+            "is wrong there, and c1 and c2 with it.",
+            far,
+            unit="curve",
+        )
+    others = tuple(
+        curves.title(*pair)
+        for pair, of_curve in forms.items()
+        if prefers_power_law(of_curve)
+    )
+    if others:
+        yield Caution(
+            "A power law is preferred",
+            "c/B^a + d has the lower AICc: c1, c2 and c1/c2 are those of a form that "
+            "fits worse. The table of alternatives has the critical batch size under "
+            "both, and averaged.",
+            others,
+            unit="curve",
+        )
+    short = tuple(name for name, fit in fits.items() if fit.is_short)
+    if short:
+        yield Caution(
+            f"Fewer than {FEW_POINTS} batch sizes",
+            "The prior decides how far the intervals of c1 and c2 reach.",
+            short,
+            unit="curve",
+        )
+
+
+def _worst(fit: LawFit) -> float:
+    return float(np.nanmax(np.abs(fit.residuals)))
 
 
 def _comparisons(cells: pd.DataFrame) -> Iterator[Caution]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.law import Estimate, JointFit
+from dps_tf.analysis.law import Alternative, Estimate, JointFit
 from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves
@@ -224,6 +224,7 @@ class ReportContext:
         curves: names, plotted rows and fits of all curves.
         regimes: see `regimes.regimes_of`.
         joint: joint fits of comparable curves, by name; see `law.joint_fits`.
+        forms: the law and its alternatives fitted to each (panel, curve) with a fit.
         options: what the reader asked for.
     """
 
@@ -231,6 +232,7 @@ class ReportContext:
     curves: Curves
     regimes: pd.DataFrame
     joint: Mapping[str, JointFit]
+    forms: Mapping[tuple[str, str], Sequence[Alternative]]
     options: ReportOptions
 
 
@@ -265,6 +267,22 @@ def section_of(name: str, title: str, parts: Sequence[Part]) -> Section:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A chart that the browser draws, for exploring.
+
+    Attributes:
+        title: heading.
+        figure: JSON for BokehJS.
+        trials: JSON of `charts.learning_curve_data` for a chart of learning curves;
+            empty for others.
+    """
+
+    title: str
+    figure: str
+    trials: str = ""
+
+
+@dataclass(frozen=True)
 class Caution:
     """Something a reader has to know before trusting a number.
 
@@ -273,12 +291,14 @@ class Caution:
         text: what it means and what to do.
         cells: names of the cells it is about; empty if it is about all.
         is_note: whether nothing is wrong: it belongs to the protocol.
+        unit: what `cells` are names of, in the singular.
     """
 
     title: str
     text: str
     cells: tuple[str, ...] = ()
     is_note: bool = False
+    unit: str = "cell"
 
 
 @dataclass(frozen=True)
@@ -294,6 +314,9 @@ class Report:
         cautions: those of the search first.
         sweeps: what each of them was run with.
         results: the table of results, for files and the terminal.
+        facts: what a reader asks first (when, where, how long), as name and value.
+        files: names of the tables beside the page, with what they hold.
+        charts: for exploring.
     """
 
     title: str
@@ -304,3 +327,6 @@ class Report:
     cautions: tuple[Caution, ...]
     sweeps: Sequence[SweepRecord]
     results: pd.DataFrame
+    facts: Sequence[tuple[str, str]] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    charts: Sequence[Chart] = ()

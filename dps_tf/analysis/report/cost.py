@@ -21,6 +21,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.report.wording import number
+from dps_tf.analysis.tables import study_key
 
 _COLUMNS = (
     Column("curve", "Curve"),
@@ -42,19 +43,52 @@ _LEAST: dict[str, Any] = {
 
 
 def cost_part(context: ReportContext) -> Part:
-    """Returns figures and table of time and cost; nothing without step times."""
-    if context.options.step_times is None:
+    """Returns figures and table of time and cost.
+
+    From the given step times, else from those that training recorded; nothing without
+    either.
+    """
+    given = context.options.step_times
+    times = recorded_step_times(context) if given is None else given
+    if times.empty:
         return Part()
-    found = costs(context.curves, context.options.step_times)
+    found = costs(context.curves, times)
     figures = [_figure(found, "time_seconds", "is_fastest", "Seconds to result")]
     if (found["price"] > 0).any():
         figures.append(_figure(found, "cost", "is_cheapest", "Cost of a result"))
     text = (
-        "K* times the given seconds of a step: one run of the best trial, without the "
-        "search for it and without evaluations."
+        "K* times the recorded seconds of a step of the best trial: its training and "
+        "its evaluations, on the machines that the sweep ran on and slowed by whatever "
+        "ran beside it, without the search for it. Batch sizes that ran on different "
+        "machines cannot be compared."
+        if given is None
+        else "K* times the given seconds of a step: one run of the best trial, without "
+        "the search for it and without evaluations."
     )
-    table = PageTable("cost-table", "Time and cost of one result", _COLUMNS, found)
+    recorded = ("devices", "cost") if given is None else ()
+    columns = tuple(column for column in _COLUMNS if column.name not in recorded)
+    table = PageTable("cost-table", "Time and cost of one result", columns, found)
     return Part((text,), figures, (table,))
+
+
+def recorded_step_times(context: ReportContext) -> pd.DataFrame:
+    """Returns seconds per step of the best trial of each cell, as training recorded.
+
+    Columns: those of `study_key`, devices (1), seconds, price (0); see `costs`.
+    """
+    work = context.tables.work
+    if work.empty:
+        return pd.DataFrame()
+    keys = study_key(work)
+    best = context.curves.cells[[*keys, "best_trial"]].dropna(subset="best_trial")
+    best = best.rename(columns={"best_trial": "trial"}).astype({"trial": "Int64"})
+    mine = work.astype({"trial": "Int64"}).merge(best, on=[*keys, "trial"])
+    wide = mine.pivot_table(index=keys, columns="quantity", values="value")
+    if not {"seconds", "steps"} <= set(wide.columns):
+        return pd.DataFrame()
+    wide = wide[(wide["seconds"] > 0) & (wide["steps"] > 0)]
+    seconds = (wide["seconds"] / wide["steps"]).rename("seconds").reset_index()
+    return seconds.assign(devices=1, price=0.0)
 
 
 def costs(curves: Curves, step_times: pd.DataFrame) -> pd.DataFrame:
@@ -122,8 +156,7 @@ def _figure(found: pd.DataFrame, value: str, least: str, label: str) -> Illustra
     figure_text = FigureText(
         name=value,
         title=f"{label} against batch size",
-        caption=f"{label} of the best trial, from the given step times. Ring: the "
-        "least of its curve.",
+        caption=f"{label} of the best trial. Ring: the least of its curve.",
         alt=f"Line chart of {label.lower()} against batch size. Least: {told}.",
     )
     return illustration(figure, figure_text)

@@ -136,7 +136,8 @@ def _plot_row(steps: float, low: float, high: float, bound: str) -> dict[str, An
 def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:
     """Returns the fitted curves of a panel on a grid.
 
-    Columns: curve, batch_size, steps, low and high (ends of the fit's interval).
+    Columns: curve, batch_size, steps, low and high (ends of the fit's interval),
+    further_low and further_high (of K* of a further study).
     """
     tables = []
     for (where, curve), fit in curves.fits.items():
@@ -146,10 +147,14 @@ def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:
         sizes = rows.loc[rows["curve"] == curve, "batch_size"].to_numpy(float)
         grid = np.geomspace(sizes.min(), sizes.max(), _GRID)
         low, high = fit.band(grid)
+        further_low, further_high = fit.prediction(grid)
         table = pd.DataFrame({"batch_size": grid, "steps": fit.steps(grid)})
-        tables.append(table.assign(curve=curve, low=low, high=high))
+        table = table.assign(curve=curve, low=low, high=high)
+        ends = {"further_low": further_low, "further_high": further_high}
+        tables.append(table.assign(**ends))
     if not tables:
-        return pd.DataFrame(columns=["curve", "batch_size", "steps", "low", "high"])
+        columns = ["curve", "batch_size", "steps", "low", "high"]
+        return pd.DataFrame(columns=[*columns, "further_low", "further_high"])
     return pd.concat(tables)
 
 

@@ -63,7 +63,8 @@ def draw_steps_to_result(
             low and high (ends of the bar), bound (`""`, `<=` or `>=`), repeats (study
             seeds).
         fits: the fitted c1/B + c2 on a grid: curve, batch_size, steps, low and high
-            (ends of its interval, NaN without).
+            (ends of its interval, NaN without), further_low and further_high (of K* of
+            a further study, NaN without).
         line_styles: line style of each curve.
     """
     style.log2_axis(axis, "x")
@@ -136,6 +137,10 @@ def _line(
         sizes, fit["low"], fit["high"], color=line_style.color, alpha=0.12, linewidth=0
     )
     axis.plot(sizes, fit["steps"], **marks)
+    for end in ("further_low", "further_high"):
+        axis.plot(
+            sizes, fit[end], color=line_style.color, linewidth=0.6, alpha=0.6, zorder=2
+        )
 
 
 def _marks(

@@ -179,8 +179,10 @@ def _told(row: pd.Series) -> str:
             f"{start}median of {row['repeats']} seeds "
             f"{steps(row['steps_to_result'])} steps, {ends}"
         )
-    ends = f"after {steps(row['low'])}, at or before {steps(row['high'])}"
-    return f"{start}goal met {ends} steps"
+    return (
+        f"{start}{steps(row['high'])} steps, the first evaluation that met the goal "
+        f"(the one before: {steps(row['low'])})"
+    )
 
 
 def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
@@ -190,8 +192,8 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
         "bars run from the least to the greatest K* over study seeds, the mark is "
         "their median"
         if repeated
-        else "the bar below a mark is its bracket: the goal was met after the "
-        "evaluation at its lower end and at or before the one at its upper end"
+        else "the bar below a mark runs from the last evaluation that did not meet the "
+        "goal to the first one that did; steps between evaluations are not known"
     )
     parts = [
         f"K*, the steps that the best of a study's trials needs to reach the goal "
@@ -206,8 +208,14 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
     if curves.fits:
         level = next(iter(curves.fits.values())).level
         parts.append(
-            "Curves: c1/B + c2 fitted unweighted to log K*, each K* known to lie in "
-            f"its bracket, with its {percent(level)} band."
+            "Curves: c1/B + c2 fitted unweighted to log K*, each K* taken to lie in "
+            f"its bracket, with its {percent(level)} band; thin lines: where K* of a "
+            f"new study would lie with {percent(level)}."
+        )
+    if curves.fits and (curves.cells["at_boundary"] != "").any():
+        parts.append(
+            "To the fit, a K* whose best trial lies at an end of its range is an upper "
+            "bound: a wider range might give a smaller one."
         )
     if (curves.plot_rows["bound"] != "").any():
         parts.append(
@@ -247,8 +255,8 @@ def draw_regimes(
     Args:
         axis: an empty axis that shares the x axis of the headline figure.
         regimes: one row per curve: curve, smallest, perfect_end, useful_end, largest
-            (batch sizes; NaN where undefined), critical, critical_low, critical_high
-            (c1/c2 and its interval).
+            (batch sizes), is_flat (whether useful_end is to be believed), critical,
+            critical_low, critical_high (c1/c2 and its interval).
         line_styles: line style of each curve.
     """
     for height, row in enumerate(regimes.to_dict("records")):
@@ -274,9 +282,8 @@ def _bar(
         "height": 0.5,
     }
     smallest, largest = float(row["smallest"]), float(row["largest"])
-    perfect, useful = float(row["perfect_end"]), float(row["useful_end"])
-    perfect = smallest if np.isnan(perfect) else perfect
-    useful = largest if np.isnan(useful) else max(useful, perfect)
+    perfect = float(np.clip(row["perfect_end"], smallest, largest))
+    useful = max(float(row["useful_end"]), perfect) if row["is_flat"] else largest
     spans: list[tuple[float, float, dict[str, Any]]] = [
         (smallest, perfect, {"facecolor": line_style.color}),
         (perfect, useful, {"facecolor": "white", "hatch": "////"}),

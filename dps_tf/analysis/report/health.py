@@ -110,7 +110,7 @@ def _bars(cells: pd.DataFrame) -> pd.DataFrame:
 def _flags(row: pd.Series) -> str:
     flags = "B" if row["at_boundary"] else ""
     # The column is nullable: NA is no False.
-    if pd.notna(row["levelled_off"]) and not row["levelled_off"]:
+    if pd.notna(row["lone_winner"]) and row["lone_winner"]:
         flags += "L"
     return flags + ("" if row["closed"] else "O")
 
@@ -144,7 +144,7 @@ def health_table(curves: Curves) -> PageTable:
             "trials": cells["trials"],
             **{outcome: cells[outcome] for outcome in OUTCOMES},
             "infeasible_share": cells["infeasible_share"].round(3),
-            "levelled_off": cells["levelled_off"]
+            "lone_winner": cells["lone_winner"]
             .map({True: "yes", False: "no"})
             .fillna("unknown"),
             "resolution": cells["interval_over_kstar"].round(3),
@@ -158,9 +158,9 @@ def health_table(curves: Curves) -> PageTable:
         *(Column(name, name.capitalize()) for name in OUTCOMES),
         Column("infeasible_share", "Infeasible share", "Diverged trials over trials."),
         Column(
-            "levelled_off",
-            "Levelled off",
-            "Whether half as many trials would have given nearly the same K*.",
+            "lone_winner",
+            "Winner alone",
+            "Whether K_(2) is more than 10 % and one evaluation interval above K*.",
         ),
         Column(
             "resolution",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from dps_tf.analysis.law import (
     THREE_PARAMETERS_FROM,
     Alternative,
+    CriticalBatchSizes,
     CurveRatio,
     JointFit,
     LawFit,
     compare,
+    critical_batch_sizes,
     fit_joint,
 )
 from dps_tf.analysis.report.content import (
@@ -27,6 +29,9 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves, comparable, effects
 from dps_tf.analysis.report.regimes import regime_page_table
 from dps_tf.analysis.report.wording import number, percent
+
+Forms = Mapping[tuple[str, str], Sequence[Alternative]]
+"""The law and its alternatives, by (panel, curve)."""
 
 _MODELS = {
     "both_free": "c1 and c2 both differ from curve to curve",
@@ -47,17 +52,18 @@ def law_part(context: ReportContext) -> Part:
     level = next(iter(curves.fits.values())).level
     paragraphs = (
         f"Intervals are {percent(level)} intervals of the posterior, unweighted in log "
-        "K*, with each K* known to lie in its bracket; an end that is not stated is "
+        "K*, with each K* taken to lie in its bracket; an end that is not stated is "
         "open. c1 counts examples and rules where batches are small, c2 counts steps "
         "and is the plateau; at the critical batch size c1/c2, K* is twice the "
-        "plateau.",
+        f"plateau. Prior: {next(iter(curves.fits.values())).prior}.",
         *joint_sentences(joint),
     )
     tables = [fit_table(curves)]
     if joint:
         tables.append(joint_table(curves, joint))
     tables.append(regime_page_table(curves, context.options.anchor))
-    return Part(paragraphs, (), (*tables, alternatives_table(curves)))
+    tables.append(alternatives_table(curves, context.forms))
+    return Part(paragraphs, (), tables)
 
 
 def fit_table(curves: Curves) -> PageTable:
@@ -106,16 +112,35 @@ def _residual(fit: LawFit) -> SortableText:
     return SortableText(f"{fit.rms:.2f} ({value:+.2f} at {size:g})", fit.rms)
 
 
-def alternatives_table(curves: Curves) -> PageTable:
+def forms_of(curves: Curves) -> Forms:
+    """Returns the law and its alternatives, fitted to each curve that has a fit."""
+    return {pair: compare(fit.observations) for pair, fit in curves.fits.items()}
+
+
+def misfits(curves: Curves, forms: Forms) -> dict[tuple[str, str], CriticalBatchSizes]:
+    """Returns critical batch sizes of the curves for which the power law is better."""
+    found = {
+        pair: critical_batch_sizes(fit, forms[pair])
+        for pair, fit in curves.fits.items()
+    }
+    return {pair: sizes for pair, sizes in found.items() if sizes is not None}
+
+
+def alternatives_table(curves: Curves, forms: Forms) -> PageTable:
     """Returns AICc of the law, of no plateau and of a power law, for each curve."""
     rows = []
-    for (panel, curve), fit in curves.fits.items():
-        found = {item.name: item for item in compare(fit.observations)}
+    preferred = misfits(curves, forms)
+    for (panel, curve), of_curve in forms.items():
+        found = {item.name: item for item in of_curve}
         row: dict[str, object] = {"curve": curves.title(panel, curve)}
         for name, item in found.items():
-            row[name] = _criterion(item)
+            row[name] = criterion_text(item)
         exponent = found["power_law"].parameters["a"]
         row["exponent"] = SortableText(number(exponent), exponent)
+        sizes = preferred.get((panel, curve))
+        none = SortableText("", float("nan"))
+        row["critical_power_law"] = estimate_text(sizes.power_law) if sizes else none
+        row["critical_averaged"] = estimate_text(sizes.averaged) if sizes else none
         rows.append(row)
     columns = (
         Column("curve", "Curve"),
@@ -128,12 +153,23 @@ def alternatives_table(curves: Curves) -> PageTable:
             f"{THREE_PARAMETERS_FROM} points, where its correction outweighs it.",
         ),
         Column("exponent", "a", "Exponent of the power law; 1 is the law."),
+        Column(
+            "critical_power_law",
+            "Critical, power law",
+            "Where c/B^a equals d; given where the power law has the lower AICc.",
+        ),
+        Column(
+            "critical_averaged",
+            "Critical, averaged",
+            "Of c1/c2 and the column before, weighted by exp(-AICc/2).",
+        ),
     )
     caption = "The law against two alternatives, by AICc"
     return page_table("alternatives", caption, columns, rows)
 
 
-def _criterion(item: Alternative) -> SortableText:
+def criterion_text(item: Alternative) -> SortableText:
+    """Returns AICc of a form, as a table shows it."""
     if item.aicc is None:
         return SortableText("not quoted", float("nan"))
     return SortableText(f"{item.aicc:.1f}", item.aicc)

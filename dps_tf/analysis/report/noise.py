@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.integrate import trapezoid
 
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
@@ -43,17 +44,29 @@ def noise_part(context: ReportContext) -> Part:
 def averaged(curves: Curves, measurements: pd.DataFrame) -> pd.DataFrame:
     """Returns the noise scale of each cell over training, as panel, curve, scale.
 
-    tr(Sigma) and |G|^2 are averaged over the measurements each, then divided: the mean
-    of their ratios would be that of its largest term. NaN where the mean of |G|^2 is
-    not positive.
+    tr(Sigma) and |G|^2 are averaged over the steps up to K* each, by the trapezoidal
+    rule, then divided: measurements crowd in the first steps, and the mean of the
+    ratios would be that of its largest term. NaN where the mean of |G|^2 is not
+    positive.
     """
     keys = ["panel", "curve", *study_key(measurements)]
-    means = [
-        measured_on_best(curves, measurements, name).groupby(keys)["value"].mean()
-        for name in ("noise_trace", "gradient_square")
-    ]
+    means = []
+    for name in ("noise_trace", "gradient_square"):
+        measured = measured_on_best(curves, measurements, name)
+        means.append(measured.groupby(keys)[["step", "value"]].apply(mean_over_steps))
+    if means[0].empty or means[1].empty:
+        return pd.DataFrame(columns=[*keys, "scale"])
     scale = (means[0] / means[1].where(means[1] > 0)).rename("scale")
     return scale.reset_index()
+
+
+def mean_over_steps(rows: pd.DataFrame) -> float:
+    """Returns the mean of `value` over the steps between the first and the last."""
+    rows = rows.sort_values("step")
+    at, values = rows["step"].to_numpy(float), rows["value"].to_numpy(float)
+    if at[-1] == at[0]:
+        return float(values.mean())
+    return float(trapezoid(values, at) / (at[-1] - at[0]))
 
 
 def beside_critical(
@@ -145,8 +158,8 @@ def _figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
         name="noise_scale_and_critical_batch_size",
         title="Noise scale beside the critical batch size",
         caption=(
-            "Upper mark: tr(Sigma) and |G|^2, each averaged over the measurements of a "
-            "cell, divided; geometric mean over the cells of a curve. Its line: least "
+            "Upper mark: tr(Sigma) and |G|^2, each averaged over the steps up to K*, "
+            "divided; geometric mean over the cells of a curve. Its line: least "
             "to greatest single measurement. Diamond: c1/c2 of the "
             "fit with its interval; an end that is missing is open. McCandlish et al. "
             "2018 expect the two to agree in order of magnitude."

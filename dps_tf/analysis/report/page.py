@@ -21,6 +21,7 @@ import scipy
 from markupsafe import Markup
 
 import dps_tf
+from dps_tf.analysis.report.charts import library
 from dps_tf.analysis.report.content import (
     Column,
     Illustration,
@@ -134,12 +135,13 @@ class _Cell:
     is_number: bool
 
 
-def render(report: Report, specification: PageTable | None) -> str:
+def render(report: Report, specification: PageTable | None, refresh: int = 0) -> str:
     """Returns the page.
 
     Args:
         report: what it shows.
         specification: the table of what was asked of each cell, if there are any.
+        refresh: seconds after which a browser loads the page again; 0 for never.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dps_tf.analysis", "templates"),
@@ -151,20 +153,34 @@ def render(report: Report, specification: PageTable | None) -> str:
     )
     environment.filters["data_uri"] = data_uri
     environment.filters["narrow_uri"] = narrow_uri
+    environment.filters["json_block"] = json_block
     script = _source(environment, "report.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # Only what draws is embedded, and only where there is something to draw.
+    scripts = [library(), script] if report.charts else [script]
     return environment.get_template("report.html.j2").render(
         report=report,
         specification=_prepared(specification) if specification else None,
         prepared=_prepared,
         citations=CITATIONS,
         bibtex=BIBTEX,
+        refresh=refresh,
         version=dps_tf.__version__,
         versions=_versions(),
         style=Markup(_source(environment, "report.css")),  # noqa: S704 (own file)
-        script=Markup(script),  # noqa: S704 (own file)
-        script_hash=f"sha256-{digest}",
+        scripts=[Markup(text) for text in scripts],  # noqa: S704 (no input in them)
+        script_hashes=[_hash(text) for text in scripts],
     )
+
+
+def _hash(script: str) -> str:
+    """Returns a script as a content security policy names it."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def json_block(text: str) -> Markup:
+    """Returns JSON that stays inside its script element, whatever its texts hold."""
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 (no tag can begin)
 
 
 def _source(environment: jinja2.Environment, name: str) -> str:
@@ -234,6 +250,7 @@ def _versions() -> dict[str, str]:
         "SciPy": scipy.__version__,
         "pandas": pd.__version__,
         "Matplotlib": importlib.metadata.version("matplotlib"),
+        "Bokeh": importlib.metadata.version("bokeh"),
     }
 
 

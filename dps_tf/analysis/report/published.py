@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from dps_tf.analysis import published
+from dps_tf.analysis.law import LawFit, compare
+from dps_tf.analysis.regimes import ends
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -23,8 +26,10 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
-from dps_tf.analysis.report.style import Axes
-from dps_tf.analysis.report.wording import and_list, steps
+from dps_tf.analysis.report.law import criterion_text
+from dps_tf.analysis.report.regimes import TOLERANCE
+from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.wording import and_list, percent, steps
 
 _COLUMNS = (
     Column("curve", "Curve"),
@@ -34,6 +39,14 @@ _COLUMNS = (
     Column("c2", "c2, steps"),
     Column("critical", "c1/c2, examples"),
     Column("rms", "Residual, octaves", "Root mean square of log2(K* / fit)."),
+    Column("perfect", "Perfect up to", f"On the fit, within {percent(TOLERANCE)}."),
+    Column(
+        "flat",
+        "Flat from",
+        f"On the fit, within {percent(TOLERANCE)}; only if the points are flat too.",
+    ),
+    Column("aicc", "AICc of c1/B + c2", "Lower is better."),
+    Column("aicc_power", "AICc of c/B^a + d", "Not quoted with few points."),
 )
 
 
@@ -66,38 +79,51 @@ def _short(name: str) -> str:
     return name.removeprefix(f"{published.PREFIX}-")
 
 
-def draw_published(axis: Axes, published: pd.DataFrame) -> None:
-    """Draws published curves in grey behind one's own, on the same axes.
+def draw_published(
+    axis: Axes, published: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws published curves behind one's own, on the same axes.
 
     Args:
         axis: an axis that holds K* against the batch size.
         published: one row per curve and batch size: curve, batch_size,
             steps_to_result.
+        line_styles: line style of each curve.
     """
-    for position, (_, rows) in enumerate(published.groupby("curve", sort=False)):
+    for curve, rows in published.groupby("curve", sort=False):
         rows = rows.sort_values("batch_size")
-        axis.plot(rows["batch_size"], rows["steps_to_result"], **_style(position))
+        x, y = rows["batch_size"], rows["steps_to_result"]
+        axis.plot(x, y, **_keywords(line_styles[str(curve)]))
     axis.relim()
     axis.autoscale(enable=True)
 
 
-def _style(position: int) -> dict[str, Any]:
-    # From the far end of the lists, so that they differ from the curves in front.
-    return {
-        "color": style.MUTED,
-        "linewidth": 1.0,
-        "linestyle": style.LINES[::-1][position % len(style.LINES)],
-        "marker": style.MARKERS[::-1][position % len(style.MARKERS)],
-        "markersize": 4.5,
-        "markerfacecolor": "white",
-        "zorder": 2,
-    }
+def published_styles(
+    names: Sequence[str], own: Sequence[str] = ()
+) -> dict[str, LineStyle]:
+    """Returns a line style per published curve, other ones than of one's own curves.
+
+    Args:
+        names: of the published curves.
+        own: names of one's own curves.
+    """
+    mine = [f"own: {name}" for name in own]
+    found = style.assign_styles([*mine, *names])
+    return {name: found[name] for name in names}
+
+
+def _keywords(line_style: LineStyle) -> dict[str, Any]:
+    hollow = style.mark_style(line_style, hollow=True)
+    line = {"linestyle": line_style.line, "linewidth": 1.0, "markersize": 4.5}
+    return {**hollow, **line, "zorder": 2}
 
 
 def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
     shown = table.assign(curve=[_short(str(name)) for name in table["curve"]])
     names = list(dict.fromkeys(shown["curve"]))
-    handles = [style.line_handle(str(n), **_style(i)) for i, n in enumerate(names)]
+    own = list(curves.naming.line_styles) if curves is not None else []
+    line_styles = published_styles(names, own)
+    handles = [style.line_handle(n, **_keywords(s)) for n, s in line_styles.items()]
     with style.styled():
         figure = style.new_figure(6.9, 5.0 + 0.1 * len(handles))
         axis = figure.subplots()
@@ -108,7 +134,7 @@ def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
             handles = [*style.curve_handles(curves.naming.line_styles), *handles]
         style.log2_axis(axis, "x")
         style.log2_axis(axis, "y")
-        draw_published(axis, shown)
+        draw_published(axis, shown, line_styles)
         axis.set(xlabel="Batch size", ylabel="Steps to result")
         style.batch_ticks(axis, sizes)
         style.legend_below(figure, handles, columns=1 if len(handles) < 7 else 2)
@@ -122,8 +148,8 @@ def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
         name="published",
         title="Steps to result beside published curves",
         caption=(
-            f"Grey: published curves ({and_list(names, 4)}), digitized. Coloured: "
-            "this report's."
+            f"Hollow marks, thin lines: published curves ({and_list(names, 4)}), "
+            "digitized. Filled marks: this report's."
             if curves is not None
             else f"Published curves, digitized: {and_list(names, 4)}."
         ),
@@ -151,8 +177,21 @@ def _fits(table: pd.DataFrame, wanted: list[str] | None) -> PageTable:
             "c2": estimate_text(fit.c2),
             "critical": estimate_text(fit.critical_batch_size),
             "rms": SortableText(f"{fit.rms:.2f}", fit.rms),
+            **_regimes_and_forms(fit),
         }
         for curve, fit in published.fits(wanted).items()
     ]
     caption = "Fits of K* = c1/B + c2 to the published curves, by a robust loss"
     return page_table("published-fits", caption, _COLUMNS, rows)
+
+
+def _regimes_and_forms(fit: LawFit) -> dict[str, SortableText]:
+    found = ends(fit, fit.observations, TOLERANCE)
+    forms = {form.name: form for form in compare(fit.observations)}
+    flat = estimate_text(found.flat) if found.is_flat else SortableText("", math.nan)
+    return {
+        "perfect": estimate_text(found.perfect),
+        "flat": flat,
+        "aicc": criterion_text(forms["law"]),
+        "aicc_power": criterion_text(forms["power_law"]),
+    }

@@ -10,10 +10,10 @@ import pandas as pd
 from dps_tf.analysis.law import Observations
 from dps_tf.analysis.regimes import (
     Regime,
+    by_batch_size,
+    ends,
     fitted_regimes,
-    maximum_useful,
     measured_regimes,
-    perfect_scaling_first,
 )
 from dps_tf.analysis.report.content import (
     Column,
@@ -26,21 +26,6 @@ from dps_tf.analysis.report.wording import interval, number, percent
 
 TOLERANCE = 0.2
 """For figure and sentences; the table shows what others would give."""
-_LEAST_SIZES = 3
-"""Batch sizes below which a curve has no regimes to speak of."""
-_COLUMNS = [
-    "panel",
-    "curve",
-    "smallest",
-    "perfect_end",
-    "useful_end",
-    "largest",
-    "critical",
-    "critical_low",
-    "critical_high",
-    "tolerance",
-    "definition",
-]
 _NAMES = {
     "perfect_scaling_first": "perfect scaling, first failure",
     "perfect_scaling_last": "perfect scaling, last success",
@@ -61,51 +46,56 @@ _DEFINITIONS = (
 
 
 def _observed(curves: Curves) -> list[tuple[str, str, Observations]]:
-    """Returns the observations of each curve with enough batch sizes."""
-    found = []
-    for (panel, curve), cells in curves.cells.groupby(["panel", "curve"], sort=False):
-        observations = Observations.from_results(cells[cells["closed"]])
-        if observations.batch_sizes >= _LEAST_SIZES:
-            found.append((str(panel), str(curve), observations))
-    return found
+    """Returns the observations of each curve that has a fit."""
+    return [(*pair, fit.observations) for pair, fit in curves.fits.items()]
 
 
 def regimes_of(curves: Curves) -> pd.DataFrame:
-    """Returns the regimes of each curve that has three batch sizes or more.
+    """Returns the regimes of each curve that has a fit.
 
-    Columns: panel, curve, smallest and largest batch size, perfect_end, useful_end (NaN
-    where the curve is not seen to become flat), critical, critical_low, critical_high
-    (c1/c2; NaN without a fit, ends NaN or infinite where open), tolerance, definition.
+    Columns: panel, curve, smallest and largest batch size; perfect_end and useful_end
+    on the fit with `_low` and `_high` (infinite where open); points_perfect and
+    points_useful on the points (NaN where these are not seen to become flat); is_flat,
+    whether fit and points both find the curve flat within what was measured; critical,
+    critical_low, critical_high (c1/c2); tolerance, definition.
     """
     rows = []
     for panel, curve, observations in _observed(curves):
-        perfect, _ = perfect_scaling_first(observations, TOLERANCE)
-        useful, is_open = maximum_useful(observations, TOLERANCE)
-        fit = curves.fits.get((panel, curve))
+        fit = curves.fits[panel, curve]
+        found = ends(fit, observations, TOLERANCE)
+        row: dict[str, Any] = {"panel": panel, "curve": curve}
+        for name, estimate in (
+            ("perfect_end", found.perfect),
+            ("useful_end", found.flat),
+            ("critical", fit.critical_batch_size),
+        ):
+            row |= {
+                name: estimate.value,
+                f"{name}_low": estimate.low,
+                f"{name}_high": estimate.high,
+            }
+        useful = math.nan if found.points_flat is None else found.points_flat
         rows.append(
             {
-                "panel": panel,
-                "curve": curve,
-                "smallest": observations.batch_size[0],
-                "perfect_end": perfect,
-                "useful_end": math.nan if is_open else useful,
-                "largest": observations.batch_size[-1],
-                "critical": fit.critical_batch_size.value if fit else math.nan,
-                "critical_low": fit.critical_batch_size.low if fit else math.nan,
-                "critical_high": fit.critical_batch_size.high if fit else math.nan,
+                **row,
+                "smallest": float(observations.batch_size.min()),
+                "largest": float(observations.batch_size.max()),
+                "points_perfect": found.points_perfect,
+                "points_useful": useful,
+                "is_flat": found.is_flat,
                 "tolerance": TOLERANCE,
                 "definition": _definition(),
             }
         )
-    return pd.DataFrame(rows, columns=_COLUMNS)
+    return pd.DataFrame(rows, columns=None if rows else ["panel", "curve"])
 
 
 def _definition() -> str:
     t = f"{1 + TOLERANCE:g}"
     return (
-        f"Bars: filled, perfect scaling, up to the last batch size before the first "
-        f"one with K* B > {t} K*0 B0 (B0 the smallest); open, maximal data "
-        f"parallelism, from the smallest batch size with K* <= {t} min K*; hatched, "
+        f"Bars, by the fit: filled, perfect scaling, up to B = {TOLERANCE:g} c1/c2, "
+        f"where K* B = {t} c1; open, maximal data parallelism, from B = c1/c2 / "
+        f"{TOLERANCE:g}, where K* = {t} c2, if the points are flat there too; hatched, "
         "diminishing returns between them. Diamond: c1/c2 with its interval, on the "
         "measured range; an arrow at its end where c1/c2 lies beyond."
     )
@@ -123,10 +113,11 @@ def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
     tolerances: list[float] = []
     for panel, curve, observations in _observed(curves):
         # The fit answers for a batch size that this curve has not measured.
-        start = anchor if anchor in observations.batch_size else None
+        start = anchor if anchor in by_batch_size(observations).batch_size else None
         found = measured_regimes(observations, linear_from=start)
-        fit = curves.fits.get((panel, curve))
-        found += fitted_regimes(fit, linear_from=anchor) if fit else []
+        # What rests on the fit leads: ends on points rest on single K*.
+        fit = curves.fits[panel, curve]
+        found = [*fitted_regimes(fit, linear_from=anchor), *found]
         tolerances = sorted({regime.tolerance for regime in found})
         for name in dict.fromkeys(regime.name for regime in found):
             row: dict[str, Any] = {

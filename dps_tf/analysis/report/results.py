@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report.cautions import first_error
 from dps_tf.analysis.report.content import (
     Column,
     PageTable,
@@ -59,8 +60,9 @@ def results_part(context: ReportContext) -> Part:
     """Returns the table of results."""
     text = (
         "K* is the first evaluated step at which the best trial of a study met the "
-        "goal; (a, b] is its bracket: the goal was met after step a, at or before step "
-        "b."
+        "goal, step b of (a, b]. The evaluation before it, at step a, did not meet it; "
+        "steps that were not evaluated may have, also before a, since a metric goes up "
+        "and down."
     )
     return Part((text,), (), (results_page_table(context.curves),))
 
@@ -194,12 +196,14 @@ def terminal_text(report: Report, tables: Tables) -> str:
     parts.append(terminal_table(report.results))
     if report.state:
         parts.append(f"not finished: {report.state}\n")
+    if (tables.bounded["outcome"] == "failed").any():
+        parts.append(f"first error of a failed trial: {first_error(tables.trials)}\n")
     warned = [caution for caution in report.cautions if not caution.is_note]
     if warned:
         total = len(report.results)
         lines = [
             f"  {item.title} ({len(item.cells)} of {total} cells)"
-            if item.cells
+            if item.cells and item.unit == "cell"
             else f"  {item.title}"
             for item in warned
         ]

@@ -18,6 +18,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes as Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -115,6 +116,23 @@ def assign_styles(names: Iterable[str]) -> dict[str, LineStyle]:
             LINES[(i + i // (len(PALETTE) * len(MARKERS))) % len(LINES)],
         )
         for i, name in enumerate(dict.fromkeys(names))
+    }
+
+
+def sequential_styles(names: Iterable[str]) -> dict[str, LineStyle]:
+    """Returns a line style per name, in an order that their colours show.
+
+    From dark to light along viridis, without its palest fifth, which is lost on white.
+    """
+    ordered = list(dict.fromkeys(names))
+    colors = matplotlib.colormaps["viridis"]
+    return {
+        name: LineStyle(
+            to_hex(colors(0.8 * i / max(len(ordered) - 1, 1))),
+            MARKERS[i % len(MARKERS)],
+            LINES[i % len(LINES)],
+        )
+        for i, name in enumerate(ordered)
     }
 
 

@@ -68,9 +68,10 @@ def _law(fit: LawFit) -> str:
     critical = fit.critical_batch_size
     text = f"The fit is K* = {number(fit.c1.value)}/B + {number(fit.c2.value)}"
     if not fit.plateau_resolved:
-        return (
-            f"{text}; no plateau is resolved: larger batches would still pay beyond "
-            f"the critical batch size of {interval(critical.low, critical.high)}."
+        return f"{text}; no plateau is resolved: " + (
+            f"c1/c2 is {interval(critical.low, critical.high)}."
+            if critical.low > 0
+            else "these K* do not bound c1/c2."
         )
     if not fit.slope_resolved:
         return f"{text}; the curve is flat within its scatter."
@@ -81,14 +82,25 @@ def _law(fit: LawFit) -> str:
 
 
 def _regimes(row: pd.Series) -> str:
-    parts = []
-    if pd.notna(row["perfect_end"]):
-        parts.append(f"perfect scaling holds up to batch size {row['perfect_end']:g}")
-    if pd.notna(row["useful_end"]):
-        parts.append(f"the curve is flat from {row['useful_end']:g}")
-    else:
-        parts.append(f"K* is still falling at {row['largest']:g}")
-    return f"Within {percent(row['tolerance'])}, {' and '.join(parts)}."
+    seen = f"up to {row['points_perfect']:g}"
+    if pd.notna(row["points_useful"]):
+        seen += f" and from {row['points_useful']:g}"
+    within = f"Within {percent(row['tolerance'])},"
+    if row["perfect_end_low"] == 0 and np.isinf(row["perfect_end_high"]):
+        return f"{within} the fit tells no ends of regimes; by single points, {seen}."
+    perfect, useful = (
+        f"{number(row[name])} ({interval(row[f'{name}_low'], row[f'{name}_high'])})"
+        for name in ("perfect_end", "useful_end")
+    )
+    flat = (
+        f"the curve is flat from {useful}"
+        if row["is_flat"]
+        else f"the curve is not seen to become flat up to {row['largest']:g}"
+    )
+    return (
+        f"{within} perfect scaling holds up to batch size {perfect} and {flat}, by the "
+        f"fit; by single points, {seen}."
+    )
 
 
 def _comparisons(curves: Curves) -> list[str]:

@@ -23,9 +23,6 @@ from dps_tf.analysis.report.wording import count, number
 from dps_tf.analysis.tables import study_key
 from dps_tf.core.goal import Goal
 
-_MOST = 8
-"""Cells of one curve in one picture."""
-
 
 def training_curves_part(context: ReportContext) -> Part:
     """Returns a figure per curve; of a single cell the headline section shows it."""
@@ -41,27 +38,27 @@ def training_figures(context: ReportContext) -> list[Illustration]:
     keys = tables.studies[names].itertuples(index=False, name=None)
     goals = dict(zip(keys, tables.goals, strict=True))
     figures: list[Illustration] = []
-    metrics = sorted({goal.metric for goal in tables.goals})
+    # Before the first evaluation there is no column of any metric.
+    metrics = sorted({goal.metric for goal in tables.goals} & set(tables.curves))
     columns = ["trial", "step", "is_bound", *metrics]
     rows_of = RowsByCell(tables.curves, curves.cells, columns)
     for panel, curve, cells in groups(curves):
         goal = goals[tuple(cells.iloc[0][names])]
+        if goal.metric not in metrics:
+            continue
         parts = []
-        for cell in cells.head(_MOST).to_dict("records"):
+        for cell in cells.to_dict("records"):
             record = best_record(rows_of.of(cell), cell, goal)
             parts.append(record.assign(curve=f"batch size {cell['batch_size']}"))
         table = pd.concat(parts)
         if table.empty:
             continue
-        line_styles = style.assign_styles(table["curve"])
+        line_styles = style.sequential_styles(table["curve"])
         with style.one_axis(line_styles, columns=3) as (figure, axis):
             draw_training(axis, table, goal.threshold, line_styles)
             axis.set_ylabel(goal.metric)
         name = file_name("training", curves.panel_title(panel), curve)
-        left_out = len(cells) - _MOST
-        figure_text = _figure_text(
-            name, curves.title(panel, curve), goal, (table, left_out)
-        )
+        figure_text = _figure_text(name, curves.title(panel, curve), goal, table)
         figures.append(illustration(figure, figure_text, folded=bool(figures)))
     return figures
 
@@ -130,10 +127,7 @@ def draw_training(
     axis.set(xlabel="Step")
 
 
-def _figure_text(
-    name: str, where: str, goal: Goal, shown: tuple[pd.DataFrame, int]
-) -> FigureText:
-    table, left_out = shown
+def _figure_text(name: str, where: str, goal: Goal, table: pd.DataFrame) -> FigureText:
     told = "; ".join(
         f"{name}: {number(rows['value'].iloc[-1])} at step {rows['step'].iloc[-1]}"
         for name, rows in table.groupby("curve", sort=False)
@@ -144,8 +138,7 @@ def _figure_text(
         caption=(
             f"{goal.metric} at every evaluation of the best trial of each cell, up to "
             "the mark at its last one; where nobody met the goal, of the trial that "
-            f"came closest. Dashed: the goal, {goal}."
-            + (f" The {left_out} largest batch sizes are not shown." * (left_out > 0))
+            f"came closest. Dashed: the goal, {goal}. Larger batches are lighter."
         ),
         alt=(
             f"Line chart of {goal.metric} against the step for "

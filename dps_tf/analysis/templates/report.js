@@ -43,6 +43,74 @@
   }
   window.addEventListener("scroll", hide, { passive: true });
 
+  // Filtering: rows that do not hold the text are hidden, and it is said how many remain.
+  for (const input of document.querySelectorAll(".filter input")) {
+    const rows = document.getElementById(input.dataset.table).tBodies[0].rows;
+    const count = document.querySelector(`[data-count="${input.dataset.table}"]`);
+    input.addEventListener("input", () => {
+      const wanted = input.value.trim().toLowerCase();
+      let shown = 0;
+      for (const row of rows) {
+        row.hidden = !row.textContent.toLowerCase().includes(wanted);
+        shown += row.hidden ? 0 : 1;
+      }
+      count.textContent = wanted ? `${shown} of ${rows.length} rows` : "";
+    });
+  }
+
+  // Learning curves: the trials of the chosen cell go into the sources of their outcomes.
+  function fill(view, cell) {
+    const names = new Map(view.model.renderers.map((item) => [item.name, item]));
+    const outcomes = [...names.keys()].filter((name) => name && name.startsWith("lines "));
+    let end = [Infinity, 0];
+    for (const name of outcomes) {
+      const outcome = name.slice("lines ".length);
+      const trials = cell.trials.filter((trial) => trial.outcome === outcome);
+      const marks = { x: [], y: [], trial: [], point: [] };
+      for (const trial of trials) {
+        trial.steps.forEach((step, i) => {
+          marks.x.push(step); marks.y.push(trial.values[i]);
+          marks.trial.push(trial.number); marks.point.push(trial.point);
+        });
+      }
+      for (const step of marks.x) end = [Math.min(end[0], step), Math.max(end[1], step)];
+      names.get(name).data_source.data = {
+        xs: trials.map((trial) => trial.steps), ys: trials.map((trial) => trial.values) };
+      names.get(`marks ${outcome}`).data_source.data = marks;
+    }
+    names.get("goal").data_source.data = { x: end, y: [cell.goal, cell.goal] };
+    view.model.left[0].axis_label = cell.metric;
+  }
+  async function draw(explorer) {
+    const item = JSON.parse(explorer.querySelector(".figure-data").textContent);
+    const [view] = await window.Bokeh.embed.embed_item(item, explorer.querySelector(".chart"));
+    const data = explorer.querySelector(".trials");
+    if (data) {
+      const cells = JSON.parse(data.textContent);
+      const choice = explorer.querySelector(".cell-choice");
+      const note = explorer.querySelector(".note-of-cell");
+      cells.forEach((cell, i) => choice.add(new Option(cell.name, i)));
+      const show = () => {
+        const cell = cells[choice.value];
+        fill(view, cell);
+        note.textContent = cell.left_out ? `${cell.left_out} slower trials are in curves.parquet only.` : "";
+      };
+      choice.addEventListener("change", show);
+      show();
+    }
+    explorer.dataset.drawn = "true";
+  }
+  if (window.Bokeh) {
+    const seen = new IntersectionObserver((entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting) continue;
+        seen.unobserve(entry.target);
+        draw(entry.target);
+      }
+    }, { rootMargin: "400px" });
+    for (const explorer of document.querySelectorAll(".explorer")) seen.observe(explorer);
+  }
+
   // On paper nothing can be unfolded.
   let opened = [];
   window.addEventListener("beforeprint", () => {

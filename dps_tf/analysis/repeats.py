@@ -1,0 +1,156 @@
+"""The best points of cells trained again under new seeds: how noisy is one training?
+
+Two noises add up in K*. Repeats show the noise of training: the same metaparameters,
+other initial weights and other orders of examples. Whole studies under other seeds
+(`order_statistics.repeats`) show the noise of searching as well: other points. And K*
+is a minimum over trials, so that its best point looks better than it is: the optimism
+of the minimum is the median of the repeats over K*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.tables import Floats, cell_codes, cell_name, study_key
+from dps_tf.core.sweep import repeated_seed
+
+RESULT = ["outcome", "steps_to_result", "bracket_low", "earliest", "latest"]
+LEAST_REPEATS = 3
+"""Repeats of a point below which no standard deviation is taken of them."""
+
+
+Point = dict[str, float]
+
+
+def repeats_of(
+    bounded: pd.DataFrame, points: Mapping[str, list[Point]], trials: pd.DataFrame
+) -> pd.DataFrame:
+    """Returns one row per repeat, under the cell and trial whose point was repeated.
+
+    Columns: those of `study_key`, trial, repeat (number from 0) and RESULT. Repeats of
+    points that are no trial of the sweep (any more) are left out.
+
+    Args:
+        bounded: trials of the repeats' own studies, with `earliest` and `latest`.
+        points: by name of such a study's cell, what each of its trials repeats.
+        trials: of the sweep itself.
+    """
+    found = []
+    names = study_key(bounded)
+    for _, mine in bounded.groupby(names, sort=False):
+        rows: list[dict[Any, Any]] = mine.to_dict("records")
+        repeated = points[cell_name(rows[0])]
+        original = _original(rows[0], repeated, trials)
+        if original is None:
+            continue
+        for row in rows:
+            number = int(row["trial"])
+            trial = _trial(original, repeated[number])
+            if trial is not None:
+                about = {name: original[name].iloc[0] for name in names}
+                result = {name: row[name] for name in RESULT}
+                before = repeated[:number].count(repeated[number])
+                found.append({**about, "trial": trial, "repeat": before, **result})
+    frame = pd.DataFrame(found, columns=[*names, "trial", "repeat", *RESULT])
+    whole = ["steps_to_result", "bracket_low"]
+    return frame.astype({name: "Int64" for name in whole})
+
+
+def _original(
+    cell: Mapping[Any, Any], points: list[Point], trials: pd.DataFrame
+) -> pd.DataFrame | None:
+    """Returns the trials of the cell whose points were repeated under other seeds."""
+    alike = np.ones(len(trials), bool)
+    for name in study_key(trials):
+        if name != "seed":
+            alike &= (trials[name] == cell[name]).to_numpy(bool)
+    for _, mine in trials[alike].groupby("seed", sort=False):
+        if repeated_seed(int(mine["seed"].iloc[0]), points) == int(cell["seed"]):
+            return mine
+    return None
+
+
+def _trial(trials: pd.DataFrame, point: Point) -> int | None:
+    same = np.ones(len(trials), bool)
+    for name, value in point.items():
+        same &= (trials[name] == value).to_numpy(bool)
+    return int(trials["trial"].to_numpy()[same][0]) if same.any() else None
+
+
+def summary(repeats: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
+    """Returns one row per repeated point, the best of each cell first.
+
+    Columns: those of `study_key`, trial, is_best, recorded (the trial's own
+    steps-to-result as K* counts it; NaN for others than the best), repeats, reached,
+    median, least, greatest
+    (infinity where a repeat did not reach the goal within its budget, or is not known
+    to have), optimism (median / K* of the best point), noise (standard deviation of
+    log2 steps in octaves; NaN unless LEAST_REPEATS repeats or more all reached).
+
+    Args:
+        repeats: see `repeats_of`.
+        results: one row per cell, of `reduce.results`.
+    """
+    rows = []
+    names = study_key(results)
+    cells: list[dict[Any, Any]] = results.to_dict("records")
+    placed = repeats.assign(cell=cell_codes(repeats, results))
+    for _, mine in placed.groupby(["cell", "trial"], sort=False):
+        cell = cells[int(mine["cell"].iloc[0])]
+        trial = int(mine["trial"].iloc[0])
+        steps = mine["latest"].to_numpy(np.float64)
+        known = np.isfinite(steps).all() and len(steps) >= LEAST_REPEATS
+        is_best = bool(pd.notna(cell["best_trial"]) and cell["best_trial"] == trial)
+        k_star = float(cell["steps_to_result"]) if is_best else np.nan
+        rows.append(
+            {
+                **{name: cell[name] for name in names},
+                "trial": trial,
+                "is_best": is_best,
+                "recorded": k_star,
+                "repeats": len(steps),
+                "reached": int(np.isfinite(steps).sum()),
+                "median": float(np.median(steps)),
+                "least": float(steps.min()),
+                "greatest": float(steps.max()),
+                "optimism": float(np.median(steps)) / k_star,
+                "noise": float(np.std(np.log2(steps), ddof=1)) if known else np.nan,
+            }
+        )
+    columns = [*names, "trial", "is_best", "recorded", "repeats", "reached"]
+    columns += ["median", "least", "greatest", "optimism", "noise"]
+    frame = pd.DataFrame(rows, columns=columns)
+    order = [*names, "is_best", "trial"]
+    ascending = [name != "is_best" for name in order]
+    return frame.sort_values(order, ascending=ascending, ignore_index=True)
+
+
+def pooled_noise(summarized: pd.DataFrame) -> float:
+    """Returns the standard deviation of log2 steps within points, in octaves.
+
+    Pooled over all points with a `noise`, weighted by their degrees of freedom; NaN
+    without one.
+    """
+    known = summarized[summarized["noise"].notna()]
+    if known.empty:
+        return float("nan")
+    freedom = known["repeats"].to_numpy(np.float64) - 1
+    variance = known["noise"].to_numpy(np.float64) ** 2
+    return float(np.sqrt(np.average(variance, weights=freedom)))
+
+
+def with_noise(results: pd.DataFrame, summarized: pd.DataFrame) -> pd.DataFrame:
+    """Returns results with the column `noise`: what a fit may weight cells by.
+
+    The noise of a cell's best point in octaves; of cells without one the pooled noise
+    of all that were repeated. See `law.Observations.noise`.
+    """
+    best = summarized[summarized["is_best"] & summarized["noise"].notna()]
+    noise: Floats = np.full(len(results), pooled_noise(summarized))
+    if len(best):
+        noise[cell_codes(best, results)] = best["noise"].to_numpy(np.float64)
+    return results.assign(noise=noise)

@@ -1,0 +1,160 @@
+"""How noisy is K*? The best points of cells, trained again under new seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.repeats import pooled_noise, summary
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.content import (
+    Column,
+    FigureText,
+    Illustration,
+    PageTable,
+    Part,
+    ReportContext,
+    SortableText,
+    illustration,
+    page_table,
+)
+from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.naming import cell_names
+from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.wording import interval, listed, number, percent, steps
+
+_COLUMNS = (
+    Column("cell", "Cell"),
+    Column("trial", "Trial", "Whose point was trained again."),
+    Column("recorded", "K*", "Of the best trial, as the search found it."),
+    Column("repeats", "Repeats"),
+    Column("reached", "Reached", "Repeats that met the goal within the budget."),
+    Column("median", "Median", "Steps to result of the repeats."),
+    Column("range", "Range", "Least to greatest of the repeats."),
+    Column(
+        "optimism",
+        "Median / K*",
+        "Above 1, K* owes something to the luck of being the least of many.",
+    ),
+    Column("noise", "Noise, octaves", "Standard deviation of log2 steps."),
+)
+
+
+def repeats_part(context: ReportContext) -> Part:
+    """Returns a figure and a table of repeats; nothing without any."""
+    curves, again = context.curves, context.tables.repeats
+    if again.empty:
+        return Part()
+    found = curves.naming.name(summary(again, context.tables.results))
+    pooled = pooled_noise(found)
+    share = percent(2**pooled - 1) if pooled > 0 else "an unknown share"
+    text = (
+        "Two noises add up in K*. Repeats have the metaparameters of a trial, other "
+        "initial weights and another order of the examples: the noise of training, "
+        f"here a standard deviation of {share} of the steps. Whole studies under other "
+        "seeds have other points too: the noise of the search. The least of many noisy "
+        "trials looks better than it is."
+    )
+    best = found[found["is_best"]]
+    figures = [_figure(curves, best)] if len(best) else []
+    return Part((text,), figures, (repeats_table(found),))
+
+
+def draw_repeats(
+    axis: Axes, best: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws the repeats of each cell's best point beside its K*.
+
+    Args:
+        axis: an empty axis.
+        best: one row per cell: curve, batch_size, recorded (K*), median, least and
+            greatest (of the repeats; infinite where one did not reach the goal).
+        line_styles: line style of each curve.
+    """
+    style.log2_axis(axis, "x")
+    style.log2_axis(axis, "y")
+    ends = best[["recorded", "median", "least", "greatest"]].to_numpy(float)
+    top = 2.0 * ends[np.isfinite(ends)].max()
+    for curve, rows in best.groupby("curve", sort=False):
+        line_style = style.line_style_of(line_styles, curve)
+        rows = rows.sort_values("batch_size")
+        sizes = rows["batch_size"]
+        high = np.minimum(rows["greatest"], 2 * top)
+        axis.vlines(sizes, rows["least"], high, color=line_style.color, alpha=0.6)
+        known = rows["median"].where(np.isfinite(rows["median"]))
+        axis.plot(sizes, known, **style.joined_marks(line_style))
+        axis.plot(sizes, rows["recorded"], **style.mark_style(line_style, hollow=True))
+    axis.set_ylim(top=top)
+    axis.set(xlabel="Batch size", ylabel="Steps to result")
+    style.batch_ticks(axis, best["batch_size"].tolist())
+
+
+def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
+    named = best.assign(
+        curve=[
+            curves.title(*pair)
+            for pair in zip(best["panel"], best["curve"], strict=True)
+        ]
+    )
+    line_styles = style.assign_styles(named["curve"])
+    with style.one_axis(line_styles) as (figure, axis):
+        draw_repeats(axis, named, line_styles)
+    told = listed(
+        named,
+        "curve",
+        lambda row: (
+            f"{number(row['median'])} at {row['batch_size']}, "
+            f"K* {number(row['recorded'])}"
+        ),
+    )
+    figure_text = FigureText(
+        name="repeats",
+        title="Best points trained again",
+        caption=(
+            "Filled marks: median of the repeats of each cell's best point; bars: "
+            "least to greatest, off the axis where a repeat did not reach the goal. "
+            "Hollow: K* as the search found it."
+        ),
+        alt=f"Line chart of medians of repeats. {told}.",
+    )
+    return illustration(figure, figure_text)
+
+
+def repeats_table(found: pd.DataFrame) -> PageTable:
+    """Returns one row per repeated point.
+
+    Args:
+        found: of `repeats.summary`, with panel and curve.
+    """
+    names = cell_names(found)
+    rows: list[dict[str, Any]] = []
+    for name, row in zip(names, found.to_dict("records"), strict=True):
+        least, greatest = float(row["least"]), float(row["greatest"])
+        span = "not reached" if np.isinf(least) else interval(least, greatest)
+        rows.append(
+            {
+                "cell": name,
+                "trial": int(row["trial"]),
+                "recorded": _steps(row["recorded"]),
+                "repeats": int(row["repeats"]),
+                "reached": int(row["reached"]),
+                "median": _steps(row["median"]),
+                "range": SortableText(span, least),
+                "optimism": _number(row["optimism"]),
+                "noise": _number(row["noise"]),
+            }
+        )
+    return page_table("repeats-table", "Best points trained again", _COLUMNS, rows)
+
+
+def _steps(value: float) -> SortableText:
+    known = np.isfinite(value)
+    return SortableText(steps(value) if known else "", value if known else np.nan)
+
+
+def _number(value: float) -> SortableText:
+    known = np.isfinite(value)
+    return SortableText(number(value) if known else "", value if known else np.nan)

@@ -1,0 +1,238 @@
+"""How far do K* and the law depend on the goal, the interval and the number of points?
+
+Everything is computed again from records; where trials were stopped before they could
+answer, a range is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.content import (
+    Column,
+    FigureText,
+    Illustration,
+    PageTable,
+    Part,
+    ReportContext,
+    SortableText,
+    illustration,
+    page_table,
+)
+from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.drawing import draw_curves
+from dps_tf.analysis.report.naming import cell_names, file_name
+from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.report.wording import interval, number, steps
+from dps_tf.analysis.sensitivity import (
+    INTERVALS,
+    by_goal,
+    by_interval,
+    by_points,
+    law_by_goal,
+)
+from dps_tf.analysis.tables import curve_key
+
+_CONSTANTS = {
+    "c1": "c1 (examples)",
+    "c2": "c2 (steps)",
+    "critical_batch_size": "c1/c2 (examples)",
+}
+_ENDS = ("low", "high")
+_STEPS = (
+    "K* lies in this range; one number where the records decide it. 'At least': they "
+    "do not bound it from above."
+)
+
+
+def sensitivity_part(context: ReportContext) -> Part:
+    """Returns K* and the law against the goal, and tables of sensitivities."""
+    tables, curves = context.tables, context.curves
+    metrics = {goal.metric for goal in tables.goals}
+    if curves.plot_rows.empty or not metrics <= set(tables.curves):
+        # Before the first evaluation there is no column of any metric.
+        return Part()
+    by_goals = by_goal(tables)
+    laws = _named(law_by_goal(by_goals), curves)
+    figures = _figures(laws, curves.naming.name(by_goals), curves)
+    found = (
+        interval_table(curves, by_interval(tables)),
+        points_table(curves, by_points(tables)),
+        goal_table(curves, by_goals),
+    )
+    text = (
+        "A study that differed only in these choices would have given other numbers. "
+        "That the goal was met in a bracket holds for a metric that only improves: a "
+        "validation error goes up and down, so an evaluation that did not happen may "
+        "have met the goal earlier. K* at twice and four times the interval shows how "
+        "much that matters here."
+    )
+    return Part((text,), figures, [table for table in found if len(table.frame)])
+
+
+def _named(laws: pd.DataFrame, curves: Curves) -> pd.DataFrame:
+    """Returns the laws of the first seed of each curve, with its panel and its name."""
+    if laws.empty:
+        return laws.assign(panel="", curve="")
+    keys = curve_key(curves.cells)
+    names = curves.cells.sort_values("seed", kind="stable")
+    names = names.drop_duplicates(["panel", "curve"])[[*keys, "panel", "curve"]]
+    return laws.merge(names, on=keys)
+
+
+def draw_goals(
+    axis: Axes, cells: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws K* against the batch size, a line per goal.
+
+    Args:
+        axis: an empty axis.
+        cells: one row per goal and batch size: curve (the goal in words), batch_size,
+            steps.
+        line_styles: line style of each goal.
+    """
+    style.log2_axis(axis, "x")
+    style.log2_axis(axis, "y")
+    draw_curves(axis, cells, ("batch_size", "steps"), line_styles, markersize=4.5)
+    axis.set(xlabel="Batch size", ylabel="Steps to result")
+    style.batch_ticks(axis, cells["batch_size"].tolist())
+
+
+def draw_constant(axis: Axes, laws: pd.DataFrame, name: str) -> None:
+    """Draws c1, c2 or c1/c2 with its interval against the threshold of the goal.
+
+    Args:
+        axis: an empty axis.
+        laws: one row per goal: threshold, and the constant with `_low` and `_high`.
+        name: of the constant.
+    """
+    axis.set_yscale("log")
+    values = laws[name].to_numpy(float)
+    bottom, top = values.min() / 4, values.max() * 4
+    laws = laws.sort_values("threshold")
+    # An open end runs off the axis.
+    ends = (np.clip(laws[f"{name}_{end}"], bottom / 2, top * 2) for end in _ENDS)
+    axis.vlines(laws["threshold"], *ends, color=style.INK, alpha=0.5)
+    marks = style.joined_marks(LineStyle(style.INK, "o", "-"))
+    axis.plot(laws["threshold"], laws[name], **marks)
+    axis.set_ylim(bottom, top)
+    axis.set(xlabel="Goal", ylabel=_CONSTANTS[name])
+    style.log10_axis(axis, "y", most=6)
+
+
+def _figures(
+    laws: pd.DataFrame, cells: pd.DataFrame, curves: Curves
+) -> list[Illustration]:
+    """Returns a figure for each curve that has a fit at two goals or more."""
+    found: list[Illustration] = []
+    for (panel, curve), mine in laws.groupby(["panel", "curve"], sort=False):
+        if mine["multiple"].nunique() < 2:
+            continue
+        of_curve = (cells["panel"] == panel) & (cells["curve"] == curve)
+        exact = cells[of_curve & (cells["low"] == cells["high"])]
+        exact = exact[exact["seed"] == exact["seed"].min()]
+        shown = exact.assign(curve=[f"goal {t:g}" for t in exact["threshold"]])
+        line_styles = style.sequential_styles(shown["curve"])
+        with style.styled():
+            figure = style.new_figure(7.6, 6.0)
+            first, *others = figure.subplots(2, 2).flat
+            draw_goals(first, shown.assign(steps=shown["low"]), line_styles)
+            for axis, name in zip(others, _CONSTANTS, strict=True):
+                draw_constant(axis, mine, name)
+            style.legend_below(figure, style.curve_handles(line_styles), columns=5)
+        name = file_name("law_and_goal", curves.panel_title(panel), str(curve))
+        figure_text = _figure_text(name, curves.title(panel, curve), mine)
+        found.append(illustration(figure, figure_text, folded=bool(found)))
+    return found
+
+
+def _figure_text(name: str, title: str, laws: pd.DataFrame) -> FigureText:
+    told = "; ".join(
+        f"at {row['threshold']:g} c1 {number(row['c1'])} and c2 {number(row['c2'])}"
+        for row in laws.to_dict("records")
+    )
+    return FigureText(
+        name=name,
+        title=f"K* and the law against the goal: {title}",
+        caption=(
+            "K* for looser goals, from the same records, where these decide it; then "
+            "c1, c2 and c1/c2 of the fits, with their intervals, which leave the axis "
+            "where they are open. Compare Shallue et al. 2019, Figure 2."
+        ),
+        alt=f"Line charts of K*, c1, c2 and c1/c2 for several goals: {told}.",
+    )
+
+
+def range_text(row: Mapping[Any, Any]) -> SortableText:
+    """Returns K* between `low` and `high` of a row, as far as it is known."""
+    low, high = float(row["low"]), float(row["high"])
+    if np.isinf(low):
+        return SortableText("not reached", np.nan)
+    return SortableText(steps(low) if low == high else interval(low, high), low)
+
+
+def _pivot(
+    curves: Curves, frame: pd.DataFrame, by: str, names: Mapping[Any, str]
+) -> list[dict[str, Any]]:
+    """Returns a row per cell: its name, K* as recorded, and K* by values of `by`."""
+    named = curves.naming.name(frame)
+    named = named.assign(cell=cell_names(named))
+    rows = []
+    for cell, mine in named.groupby("cell", sort=False):
+        known = mine["steps_to_result"].iloc[0]
+        row: dict[str, Any] = {
+            "cell": cell,
+            "steps": SortableText(
+                "" if pd.isna(known) else steps(float(known)),
+                np.nan if pd.isna(known) else float(known),
+            ),
+        }
+        for entry in mine.to_dict("records"):
+            row[names[entry[by]]] = range_text(entry)
+        rows.append(row)
+    return rows
+
+
+def interval_table(curves: Curves, frame: pd.DataFrame) -> PageTable:
+    """Returns K* had trials been evaluated less often, one row per cell."""
+    names = {multiple: f"times{multiple}" for multiple in INTERVALS}
+    columns = (
+        Column("cell", "Cell"),
+        Column("steps", "K*"),
+        *(
+            Column(name, f"K* at {multiple} times the interval", _STEPS)
+            for multiple, name in names.items()
+        ),
+    )
+    caption = "K* and the evaluation interval"
+    rows = _pivot(curves, frame, "multiple", names)
+    return page_table("by-interval", caption, columns, rows)
+
+
+def points_table(curves: Curves, frame: pd.DataFrame) -> PageTable:
+    """Returns K* of the first half of the points, one row per cell."""
+    columns = (
+        Column("cell", "Cell"),
+        Column("steps", "K*"),
+        Column("half", "K* of the first half of the points", _STEPS),
+    )
+    rows = _pivot(curves, frame.assign(by=0), "by", {0: "half"})
+    return page_table("by-points", "K* and the number of points", columns, rows)
+
+
+def goal_table(curves: Curves, frame: pd.DataFrame) -> PageTable:
+    """Returns K* for looser goals, one row per cell."""
+    thresholds = frame.groupby("multiple")["threshold"].agg(["min", "max"])
+    names = {multiple: f"goal{i}" for i, multiple in enumerate(thresholds.index)}
+    columns = [Column("cell", "Cell")]
+    for multiple, name in names.items():
+        low, high = thresholds.loc[multiple]
+        value = f"{low:g}" if low == high else f"{multiple:g} times"
+        columns.append(Column(name, f"K* at {value}", _STEPS))
+    rows = _pivot(curves, frame, "multiple", names)
+    return page_table("by-goal", "K* and the goal", columns, rows)

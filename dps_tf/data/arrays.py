@@ -1,0 +1,268 @@
+"""Examples that stay in files until they are read, so that a set may exceed memory.
+
+A set is written once, batch by batch, from whatever holds it; any example is then
+reached by its number. A manifest beside the files names what they hold, with SHA-256
+sums, so that opening a set reads neither of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from dps_tf.core.errors import UserError
+
+Preprocess = Callable[[np.ndarray], np.ndarray]
+
+_MANIFEST = "manifest.json"
+_FORMAT = 1
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A set that was opened.
+
+    `inputs`: mapped [n, ...]; `labels`: mapped [n, ...]; `content`: SHA-256 over what
+    the manifest says of both, hexadecimal; `facts`: JSON values that were written with
+    them.
+    """
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    content: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_arrays(
+    folder: Path,
+    batches: Iterable[tuple[np.ndarray, np.ndarray]],
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes a set into a folder, which is made if it is missing.
+
+    The manifest comes last, so a folder without one holds no set.
+
+    Args:
+        folder: replaced as a whole if it holds a set already.
+        batches: (inputs, labels), arrays of as many rows each, of one type and, but for
+            the number of rows, one shape.
+        facts: JSON values to be kept with them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MANIFEST).unlink(missing_ok=True)
+    names = ("inputs", "labels")
+    sums = {name: hashlib.sha256() for name in names}
+    like: dict[str, np.ndarray] = {}
+    count = 0
+    with (
+        (folder / "inputs.bin").open("wb") as one,
+        (folder / "labels.bin").open("wb") as two,
+    ):
+        for batch in batches:
+            if len(batch[0]) != len(batch[1]):
+                raise ValueError(f"{len(batch[0])} inputs, {len(batch[1])} labels")
+            count += len(batch[0])
+            for name, file, array in zip(names, (one, two), batch, strict=True):
+                first = like.setdefault(name, array[:0])
+                if (array.dtype, array.shape[1:]) != (first.dtype, first.shape[1:]):
+                    raise ValueError(f"{name} of several types or shapes")
+                data = np.ascontiguousarray(array).data
+                sums[name].update(data)
+                file.write(data)
+    described = {
+        name: {
+            "dtype": like[name].dtype.str,
+            "shape": [count, *like[name].shape[1:]],
+            "sha256": sums[name].hexdigest(),
+        }
+        for name in names
+    }
+    manifest = {"format": _FORMAT, **described, "facts": dict(facts or {})}
+    partial = folder / f".{_MANIFEST}"
+    partial.write_text(json.dumps(manifest, indent=1, sort_keys=True))
+    partial.replace(folder / _MANIFEST)
+
+
+def has_arrays(folder: Path) -> bool:
+    """Returns whether a folder holds a set that was written to its end."""
+    return (folder / _MANIFEST).is_file()
+
+
+def open_arrays(folder: Path) -> Arrays:
+    """Returns the set in a folder, of which nothing but the manifest has been read.
+
+    Raises UserError if the files are not of the size that the manifest names.
+    """
+    manifest = _manifest(folder)
+    mapped = {}
+    for name in ("inputs", "labels"):
+        entry, path = manifest[name], folder / f"{name}.bin"
+        dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
+        if not path.is_file() or path.stat().st_size != (
+            dtype.itemsize * math.prod(shape)
+        ):
+            raise UserError(
+                f"{path} does not have the size that {_MANIFEST} beside it names: "
+                f"remove {folder} and prepare the set again."
+            )
+        mapped[name] = np.memmap(path, dtype, "r", shape=shape)
+    text = json.dumps([manifest["inputs"], manifest["labels"]], sort_keys=True)
+    content = hashlib.sha256(text.encode()).hexdigest()
+    return Arrays(mapped["inputs"], mapped["labels"], content, manifest["facts"])
+
+
+def verify_arrays(folder: Path) -> None:
+    """Raises UserError unless every byte of the set in a folder is what was written."""
+    open_arrays(folder)
+    manifest = _manifest(folder)
+    for name in ("inputs", "labels"):
+        digest = hashlib.sha256()
+        with (folder / f"{name}.bin").open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+        if digest.hexdigest() != manifest[name]["sha256"]:
+            raise UserError(
+                f"{folder / name}.bin has changed since it was written: remove "
+                f"{folder} and prepare the set again."
+            )
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+        known = manifest["format"] == _FORMAT
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{folder / _MANIFEST} cannot be read ({error}): remove {folder} and "
+            "prepare the set again."
+        ) from error
+    if not known:
+        raise UserError(
+            f"{folder} was written by another version of dps_tf: remove it and prepare "
+            "the set again."
+        )
+    return dict(manifest)
+
+
+class DecodedRows:
+    """Examples of a source of records, decoded when they are read.
+
+    Stands for the array of all of them, which may be larger than memory. Records come
+    from any random-access source, such as `tfds.data_source` or an ArrayRecord file.
+    """
+
+    def __init__(self, records: Any, decode: Callable[[Any], np.ndarray]):
+        """Decodes the first record, for shape and type.
+
+        Args:
+            records: has a length and gives a record by its number.
+            decode: turns a record into an example's array, each of one shape; called
+                in several threads.
+        """
+        self._records = records
+        self._decode = decode
+        first = np.asarray(decode(records[0]))
+        self.dtype = first.dtype
+        self.shape = (len(records), *first.shape)
+        self.ndim = len(self.shape)
+
+    def __len__(self) -> int:
+        """Returns the number of examples."""
+        return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the examples at whole numbers, int [m], as an array [m, ...]."""
+        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        for place, row in enumerate(rows):
+            found[place] = self._decode(self._records[int(row)])
+        return found
+
+
+class MappedRows:
+    """Rows of an array that is mapped from a file, preprocessed when they are read.
+
+    Stands for `preprocess(array[indices])`, which may be larger than memory. Indexed by
+    whole numbers, of any shape, it gives an array; a slice is a view, as in NumPy, and
+    `numpy.asarray` reads it.
+
+    Attributes:
+        dtype: of the array that it stands for.
+    """
+
+    def __init__(
+        self,
+        array: np.ndarray,
+        indices: np.ndarray,
+        preprocess: Preprocess | None = None,
+    ):
+        """Reads one row, for its shape and type.
+
+        Args:
+            array: [n, ...].
+            indices: int [m], rows of `array`.
+            preprocess: turns rows [k, ...] into what is read, each by itself; None
+                leaves them.
+        """
+        self._array = array
+        self._indices = indices
+        self._preprocess = preprocess
+        like = self._read(indices[:1])
+        self._row_shape = like.shape[1:]
+        self.dtype = like.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array that it stands for."""
+        return (len(self._indices), *self._row_shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of its dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of its elements."""
+        return int(np.prod(self.shape))
+
+    @property
+    def nbytes(self) -> int:
+        """What it would take in memory."""
+        return self.size * self.dtype.itemsize
+
+    def _read(self, rows: np.ndarray) -> np.ndarray:
+        found = np.asarray(self._array[rows])
+        return found if self._preprocess is None else self._preprocess(found)
+
+    def __len__(self) -> int:
+        """Returns the number of rows."""
+        return len(self._indices)
+
+    def __getitem__(self, key: slice | np.ndarray) -> np.ndarray | MappedRows:
+        """Returns a view of a slice of rows, or the rows at whole numbers."""
+        rows = self._indices[key]
+        if isinstance(key, slice):
+            view = copy.copy(self)
+            view._indices = rows
+            return view
+        return self._read(rows.reshape(-1)).reshape(*rows.shape, *self._row_shape)
+
+    def __array__(
+        self,
+        dtype: DTypeLike | None = None,
+        copy: bool | None = None,
+    ) -> np.ndarray:
+        """Returns all rows as an array, which is always a new one."""
+        if copy is False:
+            raise ValueError("rows of a file cannot be an array without a copy")
+        return self._read(self._indices).astype(dtype or self.dtype, copy=False)

@@ -1,0 +1,178 @@
+"""The structure of a network as one hash, to notice a builder that was edited."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+import textwrap
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dps_tf._keras import keras
+
+_LIBRARIES = {"dps_tf", "keras", "numpy", "tensorflow", "tf_keras"}
+_LIBRARIES |= {"builtins", "tensorflow_model_optimization"}
+
+
+def structure_hash(network: keras.Model) -> str:
+    """Returns 64 hexadecimal digits that change with the structure of a network.
+
+    What is seen: the layers in order, what each gets its input from, their
+    configurations (sizes, activations, initializers, regularizers, precision), the
+    shapes and types of all weights, constants in operations on tensors, and of layers
+    and functions that are not of a library their source without comments, docstrings
+    and layout, the constants that they read by name, and the functions that they call.
+
+    What is not seen: names of layers, values of weights, library code, what a function
+    reads while it runs (files, the environment, attributes of other objects), and
+    whatever a layer keeps to itself because it has no `get_config`.
+    """
+    text = json.dumps(_Structure().of_model(network), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class _Structure:
+    """Turns a network into JSON values that do not depend on the process.
+
+    Keras numbers the layers of a process on; here each gets its place in the network.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._functions: set[types.CodeType] = set()
+
+    def of_model(self, model: keras.Model) -> Any:
+        for layer in model.layers:
+            self._names.setdefault(layer.name, f"layer {len(self._names)}")
+        return {
+            "class": self._of_class(type(model)),
+            "layers": [self._of_layer(layer) for layer in model.layers],
+            "outputs": self._of_value(getattr(model, "output_names", None)),
+        }
+
+    def _of_layer(self, layer: keras.layers.Layer) -> Any:
+        found = {
+            "class": self._of_class(type(layer)),
+            "weights": [[list(w.shape), w.dtype.name] for w in layer.weights],
+            "trainable": layer.trainable,
+            "nodes": [
+                [self._names.get(node.layer.name) for node in nodes.parent_nodes]
+                + [self._of_value(nodes.call_args), self._of_value(nodes.call_kwargs)]
+                for nodes in layer.inbound_nodes
+            ],
+        }
+        if isinstance(layer, keras.Model):
+            return {**found, "model": self.of_model(layer)}
+        if isinstance(layer, keras.layers.Lambda):
+            # Its configuration holds compiled code, with paths and line numbers.
+            parts = layer.function, layer.arguments
+            return {**found, "function": self._of_value(parts)}
+        return {**found, "config": self._of_config(layer)}
+
+    def _of_config(self, value: Any) -> Any:
+        try:
+            config = dict(value.get_config())
+        except NotImplementedError:
+            return None
+        config.pop("name", None)
+        return self._of_value(config)
+
+    def _of_class(self, kind: type) -> Any:
+        """Returns the name of a class, and the methods of one of the user's."""
+        name = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
+        if _is_library(kind):
+            return name
+        methods = {
+            key: self._of_function(value)
+            for key, value in vars(kind).items()
+            if inspect.isfunction(value)
+        }
+        bases = [self._of_class(base) for base in kind.__bases__]
+        return [kind.__qualname__, methods, bases]
+
+    def _of_value(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int):
+            return value
+        if isinstance(value, str):
+            return self._names.get(value, value)
+        if isinstance(value, float):
+            return repr(value)
+        if isinstance(value, Mapping):
+            return {str(key): self._of_value(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._of_value(item) for item in value]
+        if isinstance(value, tf.DType | np.dtype):
+            return value.name
+        if isinstance(value, tf.TensorShape):
+            return str(value)
+        return self._of_object(value)
+
+    def _of_object(self, value: Any) -> Any:
+        if _is_symbolic(value):
+            return ["tensor", str(value.shape), value.dtype.name]
+        if isinstance(value, np.ndarray | np.generic | tf.Tensor):
+            array = np.asarray(value)
+            digest = hashlib.sha256(array.tobytes()).hexdigest()
+            return ["array", list(array.shape), array.dtype.name, digest]
+        if inspect.ismethod(value):
+            return self._of_value(value.__func__)
+        if inspect.isfunction(value):
+            return self._of_function(value)
+        if isinstance(value, type):
+            return self._of_class(value)
+        if hasattr(value, "get_config"):
+            return [self._of_class(type(value)), self._of_config(value)]
+        return getattr(value, "__qualname__", type(value).__qualname__)
+
+    def _of_function(self, function: Callable[..., Any]) -> Any:
+        if _is_library(function) or function.__code__ in self._functions:
+            return f"{function.__module__}.{function.__qualname__}"
+        self._functions.add(function.__code__)
+        try:
+            read = inspect.getclosurevars(function)
+            names = {**read.globals, **read.nonlocals}
+        except ValueError:  # a variable of its closure has no value yet
+            names = {}
+        return [
+            _source(function),
+            self._of_value(function.__defaults__),
+            self._of_value(function.__kwdefaults__),
+            {name: self._of_value(value) for name, value in sorted(names.items())},
+        ]
+
+
+def _is_symbolic(value: Any) -> bool:
+    try:
+        return bool(keras.backend.is_keras_tensor(value))
+    except ValueError:  # it is no tensor at all
+        return False
+
+
+def _is_library(value: Any) -> bool:
+    return str(value.__module__).partition(".")[0] in _LIBRARIES
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """Returns the source of a function without comments, docstrings and layout.
+
+    Where there is none, as for code that was typed in, its compiled form.
+    """
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        code = function.__code__
+        return repr((code.co_code, code.co_consts, code.co_names))
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # a lambda in the middle of a longer expression
+        return " ".join(text.split())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)

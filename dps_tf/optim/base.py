@@ -1,0 +1,298 @@
+"""What all optimizers share: metaparameters that are variables, and options.
+
+Everything that an update reads beside the gradient is a variable: metaparameters, so
+that nothing is traced again for another point, and slots, which are part of a trial's
+state. Slots start at zero, so that a state can be made without an optimizer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.core.registry import (
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    REQUIRED,
+    Argument,
+    Range,
+    Reads,
+    resolve,
+)
+from dps_tf.core.workload import lengths_in_steps
+from dps_tf.optim.schedules import SCHEDULES, warmed_up
+
+LEARNING_RATE: Reads = {"learning_rate": Argument(range=NOT_NEGATIVE)}
+OPTIONS: Reads = {
+    "weight_decay": Argument(0.0, NOT_NEGATIVE),
+    "clip_norm": Argument(math.inf, POSITIVE),
+    "averaging_decay": Argument(0.0, FRACTION),
+    "warmup_steps": Argument(0.0, NOT_NEGATIVE),
+    "delay": Argument(0.0, Range(whole=True)),
+}
+"""Metaparameters of every optimizer; each costs nothing where no point names it.
+
+weight_decay: decoupled; w = (1 - rate weight_decay) w before the update, with the rate
+    of that step, for every variable (Loshchilov and Hutter 2019, in the form of PyTorch
+    and optax, which multiply by the rate and not by its schedule alone).
+clip_norm: greatest norm of all gradients together (Pascanu et al. 2013).
+averaging_decay: d of a = d a + (1 - d) w; evaluations use a / (1 - d^t) after t updates
+    (Kingma and Ba 2015, section 7.2).
+warmup_steps: see `schedules.warmed_up`.
+delay: tau; an update applies the gradient at the weights of tau updates before, and the
+    first tau apply none (Stich et al. 2021, section 2; Dean et al. 2012). The number of
+    gradients that wait is part of the compiled program, so that it is fixed for a cell.
+"""
+
+
+class TensorOptimizer(keras.optimizers.Optimizer):
+    """A Keras optimizer whose metaparameters are float32 variables.
+
+    A point is set by `set_metaparameters` before the first step and may be changed
+    between any two steps without a new trace. Works in `fit`, in own loops and inside
+    `strategy.run`; create it under the strategy's scope. Gradients of embeddings are
+    made dense, so every row of the accumulators decays at every step.
+
+    A subclass declares READS and SLOTS and implements `update`.
+    """
+
+    READS: ClassVar[Reads] = {}
+    """Metaparameters beyond `learning_rate`, those of the schedule and OPTIONS; one of
+    OPTIONS that is named here is always in use."""
+    SLOTS: ClassVar[tuple[str, ...]] = ()
+    """Names of the accumulators of a variable."""
+    ELEMENTWISE: ClassVar[bool] = False
+    """Whether an entry depends on its own gradients alone, so that one that is zero and
+    has none stays zero. Counts for the very class that says it: see `keeps_zeros`."""
+    DECAYS_WEIGHTS: ClassVar[bool] = False
+    """Whether `update` itself applies `weight_decay`."""
+
+    def __init__(
+        self,
+        schedule: str = "constant",
+        options: Collection[str] = (),
+        step_budget: int | None = None,
+        delay: int = 0,
+        name: str | None = None,
+    ):
+        """What has no default is NaN until it is set.
+
+        Args:
+            schedule: a name in SCHEDULES.
+            options: which of OPTIONS are in use.
+            step_budget: what lengths that a point gives as shares are shares of.
+            delay: the value of the option of that name.
+            name: of the optimizer, for messages.
+        """
+        super().__init__(
+            name or type(self).__name__, weight_decay=None, jit_compile=False
+        )
+        own = {**LEARNING_RATE, **SCHEDULES[schedule].reads, **self.READS}
+        offered = self.options()
+        used = {name: offered[name] for name in options if name not in own}
+        self._reads = {**own, **used}
+        self.schedule = schedule
+        self._options = tuple(used)
+        self._step_budget = step_budget
+        self._delay = int(delay)
+        with tf.init_scope():
+            self._metaparameters = {
+                name: tf.Variable(
+                    math.nan if read.default is REQUIRED else read.default,
+                    trainable=False,
+                    name=name,
+                    dtype=tf.float32,
+                )
+                for name, read in self._reads.items()
+            }
+        # Keras looks here for `optimizer.learning_rate`.
+        self._learning_rate = self._metaparameters["learning_rate"]
+        self._slots: dict[str, list[tf.Variable | None]] = {}
+
+    @classmethod
+    def options(cls) -> Reads:
+        """Returns those of OPTIONS that the class offers.
+
+        One that has averages of its own does not average the weights again.
+        """
+        kept = dict(OPTIONS)
+        if "averages" in cls.SLOTS:
+            del kept["averaging_decay"]
+        return kept
+
+    @property
+    def metaparameters(self) -> dict[str, tf.Variable]:
+        """The float32 scalars that this optimizer and its schedule read, by name."""
+        return dict(self._metaparameters)
+
+    @property
+    def slots(self) -> list[tf.Variable]:
+        """The accumulators: slot by slot, each in the order of the built variables."""
+        return [s for slots in self._slots.values() for s in slots if s is not None]
+
+    @property
+    def keeps_zeros(self) -> bool:
+        """Whether entries that are pruned stay exactly zero without being masked again.
+
+        Read off the class itself: one that is derived from it may update otherwise.
+        """
+        return bool(vars(type(self)).get("ELEMENTWISE", False))
+
+    def set_metaparameters(self, point: Mapping[str, float]) -> None:
+        """Assigns `point`; names with a default may be left out and get that default.
+
+        A length, such as `decay_steps`, can be given as a share of the step budget,
+        such as `decay_share`.
+
+        Raises UserError for names that nothing here reads, for missing ones, and for
+        values without meaning; then nothing has been assigned.
+        """
+        owner = f"optimizer {self.name!r} with the {self.schedule} schedule"
+        point = lengths_in_steps(point, self._reads, self._step_budget)
+        values = resolve(owner, self._reads, point)
+        if values.get("delay", self._delay) != self._delay:
+            raise UserError(
+                f"delay is {values['delay']!r}, and {owner} was built for "
+                f"{self._delay}: fix it in workload.fixed"
+            )
+        for name, value in values.items():
+            self._metaparameters[name].assign(value)
+
+    def value(self, name: str) -> tf.Tensor:
+        """Returns the value of a metaparameter, float32 []."""
+        return tf.convert_to_tensor(self._metaparameters[name])
+
+    def current_learning_rate(self) -> tf.Tensor:
+        """Returns the rate of the next update, float32 [], from `iterations`."""
+        schedule = SCHEDULES[self.schedule]
+        rate = schedule.rate
+        if "warmup_steps" in self._reads and "warmup_steps" not in schedule.reads:
+            rate = warmed_up(rate)
+        return rate(self._metaparameters, self.iterations)
+
+    def slot_shape(self, slot: str, variable: tf.Variable) -> Sequence[int] | None:
+        """Returns the shape of a slot of a variable, None if that has no such slot."""
+        del slot
+        return list(variable.shape)
+
+    def build(self, var_list: list[tf.Variable]) -> None:
+        """Creates the slots of every variable, zero."""
+        super().build(var_list)
+        if getattr(self, "_built", False):
+            return
+        for slot in self._slot_names:
+            self._slots[slot] = [self._new_slot(slot, v) for v in var_list]
+        self._built = True
+
+    @property
+    def _slot_names(self) -> tuple[str, ...]:
+        averages = ("averages",) if "averaging_decay" in self._reads else ()
+        waiting = ("waiting",) if self._delay else ()
+        return tuple(dict.fromkeys((*self.SLOTS, *averages, *waiting)))
+
+    def _new_slot(self, slot: str, variable: tf.Variable) -> tf.Variable | None:
+        shape = self._shape_of(slot, variable)
+        if shape is None:
+            return None
+        return self.add_variable_from_reference(
+            variable, slot, initial_value=tf.zeros(shape, variable.dtype)
+        )
+
+    def _shape_of(self, slot: str, variable: tf.Variable) -> Sequence[int] | None:
+        if slot in self.SLOTS:
+            return self.slot_shape(slot, variable)
+        lengths = [self._delay] if slot == "waiting" else []
+        return [*lengths, *variable.shape]
+
+    def slot_bytes(self, variables: Iterable[tf.Variable]) -> int:
+        """Returns the bytes that the slots of some variables take."""
+        return sum(
+            math.prod(shape) * int(variable.dtype.size)
+            for variable in variables
+            for slot in self._slot_names
+            if (shape := self._shape_of(slot, variable)) is not None
+        )
+
+    def _clip_gradients(self, grads: Sequence[Any]) -> list[Any]:
+        """Called by Keras with the gradients of the whole batch."""
+        if "clip_norm" not in self._reads:
+            return list(grads)
+        most = self.value("clip_norm")
+        dense = [tf.convert_to_tensor(gradient) for gradient in grads]
+        norm = tf.linalg.global_norm(dense)
+        factor = tf.where(norm > most, most / norm, 1.0)
+        return [gradient * factor for gradient in dense]
+
+    def update_step(self, gradient: Any, variable: tf.Variable) -> None:
+        """Updates `variable` and its slots."""
+        index = self._index_dict[self._var_key(variable)]
+        slots = {
+            name: slots[index]
+            for name, slots in self._slots.items()
+            if slots[index] is not None
+        }
+        gradient = tf.cast(tf.convert_to_tensor(gradient), variable.dtype)
+        if "waiting" in slots:
+            gradient = self._delayed(slots["waiting"], gradient)
+        rate = self.current_learning_rate()
+        if "weight_decay" in self._reads and not self.DECAYS_WEIGHTS:
+            variable.assign_sub(rate * self.value("weight_decay") * variable)
+        self.update(variable, slots, rate, gradient)
+        if "averaging_decay" in self._reads:
+            decay, average = self.value("averaging_decay"), slots["averages"]
+            average.assign(decay * average + (1.0 - decay) * variable)
+
+    def _delayed(self, waiting: Any, gradient: tf.Tensor) -> tf.Tensor:
+        """Returns the gradient that waited longest; the new one takes its place."""
+        place = tf.cast(self.iterations % self._delay, tf.int32)
+        before = tf.convert_to_tensor(waiting)
+        waiting.assign(tf.tensor_scatter_nd_update(before, [[place]], [gradient]))
+        return before[place]
+
+    def update(
+        self,
+        variable: tf.Variable,
+        slots: Mapping[str, Any],
+        rate: tf.Tensor,
+        gradient: tf.Tensor,
+    ) -> None:
+        """Makes one update.
+
+        Args:
+            variable: to be changed.
+            slots: its accumulators by name, to be changed as well.
+            rate: of this update, float32 [].
+            gradient: of the shape and type of the variable.
+        """
+        raise NotImplementedError
+
+    @property
+    def averages_weights(self) -> bool:
+        """Whether evaluations are to use `averaged_weights`."""
+        return "averages" in self._slots
+
+    def averaged_weights(self) -> list[tf.Tensor]:
+        """Returns what evaluations use in the place of each variable, in their order.
+
+        After at least one update.
+        """
+        updates = tf.cast(self.iterations, tf.float32)
+        weight = 1.0 - tf.pow(self.value("averaging_decay"), updates)
+        averages = (slot for slot in self._slots["averages"] if slot is not None)
+        return [tf.convert_to_tensor(average) / weight for average in averages]
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments; metaparameters are variables."""
+        return {
+            "name": self.name,
+            "schedule": self.schedule,
+            "options": self._options,
+            "step_budget": self._step_budget,
+            "delay": self._delay,
+        }

@@ -1,0 +1,565 @@
+"""Slots on a Ray cluster: one race over any number of machines.
+
+Each slot is an actor, that is a process of its own, with the program of the study that
+it runs; there is one for each processor, GPU or TPU host of each node. The driver is
+that of one machine: it alone reads and writes the sweep directory, and results do not
+depend on who ran what. Nodes may come, go, fall silent and be drained at any moment:
+what a lost slot held goes on from its last saved state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+# Read once, when Ray is imported: no statistics are sent.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from dps_tf.core.errors import UserError
+from dps_tf.core.execution import (
+    Backend,
+    Job,
+    PreparedStudy,
+    Runner,
+    SlotLost,
+    TrialProvenance,
+    TrialState,
+    TurnReport,
+)
+from dps_tf.core.study import StudySpecification
+from dps_tf.core.sweep import SweepSpecification
+from dps_tf.store.files import FileSystem
+from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.remote_slot import RemoteSlot, StateMissing
+from dps_tf.tuning.resources import processors
+from dps_tf.tuning.slot_pool import SlotPool
+from dps_tf.tuning.sweep import Sweep, SweepOutcome
+
+_LOOK_SECONDS = 2.0
+"""How often the nodes of the cluster are looked at."""
+_POLL_SECONDS = 1.0
+_OBJECT_STORE_BYTES = 256 * 2**20
+"""Of a Ray that is started here: states pass through it one at a time."""
+_LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Set to 0, Ray binds every port to 127.0.0.1, as it does by itself on a Mac."""
+_Actor = ray.remote(concurrency_groups={"aside": 2})(RemoteSlot)
+_EXIT = "worker process has died"  # what Ray says of a process that ended by itself
+
+
+@dataclass(frozen=True)
+class HeldState(TrialState):
+    """A state whose arrays are in a slot.
+
+    Attributes:
+        slot: that holds it.
+    """
+
+    slot: int = -1
+
+
+@dataclass
+class _Slot:
+    """An actor, and where it is."""
+
+    actor: Any
+    actor_id: str
+    node: str
+    is_leaving: bool = False
+
+
+def needs(resources: Mapping[str, float]) -> list[dict[str, float]]:
+    """Returns what each slot of a node reserves: the node's TPU, a GPU, or a processor.
+
+    Args:
+        resources: of the node, as Ray names them.
+    """
+    if resources.get("TPU"):
+        return [{"resources": {"TPU": resources["TPU"]}}]  # type: ignore[dict-item]
+    if resources.get("GPU"):
+        return [{"num_gpus": 1.0}] * int(resources["GPU"])
+    return [{"num_cpus": 1.0}] * int(resources.get("CPU", 0))
+
+
+class RayCluster:
+    """The slots of a Ray cluster, made and lost as its nodes come and go.
+
+    Args:
+        options: of the run. Without `ray_address` Ray is started on this machine, on
+            the loopback interface alone, and `slots` are the processors that it uses.
+        say: prints a sentence for the user.
+
+    Attributes:
+        pool: the slots, and who has them.
+        error: why nodes are looked at no more; a defect.
+    """
+
+    def __init__(self, options: Options, say: Callable[[str], None] = print):
+        self.pool = SlotPool()
+        self.error: Exception | None = None
+        self.say = say
+        here = {"sweep_dir": _absolute(options.sweep_dir), "slots": 1}
+        if options.data_dir is not None:
+            here["data_dir"] = _absolute(options.data_dir)
+        self._options = {**asdict(options), **here}
+        self._address, self._processors = options.ray_address, options.slots
+        self._slots: dict[int, _Slot] = {}
+        self._lost: set[int] = set()
+        self._refused: set[str] = set()
+        self._numbers = itertools.count()
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._watch: threading.Thread | None = None
+
+    def connect(self) -> None:
+        """Connects, or starts Ray on this machine, unless that has been done."""
+        if self._watch is None:
+            _connect(self._address, self._processors)
+            self._watch = threading.Thread(target=self._keep_looking, daemon=True)
+            self._watch.start()
+
+    def slot(self, number: int) -> _Slot:
+        """Returns a slot.
+
+        Raises:
+            SlotLost: it is gone.
+        """
+        with self._lock:
+            if number in self._lost or number not in self._slots:
+                raise SlotLost(f"slot {number} is gone")
+            return self._slots[number]
+
+    def holds(self, number: int) -> bool:
+        """Returns whether a slot is there, and is to stay."""
+        with self._lock:
+            slot = self._slots.get(number)
+            return slot is not None and number not in self._lost and not slot.is_leaving
+
+    def is_lost(self, number: int) -> bool:
+        """Returns whether a slot is gone, with all that it held."""
+        return number in self._lost
+
+    def lose(self, actor_id: str | None) -> None:
+        """Forgets the slot of an actor that has died; another takes its place."""
+        with self._lock:
+            for number, slot in self._slots.items():
+                if slot.actor_id == actor_id:
+                    self._lost.add(number)
+                    self.pool.remove(number)
+
+    def refuse_node(self, number: int, why: str) -> None:
+        """Leaves the node of a slot out from now on, and says so once."""
+        with self._lock:
+            node = self._slots[number].node
+            if node not in self._refused:
+                self._refused.add(node)
+                self.say(f"note: node {node[:8]} is left out: {why}")
+            for other, slot in self._slots.items():
+                if slot.node == node:
+                    slot.is_leaving = True
+                    self.pool.remove(other)
+
+    def close(self) -> None:
+        """Leaves the cluster; its slots end with this."""
+        self._closing.set()
+        if self._watch is not None:
+            self._watch.join()
+            ray.shutdown()
+
+    def _keep_looking(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._look()
+            except (ray.exceptions.RayError, ConnectionError, TimeoutError):
+                # It is made again: the head node may be busy.
+                pass
+            except Exception as error:
+                self.error = error
+            self._closing.wait(_LOOK_SECONDS)
+
+    def _look(self) -> None:
+        """Makes the slots of nodes that have come, and drops those of nodes that go."""
+        leaving = _draining_nodes()
+        nodes = {n["NodeID"]: n["Resources"] for n in ray.nodes() if n["Alive"]}
+        with self._lock:
+            for number, slot in self._slots.items():
+                if number in self._lost:
+                    continue
+                if slot.node not in nodes:
+                    self.lose(slot.actor_id)
+                elif slot.node in leaving and not slot.is_leaving:
+                    slot.is_leaving = True
+                    self.pool.remove(number)
+            for node, resources in nodes.items():
+                if node not in leaving and node not in self._refused:
+                    self._fill(node, needs(resources))
+
+    def _fill(self, node: str, wanted: Sequence[Mapping[str, Any]]) -> None:
+        """Makes the slots that a node lacks."""
+        there = sum(
+            slot.node == node and number not in self._lost
+            for number, slot in self._slots.items()
+        )
+        for need in wanted[there:]:
+            actor = _Actor.options(
+                **need,
+                max_restarts=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            ).remote(self._options)
+            number = next(self._numbers)
+            self._slots[number] = _Slot(actor, actor._ray_actor_id.hex(), node)
+            self.pool.add(number)
+
+
+def _connect(address: str | None, slots: int) -> None:
+    """Connects to a cluster, or starts Ray on this machine; quietly.
+
+    Raises:
+        UserError: there is no cluster at the address.
+    """
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    # What actors import is what this process imports, wherever it was started.
+    paths = {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *_python_path()])}
+    runtime = {"env_vars": {**paths, "TF_CPP_MIN_LOG_LEVEL": "3"}}
+    if address is None:
+        os.environ.setdefault(_LOOPBACK_ONLY, "0")
+        ray.init(
+            address="local",
+            num_cpus=slots or processors(),
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            runtime_env=runtime,
+            **quiet,
+        )
+        return
+    try:
+        ray.init(address=address, runtime_env=runtime, **quiet)
+    except (ConnectionError, ValueError) as error:
+        raise UserError(
+            f"no Ray cluster is to be reached at --ray_address={address}: give 'auto' "
+            "on a node of it, or host:port of its head node."
+        ) from error
+
+
+def _absolute(path: str) -> str:
+    """Returns a path that means the same wherever a process was started."""
+    return path if "://" in path else str(Path(path).resolve())
+
+
+def _python_path() -> list[str]:
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
+def _draining_nodes() -> set[str]:
+    """Returns the nodes that are about to be taken away."""
+    client = ray._private.worker.global_worker.gcs_client
+    return set(client.get_draining_nodes(timeout=5))
+
+
+def run_sweep(  # noqa: PLR0913 - each is independent of the others
+    sweep: SweepSpecification,
+    gin_text: str,
+    options: Options,
+    files: FileSystem,
+    backend_of: Callable[[StudySpecification], Backend],
+    stop: StopRequest,
+    say: Callable[[str], None] = print,
+) -> SweepOutcome:
+    """Runs a sweep on a Ray cluster, cells side by side; see `Sweep.run`.
+
+    Args:
+        sweep: its cells.
+        gin_text: the resolved configuration.
+        options: of the run.
+        files: where the sweep is.
+        backend_of: gives the backend that checks a study on this machine.
+        stop: whether to save and leave.
+        say: prints a sentence for the user.
+    """
+    cluster = RayCluster(options, say)
+
+    def on_cluster(study: StudySpecification) -> Backend:
+        return RayBackend(backend_of(study), cluster, stop, options)
+
+    def spare_slots() -> int:
+        # The first to ask is the main thread: Ray's processes end with the thread that
+        # started them. A finished sweep, or one that is refused, starts none.
+        cluster.connect()
+        return cluster.pool.spare
+
+    whole = Sweep(files, sweep, options, on_cluster, stop, say, spare_slots)
+    try:
+        return whole.run(gin_text)
+    finally:
+        cluster.close()
+
+
+class RayBackend:
+    """Runs studies on the slots of a cluster.
+
+    Args:
+        inner: checks studies here, where their data have to be as well.
+        cluster: whose slots run their trials.
+        stop: whether to save and leave.
+        options: of the run.
+    """
+
+    def __init__(
+        self,
+        inner: Backend,
+        cluster: RayCluster,
+        stop: StopRequest,
+        options: Options,
+    ):
+        self._inner = inner
+        self._cluster = cluster
+        self._stop = stop
+        self._options = options
+
+    def check(self, study: StudySpecification) -> None:
+        """Raises UserError for names that are unknown."""
+        self._inner.check(study)
+
+    def check_data(self, study: StudySpecification) -> None:
+        """Raises UserError for data that are missing here, or do not fit."""
+        self._inner.check_data(study)
+
+    def prepare(
+        self, study: StudySpecification, show: Callable[[str], None] | None = None
+    ) -> PreparedStudy:
+        """Returns the runner of a study once its first slot is ready.
+
+        Raises:
+            Interrupted: a stop was asked for before that.
+        """
+        allowed = self._options.allow_other_machine
+        runner = RayRunner(study, self._cluster, self._stop, allowed)
+        try:
+            while not runner.idle_slots((), study.rule.points):
+                if self._stop():
+                    raise Interrupted
+                if show is not None:
+                    show("waiting for the first slot of the cluster")
+                time.sleep(0.05)
+        except BaseException:
+            runner.close()
+            raise
+        assert runner.opened_as is not None
+        environment, training_inputs = runner.opened_as
+        return PreparedStudy(runner, environment, training_inputs)
+
+
+class RayRunner(Runner):
+    """Runs turns of one study on slots that it leases from a cluster.
+
+    Attributes:
+        opened_as: environment and training inputs, as its first slot has them.
+    """
+
+    def __init__(
+        self,
+        study: StudySpecification,
+        cluster: RayCluster,
+        stop: Callable[[], bool],
+        allow_other_machine: bool = False,
+    ):
+        self.opened_as: tuple[Any, Any] | None = None
+        self._cell = study.cell.name
+        self._study = study.to_json()
+        self._cluster = cluster
+        self._stop = stop
+        self._allow_other_machine = allow_other_machine
+        self._opening: dict[int, Any] = {}
+        self._opened: set[int] = set()
+        self._held: dict[int, int] = {}
+        self._provenance: dict[int, Any] = {}
+        cluster.pool.enter(self._cell, study.rule.points)
+
+    @property
+    def slots(self) -> int:
+        """Slots of the cluster."""
+        return len(self._cluster.pool)
+
+    def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
+        """Returns leased slots that know the study and run nothing."""
+        if self._cluster.error is not None:
+            raise self._cluster.error
+        leased = self._cluster.pool.lease(self._cell, busy, wanted)
+        return [slot for slot in leased if self._is_open(slot)]
+
+    def _is_open(self, slot: int) -> bool:
+        """Returns whether a slot knows the study; lets it begin to otherwise."""
+        if slot in self._opened:
+            return True
+        with self._blaming(slot):
+            if slot not in self._opening:
+                actor = self._cluster.slot(slot).actor
+                self._opening[slot] = actor.open.options(
+                    name=f"{self._cell} open"
+                ).remote(self._study)
+            done, _ = ray.wait([self._opening[slot]], timeout=0)
+            if not done:
+                return False
+            return self._accept(slot, ray.get(self._opening.pop(slot)))
+        return False
+
+    def _accept(self, slot: int, found: tuple[Any, Any]) -> bool:
+        """Takes a slot in unless it would compute other bits, or has other data."""
+        if self.opened_as is None:
+            self.opened_as = found
+        same = [a == b for a, b in zip(found, self.opened_as, strict=True)]
+        if not same[1]:
+            self._cluster.refuse_node(slot, "it holds other data; copy them there")
+            return False
+        if not same[0] and not self._allow_other_machine:
+            self._cluster.refuse_node(
+                slot, "it may round otherwise; --allow_other_machine would use it"
+            )
+            return False
+        self._opened.add(slot)
+        return True
+
+    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
+        """Runs a turn on a slot, to which the state moves if another one holds it."""
+        with self._raising_lost():
+            actor = self._cluster.slot(slot).actor
+            state = self._state_for(slot, job)
+            bare = None if job.state is None else TrialState(job.state.step, ())
+            name = f"{self._cell} trial {job.trial}"
+            turn = actor.run.options(name=name).remote(
+                self._cell, replace(job, state=bare), state
+            )
+            while not ray.wait([turn], timeout=_POLL_SECONDS)[0]:
+                if stop():
+                    actor.stop.options(concurrency_group="aside").remote()
+            report: TurnReport = ray.get(turn)
+        self._held[job.trial] = slot
+        return replace(report, state=HeldState(report.step, (), slot))
+
+    def _state_for(self, slot: int, job: Job) -> Any:
+        """Returns the state that a slot lacks, or a promise of it; None if it has it.
+
+        A promise goes from slot to slot, and does not pass through the driver.
+        """
+        if not isinstance(job.state, HeldState):
+            return job.state
+        if job.state.slot == slot:
+            return None
+        return self._give(job.state.slot, job.trial, keep=False)
+
+    def _give(self, slot: int, trial: int, *, keep: bool) -> Any:
+        give = self._cluster.slot(slot).actor.give
+        return give.options(concurrency_group="aside").remote(
+            self._cell, trial, keep=keep
+        )
+
+    def provenance(self, trial: int) -> TrialProvenance:
+        """Returns what a slot says of a trial; others work on the next ones already."""
+        while True:
+            slots = [slot for slot in self._opened if self._cluster.holds(slot)]
+            if not slots:
+                if self._stop():
+                    raise Interrupted
+                self.idle_slots((), 1)
+                time.sleep(0.05)
+                continue
+            with contextlib.suppress(SlotLost), self._raising_lost():
+                for number, slot in enumerate(slots, trial):
+                    if number not in self._provenance:
+                        actor = self._cluster.slot(slot).actor
+                        self._provenance[number] = actor.provenance.remote(
+                            self._cell, number
+                        )
+                found: TrialProvenance = ray.get(self._provenance[trial])
+                return found
+            self._provenance.clear()
+
+    def slot_of(self, trial: int) -> int | None:
+        """Returns the slot that holds a trial; none where its node is leaving."""
+        slot = self._held.get(trial)
+        return slot if slot is not None and self._cluster.holds(slot) else None
+
+    def lost_trials(self) -> list[int]:
+        """Returns the trials that were held by slots that are gone."""
+        held = list(self._held.items())  # turns that end add to it meanwhile
+        gone = [trial for trial, slot in held if self._cluster.is_lost(slot)]
+        for trial in gone:
+            del self._held[trial]
+        return gone
+
+    def fetch(self, states: Mapping[int, TrialState]) -> Mapping[int, TrialState]:
+        """Returns states with their arrays; those that cannot be had are left out."""
+        asked: dict[int, Any] = {}
+        found: dict[int, TrialState] = {}
+        for trial, state in states.items():
+            if not isinstance(state, HeldState):
+                found[trial] = state
+                continue
+            with contextlib.suppress(SlotLost):
+                asked[trial] = self._give(state.slot, trial, keep=True)
+        for trial, promise in asked.items():
+            with contextlib.suppress(SlotLost), self._raising_lost():
+                state = ray.get(promise)
+                # One that runs now has moved, or may be ahead of the log.
+                if state is not None and state.step == states[trial].step:
+                    found[trial] = state
+        return found
+
+    def close(self) -> None:
+        """Gives the slots back, and frees what they hold of the study."""
+        self._cluster.pool.leave(self._cell)
+        for slot in self._opened:
+            with contextlib.suppress(SlotLost):
+                self._cluster.slot(slot).actor.close.remote(self._cell)
+
+    @contextlib.contextmanager
+    def _raising_lost(self) -> Iterator[None]:
+        """Turns the end of an actor into the loss of its slot.
+
+        Raises:
+            SlotLost: the actor is gone, or the one that held the state.
+            UserError: no slot can begin there.
+            Exception: what was raised in the slot.
+        """
+        try:
+            yield
+        except RayActorError as error:
+            if error.actor_init_failed:
+                raise UserError(
+                    f"a slot cannot begin on its node: {str(error).splitlines()[-1]}"
+                ) from error
+            self._cluster.lose(error.actor_id)
+            is_suspect = _EXIT in str(error) and not error.preempted
+            raise SlotLost(str(error), is_suspect=is_suspect) from error
+        except RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, RayActorError):
+                # The slot that a state was to come from.
+                self._cluster.lose(cause.actor_id)
+            if isinstance(cause, RayActorError | StateMissing):
+                raise SlotLost(str(cause)) from error
+            raise cause from error
+
+    @contextlib.contextmanager
+    def _blaming(self, slot: int) -> Iterator[None]:
+        """Drops a slot that is lost while it opens the study.
+
+        Raises:
+            UserError: the study cannot be run on its machine.
+        """
+        try:
+            with self._raising_lost():
+                yield
+        except SlotLost:
+            self._opening.pop(slot, None)

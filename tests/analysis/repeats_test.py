@@ -1,0 +1,101 @@
+"""Do repeats say how noisy a training is, and how lucky a minimum?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dps_tf.analysis import repeats
+from dps_tf.analysis.law import Observations, fit_law
+from dps_tf.core.cell import CELL_KEY
+
+KEY = [*CELL_KEY, "precision"]
+CELL = dict(zip(KEY, ["toy", "sgd", "none", 0, 8, 0.0, "float32"], strict=True))
+
+
+def table(cells):
+    """Returns repeats: {batch size: {trial: steps}}; infinity for not reached."""
+    rows = [
+        {**CELL, "batch_size": size, "trial": trial, "repeat": r, "latest": float(k)}
+        for size, trials in cells.items()
+        for trial, steps in trials.items()
+        for r, k in enumerate(steps)
+    ]
+    return pd.DataFrame(rows).assign(outcome="complete")
+
+
+def results(k_star):
+    """Returns a results table: {batch size: (best trial, K*)}."""
+    rows = [
+        {
+            **CELL,
+            "batch_size": size,
+            "best_trial": best,
+            "steps_to_result": k,
+            "bracket_low": k - 1,
+            "steps_bound": "",
+        }
+        for size, (best, k) in k_star.items()
+    ]
+    whole = ["best_trial", "steps_to_result", "bracket_low"]
+    return pd.DataFrame(rows).astype({name: "Int64" for name in whole})
+
+
+def test_median_range_optimism_and_noise_of_each_point():
+    found = repeats.summary(
+        table({8: {3: [100, 200, 400], 5: [300, 300, np.inf]}, 16: {1: [50, 50]}}),
+        results({8: (3, 100), 16: (1, 40)}),
+    )
+    best, second, other = (row for _, row in found.iterrows())
+    assert (best["trial"], best["median"], best["least"], best["greatest"]) == (
+        3,
+        200,
+        100,
+        400,
+    )
+    assert best["optimism"] == 2 and best["noise"] == pytest.approx(1.0)
+    assert second["reached"] == 2 and second["greatest"] == np.inf
+    assert np.isnan(second["noise"]) and np.isnan(second["optimism"])
+    assert other["optimism"] == 1.25 and np.isnan(other["noise"])
+    assert repeats.pooled_noise(found) == pytest.approx(1.0)
+
+
+def test_a_minimum_over_noisy_trials_is_optimistic_and_repeats_show_by_how_much():
+    rng = np.random.default_rng(0)
+    noise, trials = 0.3, 20
+    found = []
+    for _ in range(300):
+        steps = 1000 * np.exp2(rng.normal(0, noise, trials))
+        again = 1000 * np.exp2(rng.normal(0, noise, 5))
+        summarized = repeats.summary(
+            table({8: {int(np.argmin(steps)): again}}),
+            results({8: (int(np.argmin(steps)), round(steps.min()))}),
+        )
+        found.append(summarized.iloc[0])
+    optimism = np.log2([row["optimism"] for row in found])
+    # E min of 20 standard normals is -1.867.
+    assert np.mean(optimism) == pytest.approx(1.867 * noise, rel=0.1)
+    pooled = repeats.pooled_noise(pd.DataFrame(found))
+    assert pooled == pytest.approx(noise, rel=0.1)
+
+
+def test_fits_can_weight_cells_by_their_noise():
+    sizes = [int(b) for b in 2 ** np.arange(8)]
+    steps = {b: round(1e5 / b + 3000) for b in sizes}
+    steps[128] = round(1.5 * steps[128])
+    cells = results({b: (0, k) for b, k in steps.items()})
+    quiet = {b: {0: [1000, 1010, 990]} for b in sizes[:-1]}
+    noisy = {128: {0: [1000, 2000, 4000]}}
+    weighted = repeats.with_noise(cells, repeats.summary(table(quiet | noisy), cells))
+    assert weighted["noise"].iloc[-1] == pytest.approx(1.0)
+    plain = fit_law(Observations.from_results(cells))
+    better = fit_law(Observations.from_results(weighted))
+    assert abs(better.c2.value - 3000) < 0.3 * abs(plain.c2.value - 3000)
+
+
+def test_cells_that_were_not_repeated_have_the_pooled_noise():
+    cells = results({8: (0, 100), 16: (0, 50)})
+    summarized = repeats.summary(table({8: {0: [100, 200, 400]}}), cells)
+    noise = repeats.with_noise(cells, summarized)["noise"]
+    assert noise.to_list() == pytest.approx([1.0, 1.0])

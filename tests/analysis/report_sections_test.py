@@ -1,0 +1,270 @@
+"""Sections against the truth that was put into their tables, and reports on little."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dps_tf.analysis import loading, report
+from dps_tf.analysis.report import (
+    assembly,
+    charts,
+    content,
+    cost,
+    curves,
+    frontier,
+    law,
+    naming,
+    regimes,
+    sensitivity,
+)
+from dps_tf.analysis.report import repeats as report_repeats
+from dps_tf.analysis.report.wording import duration
+from dps_tf.analysis.tensorboard import seconds_per_step
+from dps_tf.core.errors import UserError
+from dps_tf.store.schemas import CELL_KEY
+from tests.analysis.synthetic_sweeps import write_sweep
+from tests.analysis.synthetic_tables import METRIC, Made, Sweep, make
+
+SMALL = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8, measured=False)
+
+
+def tables_of(made: Made, **more) -> loading.Tables:
+    trials = loading.with_open_ends(made.trials, made.studies)
+    record = loading.Record(made.studies, trials, made.curves, made.measurements)
+    return loading.tables_of(record, **more)
+
+
+def context_of(tables: loading.Tables) -> content.ReportContext:
+    found = curves.curves_of(tables.results, naming.naming(tables.results))
+    options = content.ReportOptions()
+    ends, forms = regimes.regimes_of(found), law.forms_of(found)
+    return content.ReportContext(tables, found, ends, {}, forms, options)
+
+
+def work_of(tables: loading.Tables, seconds: float) -> pd.DataFrame:
+    """Returns the table of work in which a step of trial t takes (t + 1) `seconds`."""
+    rows = []
+    for trial in tables.trials.to_dict("records"):
+        key = {name: trial[name] for name in [*CELL_KEY, "precision", "trial"]}
+        took = trial["end_step"] * seconds * (trial["trial"] + 1)
+        rows.append({**key, "quantity": "steps", "value": float(trial["end_step"])})
+        rows.append({**key, "quantity": "seconds", "value": took})
+    return pd.DataFrame(rows)
+
+
+# Steps against examples.
+
+
+def test_every_point_of_a_frontier_solves_its_equation():
+    found = context_of(tables_of(make(dataclasses.replace(SMALL, points=32)))).curves
+    lines = frontier.frontiers(found)
+    assert len(lines) > 10
+    s, e = lines["steps"] / lines["c2"], lines["examples"] / lines["c1"]
+    np.testing.assert_allclose((s - 1) * (e - 1), 1.0)
+
+
+def test_examples_are_steps_times_batch_size():
+    tables = tables_of(make(SMALL))
+    found = frontier.examples(context_of(tables).curves)
+    results = tables.results.sort_values("batch_size")
+    expected = results["steps_to_result"] * results["batch_size"]
+    np.testing.assert_allclose(found["examples"], expected.astype(float))
+
+
+# Times.
+
+
+def test_recorded_times_are_those_of_the_best_trial():
+    tables = tables_of(make(SMALL))
+    tables = dataclasses.replace(tables, work=work_of(tables, 0.5))
+    times = cost.recorded_step_times(context_of(tables))
+    expected = 0.5 * (tables.results["best_trial"].astype(int) + 1)
+    found = times.set_index("batch_size")["seconds"]
+    assert found.to_dict() == pytest.approx(
+        dict(zip(tables.results["batch_size"], expected, strict=True))
+    )
+    part = cost.cost_part(context_of(tables))
+    frame = part.tables[0].frame.set_index("batch_size")
+    steps = tables.results.set_index("batch_size")["steps_to_result"].astype(float)
+    np.testing.assert_allclose(frame["time_seconds"], (found * steps)[frame.index])
+
+
+def test_without_recorded_times_nothing_is_said_of_time():
+    part = cost.cost_part(context_of(tables_of(make(SMALL))))
+    assert part == content.Part()
+
+
+def test_speeds_for_tensorboard_are_seconds_over_steps():
+    tables = tables_of(make(SMALL))
+    speeds = seconds_per_step(work_of(tables, 0.25))
+    for key, speed in speeds.items():
+        assert speed == pytest.approx(0.25 * (key[-1] + 1))
+    assert len(speeds) == len(tables.trials)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (59.6, "1 min"), (3661, "1 h 1 min"), (86400, "1 d")],
+)
+def test_durations_have_two_units_at_most(seconds, text):
+    assert duration(seconds) == text
+
+
+# Sensitivities.
+
+
+def test_ranges_say_what_bounds_them():
+    text = sensitivity.range_text
+    assert text({"low": 40.0, "high": 40.0}).text == "40"
+    assert text({"low": 40.0, "high": 64.0}).text == "40 to 64"
+    assert text({"low": 40.0, "high": np.inf}).text == "at least 40"
+    assert text({"low": np.inf, "high": np.inf}).text == "not reached"
+
+
+def test_sensitivity_shows_own_goal_as_measured_and_looser_ones_below():
+    tables = tables_of(make(dataclasses.replace(SMALL, points=16)))
+    part = sensitivity.sensitivity_part(context_of(tables))
+    frames = {table.name: table.frame for table in part.tables}
+    own = frames["by-goal"]["goal0"].map(lambda cell: cell.key)
+    assert sorted(own) == sorted(tables.results["steps_to_result"].astype(float))
+    last = frames["by-goal"].columns[-1]
+    looser = frames["by-goal"][last].map(lambda cell: cell.key)
+    assert (looser <= own).all() and (looser < own).any()
+    assert set(frames) == {"by-interval", "by-points", "by-goal"}
+    assert len(part.illustrations) == 1
+
+
+def test_repeats_stand_beside_the_minimum_they_repeat():
+    tables = tables_of(make(SMALL))
+    row = tables.results.iloc[0]
+    key = {name: row[name] for name in [*CELL_KEY, "precision"]}
+    steps = np.array([1.0, 2.0, 4.0]) * float(row["steps_to_result"])
+    again = pd.DataFrame(
+        [
+            {**key, "trial": int(row["best_trial"]), "repeat": i, "latest": s}
+            for i, s in enumerate(steps)
+        ]
+    ).assign(outcome="complete")
+    context = context_of(dataclasses.replace(tables, repeats=again))
+    part = report_repeats.repeats_part(context)
+    assert "standard deviation of 100 % of the steps" in part.paragraphs[0]
+    [told] = part.tables[0].frame.to_dict("records")
+    assert told["optimism"].key == 2 and told["noise"].key == pytest.approx(1.0)
+    assert told["median"].key == 2 * told["recorded"].key == 2 * steps[0]
+    assert report_repeats.repeats_part(context_of(tables)) == content.Part()
+
+
+# Charts for exploring.
+
+
+def test_charts_hold_every_trial_and_its_last_evaluation():
+    tables = tables_of(make(SMALL))
+    found = charts.learning_curve_data(context_of(tables))
+    assert len(found) == 3
+    for cell, size in zip(found, SMALL.batch_sizes, strict=True):
+        assert cell["name"].endswith(f"batch size {size}") and cell["left_out"] == 0
+        records = tables.curves[tables.curves["batch_size"] == size]
+        last = records.sort_values("step").groupby("trial").tail(1)
+        last = last.set_index("trial")
+        drawn = {trial["number"]: trial for trial in cell["trials"]}
+        assert set(drawn) == set(last.index)
+        for number, trial in drawn.items():
+            assert trial["steps"][-1] == last["step"][number]
+            assert trial["values"][-1] == pytest.approx(last[METRIC][number], rel=1e-4)
+            assert len(trial["steps"]) <= 40
+        assert [t["outcome"] for t in cell["trials"]].count("best trial") == 1
+
+
+def test_ids_of_charts_do_not_depend_on_charts_made_before():
+    context = context_of(tables_of(make(dataclasses.replace(SMALL, points=2))))
+    first, second = charts.charts(context), charts.charts(context)
+    assert first == second
+    assert set(re.findall(r'"(p\d+)"', first[0].figure)) >= {"p1001"}
+
+
+def test_legends_hide_whole_curves():
+    context = context_of(tables_of(make(dataclasses.replace(SMALL, points=32))))
+    root = json.loads(charts.charts(context)[0].figure)
+    text = json.dumps(root)
+    assert '"click_policy": "hide"' in text
+    # Band, line, brackets and marks share one entry.
+    items = re.findall(r'"name": "LegendItem".*?"renderers": \[(.*?)\]\}', text)
+    assert len(items) == 1 and items[0].count('"id"') >= 4
+
+
+# Several sweeps, and sections of a user's own.
+
+
+def test_labels_let_sweeps_of_the_same_cells_lie_side_by_side(tmp_path):
+    tiny = dataclasses.replace(SMALL, points=4)
+    for name in ("one", "two"):
+        write_sweep(tmp_path / name, make(tiny))
+    folders = [tmp_path / "one", tmp_path / "two"]
+    with pytest.raises(UserError, match="--label"):
+        loading.load(*folders)
+    with pytest.raises(UserError, match="1 labels for 2 sweeps"):
+        loading.load(*folders, labels=["a"])
+    tables = loading.load(*folders, labels=["mine", "theirs"])
+    found = naming.naming(tables.results)
+    assert list(found.line_styles) == ["label mine", "label theirs"]
+    assert len(found.panels) == 1
+    first, last = (w for sweep in tables.sweeps[:1] for w in sweep.written)
+    assert 0 < first <= last
+
+
+@pytest.fixture
+def sections():
+    before = list(assembly.SECTIONS)
+    yield
+    assembly.SECTIONS[:] = before
+
+
+def test_a_section_of_ones_own_is_one_function(sections, tmp_path):
+    def part(context: report.ReportContext) -> report.Part:
+        frame = context.tables.results[["batch_size"]]
+        column = content.Column("batch_size", "B")
+        table = content.PageTable("t", "T", (column,), frame)
+        return report.Part(("Mine.",), (), (table,))
+
+    report.register_report_section("mine", "My section", part)
+    with pytest.raises(UserError, match="'mine'"):
+        report.register_report_section("mine", "Again", part)
+    found = assembly.assemble(tables_of(make(dataclasses.replace(SMALL, points=1))))
+    assert found.sections[-1].title == "My section"
+    assert found.sections[-1].paragraphs == ("Mine.",)
+
+
+# Little to show.
+
+
+def little(kind: str) -> Made:
+    made = make(dataclasses.replace(SMALL, points=2, closed=False))
+    metrics = [name for name in made.curves if "/" in name]
+    unknown = pd.array([pd.NA] * len(made.trials), dtype="Int64")
+    changes = {"steps_to_result": unknown, "bracket_low": unknown, "end_step": 0}
+    if kind == "failed":
+        changes |= {"outcome": "failed", "error": "ValueError: first trouble\nmore"}
+    else:
+        changes |= {"outcome": "incomplete"}
+    return dataclasses.replace(
+        made,
+        trials=made.trials.assign(**changes),
+        curves=made.curves.iloc[:0].drop(columns=metrics),
+    )
+
+
+@pytest.mark.parametrize("kind", ["failed", "not evaluated"])
+def test_before_the_first_evaluation_a_report_shows_what_there_is(kind, tmp_path):
+    tables = tables_of(little(kind))
+    found = report.write_report(tables, tmp_path)
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    assert "no K* is known exactly" in found.summary[0]
+    text = report.terminal_text(found, tables)
+    assert ("ValueError: first trouble" in text) == (kind == "failed")
+    assert "more" not in text.split("first trouble")[-1].splitlines()[0]

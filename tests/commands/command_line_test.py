@@ -1,0 +1,152 @@
+"""What every command does alike: help, missing flags, full disks, modules of users."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dps_tf.__main__ import COMMANDS
+from dps_tf.cli.command_line import import_modules
+from dps_tf.core.errors import UserError
+
+NEEDED = {
+    "archive": "give exactly one of --read",
+    "export": "--sweep_dir is missing: where the sweep is kept.",
+    "fit": "--csv is missing",
+    "measure": "--sweep_dir is missing: where the sweep is kept.",
+    "prepare": "--dataset is missing",
+    "report": "--sweep_dir is missing",
+    "status": "--sweep_dir is missing: a sweep directory",
+    "train": "--sweep_dir is missing: where the sweep is kept.",
+}
+
+
+def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        **{"stdout": subprocess.PIPE, **options},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_package_lists_every_command():
+    done = run("dps_tf")
+    assert done.returncode == 0, done.stderr
+    for name in COMMANDS:
+        assert f"python -m dps_tf.{name} " in done.stdout
+    folder = Path(sys.modules["dps_tf"].__file__).parent
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+    assert {name for name in modules if not name.startswith("_")} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_no_failure(name):
+    done = run(f"dps_tf.{name}", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "--" in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_missing_flag_is_told_at_once(name):
+    begun = time.process_time(), os.times().children_user
+    done = run(f"dps_tf.{name}")
+    # Of processor time: machines that run tests are busy.
+    spent = os.times().children_user - begun[1]
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {NEEDED[name]}")
+    assert done.stderr.count("\n") == 1
+    assert spent < 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_full_output_is_one_sentence(buffered):
+    with Path("/dev/full").open("w") as full:
+        environment = {**os.environ, "PYTHONUNBUFFERED": buffered}
+        done = run("dps_tf", stdout=full, env=environment)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: the printed output cannot be written: No space left on device; if it "
+        "is sent to a file, free some space on that disk, and run the command again.\n"
+    )
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="a file system of Linux")
+def test_a_folder_that_only_the_system_makes_is_told():
+    done = run(
+        "dps_tf.train",
+        "--gin_file=nqm/sgd",
+        "--sweep_dir=/proc/sweep",
+        "--gin_bindings=sweep.batch_sizes = (1,)",
+    )
+    assert done.returncode == 2
+    [line] = [x for x in done.stderr.splitlines() if x.startswith("error:")]
+    assert "/proc/sweep" in line and "choose another directory" in line
+    assert "Traceback" not in done.stderr
+
+
+def test_a_machine_without_temporary_folders_is_told(tmp_path):
+    # As `tempfile` answers there.
+    code = (
+        "import tempfile; from dps_tf.cli import command_line\n"
+        "def nowhere(*_): raise FileNotFoundError(2, 'No usable temporary directory "
+        "found in [...]')\n"
+        "tempfile.TemporaryFile = nowhere\n"
+        "command_line.run(lambda argv: command_line.import_tensorflow())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: no folder for temporary files")
+    assert str(tmp_path) in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_modules_of_the_user_are_found_beside_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != ""])
+    (tmp_path / "my_workloads_beside.py").write_text("VALUE = 3\n")
+    import_modules(["my_workloads_beside"])
+    assert sys.modules.pop("my_workloads_beside").VALUE == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "--import=my_broken: No module named 'my_broken'; run from its folder"),
+        ("import no_such_thing", "No module named 'no_such_thing'"),
+        ("\n1 / 0", r"--import=my_broken fails with ZeroDivisionError: .*my_broken.py, "
+         r"line 2\); correct the module"),
+        ("def (", "--import=my_broken fails with SyntaxError"),
+    ],
+)  # fmt: skip
+def test_a_wrong_module_is_one_sentence(tmp_path, monkeypatch, text, sentence):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    if text is not None:
+        (tmp_path / "my_broken.py").write_text(text)
+    with pytest.raises(UserError, match=sentence) as refusal:
+        import_modules(["my_broken"])
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["export", "measure"])
+def test_commands_tell_of_a_wrong_module_without_a_traceback(name, tmp_path):
+    flags = ["--sweep_dir=x", "--cell=c", "--trial=0", "--import=no_such_module"]
+    more = [f"--out={tmp_path}"] if name == "export" else []
+    done = run(f"dps_tf.{name}", *flags, *more)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --import=no_such_module")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,147 @@
+"""What `status` tells of cells: closed, open, damaged, waiting, in shards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dps_tf.analysis import loading
+from dps_tf.analysis.sweep_status import CellStatus, merged_status, sweep_status
+from dps_tf.core.sweep import SweepSpecification
+from dps_tf.store.files import LocalFiles
+from dps_tf.store.layout import SweepLayout
+from dps_tf.store.records import read_json, write_json
+from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.sweep import start_sweep
+from tests.analysis.synthetic_sweeps import write_open_study
+from tests.faults.damage_test import damage
+from tests.tuning.studies import SIX, SIX_TRIALS, interrupting, run, study_of
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+STUDY = study_of(SIX)
+FILES = LocalFiles()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("sweep")
+    run(directory, STUDY, SyntheticRunner(SIX_TRIALS))
+    return directory
+
+
+def status_of(directory: Path) -> tuple[list[CellStatus], tuple[str, ...]]:
+    sweep = SweepReader(FILES, str(directory))
+    return sweep_status(FILES, sweep), sweep.problems
+
+
+def test_a_closed_cell_is_told_from_its_tables(finished, tmp_path):
+    [expected], problems = status_of(finished)
+    assert expected.closed and expected.steps_to_result and not problems
+    assert expected.line.endswith("; finished")
+    results = loading.load(finished).results.iloc[0]
+    assert expected.steps_to_result == results["steps_to_result"]
+    # Its logs may say what they will.
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    layout = SweepLayout(str(copy)).cell(STUDY.cell.name)
+    damage(Path(layout.log("main")), "flipped")
+    assert status_of(copy) == ([expected], ())
+
+
+@pytest.mark.parametrize("name", ["trials.parquet", "closed.json"])
+def test_a_closed_cell_with_damage_is_told_and_not_called_finished(
+    finished, tmp_path, name
+):
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    layout = SweepLayout(str(copy)).cell(STUDY.cell.name)
+    damage(Path(layout.root, name), "flipped")
+    [cell], [problem] = status_of(copy)
+    assert name in problem
+    assert not cell.closed and "at most" in cell.reached
+    assert "nothing left to train, but not closed: run the sweep again" in cell.line
+
+
+def test_an_open_cell_tells_what_is_left(tmp_path):
+    stop = StopRequest()
+    runner = SyntheticRunner(
+        SIX_TRIALS, slice_steps=5, before_slice=interrupting(stop, 8)
+    )
+    with pytest.raises(Interrupted):
+        run(tmp_path, STUDY, runner, stop=stop)
+    [cell], problems = status_of(tmp_path)
+    assert not problems and not cell.closed
+    assert cell.steps_left > 0 and f"at most {cell.steps_left} steps" in cell.line
+    assert cell.line.endswith("left, nobody is running it")
+    assert cell.outcomes["running"] > 0
+
+
+def test_a_cell_that_waits_is_not_started(tmp_path):
+    start_sweep(
+        FILES, SweepLayout(str(tmp_path)), SweepSpecification((STUDY,)), gin_text=""
+    )
+    [cell], problems = status_of(tmp_path)
+    assert cell.line == f"{STUDY.cell.name}: not started, nobody is running it"
+    assert cell.steps_left is None and not problems
+
+
+def test_the_cause_of_a_failure_is_told(tmp_path):
+    def burst(trial: int, step: int) -> None:
+        if trial == 1:
+            raise ValueError("the disk of trial 1\nis on fire")
+
+    run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS, before_slice=burst))
+    [cell], _ = status_of(tmp_path)
+    cause = "ValueError: the disk of trial 1 is on fire"
+    assert cell.causes == (cause,)
+    assert "1 failed" in cell.line and f"failed by {cause}" in cell.line
+
+
+def shards(tmp_path: Path) -> list[Path]:
+    """Returns two directories of one sweep, in each of which one cell has begun."""
+    places = []
+    for name, batch_size in (("a", 32), ("b", 64)):
+        write_open_study(tmp_path / name, batch_size)
+        places.append(tmp_path / name)
+    layouts = [SweepLayout(str(place)) for place in places]
+    cells = [read_json(FILES, layout.sweep)["cells"][0] for layout in layouts]
+    for layout in layouts:
+        write_json(FILES, layout.sweep, {"cells": [*cells, "waits"]})
+    return places
+
+
+def test_shards_are_one_sweep(tmp_path):
+    places = shards(tmp_path)
+    statuses = [status_of(place)[0] for place in places]
+    assert [len(cells) for cells in statuses] == [3, 3]
+    cells = merged_status(statuses)
+    assert sorted(cell.name.rpartition("-b")[2] for cell in cells) == [
+        "32-s0.0",
+        "64-s0.0",
+        "waits",
+    ]
+    waiting = [sweep.not_begun for sweep in loading.load(*places).sweeps]
+    assert waiting == [("waits",), ("waits",)]
+
+
+def test_the_command_reads_several_directories_and_tells_of_damage(tmp_path):
+    places = shards(tmp_path)
+    (places[0] / ".dps_tf").unlink()
+    flags = [f"--sweep_dir={place}" for place in places]
+    command = [sys.executable, "-m", "dps_tf.status", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4 and lines[-1] == "0 of 3 cells finished"
+    assert "K* at most 300 in (200, 300]" in lines[0]
+    assert f"note: {places[0]}/.dps_tf is missing" in done.stderr
+    as_json = [*command, "--json"]
+    done = subprocess.run(as_json, capture_output=True, text=True, check=True)
+    assert [cell["steps_left"] is None for cell in json.loads(done.stdout)] == [
+        False,
+        True,
+        False,
+    ]

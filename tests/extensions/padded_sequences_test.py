@@ -1,0 +1,35 @@
+"""Padding, dropout and augmentation of tokens take a module and a gin file."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dps_tf import data
+from dps_tf.analysis import loading
+from tests.tuning.small_sweeps import configured, launched
+
+FILE = Path(__file__).parent / "padded_sequences.gin"
+
+
+@pytest.mark.slow
+def test_a_sequence_model_goes_from_the_gin_file_to_its_tables(tmp_path):
+    importlib.import_module("tests.extensions.padded_sequences")
+    sweep = configured([], [str(FILE)])
+    found = []
+    for name in ("once", "again"):
+        launched(tmp_path / name, sweep)
+        found.append(loading.load(tmp_path / name))
+    once, again = found
+    assert "complete" in set(once.trials["outcome"])
+    pd.testing.assert_frame_equal(once.trials, again.trials)
+    pd.testing.assert_frame_equal(once.curves, again.curves)
+    # Tokens that are wrong, out of those that are not padding.
+    labels = np.asarray(data.load("counting").validation.labels)
+    assert labels.shape[1] == 10 and np.any(labels < 0)
+    wrong = once.curves["validation/classification_error"] * np.sum(labels >= 0)
+    np.testing.assert_allclose(wrong, np.round(wrong), atol=1e-9)

@@ -1,0 +1,52 @@
+"""A regression takes a module and a gin file."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dps_tf import data, models
+from dps_tf.analysis import loading
+from dps_tf.tuning import build
+from tests.packaging.source_tree import SOURCE_TREE
+from tests.tuning.small_sweeps import configured, launched
+
+FILE = Path(__file__).parent / "regression.gin"
+
+
+def test_the_readme_shows_these_functions():
+    readme = (SOURCE_TREE / "README.md").read_text(encoding="utf-8")
+    for module, name in (("regression", "huber"), ("multi_label", "exact_match")):
+        found = importlib.import_module(f"tests.extensions.{module}")
+        assert inspect.getsource(getattr(found, name)) in readme
+
+
+@pytest.mark.slow
+def test_a_regression_goes_from_the_gin_file_to_its_tables(tmp_path):
+    importlib.import_module("tests.extensions.regression")
+    sweep = configured([], [str(FILE)])
+    launched(tmp_path, sweep)
+    tables = loading.load(tmp_path)
+    assert "complete" in set(tables.trials["outcome"])
+    met = tables.curves[tables.curves["validation/huber_loss"] <= 0.22]
+    assert met["test/huber_loss"].notna().all()
+    # A linear model by least squares is about as good: the goal is no mere noise.
+    held = data.load("diabetes", test="carved")
+    train, validation = held.train, held.validation
+    ones = [np.c_[part.inputs, np.ones(len(part))] for part in (train, validation)]
+    fit = np.linalg.lstsq(ones[0], train.labels, rcond=None)[0]
+    error = np.abs(ones[1] @ fit - validation.labels)
+    small = np.minimum(error, 0.5)
+    assert np.mean(small * (error - 0.5 * small)) == pytest.approx(0.2, abs=0.05)
+    # Nothing has been learned before the first step.
+    workload = sweep.studies[0].workload
+    network = build.build_network(workload, held)
+    network.set_weights(models.initial_point(network, 0))
+    outputs = network.predict(validation.inputs, verbose=0)
+    error = np.abs(outputs - validation.labels)
+    small = np.minimum(error, 0.5)
+    assert np.mean(small * (error - 0.5 * small)) > 0.25

@@ -1,0 +1,21 @@
+"""An --import: simulated turns take a while, so that there is time to kill."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from dps_tf.tuning.simulation import SimulatedRunner
+
+_run = SimulatedRunner.run
+
+
+def _slowly(*arguments: Any) -> Any:
+    time.sleep(float(os.environ.get("DPS_TF_TURN_SECONDS", "0.05")))
+    if arguments[2].trial == int(os.environ.get("DPS_TF_KILLER", "-1")):
+        os._exit(1)
+    return _run(*arguments)
+
+
+SimulatedRunner.run = _slowly  # type: ignore[method-assign]

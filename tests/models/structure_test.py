@@ -1,0 +1,134 @@
+"""Which edits of a network's builder are noticed, and which make no difference."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from dps_tf import models
+from dps_tf._keras import keras
+from dps_tf.models.structure import structure_hash
+
+layers = keras.layers
+
+PLAIN = """
+import tensorflow as tf
+from dps_tf._keras import keras
+
+SCALE = 2.0
+
+def squash(x):
+    return tf.tanh(x) * SCALE
+
+class Shift(keras.layers.Layer):
+    def call(self, inputs):
+        return inputs + 1.0
+
+def network():
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(3, activation="relu")(inputs)
+    hidden = keras.layers.Lambda(squash)(hidden)
+    hidden = Shift()(hidden) * 0.5
+    side = keras.layers.Dense(3)(inputs)
+    outputs = keras.layers.Dense(2)(hidden + side)
+    return keras.Model(inputs, outputs)
+"""
+
+
+def hash_of(text: str, folder: Path) -> str:
+    """Returns the hash of the network that a module of this text builds."""
+    path = folder / f"module_{abs(hash(text))}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return structure_hash(module.network())
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> str:
+    return hash_of(PLAIN, tmp_path_factory.mktemp("plain"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Dense(3", "Dense(5"),
+        ('activation="relu"', 'activation="elu"'),
+        ("Dense(2)", "Dense(2, use_bias=False)"),
+        ("Dense(2)", 'Dense(2, kernel_initializer="he_normal")'),
+        ("Dense(2)", "Dense(2, kernel_regularizer=keras.regularizers.L2(0.1))"),
+        ("SCALE = 2.0", "SCALE = 2.5"),
+        ("tf.tanh(x)", "tf.sin(x)"),
+        ("inputs + 1.0", "inputs + 1.5"),
+        ("* 0.5", "* 0.25"),
+        ("hidden + side", "hidden + hidden"),
+        ("Dense(3)(inputs)", "Dense(3)(hidden)"),
+    ],
+)
+def test_an_edit_of_the_builder_is_noticed(plain, tmp_path, before, after):
+    assert before in PLAIN
+    assert hash_of(PLAIN.replace(before, after), tmp_path) != plain
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("inputs + 1.0", "inputs + 1.0  # a comment"),
+        ("    return tf.tanh", '    """Squashes."""\n\n    return tf.tanh'),
+        ("keras.layers.Dense(2)", 'keras.layers.Dense(2, name="head")'),
+        ("\nSCALE", "\n\n\n\nSCALE"),
+    ],
+)
+def test_what_changes_no_number_is_left_alone(plain, tmp_path, before, after):
+    assert before in PLAIN
+    assert hash_of(PLAIN.replace(before, after), tmp_path) == plain
+
+
+def test_shipped_networks_differ_and_each_keeps_its_hash_in_a_process():
+    shapes = {"simple_cnn": (28, 28, 1), "resnet8": (8, 8, 3), "mlp": (8,)}
+    shapes["mlp_batch_norm"] = (8,)
+    first = {n: structure_hash(models.build(n, s, 10)) for n, s in shapes.items()}
+    # Keras has numbered its layers on meanwhile.
+    again = {n: structure_hash(models.build(n, s, 10)) for n, s in shapes.items()}
+    assert first == again
+    assert len(set(first.values())) == len(shapes)
+    assert first["mlp"] != structure_hash(models.build("mlp", (9,), 10))
+
+
+def test_hash_is_that_of_another_process():
+    code = (
+        "from dps_tf import models; from dps_tf.models.structure import structure_hash;"
+        "print(structure_hash(models.build('mlp_batch_norm', (8,), 10)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    own = structure_hash(models.build("mlp_batch_norm", (8,), 10))
+    assert done.stdout.strip() == own
+
+
+def test_layer_without_configuration_is_told_by_its_weights():
+    class Own(layers.Layer):
+        def __init__(self, units):
+            super().__init__()
+            self.units = units
+
+        def build(self, shape):
+            self.kernel = self.add_weight("kernel", (shape[-1], self.units))
+
+        def call(self, inputs):
+            return tf.matmul(inputs, self.kernel)
+
+    found = []
+    for units in (3, 4):
+        inputs = keras.Input((2,))
+        found.append(structure_hash(keras.Model(inputs, Own(units)(inputs))))
+    assert found[0] != found[1]

@@ -1,0 +1,94 @@
+"""Evaluations use the averaged weights of an optimizer; training goes on without."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import models, optim
+from dps_tf.training import strategy as strategies
+from dps_tf.training.device_data import DeviceData
+from dps_tf.training.program import Program
+from tests.training import problems
+from tests.training.problems import Problem, same_bits
+
+PROBLEM = Problem(optimizer="momentum")
+POINTS = {
+    "momentum": {"learning_rate": 0.3, "averaging_decay": 0.8},
+    "muon": {"learning_rate": 0.1, "averaging_decay": 0.8},
+    "schedule_free_sgd": {"learning_rate": 1.0},
+}
+
+
+def program_of(name: str, strategy=None) -> Program:
+    build = functools.partial(optim.build, name, "constant", POINTS[name])
+    task = dataclasses.replace(PROBLEM.task, optimizer=build)
+    held = DeviceData(task.dataset, strategy or problems.one_device())
+    return Program(task, held, PROBLEM.batch_size)
+
+
+def begin(program: Program, name: str) -> list[np.ndarray]:
+    """Loads a pruned trial before its first step; returns its masks."""
+    draw = np.random.default_rng(0)
+    masks = [np.float32(draw.random(v.shape) < 0.7) for v in program.masks]
+    initial = models.initial_point(program.network, 3)
+    pruned = [v * m for v, m in zip(initial, masks, strict=True)]
+    program.load(program.fresh_state(pruned), POINTS[name], masks)
+    return masks
+
+
+class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(*POINTS)
+    def test_is_that_of_the_averaged_weights_under_the_masks(self, name):
+        program = program_of(name)
+        masks = begin(program, name)
+        program.advance(PROBLEM.order(0, 7))
+        before = program.read()
+        averaged = [
+            average.numpy() * mask
+            for average, mask in zip(
+                program.optimizer.averaged_weights(), masks, strict=True
+            )
+        ]
+        found = program.evaluate()
+        self.assertTrue(same_bits(before, program.read()))
+        plain = PROBLEM.program()
+        plain.load(plain.fresh_state(averaged), PROBLEM.point)
+        self.assertEqual(found, plain.evaluate())
+        plain.load(plain.fresh_state(before.arrays[: len(masks)]), PROBLEM.point)
+        self.assertNotEqual(found, plain.evaluate())
+
+    @parameterized.parameters(*POINTS)
+    def test_evaluations_leave_no_trace_in_training(self, name):
+        looked, straight = program_of(name), program_of(name)
+        for program in (looked, straight):
+            begin(program, name)
+        for step in range(0, 6, 2):
+            looked.advance(PROBLEM.order(step, 2))
+            looked.evaluate()
+        straight.advance(PROBLEM.order(0, 6))
+        self.assertTrue(same_bits(looked.read(), straight.read()))
+
+    @pytest.mark.multi_device
+    def test_replicas_evaluate_the_averages_too(self):
+        devices = ("/device:CPU:0", "/device:CPU:1")
+        mirrored = strategies.build("mirrored", devices=devices)
+        found = []
+        for strategy in (None, mirrored):
+            program = program_of("muon", strategy)
+            begin(program, "muon")
+            program.advance(PROBLEM.order(0, 5))
+            found.append(program.evaluate().metrics)
+            program.advance(PROBLEM.order(5, 2))
+            found.append(program.evaluate().metrics)
+        for one, two in zip(found[:2], found[2:], strict=True):
+            self.assertAllClose(one, two, rtol=1e-4)
+
+
+if __name__ == "__main__":
+    tf.test.main()

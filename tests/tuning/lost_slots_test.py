@@ -1,0 +1,159 @@
+"""Slots that hold states, and are lost: the race of a cluster, in memory."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dps_tf.core.execution import Job, SlotLost, TrialState, TurnReport
+from dps_tf.tuning.driver import assign
+from tests.core.naive_race import answer
+from tests.core.race_test import studies
+from tests.tuning.memory_studies import MemoryStudy
+from tests.tuning.studies import SIX, SIX_TRIALS, rows_of, study_of
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+
+@dataclass(frozen=True)
+class Held(TrialState):
+    slot: int = -1
+
+
+@dataclass
+class LosingRunner(SyntheticRunner):
+    """Keeps states in its slots, some of which are lost during a turn, at random.
+
+    Attributes:
+        seed: of what is lost.
+        chance: of a turn to lose its slot.
+        killers: trials whose every turn ends the process of its slot.
+        moves: turns before which a state went to another slot.
+    """
+
+    seed: int = 0
+    chance: float = 0.0
+    killers: frozenset[int] = frozenset()
+    moves: int = 0
+    live: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._chance = random.Random(self.seed)
+        self._guard = threading.Lock()
+        self.live = list(range(self.slots))
+        self._next = self.slots
+        self._states: dict[int, tuple[int, TrialState]] = {}
+        self._lost: list[int] = []
+
+    def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
+        return [slot for slot in self.live if slot not in busy][:wanted]
+
+    def slot_of(self, trial: int) -> int | None:
+        with self._guard:
+            return self._states[trial][0] if trial in self._states else None
+
+    def lost_trials(self) -> list[int]:
+        with self._guard:
+            lost, self._lost = self._lost, []
+            return lost
+
+    def fetch(self, states: Mapping[int, TrialState]) -> Mapping[int, TrialState]:
+        with self._guard:
+            return {
+                trial: self._states[trial][1] if isinstance(state, Held) else state
+                for trial, state in states.items()
+                if not isinstance(state, Held) or trial in self._states
+            }
+
+    def run(self, slot: int, job: Job, stop) -> TurnReport:
+        state = job.state
+        if isinstance(state, Held):
+            with self._guard:
+                if trial_gone := job.trial not in self._states:
+                    raise SlotLost(f"slot {state.slot} is gone: {trial_gone}")
+                home, state = self._states.pop(job.trial)
+                self.moves += home != slot
+        report = super().run(0, replace(job, state=state), stop)
+        with self._guard:
+            if job.trial in self.killers or self._chance.random() < self.chance:
+                self._lose(slot)
+                raise SlotLost("gone", is_suspect=job.trial in self.killers)
+            self._states[job.trial] = slot, report.state
+        return replace(report, state=Held(report.step, (), slot))
+
+    def _lose(self, slot: int) -> None:
+        self.live.remove(slot)
+        self.live.append(self._next)
+        self._next += 1
+        self._lost += [t for t, (home, _) in self._states.items() if home == slot]
+        self._states = {t: s for t, s in self._states.items() if s[0] != slot}
+
+
+def undisturbed(study, trials) -> dict[str, bytes]:
+    one = MemoryStudy(study_of(study))
+    one.drive(SyntheticRunner(trials, study.interval))
+    return one.tables()
+
+
+@settings(max_examples=15, deadline=None)
+@given(studies(), st.sampled_from([1, 2, 4]), st.integers(0, 2**32))
+def test_slots_that_are_lost_leave_no_trace_in_the_tables(found, slots, seed):
+    study, trials = found
+    one = MemoryStudy(study_of(study))
+    runner = LosingRunner(trials, study.interval, slots, seed=seed, chance=0.2)
+    # Nearly every look is a snapshot: a loss costs all that was not saved.
+    assert one.drive(runner, seconds_per_look=20.0).decided
+    assert rows_of(one.frame("trials")) == list(answer(trials, study).rows)
+    assert one.tables() == undisturbed(study, trials)
+    assert one.knowledge().trials
+    assert not any(trial.failures for trial in one.knowledge().trials.values())
+
+
+def test_a_trial_that_kills_two_processes_has_failed_and_stops_nobody():
+    one = MemoryStudy(study_of(SIX))
+    runner = LosingRunner(SIX_TRIALS, slots=2, killers=frozenset({0}))
+    one.drive(runner)
+    assert len([turn for turn in runner.turns if turn.trial == 0]) == 2
+    result = one.result()
+    assert result.trials[0].outcome == "failed"
+    assert result.finishers == ((30, 1), (40, 4))
+    one.drive(SyntheticRunner(SIX_TRIALS))
+    assert one.tables() == undisturbed(SIX, SIX_TRIALS)
+
+
+def test_a_state_stays_where_it_is_unless_a_slot_would_be_idle():
+    runner = LosingRunner(SIX_TRIALS, slots=2)
+    MemoryStudy(study_of(SIX)).drive(runner)
+    assert runner.moves < len(runner.turns) / 4
+
+
+@pytest.mark.parametrize(
+    ("idle", "ready", "homes", "expected"),
+    [
+        ([0, 1], [7, 8], {7: 1, 8: 0}, {(0, 8), (1, 7)}),
+        ([0, 1], [7, 8], {}, {(0, 7), (1, 8)}),
+        ([0, 1], [7, 8], {7: 0, 8: 0}, {(0, 7), (1, 8)}),
+        ([2], [7, 8], {7: 0, 8: None}, {(2, 8)}),
+        ([2], [7, 8], {7: 0, 8: 1}, {(2, 7)}),
+        ([0, 1], [], {}, set()),
+    ],
+    ids=["at home", "anywhere", "moved", "begins", "most urgent", "nothing"],
+)
+def test_who_runs_where(idle, ready, homes, expected):
+    assert set(assign(idle, ready, homes)) == expected
+
+
+@given(st.data())
+def test_no_slot_is_idle_while_a_trial_is_ready(data):
+    idle = data.draw(st.lists(st.integers(0, 9), unique=True))
+    ready = data.draw(st.lists(st.integers(0, 30), unique=True))
+    homes = {t: data.draw(st.none() | st.integers(0, 9)) for t in ready}
+    found = assign(idle, ready, homes)
+    assert len(found) == min(len(idle), len(ready))
+    assert len({slot for slot, _ in found}) == len({t for _, t in found}) == len(found)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dps_tf.tuning.slot_pool import SlotPool
+
+
+def pool_of(slots: int) -> SlotPool:
+    pool = SlotPool()
+    for slot in range(slots):
+        pool.add(slot)
+    return pool
+
+
+def test_a_study_has_what_it_wants_and_the_next_one_the_rest():
+    pool = pool_of(5)
+    pool.enter("a", 3)
+    pool.enter("b", 9)
+    assert pool.lease("b", (), 9) == [0, 1]
+    assert pool.lease("a", (), 3) == [2, 3, 4]
+    assert pool.spare == 0
+
+
+def test_slots_that_a_race_needs_no_more_go_to_the_next_cell():
+    pool = pool_of(4)
+    pool.enter("a", 4)
+    assert len(pool.lease("a", (), 4)) == 4
+    assert pool.spare == 0
+    assert pool.lease("a", (0,), 1) == []
+    assert pool.spare == 3
+    pool.enter("b", 4)
+    assert pool.lease("b", (), 4) == [1, 2, 3]
+
+
+def test_an_earlier_study_gets_slots_back_as_they_become_idle():
+    pool = pool_of(2)
+    pool.enter("a", 1)
+    pool.enter("b", 2)
+    assert pool.lease("a", (), 1) == [0]
+    assert pool.lease("b", (), 2) == [1]
+    assert pool.lease("a", (0,), 2) == []
+    # Never while a trial runs in it.
+    assert pool.lease("b", (1,), 2) == []
+    assert pool.lease("a", (0,), 2) == []
+    assert pool.lease("b", (), 2) == []
+    assert pool.lease("a", (0,), 2) == [1]
+
+
+def test_slots_that_are_lost_are_replaced_by_others():
+    pool = pool_of(2)
+    pool.enter("a", 2)
+    pool.lease("a", (), 2)
+    pool.remove(0)
+    pool.remove(0)
+    assert pool.lease("a", (), 2) == [1]
+    pool.add(7)
+    assert pool.lease("a", (1,), 2) == [7]
+    pool.leave("a")
+    assert pool.spare == len(pool) == 2
+
+
+@given(st.data())
+def test_no_slot_has_two_studies_and_none_is_idle_while_somebody_wants_it(data):
+    """200 slots, as many studies as there may be, at random demands."""
+    slots = data.draw(st.sampled_from([1, 3, 200]))
+    pool, names = pool_of(slots), [f"study {n}" for n in range(5)]
+    wanted = {}
+    for name in names:
+        wanted[name] = data.draw(st.integers(0, 2 * slots))
+        pool.enter(name, wanted[name])
+    for _ in range(3):
+        changed = data.draw(st.sampled_from(names))
+        wanted[changed] = data.draw(st.integers(0, 2 * slots))
+        for _ in range(2):  # once to give back, once to take
+            leased = {name: pool.lease(name, (), wanted[name]) for name in names}
+        every = [slot for found in leased.values() for slot in found]
+        assert len(set(every)) == len(every) == min(slots, sum(wanted.values()))
+        left = slots
+        for name in names:
+            assert len(leased[name]) == min(wanted[name], left)
+            left -= len(leased[name])
+        assert pool.spare == max(0, slots - sum(wanted.values()))
