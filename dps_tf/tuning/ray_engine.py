@@ -43,6 +43,7 @@ from dps_tf.store.files import FileSystem
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.remote_slot import RemoteSlot, StateMissing
+from dps_tf.tuning.resources import processors
 from dps_tf.tuning.slot_pool import SlotPool
 from dps_tf.tuning.sweep import Sweep, SweepOutcome
 
@@ -112,7 +113,7 @@ class RayCluster:
         if options.data_dir is not None:
             here["data_dir"] = _absolute(options.data_dir)
         self._options = {**asdict(options), **here}
-        self._processors = options.slots
+        self._address, self._processors = options.ray_address, options.slots
         self._slots: dict[int, _Slot] = {}
         self._lost: set[int] = set()
         self._refused: set[str] = set()
@@ -124,8 +125,7 @@ class RayCluster:
     def connect(self) -> None:
         """Connects, or starts Ray on this machine, unless that has been done."""
         if self._watch is None:
-            address, processors = self._options["ray_address"], self._processors
-            _connect(address, processors)
+            _connect(self._address, self._processors)
             self._watch = threading.Thread(target=self._keep_looking, daemon=True)
             self._watch.start()
 
@@ -222,7 +222,7 @@ class RayCluster:
             self.pool.add(number)
 
 
-def _connect(address: str | None, processors: int) -> None:
+def _connect(address: str | None, slots: int) -> None:
     """Connects to a cluster, or starts Ray on this machine; quietly.
 
     Raises:
@@ -236,7 +236,7 @@ def _connect(address: str | None, processors: int) -> None:
         os.environ.setdefault(_LOOPBACK_ONLY, "0")
         ray.init(
             address="local",
-            num_cpus=processors or len(os.sched_getaffinity(0)),
+            num_cpus=slots or processors(),
             include_dashboard=False,
             object_store_memory=_OBJECT_STORE_BYTES,
             runtime_env=runtime,
@@ -525,10 +525,20 @@ class RayRunner(Runner):
 
     @contextlib.contextmanager
     def _raising_lost(self) -> Iterator[None]:
-        """Turns the end of an actor into the loss of its slot."""
+        """Turns the end of an actor into the loss of its slot.
+
+        Raises:
+            SlotLost: the actor is gone, or the one that held the state.
+            UserError: no slot can begin there.
+            Exception: what was raised in the slot.
+        """
         try:
             yield
         except RayActorError as error:
+            if error.actor_init_failed:
+                raise UserError(
+                    f"a slot cannot begin on its node: {str(error).splitlines()[-1]}"
+                ) from error
             self._cluster.lose(error.actor_id)
             is_suspect = _EXIT in str(error) and not error.preempted
             raise SlotLost(str(error), is_suspect=is_suspect) from error
@@ -539,7 +549,7 @@ class RayRunner(Runner):
                 self._cluster.lose(cause.actor_id)
             if isinstance(cause, RayActorError | StateMissing):
                 raise SlotLost(str(cause)) from error
-            raise
+            raise cause from error
 
     @contextlib.contextmanager
     def _blaming(self, slot: int) -> Iterator[None]:

@@ -157,6 +157,7 @@ class Sweep:
                 self._backend_of,
                 self._stop,
                 self._say,
+                self._spare_slots,
             )
             self.outcome.add(inside.run(gin_text))
 

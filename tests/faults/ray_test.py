@@ -153,3 +153,12 @@ def test_a_trial_that_kills_its_process_twice_has_failed(tmp_path: Path) -> None
     said, _ = process.communicate(timeout=900)
     assert process.returncode == 1, said
     assert "1 failed" in said
+
+
+def test_there_is_a_slot_for_each_processor_gpu_or_tpu_host() -> None:
+    from dps_tf.tuning.ray_engine import needs
+
+    assert needs({"CPU": 3.0, "memory": 1e9}) == [{"num_cpus": 1.0}] * 3
+    assert needs({"CPU": 16.0, "GPU": 2.0}) == [{"num_gpus": 1.0}] * 2
+    assert needs({"CPU": 96.0, "TPU": 4.0}) == [{"resources": {"TPU": 4.0}}]
+    assert needs({"memory": 1e9}) == [], "a head node without processors trains nothing"

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+from dps_tf.core.errors import UserError
+from dps_tf.tuning.options import Options
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"engine": "rya"}, "did you mean 'ray'"),
+        ({"ray_address": "auto"}, "goes with --engine=ray"),
+        ({"engine": "ray", "workers": 2}, "leave --workers"),
+        ({"engine": "ray", "strategy": "multi_worker_mirrored"}, "leave --workers"),
+        ({"data_placement": "disk"}, "disk"),
+    ],
+)
+def test_options_that_do_not_go_together_are_one_sentence(given, sentence):
+    with pytest.raises(UserError, match=sentence) as caught:
+        Options("sweep", **given)
+    assert "\n" not in str(caught.value)
