@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -16,7 +17,7 @@ from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
 from dps_tf.store.records import read_json
-from dps_tf.store.schemas import SCHEMAS, STUDIES
+from dps_tf.store.schemas import CURVES, SCHEMAS, STUDIES
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.tables import empty_frame, to_arrow, to_frame
 
@@ -145,6 +146,8 @@ class SweepReader:
     def tables(self, wanted: Sequence[str] = CLOSING_TABLES) -> StoredTables:
         """Returns the tables of all cells, rows in the order of their identity.
 
+        The curves have a column for the metric of each goal, before any evaluation too.
+
         Args:
             wanted: which of the large tables to return; the others stay empty.
         """
@@ -163,7 +166,19 @@ class SweepReader:
         }
         if "studies" in frames:
             frames["studies"] = to_frame(to_arrow(frames["studies"], STUDIES))
+        if "studies" in frames and "curves" in frames:
+            metrics = frames["studies"]["goal_metric"]
+            frames["curves"] = _with_metrics(frames["curves"], metrics.unique())
         return StoredTables(**frames, problems=self.problems)
+
+
+def _with_metrics(curves: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
+    """Returns curves with a column of missing numbers for each metric they lack."""
+    missing = [name for name in metrics if name not in curves]
+    if not missing:
+        return curves
+    wider = curves.assign(**dict.fromkeys(missing, math.nan))
+    return wider[[name for name, _ in CURVES.all_columns(wider.columns)]]
 
 
 def _missing(path: str) -> str:

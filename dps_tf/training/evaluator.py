@@ -73,18 +73,17 @@ class ExactEvaluator:
         self._objective = objective
         kinds = _kinds(model, self._split.labels, objective)
         self._row_kinds = kinds.pop("rows")
-        self._zeros = tf.nest.map_structure(
-            lambda kind: np.zeros(kind.shape, kind.dtype.as_numpy_dtype), kinds
-        )
+        self._kinds = kinds
+        # Flat, as TensorFlow takes its time over nested arguments.
+        flat = tf.nest.flatten(kinds)
+        self._zeros = [tf.zeros(kind.shape, kind.dtype) for kind in flat]
         self._run = compiled(
             data.strategy,
             self._sum_share,
             self._build,
             jit_compile,
             [
-                tf.nest.map_structure(
-                    lambda kind: tf.TensorSpec(kind.shape, kind.dtype), kinds
-                ),
+                *(tf.TensorSpec(kind.shape, kind.dtype) for kind in flat),
                 *self._split.signature,
             ],
         )
@@ -98,9 +97,10 @@ class ExactEvaluator:
         """Returns the exact metrics for the weights that are loaded."""
         sums, rows = self._zeros, []
         for piece in self._split.pieces():
-            sums, found = self._run(sums, *piece)
+            sums, found = self._run(*sums, *piece)
             rows.append(found)
-        merged = tf.nest.map_structure(np.asarray, sums)
+        flat = [value.numpy() for value in sums]
+        merged = tf.nest.pack_sequence_as(self._kinds, flat)
         merged["rows"] = [self._joined(rows, i) for i in range(len(self._row_kinds))]
         metrics = self._objective.values(self._name, merged)
         return Evaluation(metrics, float(merged["loss"]))
@@ -120,52 +120,56 @@ class ExactEvaluator:
     def _build(self, sum_share: Any) -> Any:
         strategy = self._strategy
         replicas = strategy.num_replicas_in_sync
+        size = len(self._zeros)
 
-        def replica(sums: Any, *batches: tf.Tensor) -> Any:
+        def replica(*values: tf.Tensor) -> Any:
             # The first replica goes on from the sums so far, so that they run in one
             # order whatever the pieces.
             context = tf.distribute.get_replica_context()
             number = context.replica_id_in_sync_group
-            sums = tf.nest.map_structure(
-                lambda v: tf.where(tf.equal(number, 0), v, tf.zeros_like(v)), sums
-            )
-            sums, rows = sum_share(sums, *batches)
+            before = [
+                tf.where(tf.equal(number, 0), v, tf.zeros_like(v))
+                for v in values[:size]
+            ]
+            sums, rows = sum_share(*before, *values[size:])
             return sums, tf.nest.map_structure(
                 lambda v: _in_place(v, number, replicas), rows
             )
 
-        def run(sums: Any, *piece: Any) -> Any:
+        def run(*values: Any) -> Any:
             return tf.nest.map_structure(
                 lambda share: strategy.reduce(
                     tf.distribute.ReduceOp.SUM, share, axis=None
                 ),
-                strategy.run(replica, args=(sums, *piece)),
+                strategy.run(replica, args=values),
             )
 
         return run
 
-    def _sum_share(self, sums: Any, *batches: tf.Tensor) -> tuple[Any, Any]:
-        """Returns the sums so far plus those over the batches of a replica.
+    def _sum_share(self, *values: tf.Tensor) -> tuple[list[tf.Tensor], Any]:
+        """Returns the sums so far plus those over the batches of a replica, flat.
 
         And (rows, valid) of all its examples, [batches, batch, ...], if any are kept.
         """
+        before, batches = values[: len(self._zeros)], values[len(self._zeros) :]
         total = tf.shape(batches[0])[0]
         kept = tf.nest.map_structure(
             lambda kind: tf.TensorArray(kind.dtype, total), self._row_kinds
         )
 
-        def body(i: tf.Tensor, sums: Any, kept: Any) -> Any:
+        def body(i: tf.Tensor, sums: list[tf.Tensor], kept: Any) -> Any:
             found = batch_sums(
                 self._model, self._objective, *(tensor[i] for tensor in batches)
             )
             rows = found.pop("rows")
             kept = tf.nest.map_structure(lambda a, row: a.write(i, row), kept, rows)
-            return i + 1, tf.nest.map_structure(tf.add, sums, found), kept
+            more = tf.nest.flatten(found)
+            return i + 1, [a + b for a, b in zip(sums, more, strict=True)], kept
 
         _, sums, kept = tf.while_loop(
             lambda i, *_: i < total,
             body,
-            (tf.constant(0), sums, kept),
+            (tf.constant(0), list(before), kept),
             parallel_iterations=1,
         )
         rows = tf.nest.map_structure(lambda array: array.stack(), kept)

@@ -31,7 +31,7 @@ from dps_tf.analysis.report.cost import costs
 from dps_tf.analysis.report.headline import headline
 from dps_tf.analysis.report.law import forms_of
 from dps_tf.analysis.report.layers import densities
-from dps_tf.analysis.report.noise import averaged
+from dps_tf.analysis.report.noise import averaged, noise_table
 from dps_tf.analysis.report.page import specification_table
 from dps_tf.analysis.report.published import beside_published
 from dps_tf.analysis.report.results import steps_text, terminal_table
@@ -403,7 +403,8 @@ def test_regimes_state_their_definition_and_tolerance(pair):
 def test_noise_and_gradient_are_averaged_before_they_are_divided():
     tables = tables_of(make(dataclasses.replace(SMALL, measured=True)))
     found = curves.curves_of(tables.results, naming.naming(tables.results))
-    scale = averaged(found, tables.measurements).set_index("batch_size")["scale"]
+    averages = averaged(found, tables.measurements).set_index("batch_size")
+    scale = averages["scale"]
     cell = tables.measurements[tables.measurements["batch_size"] == 64]
     cell = cell[cell["trial"] == found.cells.set_index("batch_size")["best_trial"][64]]
     # Trapezoids by hand: what crowds in the first steps counts no more than its steps.
@@ -420,6 +421,13 @@ def test_noise_and_gradient_are_averaged_before_they_are_divided():
     assert scale[64] == pytest.approx(expected)
     plain = cell[cell["quantity"] == "noise_scale"]["value"].mean()
     assert scale[64] != pytest.approx(plain)
+    late = cell.pivot(index="step", columns="quantity", values="value")
+    late = late["noise_trace"] / late["gradient_square"]
+    half = abs(late.index - late.index.max() / 2).argmin()
+    assert averages["at_half"][64] == late.iloc[half]
+    assert averages["at_end"][64] == late.iloc[-1]
+    shown = noise_table(found, averages.reset_index()).frame
+    assert shown["at_end"].iloc[0].key == averages["at_end"].iloc[0]
 
 
 def test_layers_count_each_mask_once():

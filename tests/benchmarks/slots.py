@@ -14,12 +14,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from dps_tf.store.study_opening import open_study
-
 from dps_tf.core.execution import Job, TrialState, TurnReport
 from dps_tf.core.study import StudySpecification
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
+from dps_tf.store.study_record import open_study
 from dps_tf.tuning.driver import StudyDriver
 from dps_tf.tuning.simulation import SimulatedBackend, SimulatedRunner
 from dps_tf.workloads.reading import read_configuration

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf import models
+from dps_tf import models, objectives
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.sparsity import iterative, scores
@@ -31,6 +31,27 @@ def loss64(theta, inputs, labels, temperature=1.0):
     logits = (hidden @ kernel2 + bias2) / temperature
     log_p = logits - tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
     return -tf.reduce_mean(tf.gather(log_p, labels, batch_dims=1))
+
+
+class ObjectiveTest(tf.test.TestCase):
+    def test_scores_are_of_the_objective_and_its_regularizers(self):
+        inputs = keras.Input([3])
+        regularizer = keras.regularizers.L2(0.1)
+        outputs = keras.layers.Dense(2, kernel_regularizer=regularizer)(inputs)
+        network = keras.Model(inputs, outputs)
+        draw = np.random.default_rng(0)
+        x = draw.normal(size=(100, 3)).astype(np.float32)
+        labels = draw.normal(size=(100, 2)).astype(np.float32)
+        labels[::3, 0] = np.nan  # unknown
+        theta = point(network)
+        program = GradientProgram(network, objectives.build("squared_error"))
+        program.set_point(theta)
+        found = program.loss_gradient(x, labels)
+        kernel, bias = theta
+        error = np.where(np.isnan(labels), 0, x @ kernel + bias - labels)
+        slope = 2 * error / np.sum(~np.isnan(labels))
+        self.assertAllClose(found[0], x.T @ slope + 0.2 * kernel, rtol=1e-4, atol=1e-6)
+        self.assertAllClose(found[1], slope.sum(0), rtol=1e-4, atol=1e-6)
 
 
 class TinyTest(tf.test.TestCase):

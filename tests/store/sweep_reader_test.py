@@ -257,3 +257,15 @@ def test_a_study_of_a_later_version_is_told(tmp_path):
     assert layout.study in problem and "of_tomorrow" in problem
     with pytest.raises(UserError, match="run the sweep again"):
         reader.study(layout.root.rpartition("/")[2]).trained()
+
+
+def test_curves_have_the_metric_of_the_goal_before_any_evaluation():
+    files, sweep = ObjectFiles(), SweepLayout("gs://b/s")
+    study = specifications.specification(16, points=3)
+    inputs = {"training_examples": 100, "validation_examples": 20}
+    layout = sweep.cell(study.cell.name)
+    open_study(files, layout, study, {"tensorflow": "1"}, inputs).snapshot(force=True)
+    tables = SweepReader(files, sweep.root).tables()
+    assert len(tables.studies) == 1 and len(tables.curves) == 0
+    assert tables.curves[study.goal.metric].dtype == "float64"
+    assert list(tables.curves.columns)[-2:] == ["is_bound", study.goal.metric]

@@ -37,6 +37,7 @@ from dps_tf.analysis.interchange.layout import (
 from dps_tf.analysis.interchange.shallue2019_names import METRICS, SPLITS, to_metric
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
+from dps_tf.store.schemas import STUDY_DEFAULTS
 
 METRIC_COLUMNS = [f"{split}/{metric}" for split in SPLITS for metric in METRICS]
 
@@ -219,12 +220,15 @@ def _study(
     feasible = int((trials["outcome"] != "infeasible").sum())
     wanted = rules.trials
     row = {
+        **STUDY_DEFAULTS,
         **folder.identity,
         "goal": str(goal),
         "goal_metric": goal.metric,
         "goal_threshold": goal.threshold,
         "goal_direction": goal.direction,
         "goal_inclusive": goal.inclusive,
+        "goal_in_a_row": goal.in_a_row,
+        "goal_mean_of": goal.mean_of,
         "step_budget": budget or int(trials["end_step"].max()),
         "points": wanted or len(trials),
         "count": "all" if wanted is None else "feasible",

@@ -69,6 +69,10 @@ class Estimate:
 class LawFit:
     """K* = c1/B + c2 with what the data say of it.
 
+    Intervals know the scatter of each K* about the law, and no factor that all K* of
+    the curve share (trials of one number have the same seeds at every batch size): it
+    moves c1 and c2 together, and leaves c1/c2.
+
     Attributes:
         c1: examples.
         c2: steps.

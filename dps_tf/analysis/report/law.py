@@ -56,6 +56,9 @@ def law_part(context: ReportContext) -> Part:
         "open. c1 counts examples and rules where batches are small, c2 counts steps "
         "and is the plateau; at the critical batch size c1/c2, K* is twice the "
         f"plateau. Prior: {next(iter(curves.fits.values())).prior}.",
+        "Trials of one number have the same seeds and metaparameters at every batch "
+        "size. What that shares among the K* of a curve moves c1 and c2 together and "
+        "is in none of their intervals; c1/c2 does not feel it.",
         *joint_sentences(joint),
     )
     tables = [fit_table(curves)]

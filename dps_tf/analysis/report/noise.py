@@ -11,11 +11,15 @@ from scipy.integrate import trapezoid
 
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
+    Column,
     FigureText,
     Illustration,
+    PageTable,
     Part,
     ReportContext,
+    SortableText,
     illustration,
+    page_table,
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.measurements import along_training, measured_on_best
@@ -35,29 +39,77 @@ def noise_part(context: ReportContext) -> Part:
     if measured.empty:
         return Part()
     figures = along_training(curves, measured, "noise_scale")
-    compared = beside_critical(curves, measured, averaged(curves, measurements))
+    averages = averaged(curves, measurements)
+    compared = beside_critical(curves, measured, averages)
     if len(compared):
         figures.append(_figure(curves, compared))
-    return Part(illustrations=figures)
+    table = noise_table(curves, averages)
+    return Part(illustrations=figures, tables=(table,) if len(table.frame) else ())
 
 
 def averaged(curves: Curves, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Returns the noise scale of each cell over training, as panel, curve, scale.
+    """Returns the noise scale of each cell over training, and late in it.
+
+    Columns: panel, curve, those of `study_key`, scale, at_half (K*/2) and at_end (K*).
 
     tr(Sigma) and |G|^2 are averaged over the steps up to K* each, by the trapezoidal
     rule, then divided: measurements crowd in the first steps, and the mean of the
     ratios would be that of its largest term. NaN where the mean of |G|^2 is not
-    positive.
+    positive. Late: both at the measurement that is nearest to half of the last step,
+    and at the last one.
     """
     keys = ["panel", "curve", *study_key(measurements)]
-    means = []
-    for name in ("noise_trace", "gradient_square"):
-        measured = measured_on_best(curves, measurements, name)
-        means.append(measured.groupby(keys)[["step", "value"]].apply(mean_over_steps))
-    if means[0].empty or means[1].empty:
-        return pd.DataFrame(columns=[*keys, "scale"])
-    scale = (means[0] / means[1].where(means[1] > 0)).rename("scale")
-    return scale.reset_index()
+    kinds = {"scale": mean_over_steps, "at_half": _at_half, "at_end": _at_end}
+    trace, square = (
+        measured_on_best(curves, measurements, name).groupby(keys)[["step", "value"]]
+        for name in ("noise_trace", "gradient_square")
+    )
+    if not (trace.ngroups and square.ngroups):
+        return pd.DataFrame(columns=[*keys, *kinds])
+    found = {}
+    for name, of in kinds.items():
+        below = square.apply(of)
+        found[name] = trace.apply(of) / below.where(below > 0)
+    return pd.DataFrame(found).reset_index()
+
+
+def _at_half(rows: pd.DataFrame) -> float:
+    far = (rows["step"] - rows["step"].max() / 2).abs()
+    return float(rows["value"].iloc[int(far.to_numpy().argmin())])
+
+
+def _at_end(rows: pd.DataFrame) -> float:
+    return float(rows["value"].iloc[int(rows["step"].to_numpy().argmax())])
+
+
+def noise_table(curves: Curves, averages: pd.DataFrame) -> PageTable:
+    """Returns the noise scale of each cell, over training and late in it.
+
+    Args:
+        curves: of the report.
+        averages: see `averaged`.
+    """
+    kinds = ("scale", "at_half", "at_end")
+    rows = [
+        {
+            "curve": curves.title(row["panel"], row["curve"]),
+            "batch_size": row["batch_size"],
+            **{
+                name: SortableText(number(row[name]), float(row[name]))
+                for name in kinds
+            },
+        }
+        for row in averages.to_dict("records")
+    ]
+    columns = (
+        Column("curve", "Curve"),
+        Column("batch_size", "Batch size"),
+        Column("scale", "Mean to K*", "tr(Sigma) and |G|^2 each over all steps."),
+        Column("at_half", "At K*/2", "At the measurement that is nearest to it."),
+        Column("at_end", "At K*", "At the last measurement."),
+    )
+    caption = "Gradient noise scale of the best trials, in examples"
+    return page_table("noise-scale", caption, columns, rows)
 
 
 def mean_over_steps(rows: pd.DataFrame) -> float:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.repeats import pooled_noise, summary
+from dps_tf.analysis.law import Observations, fit_law
+from dps_tf.analysis.repeats import pooled_noise, summary, with_noise
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -18,6 +19,7 @@ from dps_tf.analysis.report.content import (
     Part,
     ReportContext,
     SortableText,
+    estimate_text,
     illustration,
     page_table,
 )
@@ -60,7 +62,47 @@ def repeats_part(context: ReportContext) -> Part:
     )
     best = found[found["is_best"]]
     figures = [_figure(curves, best)] if len(best) else []
-    return Part((text,), figures, (repeats_table(found),))
+    tables = (repeats_table(found), weighted_table(context, found))
+    return Part((text,), figures, [table for table in tables if len(table.frame)])
+
+
+def weighted_table(context: ReportContext, found: pd.DataFrame) -> PageTable:
+    """Returns the fits with each K* weighted by its noise, beside the plain ones.
+
+    Args:
+        context: of the report.
+        found: of `repeats.summary`.
+    """
+    curves = context.curves
+    rows: list[dict[str, Any]] = []
+    cells = with_noise(curves.cells, found)
+    known = cells["noise"].notna().any()
+    for (panel, curve), plain in curves.fits.items() if known else ():
+        mine = (cells["panel"] == panel) & (cells["curve"] == curve) & cells["closed"]
+        weighted = fit_law(Observations.from_results(cells[mine]))
+        for weights, fit in (("equal", plain), ("by noise", weighted)):
+            rows.append(
+                {
+                    "curve": curves.title(panel, curve),
+                    "weights": weights,
+                    "c1": estimate_text(fit.c1),
+                    "c2": estimate_text(fit.c2),
+                    "critical": estimate_text(fit.critical_batch_size),
+                }
+            )
+    columns = (
+        Column("curve", "Curve"),
+        Column(
+            "weights",
+            "Weights",
+            "By noise: cells whose repeats scatter more weigh less; cells without "
+            "repeats count as noisy as the others on average.",
+        ),
+        Column("c1", "c1, examples"),
+        Column("c2", "c2, steps"),
+        Column("critical", "c1/c2, examples"),
+    )
+    return page_table("weighted", "Fits weighted by repeats", columns, rows)
 
 
 def draw_repeats(
