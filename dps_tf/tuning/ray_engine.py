@@ -250,8 +250,8 @@ def _connect(address: str | None, slots: int) -> None:
     except (ConnectionError, ValueError, RuntimeError) as error:
         why = str(error).strip().splitlines()[0]
         raise UserError(
-            f"the Ray cluster at --ray_address={address} cannot be joined ({why}): give "
-            "'auto' on a node of it, or host:port of its head node."
+            f"the Ray cluster at --ray_address={address} cannot be joined ({why}): "
+            "give 'auto' on a node of it, or host:port of its head node."
         ) from error
 
 
