@@ -28,6 +28,7 @@ from dps_tf.store.layout import SweepLayout
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dps_tf.probing import Wanted
     from dps_tf.store.sweep_reader import SweepReader
     from dps_tf.tuning.resources import Resources
 
@@ -43,6 +44,18 @@ _EXAMPLES = flags.DEFINE_integer(
     "examples", 5_000, "First training examples that gradients are over; 0 is all."
 )
 _TIMES = flags.DEFINE_integer("times", 10, "Updates that are looked at, log-spaced.")
+_STEPS = flags.DEFINE_list(
+    "steps", [], "Steps whose updates are looked at instead: 0,20,100."
+)
+_UNTIL = flags.DEFINE_integer(
+    "until", 0, "A step up to which trials go on past the goal.", lower_bound=0
+)
+_CURVATURE = flags.DEFINE_bool(
+    "curvature", False, "Whether to measure loss and curvature too; takes longer."
+)
+_PAIRS = flags.DEFINE_bool(
+    "pairs", False, "Whether to compare pruned cells with dense ones of equal seed."
+)
 _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
@@ -88,7 +101,7 @@ def _cells(layout: SweepLayout) -> Sequence[str]:
 
 def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) -> int:
     """Measures cells with this machine's devices, or a group's; the exit code."""
-    from dps_tf.probing import Measurer, ProgramCache, Wanted
+    from dps_tf.probing import Measurer, ProgramCache
     from dps_tf.tuning.interruption import Interrupted, StopRequest
 
     stop = StopRequest()
@@ -97,21 +110,42 @@ def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) ->
     measurer = Measurer(
         files_of(layout.root),
         layout,
-        Wanted(_EXAMPLES.value, _TIMES.value),
+        _wanted(),
         data_dir=_DATA_DIR.value,
         programs=ProgramCache(resources),
         stop=stop,
     )
+    found = []
     with stop.listening():
         try:
             for cell in cells:
                 measured = measurer.measure(cell, _TRIAL.value)
                 if len(measured):
+                    found.append(measured)
                     print(table(cell, measured), flush=True)
         except Interrupted:
             print(f"stopped by {stop.signal_name}; run the same command to continue.")
             return RUN_AGAIN
+    if _PAIRS.value and found:
+        import pandas as pd
+
+        print(compared(pd.concat(found, ignore_index=True)))
     return FINISHED
+
+
+def _wanted() -> Wanted:
+    """Returns what the flags ask for."""
+    from dps_tf.probing import Wanted
+
+    try:
+        steps = tuple(int(step) for step in _STEPS.value)
+    except ValueError:
+        raise UserError(
+            f"--steps={','.join(_STEPS.value)} is no list of whole numbers: write, for "
+            "example, --steps=0,20,100."
+        ) from None
+    curvature = _CURVATURE.value or _PAIRS.value
+    return Wanted(_EXAMPLES.value, _TIMES.value, steps, _UNTIL.value, curvature)
 
 
 def finished_cells(sweep: SweepReader) -> list[str]:
@@ -140,13 +174,36 @@ def table(cell: str, measured: pd.DataFrame) -> str:
         wide = rows.pivot_table(
             index="step", columns="quantity", values="value", dropna=False
         )
-        order = ["smoothness", "gradient_square", "noise_trace", "noise_scale"]
+        order = list(dict.fromkeys(rows["quantity"]))
         examples = int(rows["examples"].iloc[0])
         blocks.append(
             f"{cell}, trial {trial}, over {examples} training examples:\n"
             f"{wide[order].to_string(float_format='{:.4g}'.format)}"
         )
     return "\n".join(blocks)
+
+
+def compared(measured: pd.DataFrame) -> str:
+    """Returns how pruned cells compare with dense ones, as text."""
+    from dps_tf.analysis.paired_ratios import FIRST_STEP, paired_ratios
+
+    ratios = paired_ratios(measured, ("smoothness", "largest_eigenvalue"))
+    if ratios.empty:
+        return "no pruned cell has a dense one of equal seed and trial beside it."
+    lines = []
+    for row in ratios.to_dict("records"):
+        matched = (
+            f"at equal steps from {FIRST_STEP} on"
+            if row["matched"] == "step"
+            else "at equal training loss"
+        )
+        lines.append(
+            f"{row['workload']}, batch size {row['batch_size']}: {row['quantity']} of "
+            f"{row['sparsity_method']} {row['sparsity']:g} over dense {matched}: "
+            f"{row['ratio']:.3g} ({row['low']:.3g} to {row['high']:.3g}; "
+            f"{row['pairs']} pairs of {row['seeds']} seeds)"
+        )
+    return "\n".join(lines)
 
 
 def entry_point() -> None:

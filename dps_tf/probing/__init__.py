@@ -5,10 +5,12 @@ from __future__ import annotations
 from dps_tf.probing.gradients import ExampleGradients, MeanGradient
 from dps_tf.probing.measurement import Measurer, Wanted
 from dps_tf.probing.quantities import (
+    CURVATURE,
     GAMMAS,
     QUANTITIES,
     NoiseEstimate,
     average,
+    curvature,
     estimate,
     local_smoothness,
     measure_update,
@@ -17,6 +19,7 @@ from dps_tf.probing.recorded_study import RecordedStudy, RecordedTrial, read_rec
 from dps_tf.probing.replay import ProgramCache, log_spaced, replay
 
 __all__ = [
+    "CURVATURE",
     "GAMMAS",
     "QUANTITIES",
     "ExampleGradients",
@@ -28,6 +31,7 @@ __all__ = [
     "RecordedTrial",
     "Wanted",
     "average",
+    "curvature",
     "estimate",
     "local_smoothness",
     "log_spaced",

@@ -1,7 +1,7 @@
-"""The gradient of the training loss over a stated set of examples, at any point.
+"""Derivatives of the training loss over a stated set of examples, at any point.
 
-Smoothness and noise scale are made of it. Everything runs on a network of its own, so a
-measurement leaves the trial that is measured as it is.
+Smoothness, noise scale and curvature are made of them. Everything runs on a network of
+its own, so a measurement leaves the trial that is measured as it is.
 """
 
 from __future__ import annotations
@@ -109,6 +109,10 @@ class ExampleGradients:
         self._sums = BatchSums(
             self._part, signature, name="example_gradients", threads=threads
         )
+        vector = [tf.TensorSpec(v.shape, tf.float32) for v in self._variables]
+        self._products = BatchSums(
+            self._product, [*signature, *vector], name="hessian", threads=threads
+        )
 
     @property
     def traces(self) -> int:
@@ -128,14 +132,65 @@ class ExampleGradients:
             masks: 0/1, one per trainable variable; None keeps everything.
             point: metaparameters of the loss; those left out are at their defaults.
         """
+        with self._lock:
+            self._set(weights, masks)
+            return self._sum(self._values(point))
+
+    def hessian_product(
+        self,
+        weights: Sequence[np.ndarray],
+        vector: Sequence[np.ndarray],
+        masks: Sequence[np.ndarray] | None = None,
+        point: Mapping[str, float] | None = None,
+    ) -> tuple[float, list[np.ndarray]]:
+        """Returns (mean loss, Hessian of it times a vector, float64).
+
+        With masks, the Hessian is that of the kept coordinates, zero at the others.
+
+        Args:
+            weights: as in `at`.
+            vector: one array per trainable variable.
+            masks: as in `at`.
+            point: as in `at`.
+        """
+        kept = vector
+        if masks is not None:
+            kept = [v * m for v, m in zip(vector, masks, strict=True)]
+        along = [tf.constant(part, tf.float32) for part in kept]
+        values = self._values(point)
+
+        def of_batch(start: int) -> list[tf.Tensor]:
+            batch = self._order[start : start + self.batch_size]
+            return [*self._arguments(batch, values), *along]
+
+        with self._lock:
+            self._set(weights, masks)
+            starts = range(0, self.examples, self.batch_size)
+            loss, *sums = self._products(of_batch, starts)
+        return float(loss) / self.examples, [part / self.examples for part in sums]
+
+    def _set(
+        self, weights: Sequence[np.ndarray], masks: Sequence[np.ndarray] | None
+    ) -> None:
+        for variable, value in zip(self._model.weights, weights, strict=True):
+            variable.assign(value)
+        for i, variable in enumerate(self._masks):
+            variable.assign(tf.ones_like(variable) if masks is None else masks[i])
+
+    def _values(self, point: Mapping[str, float] | None) -> list[np.float32]:
+        """Returns the metaparameters of the loss, in the order of their names."""
         defaults = {name: self._objective.reads[name].default for name in self._names}
         values = {**defaults, **(point or {})}
-        with self._lock:
-            for variable, value in zip(self._model.weights, weights, strict=True):
-                variable.assign(value)
-            for i, variable in enumerate(self._masks):
-                variable.assign(tf.ones_like(variable) if masks is None else masks[i])
-            return self._sum([np.float32(values[name]) for name in self._names])
+        return [np.float32(values[name]) for name in self._names]
+
+    def _arguments(
+        self, rows: np.ndarray, values: Sequence[np.float32]
+    ) -> list[tf.Tensor]:
+        return [
+            tf.constant(self._inputs[rows]),
+            tf.constant(self._labels[rows]),
+            *(tf.constant(value) for value in values),
+        ]
 
     def trainable(self, weights: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns those of the model's weights that are trained."""
@@ -150,16 +205,11 @@ class ExampleGradients:
             moved[place] = value
         return moved
 
-    def _sum(self, point: Sequence[np.float32]) -> MeanGradient:
+    def _sum(self, values: Sequence[np.float32]) -> MeanGradient:
         stride = _BATCHES_AT_ONCE * self.batch_size
 
         def of_part(start: int) -> list[tf.Tensor]:
-            part = self._order[start : start + stride]
-            return [
-                tf.constant(self._inputs[part]),
-                tf.constant(self._labels[part]),
-                *(tf.constant(value) for value in point),
-            ]
+            return self._arguments(self._order[start : start + stride], values)
 
         squares, *total = self._sums(of_part, range(0, self.examples, stride))
         return MeanGradient(
@@ -200,15 +250,38 @@ class ExampleGradients:
         self, inputs: tf.Tensor, labels: tf.Tensor, point: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
         """Returns the masked gradient of the sum of the batch's losses, float64."""
-        values = dict(zip(self._names, point, strict=True))
         with tf.GradientTape() as tape:
-            outputs = tf.cast(self._model(inputs, training=self._training), tf.float32)
-            loss = self._objective.batch_loss(labels, outputs, values, self._positions)
-            added = penalty(self._model, values)
-            if added is not None:
-                loss += tf.cast(tf.shape(labels)[0], tf.float32) * added
+            loss = self._loss(inputs, labels, point)
         gradients = dense_gradients(tape, loss, self._variables)
         return [
             tf.cast(g * m, tf.float64)
             for g, m in zip(gradients, self._masks, strict=True)
         ]
+
+    def _loss(
+        self, inputs: tf.Tensor, labels: tf.Tensor, point: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
+        """Returns the sum of the batch's losses, float32."""
+        values = dict(zip(self._names, point, strict=True))
+        outputs = tf.cast(self._model(inputs, training=self._training), tf.float32)
+        loss = self._objective.batch_loss(labels, outputs, values, self._positions)
+        added = penalty(self._model, values)
+        if added is not None:
+            loss += tf.cast(tf.shape(labels)[0], tf.float32) * added
+        return loss
+
+    def _product(
+        self, inputs: tf.Tensor, labels: tf.Tensor, *more: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Returns [sum of the batch's losses, *its Hessian times a vector]."""
+        point, vector = more[: len(self._names)], more[len(self._names) :]
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                loss = self._loss(inputs, labels, point)
+            gradients = dense_gradients(inner, loss, self._variables)
+            along = tf.add_n(
+                [tf.reduce_sum(g * v) for g, v in zip(gradients, vector, strict=True)]
+            )
+        products = dense_gradients(outer, along, self._variables)
+        masked = [p * m for p, m in zip(products, self._masks, strict=True)]
+        return [loss, *masked]

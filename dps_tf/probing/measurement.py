@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import tensorflow as tf
 
 from dps_tf.core.errors import UserError
 from dps_tf.data.dataset import Dataset
 from dps_tf.models import initial_point
-from dps_tf.probing.quantities import QUANTITIES, measure_update
+from dps_tf.optim import SCHEDULES
+from dps_tf.probing.quantities import CURVATURE, QUANTITIES, measure_update
 from dps_tf.probing.recorded_study import RecordedStudy, RecordedTrial, read_recorded
 from dps_tf.probing.replay import ProgramCache, Weights, log_spaced, replay
 from dps_tf.store.errors import DamagedError
@@ -36,10 +38,16 @@ class Wanted:
         examples: first training examples that gradients are taken over, all of them if
             there are fewer; 0 is all of them.
         times: measurements along training; see `replay.log_spaced`.
+        steps: updates to look at instead, by the step before each.
+        until: a step up to which trials go on past the goal; 0 ends at the goal.
+        curvature: whether to measure `quantities.CURVATURE` too.
     """
 
     examples: int = 5_000
     times: int = 10
+    steps: tuple[int, ...] = ()
+    until: int = 0
+    curvature: bool = False
 
     def __post_init__(self) -> None:
         if self.examples < 0 or self.examples == 1:
@@ -48,6 +56,34 @@ class Wanted:
             )
         if self.times < 1:
             raise UserError(f"times is {self.times}; it must be at least 1.")
+        for name, least in (
+            ("until", self.until),
+            ("steps", min(self.steps, default=0)),
+        ):
+            if least < 0:
+                raise UserError(f"{name} holds {least}; a step must be at least 0.")
+
+    @property
+    def quantities(self) -> tuple[str, ...]:
+        """Returns what is measured at each update."""
+        return QUANTITIES + CURVATURE if self.curvature else QUANTITIES
+
+    def looks(self, trial: RecordedTrial) -> list[int]:
+        """Returns the steps k of a trial whose update to k + 1 is looked at.
+
+        Raises:
+            UserError: a step lies behind the end of the trial, and `until` too.
+        """
+        end = max(trial.end, self.until)
+        if not self.steps:
+            return log_spaced(end, self.times)
+        steps = sorted(set(self.steps))
+        if steps[-1] >= end:
+            raise UserError(
+                f"trial {trial.number} ends at step {end}, so there is no update from "
+                f"step {steps[-1]}: go on past its end with --until={steps[-1] + 1}."
+            )
+        return steps
 
     def count(self, available: int) -> int:
         """Returns how many of the training examples are used."""
@@ -126,10 +162,11 @@ class Measurer:
         """Returns whether exactly what is wanted of a trial is there."""
         known = self._known(study.paths)
         mine = known[known["trial"] == trial.number]
-        steps = log_spaced(trial.end, self._wanted.times)
+        steps = self._wanted.looks(trial)
         count = self._wanted.count(int(study.training_inputs["training_examples"]))
         found = set(zip(mine["step"], mine["quantity"], mine["examples"], strict=True))
-        return found == {(k, name, count) for k in steps for name in QUANTITIES}
+        names = self._wanted.quantities
+        return found == {(k, name, count) for k in steps for name in names}
 
     def _known(self, paths: CellLayout) -> pd.DataFrame:
         """Returns the measurements of a cell; a damaged file is set aside."""
@@ -145,10 +182,10 @@ class Measurer:
         if lock is None:
             owner = self._locks.holder(study.paths.root) or "another process"
             raise UserError(f"{study.name} is being run by {owner}: wait for it.")
+        end = max(trial.end, self._wanted.looks(trial)[-1] + 1)
         with lock:
             self._say(
-                f"{study.name}: trial {trial.number} is trained again, to step "
-                f"{trial.end}."
+                f"{study.name}: trial {trial.number} is trained again, to step {end}."
             )
             rows = self._replayed(study, trial)
             known = self._known(study.paths)
@@ -174,7 +211,8 @@ class Measurer:
         rows: list[dict[str, object]] = []
 
         def look(step: int, before: Weights, after: Weights) -> None:
-            values = measure_update(gradients, before, after, masks, point)
+            rate = _rate(program, step) if self._wanted.curvature else None
+            values = measure_update(gradients, before, after, masks, point, rate)
             about = {**specification.cell.to_json(), "trial": trial.number}
             about |= {"step": step, "examples": gradients.examples}
             rows.extend(
@@ -186,10 +224,7 @@ class Measurer:
             program,
             trial,
             masks,
-            {
-                step: functools.partial(look, step)
-                for step in log_spaced(trial.end, self._wanted.times)
-            },
+            {step: functools.partial(look, step) for step in self._wanted.looks(trial)},
             differs=lambda change: self._tell(study, trial, program, change),
             stop=self._stop,
         )
@@ -238,3 +273,10 @@ class Measurer:
                 else "the record is not of this code and these data."
             )
         )
+
+
+def _rate(program: Program, step: int) -> float:
+    """Returns the learning rate of the update from a step, of the trial loaded."""
+    optimizer = program.optimizer
+    schedule = SCHEDULES[optimizer.schedule]
+    return float(schedule.rate(optimizer.metaparameters, tf.constant(step, tf.int64)))

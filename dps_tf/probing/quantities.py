@@ -1,4 +1,4 @@
-"""What is measured at one update of a trial: smoothness along it, noise before it.
+"""What is measured at one update of a trial: smoothness, noise and curvature.
 
 Local smoothness tells how quickly the gradient changes along an update. Source: Lee et
 al. 2021, published code (its `lipschitz`). Their theory has c1 of the law
@@ -8,10 +8,15 @@ The noise scale tr(Sigma) / |G|^2 tells how noisy a gradient is: G is the gradie
 the expected loss, Sigma the covariance of the gradient of one example. The gradient of
 B examples has E|G_B|^2 = |G|^2 + tr(Sigma) / B, so that two batch sizes give both
 unknowns without bias. Source: McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1.
+
+Curvature is that of the Hessian H of the loss before the update: |H g| / |g| along the
+gradient, and its largest eigenvalue, times the rate too. Near 2 it is the rate that
+decides how sharp the loss is, not the network (Cohen et al. 2021, arXiv 2103.00065).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +26,15 @@ from dps_tf.probing.gradients import ExampleGradients
 
 QUANTITIES = ("smoothness", "gradient_square", "noise_trace", "noise_scale")
 """See `local_smoothness` and `NoiseEstimate`; one value each per update."""
+CURVATURE = (
+    "loss",
+    "gradient_curvature",
+    "largest_eigenvalue",
+    "rate_times_eigenvalue",
+)
+"""Mean loss over the examples, |H g| / |g|, largest eigenvalue, and rate times it."""
+PRODUCTS = 10
+"""Products of the Hessian and a vector that an eigenvalue is computed with."""
 GAMMAS = tuple(i / 10 for i in range(1, 10))
 """Fractions of an update at which the gradient is compared."""
 
@@ -33,11 +47,12 @@ def measure_update(
     after: Sequence[np.ndarray],
     masks: Sequence[np.ndarray] | None = None,
     point: Mapping[str, float] | None = None,
+    rate: float | None = None,
 ) -> dict[str, float]:
-    """Returns QUANTITIES at the update from `before` to `after`.
+    """Returns QUANTITIES at the update from `before` to `after`, with a rate CURVATURE.
 
-    Both come from the same gradients: smoothness from those over all examples, noise
-    from these and those of the batches they are made of. Costs ten of them.
+    Smoothness comes from gradients over all examples, noise from these and those of the
+    batches they are made of. Costs ten of them; curvature some thirty more.
 
     Args:
         gradients: over the stated examples.
@@ -45,6 +60,7 @@ def measure_update(
         after: weights after it.
         masks: one per trainable variable; None for a dense network.
         point: metaparameters of the loss.
+        rate: learning rate of the update; None measures no curvature.
     """
     base = gradients.at(before, masks, point)
 
@@ -56,13 +72,20 @@ def measure_update(
     smoothness = local_smoothness(
         gradient, gradients.trainable(before), gradients.trainable(after), base.values
     )
-    return dict(
-        zip(
-            QUANTITIES,
-            (smoothness, noise.gradient_square, noise.noise_trace, noise.scale),
-            strict=True,
-        )
-    )
+    found = (smoothness, noise.gradient_square, noise.noise_trace, noise.scale)
+    measured = dict(zip(QUANTITIES, found, strict=True))
+    if rate is None:
+        return measured
+    losses = []
+
+    def product(vector: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        loss, values = gradients.hessian_product(before, vector, masks, point)
+        losses.append(loss)
+        return values
+
+    along, largest = curvature(product, base.values)
+    values = (losses[0] if losses else float("nan"), along, largest, rate * largest)
+    return measured | dict(zip(CURVATURE, values, strict=True))
 
 
 def local_smoothness(
@@ -102,6 +125,56 @@ def local_smoothness(
         change = [_wide(b) - _wide(a) for a, b in zip(base, moved, strict=True)]
         ratios.append(_norm(change) / (gamma * length))
     return float(np.max(ratios))
+
+
+def curvature(
+    product: Callable[[Tensors], Tensors], gradient: Tensors, products: int = PRODUCTS
+) -> tuple[float, float]:
+    """Returns (|H g| / |g|, largest eigenvalue of H), NaN without a finite gradient.
+
+    The eigenvalue is the largest of H on the span of g, H g, ..., H^(n - 1) g, by the
+    Lanczos method with full reorthogonalization: never above that of H, and never
+    below what n steps of power iteration from g give.
+
+    >>> curvature(lambda v: [np.array([1.0, 4.0]) * v[0]], [np.array([3.0, 4.0])], 2)
+    (3.2557641192199416, 4.0)
+
+    Args:
+        product: returns H times a vector, one array per variable.
+        gradient: g.
+        products: n, how often `product` is called at most.
+    """
+    shapes = [np.shape(part) for part in gradient]
+    vector = np.concatenate([_wide(part).ravel() for part in gradient])
+    length = float(np.linalg.norm(vector))
+    if not 0 < length < np.inf:
+        return float("nan"), float("nan")
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+    basis, rows, along = [vector / length], [], float("nan")
+    for turn in range(min(products, vector.size)):
+        parts = [
+            part.reshape(shape)
+            for part, shape in zip(np.split(basis[-1], ends), shapes, strict=True)
+        ]
+        image = np.concatenate([_wide(part).ravel() for part in product(parts)])
+        if turn == 0:
+            along = float(np.linalg.norm(image))
+        if not np.isfinite(image).all():
+            return along, float("nan")
+        rows.append([float(np.dot(one, image)) for one in basis])
+        rest = image
+        for _ in range(2):  # once is not enough in floating point
+            for one in basis:
+                rest = rest - np.dot(one, rest) * one
+        remaining = float(np.linalg.norm(rest))
+        if remaining <= 1e-6 * max(along, float(np.linalg.norm(image))):
+            break
+        basis.append(rest / remaining)
+    size = len(rows)
+    projected = np.zeros((size, size))
+    for column, values in enumerate(rows):
+        projected[: len(values), column] = projected[column, : len(values)] = values
+    return along, float(np.linalg.eigvalsh(projected)[-1])
 
 
 @dataclass(frozen=True)

@@ -134,13 +134,13 @@ def replay(
     differs: Callable[[str], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Trains a trial again to its end.
+    """Trains a trial again to its end, and past it as far as there are looks.
 
     Args:
         program: of the trial's network, optimizer and batch size; evaluates exactly.
         trial: its record.
         masks: one per trainable variable; None for a dense network.
-        looks: who is shown the update from step k to k + 1, by k below the end.
+        looks: who is shown the update from step k to k + 1, by k.
         differs: is told how the first evaluation that differs from the record does;
             it may raise.
         stop: whether to leave.
@@ -154,7 +154,8 @@ def replay(
         values = masked(program.model, values, masks)
     state = program.fresh_state(values)
     program.load(state, trial.point, masks, trial.initial_seed)
-    evaluations = {step for step in trial.curve if step <= trial.end}
+    end = max([trial.end, *(k + 1 for k in looks)])
+    evaluations = {step for step in trial.curve if step <= end}
     step, loss, told = 0, math.nan, False
     before: Weights = ()
     for until in sorted({*evaluations, *looks, *(k + 1 for k in looks)}):
@@ -189,12 +190,22 @@ def _advance(
         done = program.advance(indices)
         step, loss = step + done.steps, done.loss
         if done.diverged:
-            raise UserError(
-                f"trial {trial.number}, trained again, diverged at step {step}, where "
-                f"its record goes on to step {trial.end}: train it where it was "
-                "trained before."
-            )
+            _refuse_divergence(trial, step)
     return step, loss
+
+
+def _refuse_divergence(trial: RecordedTrial, step: int) -> None:
+    """Raises UserError."""
+    last = max(trial.curve)
+    if step > last:
+        raise UserError(
+            f"trial {trial.number} diverged at step {step}, past step {last} where its "
+            "record ends: look at earlier steps."
+        )
+    raise UserError(
+        f"trial {trial.number}, trained again, diverged at step {step}, where its "
+        f"record goes on to step {last}: train it where it was trained before."
+    )
 
 
 def _weights(program: Program) -> Weights:

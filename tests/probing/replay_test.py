@@ -13,6 +13,7 @@ from absl.testing import absltest, parameterized
 
 from dps_tf.core.errors import UserError
 from dps_tf.probing import (
+    CURVATURE,
     QUANTITIES,
     Measurer,
     ProgramCache,
@@ -84,8 +85,8 @@ class Sweep(parameterized.TestCase):
         self.layout = SweepLayout(str(copy / "sweep"))
         self.said: list[str] = []
 
-    def measurer(self, examples=40, times=4, **more):
-        wanted = Wanted(examples, times)
+    def measurer(self, examples=40, times=4, looks=None, **more):
+        wanted = Wanted(examples, times, **(looks or {}))
         given = {"say": self.said.append, "programs": compiled(), **more}
         return Measurer(FILES, self.layout, wanted, **given)
 
@@ -246,6 +247,44 @@ class MeasurerTest(Sweep):
         both = self.measurer(times=2).measure(DENSE, [1])
         self.assertEqual(set(both["examples"]), {40})
 
+    def test_given_steps_are_looked_at_past_the_goal_too(self):
+        study = self.study()
+        end = study.trial(study.winner()).end
+        looks = {"steps": (end + 20, 0, 3), "until": end + 21, "curvature": True}
+        found = self.measurer(looks=looks).measure(DENSE)
+        self.assertCountEqual(
+            zip(found["step"], found["quantity"], strict=True),
+            [
+                (step, name)
+                for step in (0, 3, end + 20)
+                for name in QUANTITIES + CURVATURE
+            ],
+        )
+        self.assertTrue(np.isfinite(found[found["quantity"] == "loss"]["value"]).all())
+        rate = study.trial(study.winner()).point["learning_rate"]
+        wide = found.pivot_table(index="step", columns="quantity", values="value")
+        np.testing.assert_allclose(
+            wide["rate_times_eigenvalue"],
+            rate * wide["largest_eigenvalue"],
+            rtol=1e-6,
+        )
+        self.said.clear()
+        self.measurer(looks=looks).measure(DENSE)
+        self.assertEqual(self.said, [])
+        # What was measured of the same updates is the same without the rest.
+        plain = self.measurer(looks={"steps": (3,)}).measure(DENSE)
+        both = plain.merge(found, on=["step", "quantity"], suffixes=("", "_before"))
+        self.assertLen(both, len(QUANTITIES))
+        np.testing.assert_array_equal(both["value"], both["value_before"])
+
+    def test_step_behind_the_end_is_refused_with_what_to_do(self):
+        study = self.study()
+        end = study.trial(study.winner()).end
+        with self.assertRaisesRegex(
+            UserError, f"ends at step {end}.*--until={end + 1}"
+        ):
+            self.measurer(looks={"steps": (end,)}).measure(DENSE)
+
     def test_more_examples_than_there_are_mean_all_of_them(self):
         found = self.measurer(examples=5_000, times=1).measure(DENSE)
         self.assertEqual(set(found["examples"]), {72})
@@ -303,6 +342,11 @@ class MeasurerTest(Sweep):
     def test_meaningless_wishes_are_refused(self, examples, times):
         with self.assertRaisesRegex(UserError, "must be at least"):
             Wanted(examples, times)
+
+    @parameterized.parameters({"steps": (3, -1)}, {"until": -2})
+    def test_steps_before_the_first_are_refused(self, **looks):
+        with self.assertRaisesRegex(UserError, "must be at least 0"):
+            Wanted(**looks)
 
 
 class OtherStudiesTest(parameterized.TestCase):

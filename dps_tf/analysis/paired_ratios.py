@@ -1,0 +1,173 @@
+"""Ratios between networks that differ in one thing, in pairs of equal seed and trial.
+
+A network with a higher loss is not only another network: it is also at another place of
+its training. So each ratio is given twice: at equal steps, and at equal training loss.
+Which of the two one matches may decide the answer, and then that is the finding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from dps_tf.analysis.tables import study_key
+
+Array = NDArray[np.float64]
+
+FIRST_STEP = 100
+"""Equal steps are compared from here on; initialization never is."""
+LEVEL = 0.95
+DENSITY = ("sparsity_method", "sparsity")
+"""What the networks of a pair differ in."""
+
+
+@dataclass(frozen=True)
+class PairedRatio:
+    """The ratio of a quantity between two networks.
+
+    Attributes:
+        ratio: geometric mean over seeds; NaN without a pair.
+        low: lower end of its interval, of a t distribution over the seeds; 0 for one.
+        high: upper end; infinity for one seed.
+        seeds: number of seeds, each the mean over its pairs.
+        pairs: number of pairs with something to compare.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    seeds: int
+    pairs: int
+
+
+def paired_ratio(
+    treated: pd.DataFrame, reference: pd.DataFrame, quantity: str, matched: str
+) -> PairedRatio:
+    """Returns treated over reference, in pairs of equal seed and trial.
+
+    Logarithms are averaged over the looks of a pair, then over the pairs of a seed, and
+    the seeds are taken as independent: pairs of one seed share data and order.
+
+    Args:
+        treated: measurements of one network, schema MEASUREMENTS.
+        reference: of the other one.
+        quantity: to be compared; values that are not positive are left out.
+        matched: `step`, at equal steps from FIRST_STEP on; `loss`, at equal training
+            loss, between looks by the logarithms of both, where the losses overlap.
+    """
+    by_seed: dict[int, list[float]] = {}
+    compare = _at_steps if matched == "step" else _at_losses
+    others = _looks(reference, quantity)
+    for (seed, trial), one in _looks(treated, quantity).items():
+        other = others.get((seed, trial))
+        found = np.empty(0) if other is None else compare(one, other)
+        if len(found):
+            by_seed.setdefault(seed, []).append(float(np.mean(found)))
+    means = [float(np.mean(values)) for values in by_seed.values()]
+    pairs = sum(len(values) for values in by_seed.values())
+    return _interval(means, pairs)
+
+
+def paired_ratios(
+    measurements: pd.DataFrame,
+    quantities: Sequence[str] = ("smoothness", "largest_eigenvalue"),
+) -> pd.DataFrame:
+    """Returns how each pruned network compares with the dense one of the same cell.
+
+    Args:
+        measurements: schema MEASUREMENTS, `loss` among the quantities for comparisons
+            at equal loss.
+        quantities: those to compare.
+
+    Returns:
+        One row per curve, quantity and `matched`: the cell without seed, `quantity`,
+        `matched`, and the fields of PairedRatio.
+    """
+    context = [
+        name for name in study_key(measurements) if name not in (*DENSITY, "seed")
+    ]
+    rows: list[dict[str, object]] = []
+    for values, cells in measurements.groupby(context, dropna=False):
+        dense = cells[cells["sparsity"] == 0]
+        pruned = cells[cells["sparsity"] > 0]
+        for density, treated in pruned.groupby(list(DENSITY)):
+            about = dict(zip(context, values, strict=True))
+            about |= dict(zip(DENSITY, density, strict=True))
+            rows += [
+                {**about, "quantity": quantity, "matched": matched}
+                | vars(paired_ratio(treated, dense, quantity, matched))
+                for quantity in quantities
+                for matched in ("step", "loss")
+            ]
+    return pd.DataFrame(rows)
+
+
+def _looks(rows: pd.DataFrame, quantity: str) -> dict[tuple[int, int], Array]:
+    """Returns (step, log loss, log quantity) of each look, by seed and trial.
+
+    The loss is NaN where it was not measured.
+    """
+    known = rows[rows["value"] > 0]
+    names = ["seed", "trial", "step"]
+    losses = known[known["quantity"] == "loss"][[*names, "value"]]
+    values = known[known["quantity"] == quantity][[*names, "value"]]
+    joined = values.merge(losses, on=names, how="left", suffixes=("", "_of_loss"))
+    columns = [*names, "value_of_loss", "value"]
+    table = joined.sort_values(names)[columns].to_numpy(np.float64)
+    table[:, 3:] = np.log(table[:, 3:])
+    found: dict[tuple[int, int], list[Array]] = {}
+    for row in table:
+        found.setdefault((int(row[0]), int(row[1])), []).append(row[2:])
+    return {pair: np.array(looks) for pair, looks in found.items()}
+
+
+def _at_steps(one: Array, other: Array) -> Array:
+    """Returns the differences at the steps that both were looked at."""
+    values = dict(zip(other[:, 0], other[:, 2], strict=True))
+    return np.array(
+        [
+            value - values[step]
+            for step, _, value in one
+            if step >= FIRST_STEP and step in values
+        ]
+    )
+
+
+def _at_losses(one: Array, other: Array) -> Array:
+    """Returns differences at the losses of both, within the range of both."""
+    curves = []
+    for looks in (one, other):
+        known = looks[(looks[:, 0] > 0) & np.isfinite(looks[:, 1])]
+        curves.append(known[np.argsort(known[:, 1]), 1:])
+    if any(len(curve) < 2 for curve in curves):
+        return np.empty(0)
+    low = max(curve[0, 0] for curve in curves)
+    high = min(curve[-1, 0] for curve in curves)
+    grid = np.unique(np.concatenate([curve[:, 0] for curve in curves]))
+    grid = grid[(grid >= low) & (grid <= high)]
+    values = [np.interp(grid, curve[:, 0], curve[:, 1]) for curve in curves]
+    return np.asarray(values[0] - values[1], np.float64)
+
+
+def _interval(means: Sequence[float], pairs: int) -> PairedRatio:
+    seeds = len(means)
+    if not seeds:
+        return PairedRatio(math.nan, 0.0, math.inf, 0, 0)
+    middle = float(np.mean(means))
+    if seeds == 1:
+        return PairedRatio(math.exp(middle), 0.0, math.inf, 1, pairs)
+    error = float(np.std(means, ddof=1)) / math.sqrt(seeds)
+    width = float(stats.t.ppf((1 + LEVEL) / 2, seeds - 1)) * error
+    return PairedRatio(
+        math.exp(middle),
+        math.exp(middle - width),
+        math.exp(middle + width),
+        seeds,
+        pairs,
+    )
