@@ -12,6 +12,7 @@ smallest batch size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -156,7 +157,7 @@ def rules(
     """
     table = _Trials.of(studies, trials)
     batch = studies["batch_size"].to_numpy(np.int64)
-    cell_columns = studies[study_key(studies)].to_dict("records")
+    keys: list[dict[Any, Any]] = studies[study_key(studies)].to_dict("records")
     rows = []
     for _, curve in studies.reset_index(drop=True).groupby(
         curve_key(studies), sort=False
@@ -164,10 +165,8 @@ def rules(
         cells = curve.index.to_numpy(np.int64)
         best = {int(c): _best_of(table, table.in_cell(int(c))) for c in cells}
         start = _anchor_cell(batch, best, anchor)
-        if start is None:
+        if start is None or (row := best[start]) is None:
             continue
-        row = best[start]
-        assert row is not None
         for cell in cells[np.argsort(batch[cells], kind="stable")]:
             for rule, power in RULES.items():
                 growth = float(batch[cell] / batch[start]) ** power
@@ -175,7 +174,7 @@ def rules(
                 found = _nearest(table, int(cell), wanted, distance)
                 rows.append(
                     {
-                        **cell_columns[int(cell)],
+                        **keys[int(cell)],
                         "rule": rule,
                         "anchor": int(batch[start]),
                         "rule_rate": wanted,

@@ -166,19 +166,17 @@ def grid(  # noqa: PLR0913 - each is independent of the others
         for workload in workloads
         for size in batch_sizes
     ]
+    studies = (
+        StudySpecification(
+            cell, each, further_splits=_splits_of(each, further_splits), **study
+        )
+        for each, cell in cells
+    )
     return SweepSpecification(
         tuple(
-            _at(
-                StudySpecification(
-                    cell,
-                    workload,
-                    further_splits=_splits_of(workload, further_splits),
-                    **study,
-                ),
-                values,
-            )
-            for workload, cell in cells
-            for values in _combinations(axes or {}, workload)
+            _at(plain, values)
+            for plain in studies
+            for values in _combinations(axes or {}, plain.workload)
         )
     )
 
