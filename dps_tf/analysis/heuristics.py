@@ -187,9 +187,9 @@ def rules(
             f"no curve has a steps-to-result at the anchor batch size {anchor}: choose "
             "one that has."
         )
-    frame = pd.DataFrame(rows)
-    whole = ["nearest_trial", "steps_to_result"]
-    return frame.astype({name: "Int64" for name in whole})
+    return pd.DataFrame(rows).astype(
+        {"nearest_trial": "Int64", "steps_to_result": "Int64"}
+    )
 
 
 def _anchor_cell(
