@@ -159,9 +159,8 @@ def rules(
     batch = studies["batch_size"].to_numpy(np.int64)
     keys: list[dict[Any, Any]] = studies[study_key(studies)].to_dict("records")
     rows = []
-    for _, curve in studies.reset_index(drop=True).groupby(
-        curve_key(studies), sort=False
-    ):
+    curves = studies.reset_index(drop=True).groupby(curve_key(studies), sort=False)
+    for _, curve in curves:
         cells = curve.index.to_numpy(np.int64)
         best = {int(c): _best_of(table, table.in_cell(int(c))) for c in cells}
         start = _anchor_cell(batch, best, anchor)
