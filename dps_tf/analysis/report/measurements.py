@@ -37,12 +37,18 @@ _AXES = {
 def measured_on_best(
     curves: Curves, measurements: pd.DataFrame, quantity: str
 ) -> pd.DataFrame:
-    """Returns the measurements of a quantity on the best trial of each cell, named."""
+    """Returns the measurements of a quantity on the best trial of each cell, named.
+
+    Those from K* on, which a replay past the goal gives, are left out.
+    """
     rows = measurements[measurements["quantity"] == quantity]
     names = study_key(curves.cells)
-    best = curves.cells[[*names, "best_trial"]].dropna(subset="best_trial")
+    best = curves.cells[[*names, "best_trial", "steps_to_result"]]
+    best = best.dropna(subset="best_trial")
     best = best.rename(columns={"best_trial": "trial"}).astype({"trial": np.int64})
-    return curves.naming.name(rows.merge(best, on=[*names, "trial"]))
+    rows = rows.merge(best, on=[*names, "trial"])
+    rows = rows[rows["step"] < rows["steps_to_result"]]
+    return curves.naming.name(rows.drop(columns="steps_to_result"))
 
 
 def along_training(
