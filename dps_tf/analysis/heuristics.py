@@ -156,6 +156,7 @@ def rules(
     """
     table = _Trials.of(studies, trials)
     batch = studies["batch_size"].to_numpy(np.int64)
+    cell_columns = studies[study_key(studies)].to_dict("records")
     rows = []
     for _, curve in studies.reset_index(drop=True).groupby(
         curve_key(studies), sort=False
@@ -174,10 +175,7 @@ def rules(
                 found = _nearest(table, int(cell), wanted, distance)
                 rows.append(
                     {
-                        **{
-                            name: studies[name].iloc[cell]
-                            for name in study_key(studies)
-                        },
+                        **cell_columns[int(cell)],
                         "rule": rule,
                         "anchor": int(batch[start]),
                         "rule_rate": wanted,

@@ -113,14 +113,8 @@ def load(
         UserError: no directory, one that holds no sweep, two that hold the same cell,
             not one label per directory, or a goal that the curves cannot answer.
     """
-    if not sweep_dirs:
-        raise UserError("no sweep is named: give at least one sweep directory.")
     names = [os.fspath(directory) for directory in sweep_dirs]
-    if labels and len(labels) != len(names):
-        raise UserError(
-            f"there are {len(labels)} labels for {len(names)} sweeps: give one label "
-            "for each --sweep_dir, in the same order."
-        )
+    _check_names(names, labels)
     sweeps = [_open(files(name), name) for name in names]
     read = [_read(sweep, name) for sweep, name in zip(sweeps, names, strict=True)]
     read = _with_all_axes(read)
@@ -144,14 +138,25 @@ def load(
         problems=tuple(text for sweep in sweeps for text in sweep.problems),
         work=work,
     )
-    again = [
+    repeats = [
         _repeats(SweepReader(files(name), sweep.layout.repeats.root), tables, goal)
         for name, sweep, tables in zip(names, sweeps, read, strict=True)
         if files(name).exists(sweep.layout.repeats.marker)
     ]
-    return (
-        replace(found, repeats=pd.concat(again, ignore_index=True)) if again else found
-    )
+    if not repeats:
+        return found
+    return replace(found, repeats=pd.concat(repeats, ignore_index=True))
+
+
+def _check_names(names: Sequence[str], labels: Sequence[str]) -> None:
+    """Raises UserError unless there is a sweep, and one label for each or none."""
+    if not names:
+        raise UserError("no sweep is named: give at least one sweep directory.")
+    if labels and len(labels) != len(names):
+        raise UserError(
+            f"there are {len(labels)} labels for {len(names)} sweeps: give one label "
+            "for each --sweep_dir, in the same order."
+        )
 
 
 def _with_all_axes(read: Sequence[StoredTables]) -> list[StoredTables]:

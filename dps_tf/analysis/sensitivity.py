@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dps_tf.analysis import reduce
 from dps_tf.analysis.law import MINIMUM_POINTS, Observations, fit_law
@@ -24,6 +25,7 @@ from dps_tf.analysis.tables import (
     Floats,
     cell_codes,
     curve_key,
+    has_rows,
     study_goal,
     study_key,
 )
@@ -39,7 +41,8 @@ def by_interval(tables: Tables, multiples: Sequence[int] = INTERVALS) -> pd.Data
     """Returns K* had trials been evaluated less often, one row per cell and multiple.
 
     Columns: those of `study_key`, multiple, evaluation_interval, steps_to_result (as
-    recorded), low, high. Studies whose evaluations are irregular are left out.
+    recorded), low, high. Studies whose evaluations are irregular are left out, as are
+    those without an evaluation at that interval.
 
     Args:
         tables: of some sweeps.
@@ -58,7 +61,12 @@ def by_interval(tables: Tables, multiples: Sequence[int] = INTERVALS) -> pd.Data
         for multiple in multiples:
             kept = curves[curves["step"].to_numpy(np.int64) % (multiple * own) == 0]
             coarser = regular.assign(evaluation_interval=multiple * interval)
-            cells = reduce.results(coarser, trials, kept, goal, from_curves=True)
+            # Without any such evaluation nothing is known.
+            coarser = coarser[_has_values(coarser, kept, goal)]
+            if coarser.empty:
+                continue
+            mine = _of(trials, coarser)
+            cells = reduce.results(coarser, mine, kept, goal, from_curves=True)
             found.append(_ranges(cells, tables.results).assign(multiple=multiple))
     columns = [*study_key(tables.studies), "multiple", "evaluation_interval", *_RANGE]
     return _joined(found, columns)
@@ -118,6 +126,8 @@ def by_goal(tables: Tables, multiples: Sequence[float] = GOALS) -> pd.DataFrame:
             low, high = _ends(cells)
             frame = cells.assign(multiple=multiple, threshold=wanted.threshold)
             found.append(frame.assign(low=low, high=high))
+    if not found:
+        return tables.results.iloc[:0].assign(multiple=0.0, threshold=0.0, low=0.0)
     return pd.concat(found, ignore_index=True)
 
 
@@ -150,13 +160,24 @@ _RANGE = ["steps_to_result", "low", "high"]
 
 
 def _by_goal(tables: Tables) -> Iterator[tuple[pd.DataFrame, Goal]]:
+    """Yields the studies that have evaluations of their goal, goal by goal."""
     for _, studies in tables.studies.groupby(GOAL_COLUMNS, sort=False):
         # Of what the report is about, which may be another goal than the study's own.
         place = studies.index[0]
-        yield (
-            studies,
-            tables.goals[place] if tables.goals else study_goal(studies.iloc[0]),
-        )
+        own = study_goal(studies.iloc[0])
+        goal = tables.goals[place] if tables.goals else own
+        known = studies[_has_values(studies, tables.curves, goal)]
+        if len(known):
+            yield known, goal
+
+
+def _has_values(
+    studies: pd.DataFrame, curves: pd.DataFrame, goal: Goal
+) -> NDArray[np.bool_]:
+    """Returns for each study whether any row of the curves has the goal's metric."""
+    if goal.metric not in curves:
+        return np.zeros(len(studies), bool)
+    return has_rows(studies, curves[curves[goal.metric].notna()])
 
 
 def _looser(goal: Goal, multiple: float) -> Goal:

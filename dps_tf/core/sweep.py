@@ -158,12 +158,6 @@ def grid(  # noqa: PLR0913 - each is independent of the others
             "sweep.sparsity_methods, for example to ('snip',)."
         )
     _check_owners(axes or {}, workloads)
-
-    def splits_of(workload: Workload) -> Mapping[str, str]:
-        if further_splits is None and workload.test != "none":
-            return dict.fromkeys(FURTHER_SPLITS, "ends")
-        return further_splits or {}
-
     cells = [
         (workload, Cell(workload.name, workload.optimizer, method, seed, size, s))
         for seed in seeds
@@ -176,7 +170,10 @@ def grid(  # noqa: PLR0913 - each is independent of the others
         tuple(
             _at(
                 StudySpecification(
-                    cell, workload, further_splits=splits_of(workload), **study
+                    cell,
+                    workload,
+                    further_splits=_splits_of(workload, further_splits),
+                    **study,
                 ),
                 values,
             )
@@ -184,6 +181,15 @@ def grid(  # noqa: PLR0913 - each is independent of the others
             for values in _combinations(axes or {}, workload)
         )
     )
+
+
+def _splits_of(
+    workload: Workload, further_splits: Mapping[str, str] | None
+) -> Mapping[str, str]:
+    """Returns what is evaluated beside the validation split, and when."""
+    if further_splits is None and workload.test != "none":
+        return dict.fromkeys(FURTHER_SPLITS, "ends")
+    return further_splits or {}
 
 
 def _check_owners(axes: Mapping[str, Any], workloads: Sequence[Workload]) -> None:

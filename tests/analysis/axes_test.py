@@ -20,7 +20,7 @@ from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make
 
 WIDTH = "workload.network_arguments.width"
-PLAIN = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8)
+PLAIN = Sweep(sparsities=(0.0,), batch_sizes=(64, 256, 1024), points=8)
 NARROW = dataclasses.replace(PLAIN, axes=((WIDTH, "8"),))
 WIDE = dataclasses.replace(PLAIN, axes=((WIDTH, "16"),), optimizers=("sgd", "momentum"))
 TABLES = ("studies", "trials", "curves", "measurements", "results", "bounded")
@@ -80,7 +80,7 @@ def test_a_curve_is_equal_in_all_but_the_batch_size(tables):
     curves = curves_of(tables.results, found, tables.studies)
     assert {curve for _, curve in curves.fits} == set(names)
     sizes = curves.cells.groupby("curve")["batch_size"].agg(list)
-    assert all(each == [16, 64, 256] for each in sizes)
+    assert all(each == [64, 256, 1024] for each in sizes)
 
 
 def test_an_effect_is_a_pair_of_curves_that_differ_in_one_axis(tables):

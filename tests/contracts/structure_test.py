@@ -14,9 +14,10 @@ PACKAGE = Path(dps_tf.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 SHAPELESS_NAMES = {"common", "helpers", "manager", "misc", "utils"}
 
-# Lines, docstrings not counted: those may be as long as what they explain.
+# Lines of a function, its docstring not counted: that may be as long as what it
+# explains. Lines of a module are all counted: it is read as a whole.
 FUNCTION_LIMIT = 40
-MODULE_LIMIT = 250
+MODULE_LIMIT = 400
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
@@ -51,7 +52,7 @@ def test_module_and_its_functions_can_be_read_at_once(file):
     text = file.read_text(encoding="utf-8")
     tree = ast.parse(text)
     assert not long_functions(tree)
-    assert len(text.splitlines()) - docstring_lines(tree) <= MODULE_LIMIT
+    assert len(text.splitlines()) <= MODULE_LIMIT
 
 
 def test_long_function_is_noticed_and_its_docstring_is_free():
@@ -60,6 +61,13 @@ def test_long_function_is_noticed_and_its_docstring_is_free():
     assert long_functions(ast.parse(f"def f():\n{docstring}{body}"))
     body = body.partition("\n")[2]
     assert not long_functions(ast.parse(f"def f():\n{docstring}{body}"))
+
+
+def test_architecture_names_every_room():
+    text = (SOURCE_TREE / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rooms = {file.parent.relative_to(PACKAGE) for file in FILES} - {Path()}
+    assert rooms
+    assert not [str(room) for room in rooms if f"`{room}/`" not in text]
 
 
 def test_modules_are_named_after_what_they_do():
@@ -71,6 +79,10 @@ def test_modules_are_named_after_what_they_do():
     "name",
     [
         ".ci/run",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "CONTRIBUTING.md",
         "LICENSE",
         "README.md",
         "dps_tf/core",

@@ -156,7 +156,7 @@ def test_a_trial_that_kills_its_process_twice_has_failed(tmp_path: Path) -> None
 
 
 def test_there_is_a_slot_for_each_processor_gpu_or_tpu_host() -> None:
-    from dps_tf.tuning.ray_engine import needs
+    from dps_tf.tuning.ray_cluster import needs
 
     assert needs({"CPU": 3.0, "memory": 1e9}) == [{"num_cpus": 1.0}] * 3
     assert needs({"CPU": 16.0, "GPU": 2.0}) == [{"num_gpus": 1.0}] * 2

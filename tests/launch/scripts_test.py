@@ -104,8 +104,8 @@ def installed(pip: StandIns, kind: str) -> list[list[str]]:
 
 
 def test_cpu_and_gpu_are_the_package_and_its_extra(pip):
-    assert installed(pip, "cpu") == [["."]]
-    assert installed(pip, "gpu")[1:] == [[".[gpu]"]]
+    assert installed(pip, "cpu") == [[".[ray]"]]
+    assert installed(pip, "gpu")[1:] == [[".[gpu,ray]"]]
 
 
 def test_tpu_has_the_verified_pins_and_no_other_tensorflow(pip):

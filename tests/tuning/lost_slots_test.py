@@ -111,8 +111,8 @@ def test_slots_that_are_lost_leave_no_trace_in_the_tables(found, slots, seed):
     assert one.drive(runner, seconds_per_look=20.0).decided
     assert rows_of(one.frame("trials")) == list(answer(trials, study).rows)
     assert one.tables() == undisturbed(study, trials)
-    assert one.knowledge().trials
-    assert not any(trial.failures for trial in one.knowledge().trials.values())
+    assert one.history().trials
+    assert not any(trial.failures for trial in one.history().trials.values())
 
 
 def test_a_trial_that_kills_two_processes_has_failed_and_stops_nobody():

@@ -53,11 +53,9 @@ _STEPS = (
 def sensitivity_part(context: ReportContext) -> Part:
     """Returns K* and the law against the goal, and tables of sensitivities."""
     tables, curves = context.tables, context.curves
-    metrics = {goal.metric for goal in tables.goals}
-    if curves.plot_rows.empty or not metrics <= set(tables.curves):
-        # Before the first evaluation there is no column of any metric.
-        return Part()
     by_goals = by_goal(tables)
+    if by_goals.empty:
+        return Part()
     laws = _named(law_by_goal(by_goals), curves)
     figures = _figures(laws, curves.naming.name(by_goals), curves)
     found = (

@@ -1,0 +1,238 @@
+"""The slots of a Ray cluster, made and lost as its nodes come and go.
+
+Each slot is an actor, that is a process of its own; there is one for each processor,
+GPU or TPU host of each node. Nodes may come, go, fall silent and be drained at any
+moment.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+# Read once, when Ray is imported: no statistics are sent.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from dps_tf.core.errors import UserError
+from dps_tf.core.execution import SlotLost
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.remote_slot import RemoteSlot
+from dps_tf.tuning.resources import processors
+from dps_tf.tuning.slot_pool import SlotPool
+
+_LOOK_SECONDS = 2.0
+"""How often the nodes of the cluster are looked at."""
+_OBJECT_STORE_BYTES = 256 * 2**20
+"""Of a Ray that is started here: states pass through it one at a time."""
+_LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Set to 0, Ray binds every port to 127.0.0.1, as it does by itself on a Mac."""
+_Actor = ray.remote(concurrency_groups={"aside": 2})(RemoteSlot)
+
+
+@dataclass
+class Slot:
+    """An actor, and where it is."""
+
+    actor: Any
+    actor_id: str
+    node: str
+    is_leaving: bool = False
+
+
+def needs(resources: Mapping[str, float]) -> list[dict[str, float]]:
+    """Returns what each slot of a node reserves: the node's TPU, a GPU, or a processor.
+
+    Args:
+        resources: of the node, as Ray names them.
+    """
+    if resources.get("TPU"):
+        return [{"resources": {"TPU": resources["TPU"]}}]  # type: ignore[dict-item]
+    if resources.get("GPU"):
+        return [{"num_gpus": 1.0}] * int(resources["GPU"])
+    return [{"num_cpus": 1.0}] * int(resources.get("CPU", 0))
+
+
+class RayCluster:
+    """The slots of a Ray cluster, made and lost as its nodes come and go.
+
+    Args:
+        options: of the run. Without `ray_address` Ray is started on this machine, on
+            the loopback interface alone, and `slots` are the processors that it uses.
+        say: prints a sentence for the user.
+
+    Attributes:
+        pool: the slots, and who has them.
+        error: why nodes are looked at no more; a defect.
+    """
+
+    def __init__(self, options: Options, say: Callable[[str], None] = print):
+        self.pool = SlotPool()
+        self.error: Exception | None = None
+        self.say = say
+        here = {"sweep_dir": _absolute(options.sweep_dir), "slots": 1}
+        if options.data_dir is not None:
+            here["data_dir"] = _absolute(options.data_dir)
+        self._options = {**asdict(options), **here}
+        self._address, self._processors = options.ray_address, options.slots
+        self._slots: dict[int, Slot] = {}
+        self._lost: set[int] = set()
+        self._refused: set[str] = set()
+        self._numbers = itertools.count()
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._watch: threading.Thread | None = None
+
+    def connect(self) -> None:
+        """Connects, or starts Ray on this machine, unless that has been done."""
+        if self._watch is None:
+            _connect(self._address, self._processors)
+            self._watch = threading.Thread(target=self._keep_looking, daemon=True)
+            self._watch.start()
+
+    def slot(self, number: int) -> Slot:
+        """Returns a slot.
+
+        Raises:
+            SlotLost: it is gone.
+        """
+        with self._lock:
+            if number in self._lost or number not in self._slots:
+                raise SlotLost(f"slot {number} is gone")
+            return self._slots[number]
+
+    def holds(self, number: int) -> bool:
+        """Returns whether a slot is there, and is to stay."""
+        with self._lock:
+            slot = self._slots.get(number)
+            return slot is not None and number not in self._lost and not slot.is_leaving
+
+    def is_lost(self, number: int) -> bool:
+        """Returns whether a slot is gone, with all that it held."""
+        return number in self._lost
+
+    def lose(self, actor_id: str | None) -> None:
+        """Forgets the slot of an actor that has died; another takes its place."""
+        with self._lock:
+            for number, slot in self._slots.items():
+                if slot.actor_id == actor_id and number not in self._lost:
+                    self._lost.add(number)
+                    self.pool.remove(number)
+                    # One that was only out of reach would keep its processor.
+                    ray.kill(slot.actor)
+
+    def refuse_node(self, number: int, why: str) -> None:
+        """Leaves the node of a slot out from now on, and says so once."""
+        with self._lock:
+            node = self._slots[number].node
+            if node not in self._refused:
+                self._refused.add(node)
+                self.say(f"note: node {node[:8]} is left out: {why}")
+            for other, slot in self._slots.items():
+                if slot.node == node:
+                    slot.is_leaving = True
+                    self.pool.remove(other)
+
+    def close(self) -> None:
+        """Leaves the cluster; its slots end with this."""
+        self._closing.set()
+        if self._watch is not None:
+            self._watch.join()
+            ray.shutdown()
+
+    def _keep_looking(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._look()
+            except (ray.exceptions.RayError, ConnectionError, TimeoutError):
+                # It is made again: the head node may be busy.
+                pass
+            except Exception as error:
+                self.error = error
+            self._closing.wait(_LOOK_SECONDS)
+
+    def _look(self) -> None:
+        """Makes the slots of nodes that have come, and drops those of nodes that go."""
+        leaving = _draining_nodes()
+        nodes = {n["NodeID"]: n["Resources"] for n in ray.nodes() if n["Alive"]}
+        with self._lock:
+            for number, slot in self._slots.items():
+                if number in self._lost:
+                    continue
+                if slot.node not in nodes:
+                    self.lose(slot.actor_id)
+                elif slot.node in leaving and not slot.is_leaving:
+                    slot.is_leaving = True
+                    self.pool.remove(number)
+            for node, resources in nodes.items():
+                if node not in leaving and node not in self._refused:
+                    self._fill(node, needs(resources))
+
+    def _fill(self, node: str, wanted: Sequence[Mapping[str, Any]]) -> None:
+        """Makes the slots that a node lacks."""
+        there = sum(
+            slot.node == node and number not in self._lost
+            for number, slot in self._slots.items()
+        )
+        for need in wanted[there:]:
+            actor = _Actor.options(
+                **need,
+                max_restarts=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            ).remote(self._options)
+            number = next(self._numbers)
+            self._slots[number] = Slot(actor, actor._ray_actor_id.hex(), node)
+            self.pool.add(number)
+
+
+def _connect(address: str | None, slots: int) -> None:
+    """Connects to a cluster, or starts Ray on this machine; quietly.
+
+    Raises:
+        UserError: there is no cluster at the address.
+    """
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    # What actors import is what this process imports, wherever it was started.
+    paths = {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *_python_path()])}
+    runtime = {"env_vars": {**paths, "TF_CPP_MIN_LOG_LEVEL": "3"}}
+    if address is None:
+        os.environ.setdefault(_LOOPBACK_ONLY, "0")
+        ray.init(
+            address="local",
+            num_cpus=slots or processors(),
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            runtime_env=runtime,
+            **quiet,
+        )
+        return
+    try:
+        ray.init(address=address, runtime_env=runtime, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        why = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"the Ray cluster at --ray_address={address} cannot be joined ({why}): "
+            "give 'auto' on a node of it, or host:port of its head node."
+        ) from error
+
+
+def _absolute(path: str) -> str:
+    """Returns a path that means the same wherever a process was started."""
+    return path if "://" in path else str(Path(path).resolve())
+
+
+def _python_path() -> list[str]:
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
+def _draining_nodes() -> set[str]:
+    """Returns the nodes that are about to be taken away."""
+    client = ray._private.worker.global_worker.gcs_client
+    return set(client.get_draining_nodes(timeout=5))
