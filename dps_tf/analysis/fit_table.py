@@ -223,6 +223,15 @@ def fit_table(
     return TableFit(curves, too_short, joint)
 
 
+def observations_by_curve(frame: pd.DataFrame) -> dict[str, Observations]:
+    """Returns what a fit of each curve of a table is given, in the table's order.
+
+    Args:
+        frame: of `read_table`, or a results table.
+    """
+    return {name: _observations(part) for name, part in _curves(frame).items()}
+
+
 def _fit(
     name: str, observations: Observations, settings: FitSettings, left_out: int
 ) -> CurveFit:

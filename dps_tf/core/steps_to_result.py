@@ -25,8 +25,9 @@ class TrialResult:
         outcome: one of OUTCOMES.
         end_step: last step that the record covers; curves are cut to it.
         steps_to_result: first evaluated step that met the goal, for `complete` only.
-        bracket_low: evaluation before it: the goal was met in (bracket_low,
-            steps_to_result].
+        bracket_low: evaluation before it. A metric that only improves met the goal in
+            (bracket_low, steps_to_result]; one that goes up and down may have met it
+            earlier, at a step that was not evaluated.
         diverged_step: for `infeasible` only.
         error: for `failed` only.
     """

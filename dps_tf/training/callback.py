@@ -85,7 +85,7 @@ class StepsToResult(keras.callbacks.Callback):
 
     @property
     def bracket(self) -> tuple[int, int] | None:
-        """The goal was met in (bracket[0], bracket[1]]; None while it was not."""
+        """(the evaluation before, the first that met the goal]; None while none did."""
         if self.steps_to_result is None:
             return None
         return self.schedule.previous(self.steps_to_result), self.steps_to_result

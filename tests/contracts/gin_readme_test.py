@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 
 from dps_tf.workloads import gin_files as configurations
 from tests.launch.dry_runs import dry_run
+from tests.packaging.source_tree import SOURCE_TREE
 
 README = configurations.resolve("lee2021/mnist_sgd").parent / "README.md"
 TRAIN = "python -m dps_tf.train "
@@ -39,3 +42,9 @@ def test_every_sweep_shown_is_reported_from_where_it_was_written():
     measured = directories("measure")
     assert set(measured) <= set(trained)
     assert len(shown_commands()) == 2 * len(trained) + len(measured)
+
+
+def test_tables_are_those_of_the_records_beside_them():
+    command = [sys.executable, str(SOURCE_TREE / "launch" / "documents"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
