@@ -39,7 +39,7 @@ def measured_on_best(
 ) -> pd.DataFrame:
     """Returns the measurements of a quantity on the best trial of each cell, named.
 
-    Those from K* on, which a replay past the goal gives, are left out.
+    Those past K*, which a replay past the goal gives, are left out.
     """
     rows = measurements[measurements["quantity"] == quantity]
     names = study_key(curves.cells)
@@ -47,7 +47,7 @@ def measured_on_best(
     best = best.dropna(subset="best_trial")
     best = best.rename(columns={"best_trial": "trial"}).astype({"trial": np.int64})
     rows = rows.merge(best, on=[*names, "trial"])
-    rows = rows[rows["step"] < rows["steps_to_result"]]
+    rows = rows[rows["step"] <= rows["steps_to_result"]]
     return curves.naming.name(rows.drop(columns="steps_to_result"))
 
 
