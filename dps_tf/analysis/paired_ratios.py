@@ -89,8 +89,11 @@ def paired_ratios(
         One row per curve, quantity and `matched`: the cell without seed, `quantity`,
         `matched`, and the fields of PairedRatio.
     """
+    # The precision stands in tables that were read, not in those just measured.
     context = [
-        name for name in study_key(measurements) if name not in (*DENSITY, "seed")
+        name
+        for name in study_key(measurements)
+        if name in measurements.columns and name not in (*DENSITY, "seed")
     ]
     rows: list[dict[str, object]] = []
     for values, cells in measurements.groupby(context, dropna=False):
