@@ -12,6 +12,7 @@ smallest batch size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -173,16 +174,15 @@ def rules(
                 growth = float(batch[cell] / batch[start]) ** power
                 wanted = float(table.rate[row]) * growth
                 found = _nearest(table, int(cell), wanted, distance)
-                rows.append(
-                    {
-                        **cell_columns[int(cell)],
-                        "rule": rule,
-                        "anchor": int(batch[start]),
-                        "rule_rate": wanted,
-                        **found,
-                        "over_best": _over_best(table, found, best[int(cell)]),
-                    }
-                )
+                told: dict[Any, Any] = {
+                    **cell_columns[int(cell)],
+                    "rule": rule,
+                    "anchor": int(batch[start]),
+                    "rule_rate": wanted,
+                    **found,
+                    "over_best": _over_best(table, found, best[int(cell)]),
+                }
+                rows.append(told)
     if not rows:
         raise UserError(
             f"no curve has a steps-to-result at the anchor batch size {anchor}: choose "
