@@ -74,8 +74,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A head node without slots, and two nodes with two each."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")
     found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     for _ in range(2):
         found.add_node(num_cpus=2, wait=False)
