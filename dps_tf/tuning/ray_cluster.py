@@ -34,6 +34,8 @@ _OBJECT_STORE_BYTES = 256 * 2**20
 """Of a Ray that is started here: states pass through it one at a time."""
 _LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Set to 0, Ray binds every port to 127.0.0.1, as it does by itself on a Mac."""
+_NICENESS = "RAY_worker_niceness"
+"""By itself Ray runs its workers at 15, behind everything else on the machine."""
 _Actor = ray.remote(concurrency_groups={"aside": 2})(RemoteSlot)
 
 
@@ -196,27 +198,26 @@ def _connect(address: str | None, slots: int) -> None:
     """Connects to a cluster, or starts Ray on this machine; quietly.
 
     Raises:
-        UserError: there is no cluster at the address.
+        UserError: it cannot be started, or there is no cluster at the address.
     """
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     # What actors import is what this process imports, wherever it was started.
     paths = {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *_python_path()])}
     runtime = {"env_vars": {**paths, "TF_CPP_MIN_LOG_LEVEL": "3"}}
     if address is None:
         os.environ.setdefault(_LOOPBACK_ONLY, "0")
-        ray.init(
-            address="local",
-            num_cpus=slots or processors(),
-            include_dashboard=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            runtime_env=runtime,
-            **quiet,
-        )
-        return
+        os.environ.setdefault(_NICENESS, "0")
+        quiet |= {"num_cpus": slots or processors(), "include_dashboard": False}
+        quiet["object_store_memory"] = _OBJECT_STORE_BYTES
     try:
-        ray.init(address=address, runtime_env=runtime, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        why = str(error).strip().splitlines()[0]
+        ray.init(address=address or "local", runtime_env=runtime, **quiet)
+    except Exception as error:  # Ray raises that of every kind, Exception included
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if address is None:
+            raise UserError(
+                f"Ray cannot be started on this machine ({why}): run the command "
+                "again, or without --engine=ray."
+            ) from error
         raise UserError(
             f"the Ray cluster at --ray_address={address} cannot be joined ({why}): "
             "give 'auto' on a node of it, or host:port of its head node."

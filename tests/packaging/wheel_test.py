@@ -130,7 +130,9 @@ def test_metadata_name_licence_and_python(metadata):
     assert set(metadata["Requires-Python"].split(",")) == {">=3.10", "<3.14"}
     assert set(metadata.get_all("Provides-Extra")) == {
         "dev",
+        "gcs",
         "gpu",
+        "ray",
         "tensorboard",
         "tpu",
     }

@@ -201,12 +201,14 @@ def _facts(tables: Tables) -> list[tuple[str, str]]:
             facts.append(("Search, all trials together", duration(seconds)))
     machines = dict.fromkeys(
         f"{entry.get('machine', '')} {entry.get('devices', '')}".strip()
-        + f", TensorFlow {entry['tensorflow']}" * ("tensorflow" in entry)
+        + (f", TensorFlow {entry['tensorflow']}" if "tensorflow" in entry else "")
         for sweep in tables.sweeps
         for entry in sweep.environments
     )
-    if machines:
-        facts.append(("Machine", and_list([name.lstrip(", ") for name in machines])))
+    # A simulation has no machine.
+    names = [name.lstrip(", ") for name in machines if name]
+    if names:
+        facts.append(("Machine", and_list(names)))
     return facts
 
 
