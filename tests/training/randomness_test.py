@@ -25,6 +25,8 @@ from tests.training.problems import Problem, same_bits
 
 layers = keras.layers
 
+ERROR = "validation/classification_error"
+
 
 def network() -> keras.Model:
     """Convolution with every kind of draw that is cheap; unnamed layers."""
@@ -74,7 +76,9 @@ class RandomnessTestCase(tf.test.TestCase, parameterized.TestCase):
         begin(program)
         other_losses, others = problem().curve(program, 30, 10)
         self.assertAllClose(losses, other_losses, rtol=0, atol=1e-5)
-        self.assertEqual([e.wrong for e in evaluations], [e.wrong for e in others])
+        self.assertEqual(
+            [e.metrics[ERROR] for e in evaluations], [e.metrics[ERROR] for e in others]
+        )
         for array, other in zip(state.arrays, program.read().arrays, strict=True):
             self.assertAllClose(array, other, rtol=1e-3, atol=1e-5)
         self.assertEqual(program.traces, 1)
@@ -136,7 +140,7 @@ class SlicesTest(RandomnessTestCase):
         held = problem().dataset.validation
         logits = plain(held.inputs[np.arange(len(held))], training=False)
         wrong = np.argmax(logits, -1) != held.labels
-        self.assertEqual(before.wrong, wrong.sum())
+        self.assertEqual(before.metrics[ERROR], wrong.mean())
         self.assertEqual(before, program.evaluate())
 
     def test_layer_that_draws_by_itself_is_refused_before_the_first_step(self):

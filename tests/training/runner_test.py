@@ -126,7 +126,7 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
 
         with mock.patch.object(runners, "SLICE_SECONDS", 0.0):
             stopped = self.turn(runner, 400, stop=stop)
-        self.assertEqual((stopped.step, len(asked)), (5, 2))  # four, then one
+        self.assertEqual((stopped.step, len(asked)), (8, 2))  # four, twice
         self.assertIsNone(stopped.metrics)
         self.assertIsNone(stopped.diverged_step)
         resumed = self.turn(runner, 400, stopped.state)

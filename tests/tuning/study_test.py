@@ -178,7 +178,7 @@ def test_another_machine_is_refused_allowed_by_flag_and_recorded(undisturbed, tm
         run(tmp_path, STUDY, interrupted, stop=stop)
     other = {**ENVIRONMENT, "instruction_sets": "avx512f"}
     with pytest.raises(
-        UserError, match=r"stored 'avx2', here 'avx512f'.*--allow_other"
+        UserError, match=r"recorded 'avx2', here 'avx512f'.*--allow_other"
     ):
         run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS), environment=other)
     run(
