@@ -337,15 +337,19 @@ class SharesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(local_replicas(problems.one_device()), (0,))
         stream = ExampleStream(problems.BLOBS.train, strategy, 3)
         rows = np.arange(12, dtype=np.int32).reshape(2, 6)
-        ((steps, (inputs, labels)),) = stream(rows)
-        self.assertEqual(steps, 2)
-        for k, (found, found_labels) in enumerate(
-            zip(inputs.values, labels.values, strict=True)
-        ):
-            mine = rows[:, 3 * k : 3 * k + 3]
-            self.assertIn(f"CPU:{k}", found.device)
-            self.assertAllEqual(found, problems.BLOBS.train.inputs[mine])
-            self.assertAllEqual(found_labels, problems.BLOBS.train.labels[mine])
+        read = 0
+        # A slice is cut into pieces, so that training waits for the first of them only.
+        for steps, (inputs, labels) in stream(rows):
+            piece = rows[read : read + steps]
+            for k, (found, found_labels) in enumerate(
+                zip(inputs.values, labels.values, strict=True)
+            ):
+                mine = piece[:, 3 * k : 3 * k + 3]
+                self.assertIn(f"CPU:{k}", found.device)
+                self.assertAllEqual(found, problems.BLOBS.train.inputs[mine])
+                self.assertAllEqual(found_labels, problems.BLOBS.train.labels[mine])
+            read += steps
+        self.assertEqual(read, 2)
 
 
 @functools.cache
