@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dps_tf.core.execution import TrialProvenance
+from dps_tf.core.goal import Goal
 from dps_tf.core.steps_to_result import StudyResult, reduce_study
 from dps_tf.core.study import StudySpecification, is_further
 from dps_tf.store.study_history import StudyHistory, TrialHistory
@@ -48,13 +49,7 @@ def study_row(
     return {
         **cell.to_json(),
         "precision": specification.precision,
-        "goal": str(goal),
-        "goal_metric": goal.metric,
-        "goal_threshold": goal.threshold,
-        "goal_direction": goal.direction,
-        "goal_inclusive": goal.inclusive,
-        "goal_in_a_row": goal.in_a_row,
-        "goal_mean_of": goal.mean_of,
+        **goal_columns(goal),
         "step_budget": workload.step_budget,
         "points": workload.points,
         "count": workload.count,
@@ -68,6 +63,19 @@ def study_row(
         "prunable": specification.pruning.prunable if cell.sparsity > 0 else "none",
         "draws_exhausted": draws_exhausted,
         "oracle": workload.oracle,
+    }
+
+
+def goal_columns(goal: Goal) -> Row:
+    """Returns the columns of the table `studies` that describe a goal."""
+    return {
+        "goal": str(goal),
+        "goal_metric": goal.metric,
+        "goal_threshold": goal.threshold,
+        "goal_direction": goal.direction,
+        "goal_inclusive": goal.inclusive,
+        "goal_in_a_row": goal.in_a_row,
+        "goal_mean_of": goal.mean_of,
     }
 
 

@@ -37,7 +37,8 @@ from dps_tf.analysis.interchange.layout import (
 from dps_tf.analysis.interchange.shallue2019_names import METRICS, SPLITS, to_metric
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
-from dps_tf.store.schemas import STUDY_DEFAULTS
+from dps_tf.core.workload import QUASI_RANDOM
+from dps_tf.store.study_rows import goal_columns
 
 METRIC_COLUMNS = [f"{split}/{metric}" for split in SPLITS for metric in METRICS]
 
@@ -220,15 +221,8 @@ def _study(
     feasible = int((trials["outcome"] != "infeasible").sum())
     wanted = rules.trials
     row = {
-        **STUDY_DEFAULTS,
         **folder.identity,
-        "goal": str(goal),
-        "goal_metric": goal.metric,
-        "goal_threshold": goal.threshold,
-        "goal_direction": goal.direction,
-        "goal_inclusive": goal.inclusive,
-        "goal_in_a_row": goal.in_a_row,
-        "goal_mean_of": goal.mean_of,
+        **goal_columns(goal),
         "step_budget": budget or int(trials["end_step"].max()),
         "points": wanted or len(trials),
         "count": "all" if wanted is None else "feasible",
@@ -241,6 +235,7 @@ def _study(
         "closed": True,
         "prunable": str(folder.configuration.get("prunable", "none")),
         "draws_exhausted": wanted is not None and feasible < wanted,
+        "oracle": QUASI_RANDOM,
     }
     return pd.DataFrame([row])
 
