@@ -7,18 +7,15 @@ the results.
 
 from __future__ import annotations
 
-import functools
-import http.server
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, run
+from dps_tf.cli.page_server import served
 from dps_tf.cli.sweep_files import load
 from dps_tf.core.errors import UserError
 
@@ -143,54 +140,6 @@ def _watch(out: Path) -> int:
             pass
     print(f"\nreport: {out / 'report.html'}")
     return FINISHED
-
-
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder to browsers on this machine, and prints nothing."""
-
-    def do_GET(self) -> None:
-        """Answers a request that was meant for this address."""
-        # A page from elsewhere whose name was made to lead here must not read reports.
-        name = self.headers.get("Host", "").rpartition(":")[0]
-        if name in ("127.0.0.1", "localhost"):
-            super().do_GET()
-        else:
-            self.send_error(403)
-
-    do_HEAD = do_GET  # noqa: N815 (named by the library)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Says nothing."""
-
-
-@contextmanager
-def served(folder: Path, port: int = 0) -> Iterator[str]:
-    """Serves a folder on 127.0.0.1 in a thread and gives its address.
-
-    Args:
-        folder: made if absent.
-        port: 0 for a free one.
-
-    Raises:
-        UserError: the port is taken.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    handler = functools.partial(_Handler, directory=str(folder))
-    try:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
-    except OSError as error:
-        raise UserError(
-            f"port {port} cannot be used ({error.strerror}): name another --port, or "
-            "none for a free one."
-        ) from error
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def report_folder(sweep_dirs: Sequence[str], out: str | None) -> Path:

@@ -184,7 +184,8 @@ class GFileFiles:
 
         gfile has no such operation: the store's own is used, see `put_if_absent`.
         """
-        return self._create(path, data)
+        with _explained("write", path):
+            return self._create(path, data)
 
     def move(self, source: str, target: str) -> None:
         """Copies, then deletes; after a kill both may exist."""

@@ -132,8 +132,8 @@ def test_watching_a_finished_sweep_ends(place):
 
 
 def test_watched_page_is_served_to_this_machine_alone(tmp_path):
+    from dps_tf.cli.page_server import served
     from dps_tf.core.errors import UserError
-    from dps_tf.report import served
 
     (tmp_path / "report.html").write_text("<p>here")
     with served(tmp_path) as address:

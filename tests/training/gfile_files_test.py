@@ -17,6 +17,7 @@ from dps_tf.store.layout import CLOSING_TABLES, MARKER, CellLayout
 from dps_tf.store.locks import Locks
 from dps_tf.store.log import open_log, read_log
 from dps_tf.store.owners import Owner, Timing
+from dps_tf.store.schemas import STUDY_DEFAULTS
 from dps_tf.training import gfile_files
 from dps_tf.training.gfile_files import GFileFiles, files_for
 from tests.store import frames
@@ -33,6 +34,8 @@ def _objects(store: ObjectGfile | None = None) -> GFileFiles:
 
 def _create_on_disk(path: str, data: bytes) -> bool:
     """Creates a file of this machine, as the client of a store would an object."""
+    # An object store knows no folders.
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     try:
         with Path(path).open("xb") as file:
             file.write(data)
@@ -228,7 +231,8 @@ def test_a_study_killed_while_closing_is_closed_by_the_next_run():
         assert problems == []
         close_study(files, FOLDER, **tables)
         closed, problems = read_closed(files, FOLDER)
-        assert problems == [] and closed.study == tables["study"]
+        assert problems == []
+        assert {**STUDY_DEFAULTS, **closed.study} == tables["study"]
         for name in CLOSING_TABLES:
             path = CellLayout(FOLDER).table(name)
             assert files.read_bytes(path) == expected.read_bytes(path)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
 
@@ -24,6 +25,11 @@ from tests.tuning.studies import (
 )
 from tests.tuning.synthetic_runner import SyntheticRunner
 
+# What is run today; the other rule is that of studies which were recorded before it.
+TODAYS = studies().map(
+    lambda found: (dataclasses.replace(found[0], until="K_1"), found[1])
+)
+
 
 def undisturbed(study, trials) -> dict[str, bytes]:
     one = MemoryStudy(study_of(study))
@@ -32,7 +38,7 @@ def undisturbed(study, trials) -> dict[str, bytes]:
 
 
 @settings(max_examples=60)
-@given(studies(), st.sampled_from([1, 2, 4]), st.integers(1, 12))
+@given(TODAYS, st.sampled_from([1, 2, 4]), st.integers(1, 12))
 def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
     found, slots, slice_steps
 ):
@@ -52,7 +58,7 @@ def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
 
 
 @settings(max_examples=40)
-@given(studies(), st.integers(0, 2**32))
+@given(TODAYS, st.integers(0, 2**32))
 def test_interruptions_leave_no_trace_in_the_tables(found, seed):
     study, trials = found
     rng = random.Random(seed)
@@ -79,7 +85,7 @@ def test_interruptions_leave_no_trace_in_the_tables(found, seed):
 
 
 @settings(max_examples=25)
-@given(studies(), st.integers(0, 2**32))
+@given(TODAYS, st.integers(0, 2**32))
 def test_interrupted_work_is_not_repeated(found, seed):
     study, trials = found
     rng = random.Random(seed)
@@ -110,7 +116,7 @@ def test_interrupted_work_is_not_repeated(found, seed):
 
 
 @settings(max_examples=15)
-@given(studies(), st.booleans(), st.integers(0, 2**32))
+@given(TODAYS, st.booleans(), st.integers(0, 2**32))
 def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
     study, trials = found
     rng = random.Random(seed)

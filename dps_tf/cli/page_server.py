@@ -1,0 +1,61 @@
+"""A folder served to browsers on this machine, for pages that renew themselves."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dps_tf.core.errors import UserError
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder to browsers on this machine, and prints nothing."""
+
+    def do_GET(self) -> None:
+        """Answers a request that was meant for this address."""
+        # A page from elsewhere whose name was made to lead here must not read reports.
+        name = self.headers.get("Host", "").rpartition(":")[0]
+        if name in ("127.0.0.1", "localhost"):
+            super().do_GET()
+        else:
+            self.send_error(403)
+
+    do_HEAD = do_GET  # noqa: N815 (named by the library)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Says nothing."""
+
+
+@contextmanager
+def served(folder: Path, port: int = 0) -> Iterator[str]:
+    """Serves a folder on 127.0.0.1 in a thread and gives its address.
+
+    Args:
+        folder: made if absent.
+        port: 0 for a free one.
+
+    Raises:
+        UserError: the port is taken.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handler = functools.partial(_Handler, directory=str(folder))
+    try:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise UserError(
+            f"port {port} cannot be used ({error.strerror}): name another --port, or "
+            "none for a free one."
+        ) from error
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
