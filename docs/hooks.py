@@ -23,8 +23,8 @@ from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-from dps_tf.__main__ import COMMANDS
 from dps_tf import data, models, objectives, optim, sparsity
+from dps_tf.__main__ import COMMANDS
 from dps_tf.analysis import loading, reduce, repeats
 from dps_tf.core import cell, registry, study, sweep, workload
 from dps_tf.core import goal as goals

@@ -1,4 +1,4 @@
-"""Handwritten digits under noise, a network for them, and the error of the worst one."""
+"""Handwritten digits under noise, a network, and the error of the worst digit."""
 
 from __future__ import annotations
 
