@@ -190,3 +190,53 @@ SCHEMAS = {
     schema.name: schema for schema in (STUDIES, TRIALS, CURVES, MEASUREMENTS, WORK)
 }
 """All tables by name."""
+
+MEANINGS = {
+    "workload": "Name of data set and network together.",
+    "optimizer": "Name of the optimizer family.",
+    "sparsity_method": "How the network is pruned; `none` for dense cells.",
+    "seed": "Seed of the study: of its points, initial weights and orders of examples.",
+    "batch_size": "Global batch size B, examples per update.",
+    "sparsity": "Zero fraction of the prunable parameters that was asked for.",
+    "precision": "Type in which the network computes.",
+    "goal": "What a trial has to reach, as text.",
+    "goal_metric": "Column of `curves` that the goal is on.",
+    "goal_threshold": "Value of that metric that meets the goal.",
+    "goal_direction": "`minimize` or `maximize`.",
+    "goal_inclusive": "Whether a value equal to the threshold meets the goal.",
+    "goal_in_a_row": "Evaluations at which it has to be met one after another.",
+    "goal_mean_of": "Evaluations whose running mean has to meet it.",
+    "step_budget": "Steps that a trial may run.",
+    "points": "Trials (or feasible trials, see `count`) that were asked for.",
+    "count": "Whether `points` counts `all` trials or `feasible` ones.",
+    "finishers": "m: the race is decided once K_(1) to K_(m) are known.",
+    "schedule": "`race`, or `exhaustive` where trials did not wait for each other.",
+    "training_examples": "Size of the training split; 0 where it is not known.",
+    "evaluation_interval": "Steps between evaluations; 0 where they are irregular.",
+    "evaluation_examples": "Size of the validation split; 0 where it is not known.",
+    "space": "The tuned metaparameters as JSON: name, scale, low, high.",
+    "closed": "Whether the study is finished.",
+    "prunable": "Which variables sparsity counts; `none` in dense cells.",
+    "draws_exhausted": "Whether `feasible` points were asked for and draws ran out.",
+    "oracle": "What chose the points: `quasi_random`, or a class of keras-tuner.",
+    "trial": "Number of the trial in its study, from 0.",
+    "outcome": "`complete` (met the goal), `incomplete` (spent the budget), `censored` "
+    "(ended before it could answer), `infeasible` (diverged) or `failed`.",
+    "steps_to_result": "First evaluated step at which it met the goal; NA if none did.",
+    "bracket_low": "The evaluation before: steps_to_result lies in (bracket_low, it].",
+    "end_step": "Last step of its record.",
+    "diverged_step": "Step whose loss or metric was not finite; NA if none was.",
+    "error": "Text of the error of a failed trial; NA for others.",
+    "initial_seed": "Seed of its initial weights; -1 where it is not known.",
+    "order_seed": "Seed of its order of examples; -1 where it is not known.",
+    "realised_sparsity": "Zero fraction that its masks have.",
+    "layers": "Parameters, kept ones and emptied layers of its masks, as JSON.",
+    "step": "Updates made before the evaluation or measurement.",
+    "is_bound": "Whether validation metrics are bounds that do not count as meeting "
+    "the goal.",
+    "quantity": "Name of what was measured, or of what was executed.",
+    "value": "The measured or executed amount.",
+    "examples": "Training examples that a measurement is over.",
+}
+"""What every column of the tables holds. Beside them `trials` has a column for each
+metaparameter, and `curves` one for each metric, `split/name`."""
