@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, require, run
+from dps_tf.core.errors import printable
 
 _SWEEP_DIRS = flags.DEFINE_multi_string(
     "sweep_dir", [], "A sweep directory; may be repeated, as for shards of one sweep."
@@ -35,12 +36,13 @@ def main(argv: Sequence[str]) -> int:
         sweep = SweepReader(files, directory)
         statuses.append(sweep_status(files, sweep))
         for problem in sweep.problems:
-            print(f"note: {problem}", file=sys.stderr)
+            print(printable(f"note: {problem}"), file=sys.stderr)
     cells = merged_status(statuses)
     if _JSON.value:
         print(json.dumps([cell.to_json() for cell in cells], indent=1))
     else:
-        print("\n".join(cell.line for cell in cells))
+        # Errors of trials and names of files hold what their makers wanted.
+        print(printable("\n".join(cell.line for cell in cells)))
         print(f"{sum(cell.closed for cell in cells)} of {len(cells)} cells finished")
     return FINISHED
 
