@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -48,42 +49,69 @@ WHOLE = {
 }
 
 
-def command(*arguments: str) -> None:
-    """Runs a command of the package."""
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def tables_on_disk(sweep_dir: Path) -> dict[str, bytes]:
     """Returns the files of closed studies, which do not tell of their way."""
     return {
         str(path.relative_to(sweep_dir)): path.read_bytes()
-        for name in ("trials.parquet", "curves.parquet", "sweep.json", "config.gin")
+        for name in ("trials.parquet", "curves.parquet", "sweep.json")
         for path in sweep_dir.rglob(name)
     }
 
 
-@pytest.fixture(scope="module", name="sweep_dir")
-def _sweep_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("sweeps") / "python"
-    # In a process of its own: TensorFlow's threads are fixed at its first use.
-    script = f"""
+# In a process of its own: TensorFlow's threads are fixed at its first use.
+SCRIPT = """
+import json, sys
+import numpy as np
 import dps_tf
-sweep = dps_tf.sweep("quickstart", values={VALUES | {"sweep.batch_sizes": (16, 64)}!r})
-tables = dps_tf.run(sweep, {str(folder)!r}, slots=2)
+from dps_tf import data
+from dps_tf.core.errors import UserError
+
+sweep = dps_tf.sweep("quickstart", values=json.loads(sys.argv[1]))
+for name in ("command", "begun"):
+    print(name, dps_tf.run(sweep, name).results["trials"].tolist())
+tables = dps_tf.run(sweep, "python", slots=2)
 assert tables.results["closed"].all(), tables.results
-trial = dps_tf.load_trial({str(folder)!r}, tables.best["cell"].iloc[0])
-print(trial.trial, sorted(trial.weights))
+row = tables.best.iloc[0]
+trial = dps_tf.load_trial("python", row["cell"])
+assert trial.trial == row["best_trial"], trial
+assert trial.step >= row["steps_to_result"]
+assert trial.point["learning_rate"] == row["learning_rate"]
+np.testing.assert_array_equal(
+    next(iter(trial.weights.values())), trial.model.trainable_weights[0].numpy())
+curve = tables.curves.query("batch_size == 16 and trial == @trial.trial")
+error = curve.set_index("step")["validation/classification_error"][trial.step]
+found = data.load("digits").validation
+guess = np.argmax(trial.model(found.inputs), axis=-1)
+np.testing.assert_allclose(np.mean(guess != found.labels), error)
+print("names", sorted(trial.weights), sorted(trial.masks))
+try:
+    dps_tf.load_trial("python")
+except UserError as refusal:
+    print("refused", refusal)
 """
-    command("-c", script) if False else _script(script)
-    return folder
 
 
-def _script(text: str) -> str:
+@pytest.fixture(scope="module", name="ran")
+def _ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Returns a folder of sweeps by the command and by Python, and what that said."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    for name, more in (("command", ()), ("begun", ("workload.points = 2",))):
+        flags = [f"--gin_bindings={binding}" for binding in (*BINDINGS, *more)]
+        words = ["dps_tf.train", "--gin_file=quickstart", f"--sweep_dir={name}", *flags]
+        python(folder, "-m", *words)
+    values = json.dumps({**VALUES, "sweep.batch_sizes": [16, 64]})
+    return folder, python(folder, "-c", SCRIPT, values)
+
+
+def python(folder: Path, *arguments: str) -> str:
+    """Runs this Python in a folder; returns what it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, check=False
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(dps_tf.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -131,60 +159,23 @@ def test_values_that_cannot_be_are_one_sentence(values, sentence):
         dps_tf.sweep("quickstart", values=values)
 
 
-def test_what_python_runs_is_what_the_command_runs(sweep_dir, tmp_path):
-    flags = [f"--gin_bindings={binding}" for binding in BINDINGS]
-    where = tmp_path / "command"
-    command("dps_tf.train", "--gin_file=quickstart", f"--sweep_dir={where}", *flags)
-    assert tables_on_disk(where) == tables_on_disk(sweep_dir)
-    # And the command finds the sweep of Python done.
-    done = subprocess.run(
-        [sys.executable, "-m", "dps_tf.train", "--gin_file=quickstart", *flags]
-        + [f"--sweep_dir={sweep_dir}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "nothing to do: all 2 cells are finished" in done.stdout, done.stderr
+def test_what_python_runs_is_what_the_command_runs(ran):
+    folder, said = ran
+    assert tables_on_disk(folder / "python") == tables_on_disk(folder / "command")
+    assert "nothing to do: all 2 cells are finished." in said
 
 
-def test_python_goes_on_with_what_the_command_has_begun(tmp_path):
-    where = tmp_path / "sweep"
-    flags = [f"--gin_bindings={b}" for b in (*BINDINGS, "workload.points = 2")]
-    command("dps_tf.train", "--gin_file=quickstart", f"--sweep_dir={where}", *flags)
-    told = _script(f"""
-import dps_tf
-sweep = dps_tf.sweep("quickstart", values={VALUES | {"sweep.batch_sizes": (16, 64)}!r})
-print(dps_tf.run(sweep, {str(where)!r}).results["trials"].tolist())
-""")
-    assert told.splitlines()[-1] == "[4, 4]"
+def test_python_goes_on_with_what_the_command_has_begun(ran):
+    folder, said = ran
+    assert "begun [4, 4]" in said
+    assert tables_on_disk(folder / "begun") == tables_on_disk(folder / "python")
 
 
-def test_the_best_trial_is_a_model_with_weights_by_name(sweep_dir):
-    told = _script(f"""
-import numpy as np, dps_tf
-from dps_tf import data
-tables = dps_tf.load({str(sweep_dir)!r})
-row = tables.best.iloc[0]
-trial = dps_tf.load_trial({str(sweep_dir)!r}, row["cell"])
-assert trial.trial == row["best_trial"], trial
-assert trial.step >= row["steps_to_result"]
-assert trial.point["learning_rate"] == row["learning_rate"]
-kernel = trial.weights["dense/kernel"]
-np.testing.assert_array_equal(kernel, trial.model.layers[-2].get_weights()[0])
-curve = tables.curves.query("batch_size == 16 and trial == @trial.trial")
-error = curve.set_index("step")["validation/classification_error"][trial.step]
-found = data.load("digits").validation
-guess = np.argmax(trial.model(found.inputs), axis=-1)
-np.testing.assert_allclose(np.mean(guess != found.labels), error)
-print(sorted(trial.weights), sorted(trial.masks))
-try:
-    dps_tf.load_trial({str(sweep_dir)!r})
-except dps_tf.core.errors.UserError as refusal:
-    print(refusal)
-""")
-    names, refusal = told.splitlines()[-2:]
-    assert "'dense/bias', 'dense/kernel'" in names
-    assert "has 2 cells: name one" in refusal
+def test_the_best_trial_is_a_model_with_weights_by_name(ran):
+    _, said = ran
+    names = "['dense_0/bias', 'dense_0/kernel', 'logits/bias', 'logits/kernel']"
+    assert f"names {names} {names}" in said
+    assert "refused python has 2 cells: name one" in said
 
 
 def test_options_that_need_the_command_are_refused(tmp_path):
@@ -205,9 +196,9 @@ def _tables(tmp_path_factory):
     return dps_tf.load(folder)
 
 
-def test_every_column_of_real_tables_is_documented(tables, sweep_dir):
+def test_every_column_of_real_tables_is_documented(tables, ran):
     text = dps_tf.load.__doc__
-    for loaded in (tables, dps_tf.load(sweep_dir)):
+    for loaded in (tables, dps_tf.load(ran[0] / "python")):
         told = loaded.columns
         fixed = told[~told["meaning"].str.startswith(("Metric of", "Metaparameter"))]
         missing = [name for name in fixed["column"] if f"\n{name}: " not in text]
