@@ -14,7 +14,7 @@ same layout: study.json, and metadata.json and measurements.csv per trial.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -195,7 +195,7 @@ def _runs(goal: Goal) -> Runs:
     if _FORMAT.value == "optuna":
         study = trackers.load_optuna(_READ.value, _STUDY.value)
         return trackers.from_optuna(study, goal.metric, **options)
-    readers = {
+    readers: dict[str, Callable[..., Runs]] = {
         "tensorboard": trackers.from_tensorboard,
         "mlflow": trackers.from_mlflow,
         "wandb": trackers.from_wandb,

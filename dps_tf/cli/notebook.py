@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from dps_tf.analysis.columns import documentation
 from dps_tf.cli.command_line import import_tensorflow
-from dps_tf.cli.sweep_files import files_of, load
+from dps_tf.cli.sweep_files import files_of
+from dps_tf.cli.sweep_files import load as load
 from dps_tf.core.errors import UserError, near_matches
 
 if TYPE_CHECKING:

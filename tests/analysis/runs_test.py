@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,7 @@ from dps_tf.analysis.interchange.trackers import (
 from dps_tf.analysis.loading import load
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
+from tests.packaging.source_tree import SOURCE_TREE
 
 GOAL = Goal("validation/error", 0.2)
 EVERY = 5
@@ -107,6 +109,18 @@ def test_a_study_with_a_pruner_becomes_a_sweep(studies, tmp_path):
         check_cell(row, tables.trials, study)
     assert report.write_report(tables, tmp_path / "report").results is not None
     assert (tmp_path / "report" / "report.html").exists()
+
+
+def test_the_lines_of_the_readme_make_a_sweep(studies, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (SOURCE_TREE / "README.md").read_text()
+    lines = next(
+        block
+        for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+        if "from_optuna(" in block
+    )
+    exec(lines, {"studies": studies})  # noqa: S102 (our own document)
+    assert len(load("sweeps/optuna").results) == len(BATCH_SIZES)
 
 
 def check_cell(row: pd.Series, trials: pd.DataFrame, study: optuna.Study) -> None:

@@ -173,7 +173,7 @@ def test_python_goes_on_with_what_the_command_has_begun(ran):
 
 def test_the_best_trial_is_a_model_with_weights_by_name(ran):
     _, said = ran
-    names = "['dense_0/bias', 'dense_0/kernel', 'logits/bias', 'logits/kernel']"
+    names = "['dense1/bias', 'dense1/kernel', 'dense2/bias', 'dense2/kernel']"
     assert f"names {names} {names}" in said
     assert "refused python has 2 cells: name one" in said
 

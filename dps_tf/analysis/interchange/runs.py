@@ -9,6 +9,7 @@ and is never counted as a run that could not meet the goal.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import re
@@ -171,6 +172,7 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         rows.append({"trial": number, "status": run.status, **_columns(columns)})
         curve = run.curve.drop(columns=list(leave_out), errors="ignore")
         curve = _with_splits(curve.rename(columns=renamed), unsplit)
+        curve = curve.dropna(how="all", subset=curve.columns.drop("step"))
         step = (curve["step"] - first_report + 1) * steps_per_report
         curves.append(curve.assign(trial=number, step=step))
         names.append(run.name)
@@ -182,7 +184,9 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         raise UserError(f"{origin} has no run {unknown[0]!r}: {known}.")
     trials = pd.DataFrame(rows, index=pd.Index(names, name="run"))
     defaults = {"workload": "runs", "optimizer": "unknown", **DEFAULTS}
-    missing = {n: x for n, x in defaults.items() if n not in trials.columns}
+    missing: dict[str, Any] = {
+        name: value for name, value in defaults.items() if name not in trials.columns
+    }
     return Runs(
         trials.assign(**missing).fillna(defaults),
         pd.concat(curves, ignore_index=True),
@@ -306,7 +310,8 @@ def write_runs(
         seen = _for_goal(study, goal)
         where = f"{runs.origin} ({_digest(seen)})"
         # The digest makes runs that have grown another source: they are read again.
-        sources.append(Source(seen.cell.name, goal, where, lambda seen=seen: seen))
+        read = functools.partial(_for_goal, study, goal)
+        sources.append(Source(seen.cell.name, goal, where, read))
     return write_sweep(str(sweep_dir), runs.origin, sources, _RULES, progress)
 
 
