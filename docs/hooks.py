@@ -26,8 +26,8 @@ from mkdocs.structure.files import File, Files
 from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf.__main__ import COMMANDS
 from dps_tf.analysis import columns, loading
-from dps_tf.core import registry, study, sweep, workload
 from dps_tf.core import goal as goals
+from dps_tf.core import registry, study, sweep, workload
 from dps_tf.workloads import configuration
 
 ROOT = Path(__file__).resolve().parents[1]

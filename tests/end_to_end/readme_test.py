@@ -68,6 +68,10 @@ def run(words: list[str], folder: Path) -> str:
 def test_every_command_of_the_readme_is_known_here() -> None:
     kinds = {words[0] if words[0] != "python" else words[2] for words in commands()}
     assert kinds == {
+        # The installation, as CI does it too.
+        "python3",
+        "source",
+        "pip",
         "launch/quickstart",
         "launch/test",
         "dps_tf.prepare",
