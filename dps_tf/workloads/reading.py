@@ -56,10 +56,6 @@ def configure(
     what the command `train` makes of the same files and bindings, so the two can go on
     with each other's sweeps.
 
-    >>> tiny = configure("quickstart", values={"sweep.batch_sizes": (16, 64)})
-    >>> [study.cell.batch_size for study in tiny.specification.studies]
-    [16, 64]
-
     Args:
         gin_files: gin files, or names of shipped ones.
         values: by gin name, such as `workload.points`: numbers, texts, flags, None, and
@@ -67,6 +63,11 @@ def configure(
 
     Raises:
         UserError: whatever is wrong in them.
+
+    Examples:
+        >>> tiny = configure("quickstart", values={"sweep.batch_sizes": (16, 64)})
+        >>> [study.cell.batch_size for study in tiny.specification.studies]
+        [16, 64]
     """
     given = dict(values or {})
     if not gin_files:
