@@ -7,12 +7,16 @@ there are four nodes instead of two.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +28,10 @@ ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from tests.distribution.slurm_cluster import wait_until  # noqa: E402
+from tests.faults.victim import Victim  # noqa: E402
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("DPS_TF_RAY_KILLS", "0"))
 NODES = 4 if KILLS else 2
 NOISY_QUADRATIC = (
@@ -45,23 +49,35 @@ DRAIN = "import sys, time; from ray._raylet import GcsClient; " + (
 )
 
 
-def train(directory: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
-    """Starts the command."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "dps_tf.train", *options, f"--sweep_dir={directory}"],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+class Driver:
+    """The command, forked: importing TensorFlow anew takes longer than a sweep."""
+
+    def __init__(self, children: Victim, output: Path, *options: str, **variables: str):
+        self._children, self._output = children, output
+        arguments = [*options, f"--sweep_dir={output.parent}/sweep"]
+        order = {"arguments": arguments, "output": str(output), "background": True}
+        self.pid = children.start(kind="train", environment=variables, **order)
+
+    @property
+    def is_over(self) -> bool:
+        return psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        self._children.wait(self.pid)
+
+    def end(self, code: int = 0) -> str:
+        """Waits for the command; returns what it printed."""
+        wait_until(lambda: self.is_over, 900, self._output.read_text)
+        said = self._output.read_text()
+        assert self._children.wait(self.pid) == code, said
+        return said
 
 
-def ended(process: subprocess.Popen[str], code: int = 0) -> str:
-    """Waits for the command; returns what it printed."""
-    said, _ = process.communicate(timeout=900)
-    assert process.returncode == code, said
-    return said
+@pytest.fixture
+def train(children: Victim, tmp_path: Path) -> Callable[..., Driver]:
+    """Starts the command on the test's sweep directory."""
+    return functools.partial(Driver, children, tmp_path / "output")
 
 
 def results(directory: Path) -> dict[str, bytes]:
@@ -79,15 +95,17 @@ def work_ratios(directory: Path) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, bytes]]:
+def alone(
+    children: Victim, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., dict[str, bytes]]:
     """Gives the tables of a sweep by one worker."""
     found: dict[tuple[str, ...], dict[str, bytes]] = {}
 
     def tables(*sweep: str) -> dict[str, bytes]:
         if sweep not in found:
-            directory = tmp_path_factory.mktemp("one") / "sweep"
-            ended(train(directory, *sweep, DPS_TF_TURN_SECONDS="0"))
-            found[sweep] = results(directory)
+            folder = tmp_path_factory.mktemp("one")
+            Driver(children, folder / "output", *sweep, DPS_TF_TURN_SECONDS="0").end()
+            found[sweep] = results(folder / "sweep")
             assert len(found[sweep]) >= 4
         return found[sweep]
 
@@ -177,16 +195,14 @@ def nodes() -> Iterator[Nodes]:
             found.close()
 
 
-def wait_for_progress(directory: Path, process: subprocess.Popen[str]) -> None:
+def wait_for_progress(directory: Path, driver: Driver) -> None:
     """Waits until the sweep has written something more."""
 
     def written() -> int:
         return sum(path.stat().st_size for path in directory.glob("cells/*/log/*"))
 
-    before, deadline = written(), time.monotonic() + 300
-    while written() <= before and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    before = written()
+    wait_until(lambda: written() > before or driver.is_over, 300, str)
 
 
 def kill(nodes: Nodes, what: str, chance: random.Random) -> bool:
@@ -207,24 +223,22 @@ def kill(nodes: Nodes, what: str, chance: random.Random) -> bool:
 
 
 def killed_sweep(
-    nodes: Nodes, directory: Path, kinds: Iterator[str], sweep: tuple[str, ...]
+    nodes: Nodes, start: Callable[[], Driver], directory: Path, kinds: Iterable[str]
 ) -> list[str]:
     """Runs a sweep to its end under kills; returns what was killed."""
-    chance, done = random.Random(str(directory)), []
-    process = train(directory, *sweep, *nodes.options)
+    chance, done, driver = random.Random(str(directory)), [], start()
     for what in kinds:
-        wait_for_progress(directory, process)
+        wait_for_progress(directory, driver)
         time.sleep(chance.uniform(0, 1))
-        if process.poll() is not None:
+        if driver.is_over:
             break
         if what == "driver":
-            process.kill()
-            process.communicate()
-            process = train(directory, *sweep, *nodes.options)
+            driver.kill()
+            driver = start()
         elif not kill(nodes, what, chance):
             continue
         done.append(what)
-    said = ended(process)
+    said = driver.end()
     assert "failed" not in said, said
     return done
 
@@ -233,92 +247,91 @@ def killed_sweep(
     "sweep", [NOISY_QUADRATIC, *[QUICKSTART] * bool(KILLS)], ids=lambda s: s[0]
 )
 def test_actors_nodes_and_driver_killed_leave_the_tables_of_one_machine(
-    nodes, alone, tmp_path, sweep
+    nodes, alone, children, tmp_path, sweep
 ):
     left, chance = KILLS or 3, random.Random(KILLS)
     every = ["actor", "node", "driver"]
     if KILLS:
         kinds = ["actor", "node", "silence", "driver"]
-        every = chance.choices(kinds, (6, 3, 1, 1), k=KILLS)
+        every = chance.choices(kinds, (6, 3, 1, 2), k=KILLS)
     while left:
-        directory = tmp_path / f"sweep {left}"
-        kinds = iter(every[-left:])
-        done = killed_sweep(nodes, directory, kinds, sweep)
-        print(f"{sweep[0]}: killed {done}, ratios {work_ratios(directory)}", flush=True)
-        assert results(directory) == alone(*sweep)
+        folder = tmp_path / f"{left} left"
+        folder.mkdir()
+        start = functools.partial(
+            Driver, children, folder / "output", *sweep, *nodes.options
+        )
+        done = killed_sweep(nodes, start, folder / "sweep", every[-left:])
+        ratios = work_ratios(folder / "sweep")
+        print(f"{sweep[0]}: killed {Counter(done)}, work ratios {ratios}", flush=True)
+        assert results(folder / "sweep") == alone(*sweep)
         left -= len(done)
 
 
 def test_a_race_on_all_slots_is_that_of_one_and_hardly_more_work(
-    nodes, alone, tmp_path
+    nodes, alone, train, tmp_path
 ):
-    directory = tmp_path / "sweep"
-    options = (*NOISY_QUADRATIC, *nodes.options)
-    said = ended(train(directory, *options, DPS_TF_TURN_SECONDS="0.01"))
-    assert results(directory) == alone(*NOISY_QUADRATIC)
-    print(f"{2 * NODES} slots: work ratios {work_ratios(directory)}", flush=True)
-    assert max(work_ratios(directory)) <= 1.10
+    said = train(*NOISY_QUADRATIC, *nodes.options, DPS_TF_TURN_SECONDS="0.01").end()
+    assert results(tmp_path / "sweep") == alone(*NOISY_QUADRATIC)
+    ratios = work_ratios(tmp_path / "sweep")
+    print(f"{2 * NODES} slots: work ratios {ratios}", flush=True)
+    assert max(ratios) <= 1.10
     assert "ray" not in said.lower() and "Traceback" not in said
 
 
-def test_nodes_that_join_are_used_and_those_that_drain_are_left(nodes, alone, tmp_path):
-    directory = tmp_path / "sweep"
-    process = train(directory, *NOISY_QUADRATIC, *nodes.options)
-    wait_for_progress(directory, process)
+def test_nodes_that_join_are_used_and_those_that_drain_are_left(
+    nodes, alone, train, tmp_path
+):
+    driver = train(*NOISY_QUADRATIC, *nodes.options, DPS_TF_TURN_SECONDS="0.2")
+    wait_for_progress(tmp_path / "sweep", driver)
     begun, node = time.monotonic(), nodes.add()
-    wait_until(lambda: nodes.trains(node), 30, lambda: "the new node is not used")
-    print(f"joined and used in {time.monotonic() - begun:.1f} s", flush=True)
+    wait_until(lambda: nodes.trains(node), 60, lambda: "the new node is not used")
+    joined = time.monotonic() - begun
     command = [sys.executable, "-c", DRAIN, nodes.cluster.address, node.node_id]
     subprocess.run(command, check=True)
     begun = time.monotonic()
-    wait_until(lambda: not nodes.trains(node), 30, lambda: "the node is still used")
-    print(f"drained and left in {time.monotonic() - begun - 2:.1f} s", flush=True)
-    assert process.poll() is None, "the sweep was too short for this test"
-    ended(process)
-    assert results(directory) == alone(*NOISY_QUADRATIC)
+    wait_until(lambda: not nodes.trains(node), 60, lambda: "the node is still used")
+    left = time.monotonic() - begun - 2
+    print(f"used {joined:.1f} s after joining, left in {left:.1f} s", flush=True)
+    assert not driver.is_over, "the sweep was too short for this test"
+    driver.end()
+    assert results(tmp_path / "sweep") == alone(*NOISY_QUADRATIC)
+    assert joined <= 30 and left <= 30
     nodes.remove(node)
 
 
-def test_a_trial_that_kills_its_process_twice_has_failed(tmp_path):
+def test_a_trial_that_kills_its_process_twice_has_failed(train):
     """On a Ray of this machine alone, which nobody else can reach."""
     options = ["--gin_bindings=sweep.batch_sizes = (1048576,)", "--slots=2"]
-    sweep = (*NOISY_QUADRATIC, *options, "--engine=ray")
-    process = train(tmp_path / "sweep", *sweep, DPS_TF_KILLER="3")
+    driver = train(*NOISY_QUADRATIC, *options, "--engine=ray", DPS_TF_KILLER="3")
     seen: set[str] = set()
-    while process.poll() is None:
-        seen |= listeners(process.pid)
+    modes: set[str] = set()
+    while not driver.is_over:
+        for process in psutil.Process(driver.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                seen |= listening(process)
+                if process.name() == "raylet":
+                    modes.add(process.environ().get("RAY_AUTH_MODE", ""))
         time.sleep(0.5)
-    said = ended(process, code=1)
+    said = driver.end(code=1)
     assert "1 failed" in said
     assert "trials that failed: 3; cause of the first: " in said
     assert "worker process has died" in said
-    assert seen == {"127.0.0.1"}
+    assert seen == {"127.0.0.1"} and modes == {"token"}
 
 
-def listeners(pid: int) -> set[str]:
-    """Returns the addresses at which a process and its children listen."""
-    found = set()
-    try:
-        family = psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return set()
-    for process in family:
-        try:
-            for connection in process.net_connections("inet"):
-                if connection.status == psutil.CONN_LISTEN:
-                    found.add(connection.laddr.ip)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
+def listening(process: psutil.Process) -> set[str]:
+    """Returns the addresses at which a process listens."""
+    found = process.net_connections("inet")
+    return {c.laddr.ip for c in found if c.status == psutil.CONN_LISTEN}
 
 
-def test_the_quickstart_trains_on_two_slots_as_on_one_machine(alone, tmp_path):
+def test_the_quickstart_trains_on_two_slots_as_on_one_machine(alone, train, tmp_path):
     sweep = (
         *QUICKSTART,
         "--gin_bindings=workload.points = 6",
         "--gin_bindings=sweep.batch_sizes = (64, 256)",
     )
-    said = ended(train(tmp_path / "sweep", *sweep, "--engine=ray", "--slots=2"))
+    said = train(*sweep, "--engine=ray", "--slots=2").end()
     assert results(tmp_path / "sweep") == alone(*sweep)
     assert said.count("K* = ") == 2
 
