@@ -24,8 +24,8 @@ from dps_tf.analysis.report import (
     sensitivity,
 )
 from dps_tf.analysis.report import repeats as report_repeats
-from dps_tf.analysis.report.wording import duration
 from dps_tf.analysis.tensorboard import seconds_per_step
+from dps_tf.core.durations import duration
 from dps_tf.core.errors import UserError
 from dps_tf.store.schemas import CELL_KEY
 from tests.analysis.synthetic_sweeps import write_sweep
