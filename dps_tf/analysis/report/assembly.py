@@ -315,7 +315,7 @@ def csv_bytes(results: pd.DataFrame) -> bytes:
     safe = results.rename(columns=_plain)
     for place, name in enumerate(results.columns):
         if not pd.api.types.is_numeric_dtype(results[name]):
-            safe.isetitem(place, results[name].map(_plain))
+            safe.isetitem(place, [_plain(value) for value in results[name]])
     return safe.to_csv(index=False, na_rep="", lineterminator="\n").encode()
 
 
