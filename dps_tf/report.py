@@ -17,7 +17,7 @@ from absl import flags
 from dps_tf.cli.command_line import FINISHED, run
 from dps_tf.cli.page_server import served
 from dps_tf.cli.sweep_files import load
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.report import ReportOptions
@@ -108,7 +108,7 @@ def _report_sweeps(out: Path) -> None:
     options = _options()
     tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value, labels=_LABELS.value)
     found = report.write_report(tables, out, options)
-    print(report.terminal_text(found, tables), end="")
+    print(printable(report.terminal_text(found, tables)), end="")
     if _TENSORBOARD.value:
         from dps_tf.analysis.tensorboard import write_events
 
