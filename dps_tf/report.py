@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, run
+from dps_tf.cli.command_line import FINISHED, import_modules, run
 from dps_tf.cli.page_server import served
 from dps_tf.cli.sweep_files import load
 from dps_tf.core.errors import UserError, printable
@@ -30,6 +30,9 @@ _LABELS = flags.DEFINE_multi_string(
     [],
     "A name for a sweep, one for each --sweep_dir in their order: sweeps of the same "
     "cells then lie side by side. Tables have it in the column workload.label.",
+)
+_IMPORT = flags.DEFINE_multi_string(
+    "import", [], "A module that registers sections of your own; may be repeated."
 )
 _OUT = flags.DEFINE_string(
     "out", None, "Folder of the report; by default `report` in the first sweep."
@@ -83,6 +86,7 @@ def main(argv: Sequence[str]) -> int:
     # After the flags are parsed: drawing and tables take seconds to load.
     from dps_tf.analysis import report
 
+    import_modules(_IMPORT.value)
     if not _SWEEP_DIRS.value:
         found = report.write_published(_PUBLISHED.value, out)
         print(report.published_text(found), end="")

@@ -75,7 +75,7 @@ def counted(trials: pd.DataFrame, rules: ArchiveRules) -> pd.DataFrame:
     if rules.trials is None:
         return kept
     is_complete = (kept["status"] == COMPLETE).to_numpy(np.int64)
-    before: Any = np.cumsum(is_complete) - is_complete
+    before: np.ndarray = np.cumsum(is_complete) - is_complete
     return kept.iloc[np.flatnonzero(before < rules.trials)]
 
 
