@@ -25,7 +25,7 @@ from mkdocs.structure.files import File, Files
 
 from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf.__main__ import COMMANDS
-from dps_tf.analysis import loading, reduce, repeats
+from dps_tf.analysis import columns, loading, repeats
 from dps_tf.core import cell, registry, study, sweep, workload
 from dps_tf.core import goal as goals
 from dps_tf.store import schemas
@@ -293,11 +293,11 @@ def columns_page() -> str:
         "\nFurther axes (`sweep.axes`) have a column each, of text, under their gin "
         "names.\n"
     )
-    text.append(_computed("results", reduce.results, "One row per cell: K\\*."))
+    text.append(_computed("results", "One row per cell: K\\*."))
     for name, schema in schemas.SCHEMAS.items():
         docstring = _attribute_docstring("dps_tf.store.schemas", name.upper())
         text.append(_stored(schema, docstring))
-    text.append(_computed("repeats", repeats.repeats_of, opening(repeats.repeats_of)))
+    text.append(_computed("repeats", opening(repeats.repeats_of)))
     about = described(loading.Tables.__doc__, "Attributes")["bounded"]
     text.append(f"\n## bounded\n\nAs `trials`: {escaped(about)}\n")
     return "".join(text)
@@ -315,7 +315,7 @@ def _kind(kind: str) -> str:
 
 
 def _stored(schema: schemas.TableSchema, docstring: str) -> str:
-    texts = described(docstring, "Columns")
+    texts = columns.entries(schema.name)
     rows = [
         (f"`{name}`", _kind(kind), meaning(name, f"table {schema.name}", texts))
         for name, kind in schema.columns
@@ -326,8 +326,8 @@ def _stored(schema: schemas.TableSchema, docstring: str) -> str:
     return f"\n## {schema.name}\n\n{first}\n\n{head}"
 
 
-def _computed(name: str, function: Callable[..., Any], first: str) -> str:
-    texts = described(function.__doc__, "Columns")
+def _computed(name: str, first: str) -> str:
+    texts = columns.entries(name)
     rows = [(f"`{column}`", escaped(text)) for column, text in texts.items()]
     return f"\n## {name}\n\n{first}\n\n{table(('column', 'meaning'), rows)}"
 

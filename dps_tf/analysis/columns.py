@@ -14,6 +14,7 @@ from dps_tf.core.trial import OUTCOMES
 from dps_tf.store.schemas import MEANINGS, SCHEMAS
 
 _OF_RESULTS = {
+    "goal": "What was reduced for, as text.",
     "steps_to_result": "K*: the least steps_to_result of the cell's trials; NA where "
     "none is known to have met the goal.",
     "bracket_low": "K* lies in (bracket_low, steps_to_result].",
@@ -31,12 +32,24 @@ _OF_RESULTS = {
     "first_evaluation": "Share of the trials that met the goal at their first one.",
     "realised_sparsity": "That of the best trial.",
     "emptied_layers": "Layers of the best trial that kept no parameter.",
+    **{
+        name: MEANINGS[name]
+        for name in (
+            "closed",
+            "evaluation_interval",
+            "step_budget",
+            "training_examples",
+            "draws_exhausted",
+        )
+    },
 }
 _OF_BOUNDED = {
     "earliest": "Least step at which the trial can have met the goal; infinite: never.",
     "latest": "Greatest such step; equal to `earliest` where the record is exact.",
 }
 _OF_REPEATS = {
+    name: MEANINGS[name] for name in ("outcome", "steps_to_result", "bracket_low")
+} | {
     "trial": "Trial of the sweep whose point was trained again.",
     "repeat": "Number of the repeat, from 0.",
 }
@@ -73,15 +86,20 @@ def meaning(table: str, column: str, metrics: Iterable[str] = ()) -> str:
     return "Metaparameter of the trial."
 
 
+def entries(table: str) -> dict[str, str]:
+    """Returns the meaning of each column of a table that is always there."""
+    names = SCHEMAS[table].names if table in SCHEMAS else tuple(_OWN[table])
+    return {name: meaning(table, name) for name in names}
+
+
 def documentation() -> str:
     """Returns what all columns hold, as lines that `help` can show."""
     lines = []
     for table in _ORDER:
-        names = SCHEMAS[table].names if table in SCHEMAS else tuple(_OWN[table])
         lines += ["", f"{table}:"]
-        for name in names:
-            text = f"{name}: {meaning(table, name)}"
-            lines.append(textwrap.fill(text, 84, subsequent_indent="    "))
+        for name, text in entries(table).items():
+            told = f"{name}: {text}"
+            lines.append(textwrap.fill(told, 84, subsequent_indent="    "))
         if table in _FURTHER:
             lines.append(f"and {_FURTHER[table]}.")
     return "\n".join(lines)
