@@ -25,9 +25,10 @@ from mkdocs.structure.files import File, Files
 
 from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf.__main__ import COMMANDS
-from dps_tf.analysis import columns, loading
+from dps_tf.analysis import columns, loading, repeats
+from dps_tf.core import cell, registry, study, sweep, workload
 from dps_tf.core import goal as goals
-from dps_tf.core import registry, study, sweep, workload
+from dps_tf.store import schemas
 from dps_tf.workloads import configuration
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -287,25 +288,57 @@ def columns_page() -> str:
         "# Columns of tables\n\nThe tables that `dps_tf.load(sweep_dir)` returns as "
         "DataFrames; `tables.columns` has the same for the tables of a sweep, its "
         "metaparameters and metrics included. All of them begin with the columns of "
-        "the cell (`workload`, `optimizer`, `sparsity_method`, `seed`, `batch_size`, "
-        "`sparsity`), then a column of text for each further axis; rows of one cell "
-        "are joined by these and `precision`.\n"
+        "the cell; rows of one cell are joined by these and `precision`.\n\n"
+        "## Columns of the cell\n\n"
     ]
-    for name, meanings, further in columns.tables():
-        about = described(loading.Tables.__doc__, "Attributes").get(name)
-        first = f"{about[0].upper()}{about[1:]}" if about else _stored(name)
-        rows = [(f"`{key}`", escaped(said)) for key, said in meanings.items()]
-        text.append(f"\n## {name}\n\n{escaped(first)}\n\n")
-        text.append(table(("column", "meaning"), rows))
-        if further:
-            text.append(f"\nBeside these: {escaped(further)}.\n")
+    of_cell = described(cell.Cell.__doc__, "Attributes")
+    kinds = dict(schemas.STUDIES.columns)
+    rows = [
+        (f"`{name}`", _kind(kinds[name]), meaning(name, "the cell", of_cell))
+        for name in cell.CELL_KEY
+    ]
+    text.append(table(("column", "kind", "meaning"), rows))
+    text.append(
+        "\nFurther axes (`sweep.axes`) have a column each, of text, under their gin "
+        "names.\n"
+    )
+    text.append(_computed("results", "One row per cell: K\\*."))
+    for name, schema in schemas.SCHEMAS.items():
+        docstring = _attribute_docstring("dps_tf.store.schemas", name.upper())
+        text.append(_stored(schema, docstring))
+    text.append(_computed("repeats", opening(repeats.repeats_of)))
+    about = described(loading.Tables.__doc__, "Attributes")["bounded"]
+    text.append(_computed("bounded", f"As `trials`: {escaped(about)}"))
     return "".join(text)
 
 
-def _stored(name: str) -> str:
-    """Returns what a table of the store is, which stands below its schema."""
-    text = _attribute_docstring("dps_tf.store.schemas", name.upper())
-    return text.split("\n\n")[0].replace("\n", " ")
+def _kind(kind: str) -> str:
+    kinds = {
+        "text": "text",
+        "whole": "whole number",
+        "number": "number",
+        "flag": "true or false",
+    }
+    optional = ", or missing" if kind.endswith("?") else ""
+    return kinds[kind.rstrip("?")] + optional
+
+
+def _stored(schema: schemas.TableSchema, docstring: str) -> str:
+    texts = columns.entries(schema.name)
+    rows = [
+        (f"`{name}`", _kind(kind), meaning(name, f"table {schema.name}", texts))
+        for name, kind in schema.columns
+        if name not in cell.CELL_KEY
+    ]
+    first = escaped(docstring.split("\n\n")[0].replace("\n", " "))
+    head = table(("column", "kind", "meaning"), rows)
+    return f"\n## {schema.name}\n\n{first}\n\n{head}"
+
+
+def _computed(name: str, first: str) -> str:
+    texts = columns.entries(name)
+    rows = [(f"`{column}`", escaped(text)) for column, text in texts.items()]
+    return f"\n## {name}\n\n{first}\n\n{table(('column', 'meaning'), rows)}"
 
 
 # Commands.

@@ -181,7 +181,7 @@ def _read_runs() -> None:
 
 def _runs(goal: Goal) -> Runs:
     """Returns the runs that --read names."""
-    from dps_tf.analysis.interchange import runs, trackers
+    from dps_tf.analysis.interchange import event_files, runs, trackers
 
     if _FORMAT.value == "tables":
         return runs.read_runs(_READ.value)
@@ -196,7 +196,7 @@ def _runs(goal: Goal) -> Runs:
         study = trackers.load_optuna(_READ.value, _STUDY.value)
         return trackers.from_optuna(study, goal.metric, **options)
     readers: dict[str, Callable[..., Runs]] = {
-        "tensorboard": trackers.from_tensorboard,
+        "tensorboard": event_files.from_tensorboard,
         "mlflow": trackers.from_mlflow,
         "wandb": trackers.from_wandb,
     }

@@ -7,21 +7,14 @@ that analysis adds. Nothing heavy is imported: the texts are part of `help`.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from dps_tf.core.cell import is_axis
 from dps_tf.core.trial import OUTCOMES
 from dps_tf.store.schemas import MEANINGS, SCHEMAS
 
-_COPIED = (
-    "goal",
-    "closed",
-    "evaluation_interval",
-    "step_budget",
-    "training_examples",
-    "draws_exhausted",
-)
 _OF_RESULTS = {
+    "goal": "What was reduced for, as text.",
     "steps_to_result": "K*: the least steps_to_result of the cell's trials; NA where "
     "none is known to have met the goal.",
     "bracket_low": "K* lies in (bracket_low, steps_to_result].",
@@ -39,29 +32,39 @@ _OF_RESULTS = {
     "first_evaluation": "Share of the trials that met the goal at their first one.",
     "realised_sparsity": "That of the best trial.",
     "emptied_layers": "Layers of the best trial that kept no parameter.",
-    **{name: MEANINGS[name] for name in _COPIED},
+    **{
+        name: MEANINGS[name]
+        for name in (
+            "closed",
+            "evaluation_interval",
+            "step_budget",
+            "training_examples",
+            "draws_exhausted",
+        )
+    },
 }
 _OF_BOUNDED = {
     "earliest": "Least step at which the trial can have met the goal; infinite: never.",
     "latest": "Greatest such step; equal to `earliest` where the record is exact.",
 }
 _OF_REPEATS = {
+    name: MEANINGS[name] for name in ("outcome", "steps_to_result", "bracket_low")
+} | {
     "trial": "Trial of the sweep whose point was trained again.",
     "repeat": "Number of the repeat, from 0.",
-    **{name: MEANINGS[name] for name in ("outcome", "steps_to_result", "bracket_low")},
 }
 _OWN: Mapping[str, Mapping[str, str]] = {
     "results": _OF_RESULTS,
     "bounded": _OF_BOUNDED,
-    "repeats": {**_OF_REPEATS, **_OF_BOUNDED},
+    "repeats": {**_OF_BOUNDED, **_OF_REPEATS},
 }
 _ORDER = ("results", *SCHEMAS, "bounded", "repeats")
 _FURTHER = {
     "trials": "a column for each metaparameter",
     "curves": "a column for each metric, `split/name`",
-    "results": "the best trial's metaparameters, the columns of the cell and precision",
+    "results": "the best trial's metaparameters, and the columns of the cell",
     "bounded": "all columns of `trials`, for the goal of `results`",
-    "repeats": "the columns of the cell and precision",
+    "repeats": "the outcome of each repeat, as in `trials`",
 }
 
 
@@ -83,25 +86,20 @@ def meaning(table: str, column: str, metrics: Iterable[str] = ()) -> str:
     return "Metaparameter of the trial."
 
 
-def tables() -> Iterator[tuple[str, Mapping[str, str], str]]:
-    """Yields each table: its name, its columns with meanings, and what further it has.
-
-    The last is a phrase about columns whose names differ from sweep to sweep, or empty.
-    """
-    for table in _ORDER:
-        names = SCHEMAS[table].names if table in SCHEMAS else tuple(_OWN[table])
-        found = {name: meaning(table, name) for name in names}
-        yield table, found, _FURTHER.get(table, "")
+def entries(table: str) -> dict[str, str]:
+    """Returns the meaning of each column of a table that is always there."""
+    names = SCHEMAS[table].names if table in SCHEMAS else tuple(_OWN[table])
+    return {name: meaning(table, name) for name in names}
 
 
 def documentation() -> str:
     """Returns what all columns hold, as lines that `help` can show."""
     lines = []
-    for table, meanings, further in tables():
+    for table in _ORDER:
         lines += ["", f"{table}:"]
-        for name, text in meanings.items():
-            line = f"{name}: {text}"
-            lines.append(textwrap.fill(line, 84, subsequent_indent="    "))
-        if further:
-            lines.append(f"and {further}.")
+        for name, text in entries(table).items():
+            told = f"{name}: {text}"
+            lines.append(textwrap.fill(told, 84, subsequent_indent="    "))
+        if table in _FURTHER:
+            lines.append(f"and {_FURTHER[table]}.")
     return "\n".join(lines)

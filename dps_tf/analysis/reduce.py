@@ -38,17 +38,8 @@ def results(
 ) -> pd.DataFrame:
     """Returns one row per cell, in the order of `studies`.
 
-    Columns: those of `study_key`, goal, steps_to_result, bracket_low, best_trial (NA
-    where nobody is known to have reached the goal), the best trial's metaparameters,
-    trials and the five outcomes that add up to it, at_boundary, closed, steps_bound,
-    then:
-        steps_low, steps_high: K* lies between them; NA for infinity. They are equal
-            where K* is exact, and steps_bound is then empty.
-        finishers_known: how many of K_(1), K_(2), ... are exact.
-        infeasible_share, lone_winner, interval_over_kstar, first_evaluation: see
-            `search_health`.
-        realised_sparsity, emptied_layers: of the best trial.
-        evaluation_interval, step_budget, training_examples, draws_exhausted: copied.
+    Columns: those of `study_key`, the best trial's metaparameters, and what
+    `columns.entries("results")` describes.
 
     With `steps_bound` set, K* lies in (bracket_low, steps_to_result].
 

@@ -101,6 +101,20 @@ def import_tensorflow() -> None:
             os.close(before)
 
 
+def import_ray_engine() -> Any:
+    """Returns the module of slots on Ray.
+
+    Raises:
+        UserError: Ray is not installed.
+    """
+    try:
+        return importlib.import_module("dps_tf.tuning.ray_engine")
+    except ImportError as error:
+        raise UserError(
+            f"--engine=ray needs Ray ({error}): pip install 'dps_tf[ray]'."
+        ) from error
+
+
 def require(*holders: flags.FlagHolder[Any]) -> None:
     """Raises UserError for the first flag that was not given."""
     for holder in holders:

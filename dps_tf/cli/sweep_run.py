@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from dps_tf.cli.command_line import import_ray_engine
 from dps_tf.core.errors import UserError
 from dps_tf.training.gfile_files import files_for
 from dps_tf.training.placement import explain
@@ -83,16 +84,11 @@ class SweepRun:
         gin_text = self.configuration.gin
         if self.options.engine != "ray":
             return self._sweep(stop).run(gin_text)
-        try:
-            from dps_tf.tuning.ray_engine import run_sweep
-        except ImportError as error:
-            raise UserError(
-                f"--engine=ray needs Ray ({error}): pip install 'dps_tf[ray]'."
-            ) from error
         sweep = self.configuration.specification
-        return run_sweep(
+        outcome: SweepOutcome = import_ray_engine().run_sweep(
             sweep, gin_text, self.options, self._files, self._backends, stop
         )
+        return outcome
 
     def _sweep(self, stop: StopRequest) -> Sweep:
         return Sweep(

@@ -120,7 +120,7 @@ STUDIES = TableSchema(
     ),
     CELL_KEY,
 )
-"""One row per cell: what was asked. `space` is JSON."""
+"""One row per cell: what was asked of its study."""
 
 STUDY_DEFAULTS = {"goal_in_a_row": 1, "goal_mean_of": 1, "oracle": QUASI_RANDOM}
 """Values that the record of a closed study leaves out, as older ones lack them."""
@@ -144,7 +144,7 @@ TRIALS = TableSchema(
     (*CELL_KEY, "trial"),
     more_numbers=True,
 )
-"""One row per trial, with one further column per metaparameter. `layers` is JSON."""
+"""One row per trial, with one further column per metaparameter."""
 
 CURVES = TableSchema(
     "curves",
@@ -158,7 +158,7 @@ CURVES = TableSchema(
         "train/loss",
     ),
 )
-"""One row per evaluation, with one further column per metric."""
+"""One row per evaluation, with one further column per metric, named `split/metric`."""
 
 MEASUREMENTS = TableSchema(
     "measurements",
@@ -172,7 +172,7 @@ MEASUREMENTS = TableSchema(
     ),
     (*CELL_KEY, "trial", "step", "quantity"),
 )
-"""One row per measurement of smoothness or noise."""
+"""One row per measurement of smoothness or noise, made by `dps_tf.measure`."""
 
 WORK = TableSchema(
     "work",
@@ -184,7 +184,7 @@ WORK = TableSchema(
     ),
     (*CELL_KEY, "trial", "quantity"),
 )
-"""One row per (trial, quantity), trial NA for the whole study. Never a result."""
+"""One row per (trial, quantity): what was executed. Never a result."""
 
 SCHEMAS = {
     schema.name: schema for schema in (STUDIES, TRIALS, CURVES, MEASUREMENTS, WORK)

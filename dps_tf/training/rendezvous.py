@@ -163,7 +163,9 @@ def _accept(leader: Leader, server: socket.socket, token: bytes, count: int) -> 
                 if left <= 0:
                     raise GroupLost(GONE)
                 for key, _ in selector.select(left):
-                    if key.fileobj is server:
+                    connection = key.fileobj
+                    assert isinstance(connection, socket.socket)
+                    if connection is server:
                         stranger = _stranger(server)
                         if stranger is not None and len(heard) < _STRANGERS:
                             selector.register(stranger, selectors.EVENT_READ)
@@ -171,7 +173,7 @@ def _accept(leader: Leader, server: socket.socket, token: bytes, count: int) -> 
                         elif stranger is not None:
                             stranger.close()
                     else:
-                        _hear(leader, selector, key.fileobj, heard, token)
+                        _hear(leader, selector, connection, heard, token)
         finally:
             for stranger in heard:
                 stranger.close()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from dps_tf.core.execution import Backend, PreparedStudy
 from dps_tf.core.study import StudySpecification
@@ -158,6 +158,8 @@ class Backends:
         trained = [s for s in sweep.studies if not is_simulated(s.workload)]
         largest: dict[str, StudySpecification] = {}
         for study in sorted(trained, key=lambda study: study.cell.batch_size):
-            plain = replace(study, cell=replace(study.cell, batch_size=1, seed=0))
-            largest[plain.fingerprint] = study
+            same = study.identity()
+            for name in ("cell.batch_size", "cell.seed"):
+                del same[name]
+            largest[json.dumps(same, sort_keys=True)] = study
         self._trained.try_out(trained, list(largest.values()))

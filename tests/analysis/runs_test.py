@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from dps_tf._keras import keras
 from dps_tf.analysis import report
+from dps_tf.analysis.interchange.event_files import from_tensorboard
 from dps_tf.analysis.interchange.runs import (
     Run,
     Runs,
@@ -30,7 +32,6 @@ from dps_tf.analysis.interchange.trackers import (
     from_keras,
     from_mlflow,
     from_optuna,
-    from_tensorboard,
     from_wandb,
     load_optuna,
 )
@@ -364,6 +365,41 @@ def test_every_tracker_gives_the_same_runs(tmp_path):
         row = load(tmp_path / f"sweep_{name}").results.iloc[0]
         assert (row["steps_to_result"], row["steps_bound"]) == (30, ""), name
         assert row["censored"] == 1, name
+
+
+@pytest.mark.parametrize(
+    ("place", "content", "sentence"),
+    [
+        ("run.json", '{"mlflow": []}', "is no run of MLflow"),
+        ("run.json", '{"mlflow": {"metrics": {"a": [{"v": 1}]}}}', "no run of MLflow"),
+        ("run.json", "[", "cannot be read as JSON"),
+        ("metrics/loss", "17 nought 3", "is no run of MLflow: could not convert"),
+    ],
+)
+def test_damaged_runs_of_mlflow_are_one_sentence(tmp_path, place, content, sentence):
+    path = tmp_path / "run" / place
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(UserError, match=sentence):
+        from_mlflow(tmp_path, batch_size=8)
+
+
+def test_an_event_file_that_ends_in_half_a_record_counts_up_to_there(fitted, tmp_path):
+    _, logs = fitted
+    [whole] = (logs / "fast" / "validation").iterdir()
+    (tmp_path / "run").mkdir()
+    data = whole.read_bytes()
+    (tmp_path / "run" / whole.name).write_bytes(data[:-20])
+    os.mkfifo(tmp_path / "run" / "events.out.tfevents.pipe")
+    cut, kept = (
+        from_tensorboard(folder, batch_size=8, rename={"epoch_loss": "val_loss"})
+        for folder in (tmp_path, logs / "fast" / "validation")
+    )
+    assert 0 < len(cut.evaluations) <= len(kept.evaluations)
+    (tmp_path / "run" / whole.name).write_bytes(b"no record" * 10)
+    with pytest.raises(UserError, match="no metric|no run|has the metric"):
+        runs = from_tensorboard(tmp_path, batch_size=8)
+        write_runs(runs, tmp_path / "s", GOAL)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -38,7 +38,7 @@ MISTAKES = {
         "python -m dps_tf.prepare --dataset=mnist",
     ),
     "an optimizer whose points lack a metaparameter": (
-        "workload.points = [{'momentum': 0.9}]",
+        "workload.space = None\nworkload.points = [{'label_smoothing': 0.1}]",
         "learning_rate",
     ),
     "a sparsity method that is not there": (

@@ -61,7 +61,10 @@ def test_lines_are_repeated_for_every_value_and_the_last_of_others_counts(
     ("arguments", "sentence"),
     [
         ([], "error: IMAGE is missing: give IMAGE=VALUE."),
-        (["IMAGE=i", "IMAGES=j"], "error: IMAGES is unknown; known are IMAGE, NAME, "),
+        (
+            ["IMAGE=i", "IMAGES=j"],
+            "error: IMAGES is unknown; known are COMMAND, IMAGE, ",
+        ),
         (['IMAGE=a"b'], "error: IMAGE='a\"b' holds \", \\ or what cannot be printed."),
         (["IMAGE=a\x85b: c"], "error: IMAGE='a\\x85b: c' holds"),
         (["IMAGE=a\u2028b: c"], "error: IMAGE='a\\u2028b: c' holds"),

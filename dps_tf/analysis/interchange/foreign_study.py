@@ -25,7 +25,7 @@ from dps_tf.core.study import FLOAT32
 COMPLETE, INFEASIBLE, INCOMPLETE = "COMPLETE", "INFEASIBLE", "INCOMPLETE"
 STATUSES = (COMPLETE, INFEASIBLE, INCOMPLETE)
 """Ran to its end; diverged; was cut off (pruned, stopped, killed)."""
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "sparsity_method": DENSE,
     "seed": 0,
     "sparsity": 0.0,
@@ -113,16 +113,18 @@ def foreign_studies(
         _require(trials, ("workload", "optimizer", "batch_size", "trial"), "trials")
         _require(evaluations, _OF_EVALUATIONS, "evaluations")
         given = study_columns(trials)
-        trials = trials.assign(
-            **{n: x for n, x in DEFAULTS.items() if n not in trials.columns}
-        ).fillna({name: "" for name in given if is_axis(name)})
+        defaults = {n: x for n, x in DEFAULTS.items() if n not in trials.columns}
+        trials = trials.assign(**defaults).fillna(
+            {name: "" for name in given if is_axis(name)}
+        )
         key = study_columns(trials)
         trials["_study"] = trials.groupby(key, dropna=False, sort=True).ngroup()
         evaluations = _joined(trials, evaluations, given)
     found = []
     for number, mine in trials.groupby("_study"):
         with named(origin):
-            row = mine[key].astype(object).iloc[0].to_dict()
+            values = mine[key].astype(object).iloc[0]
+            row = {name: values[name] for name in key}
             cell, precision = cell_of(row), _text("precision", row["precision"])
         curves = evaluations[evaluations["_study"] == number].drop(columns="_study")
         mine = _with_steps(mine.drop(columns=[*key, "_study"]), curves)

@@ -74,8 +74,9 @@ def counted(trials: pd.DataFrame, rules: ArchiveRules) -> pd.DataFrame:
     kept = trials[(status != INCOMPLETE) | rules.keep_incomplete]
     if rules.trials is None:
         return kept
-    before = (kept["status"] == COMPLETE).cumsum() - (kept["status"] == COMPLETE)
-    return kept[before < rules.trials]
+    is_complete = (kept["status"] == COMPLETE).to_numpy(np.int64)
+    before: np.ndarray = np.cumsum(is_complete) - is_complete
+    return kept.iloc[np.flatnonzero(before < rules.trials)]
 
 
 def study_tables(

@@ -44,7 +44,7 @@ def read_study(folder: StudyFolder, rules: ArchiveRules | None = None) -> Foreig
     trials = counted(trials, rules or ArchiveRules())
     curves = [
         _measurements(number, folders[place])
-        for place, number in trials["trial"].items()
+        for place, number in zip(trials.index.tolist(), trials["trial"], strict=True)
     ]
     empty = pd.DataFrame({"trial": [], "step": []})
     configuration = folder.configuration

@@ -172,26 +172,31 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         rows.append({"trial": number, "status": run.status, **_columns(columns)})
         curve = run.curve.drop(columns=list(leave_out), errors="ignore")
         curve = _with_splits(curve.rename(columns=renamed), unsplit)
-        curve = curve.dropna(how="all", subset=curve.columns.drop("step"))
         step = (curve["step"] - first_report + 1) * steps_per_report
         curves.append(curve.assign(trial=number, step=step))
         names.append(run.name)
-    if not rows:
-        raise UserError(f"{origin} holds no run.")
-    unknown = sorted(set(about or {}) - set(names))
-    if unknown:
-        known = near_matches(unknown[0], names[:20])
-        raise UserError(f"{origin} has no run {unknown[0]!r}: {known}.")
+    _check_names(names, about or {}, origin)
     trials = pd.DataFrame(rows, index=pd.Index(names, name="run"))
+    return Runs(_with_defaults(trials), pd.concat(curves, ignore_index=True), origin)
+
+
+def _check_names(names: Sequence[str], about: Iterable[str], origin: str) -> None:
+    """Raises UserError unless there are runs, and all that something is said of."""
+    if not names:
+        raise UserError(f"{origin} holds no run.")
+    for name in about:
+        if name not in names:
+            known = near_matches(name, names[:20])
+            raise UserError(f"{origin} has no run {name!r}: {known}.")
+
+
+def _with_defaults(trials: pd.DataFrame) -> pd.DataFrame:
+    """Returns trials with all columns that name a cell, and their status."""
     defaults = {"workload": "runs", "optimizer": "unknown", **DEFAULTS}
     missing: dict[str, Any] = {
         name: value for name, value in defaults.items() if name not in trials.columns
     }
-    return Runs(
-        trials.assign(**missing).fillna(defaults),
-        pd.concat(curves, ignore_index=True),
-        origin,
-    )
+    return trials.assign(**missing).fillna(defaults)
 
 
 def _columns(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,7 +243,7 @@ def _with_splits(curve: pd.DataFrame, unsplit: str) -> pd.DataFrame:
             f"the metrics {' and '.join(map(repr, both))} would both be called "
             f"{twice[0]!r}: rename one of them, or leave it out."
         )
-    return curve.rename(columns=names)
+    return curve.rename(columns=names).dropna(how="all", subset=list(names.values()))
 
 
 def metric_name(name: str, unsplit: str = _UNKNOWN_SPLIT) -> str:

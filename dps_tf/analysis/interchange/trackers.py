@@ -2,7 +2,7 @@
 
 Each takes, beside what is its own, the keywords of `runs.runs_of`: `about` and columns
 of all runs (`batch_size=64`), `rename` and `leave_out`. None of the libraries is
-imported, but for tensorboard, whose files are read by its own records.
+imported. Event files of TensorBoard are read by `event_files`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,10 @@ import pandas as pd
 from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.foreign_study import COMPLETE, INCOMPLETE
 from dps_tf.analysis.interchange.runs import Run, Runs, runs_of
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, on_one_line
 
 Steps = int | Callable[[Any], int]
 """Updates between two reports, or a function of the run that tells them."""
-_TRAIN_FOLDERS = ("train", "validation")
 _MLFLOW_FINISHED = ("3", "FINISHED")
 
 
@@ -126,7 +125,7 @@ def load_optuna(database: str | Path, name: str | None = None) -> Any:
         return optuna.load_study(study_name=name, storage=f"sqlite:///{path}")
     except (KeyError, ValueError, RuntimeError) as error:
         raise UserError(
-            f"{str(path)!r} has no such study: {' '.join(str(error).split())[:200]}"
+            f"{str(path)!r} has no such study: {on_one_line(error)}."
         ) from error
 
 
@@ -165,112 +164,6 @@ def _optuna_range(drawn: Any) -> list[Any] | None:
     whole = isinstance(low, int)
     # The upper end of an integer scale of ours is not drawn any more.
     return ["integer", float(low), float(high) + 1] if whole else ["linear", low, high]
-
-
-def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
-    """Returns the runs of a folder of event files, one for each folder with some.
-
-    Keras writes `train` and `validation` as folders of one run, by epochs from 0: give
-    `steps_per_report` and `first_report=0` then. Values of the HParams view are
-    metaparameters. Event files do not tell whether a run was cut off: say so by
-    `about={run: {"status": "INCOMPLETE"}}`.
-
-    Args:
-        folder: what `tensorboard --logdir` is given.
-        options: see `runs.runs_of`.
-
-    Raises:
-        UserError: no event file, one that cannot be read, or no tensorboard.
-    """
-    root = Path(folder).expanduser().absolute()
-    files = sorted(root.rglob("*tfevents*"))
-    places: dict[str, list[tuple[str, Path]]] = defaultdict(list)
-    for path in files:
-        where = path.parent
-        split = where.name if where.name in _TRAIN_FOLDERS and where != root else ""
-        own = where.parent if split else where
-        places[own.relative_to(root).as_posix()].append((split, path))
-    if not files:
-        raise UserError(f"{str(root)!r} holds no event file of TensorBoard.")
-    events = _Events()
-    return runs_of(
-        (events.run(name, parts) for name, parts in sorted(places.items())),
-        str(root),
-        **options,
-    )
-
-
-class _Events:
-    """The parts of tensorboard that read event files, which load no TensorFlow."""
-
-    def __init__(self) -> None:
-        load = importlib.import_module
-        try:
-            self._event = load("tensorboard.compat.proto.event_pb2")
-            self._hparams = load("tensorboard.plugins.hparams.plugin_data_pb2")
-            self._arrays = load("tensorboard.util.tensor_util")
-            stub = "tensorboard.compat.tensorflow_stub"
-            self._reader = load(f"{stub}.pywrap_tensorflow").PyRecordReader_New
-            self._errors = load(f"{stub}.errors")
-        except ImportError as error:
-            raise UserError(
-                "event files are read by the package tensorboard: install it with `pip "
-                f"install dps_tf[tensorboard]` ({error})."
-            ) from error
-
-    def run(self, name: str, parts: Sequence[tuple[str, Path]]) -> Run:
-        """Returns the run of some event files, each with its split if it has one."""
-        values: dict[int, dict[str, float]] = defaultdict(dict)
-        columns: dict[str, Any] = {}
-        for split, path in parts:
-            for event in self._read(path):
-                for value in event.summary.value:
-                    if value.metadata.plugin_data.plugin_name == "hparams":
-                        columns |= self._session(value)
-                        continue
-                    number = self._number(value)
-                    if number is not None:
-                        tag = value.tag.removeprefix("epoch_")
-                        metric = f"{split}/{tag}" if split else value.tag
-                        values[event.step][metric] = number
-        rows = [{"step": step, **values[step]} for step in sorted(values)]
-        return Run(
-            name, pd.DataFrame(rows, columns=None if rows else ["step"]), columns
-        )
-
-    def _read(self, path: Path) -> Iterator[Any]:
-        reader = self._reader(str(path.resolve()))
-        while True:
-            try:
-                reader.GetNext()
-            except self._errors.OutOfRangeError:
-                return
-            except self._errors.DataLossError:
-                # A run that was killed ends in half a record: what is before counts.
-                return
-            event = self._event.Event()
-            event.ParseFromString(reader.record())
-            yield event
-
-    def _number(self, value: Any) -> float | None:
-        """Returns a scalar, as TensorFlow 1, 2 and PyTorch write it."""
-        kind = value.WhichOneof("value")
-        if kind == "simple_value":
-            return float(value.simple_value)
-        if kind != "tensor" or value.tensor.tensor_shape.dim:
-            return None
-        try:
-            return float(self._arrays.make_ndarray(value.tensor))
-        except (TypeError, ValueError):
-            return None
-
-    def _session(self, value: Any) -> dict[str, Any]:
-        data = self._hparams.HParamsPluginData()
-        data.ParseFromString(value.metadata.plugin_data.content)
-        return {
-            name: getattr(entry, entry.WhichOneof("kind") or "null_value")
-            for name, entry in data.session_start_info.hparams.items()
-        }
 
 
 def from_wandb(source: str | Path | Iterable[Any], **options: Any) -> Runs:
@@ -344,9 +237,23 @@ def from_mlflow(folder: str | Path, **options: Any) -> Runs:
     root = Path(folder).expanduser().absolute()
     exported = [p / "run.json" for p in foreign_files.folders_with(root, "run.json")]
     if exported:
-        return runs_of(map(_exported_run, exported), str(root), **options)
+        found = (_mlflow_or_refused(_exported_run, path) for path in exported)
+        return runs_of(found, str(root), **options)
     places = foreign_files.folders_with(root, "metrics")
-    return runs_of(map(_mlruns_run, places), str(root), **options)
+    found = (_mlflow_or_refused(_mlruns_run, place) for place in places)
+    return runs_of(found, str(root), **options)
+
+
+def _mlflow_or_refused(read: Callable[[Path], Run], path: Path) -> Run:
+    """Returns a run of MLflow; UserError with its path for one that is damaged."""
+    try:
+        return read(path)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"{str(path)!r} is no run of MLflow: {on_one_line(error)}."
+        ) from error
 
 
 def _exported_run(path: Path) -> Run:
@@ -375,8 +282,7 @@ def _mlruns_run(place: Path) -> Run:
                 _, value, step = line.split()[:3]
                 values[int(step)][name] = float(value)
     params = {
-        path.name: "\n".join(_lines(path))
-        for path in sorted((place / "params").glob("*"))
+        path.name: "\n".join(_lines(path)) for path in (place / "params").glob("*")
     }
     meta = "\n".join(_lines(place / "meta.yaml"))
     status = re.search(r"^status: *(\w+)", meta, re.M)

@@ -50,7 +50,7 @@ from dps_tf.analysis.report.sensitivity import sensitivity_part
 from dps_tf.analysis.report.smoothness import smoothness_part
 from dps_tf.analysis.report.summary import summary
 from dps_tf.analysis.report.training_curves import training_curves_part
-from dps_tf.analysis.report.wording import and_list, count
+from dps_tf.analysis.wording import and_list, count
 from dps_tf.core.durations import duration
 from dps_tf.core.errors import UserError
 from dps_tf.store.files import LocalFiles
@@ -316,7 +316,7 @@ def csv_bytes(results: pd.DataFrame) -> bytes:
     safe = results.rename(columns=_plain)
     for place, name in enumerate(results.columns):
         if not pd.api.types.is_numeric_dtype(results[name]):
-            safe.isetitem(place, results[name].map(_plain))
+            safe.isetitem(place, [_plain(value) for value in results[name]])
     return safe.to_csv(index=False, na_rep="", lineterminator="\n").encode()
 
 

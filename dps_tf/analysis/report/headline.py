@@ -29,7 +29,7 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.regimes import regimes_of
 from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 from dps_tf.analysis.report.training_curves import training_figures
-from dps_tf.analysis.report.wording import and_list, count, percent, steps
+from dps_tf.analysis.wording import and_list, count, percent, steps
 
 NAME = "steps_to_result"
 """File name of the headline figure, without suffix."""
