@@ -33,7 +33,6 @@ from dps_tf.workloads import configuration
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT_PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
-RESULTS = ("lee2021",)
 _ENTRY = re.compile(r"( +)(\w+(?:, \w+)*)(?: \(.*?\))?: (.*)")
 _MATH = re.compile(
     r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
@@ -53,10 +52,11 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, place, content=page()))
     for name in PROJECT_PAGES:
         files.append(_file(config, f"project/{name}", ROOT / name))
-    for name in RESULTS:
-        for path in sorted((ROOT / "gin_configs" / name).iterdir()):
-            if path.suffix in {".md", ".png", ".svg", ".csv"}:
-                files.append(_file(config, f"results/{name}/{path.name}", path))
+    for readme in sorted((ROOT / "gin_configs").glob("*/README.md")):
+        for path in sorted(readme.parent.iterdir()):
+            if path.suffix in {".csv", ".gin", ".md", ".png", ".svg"}:
+                place = f"results/{readme.parent.name}/{path.name}"
+                files.append(_file(config, place, path))
     return files
 
 
