@@ -72,6 +72,7 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
     validation_examples: int | None = None,
     test: str = "none",
     test_examples: int | None = None,
+    training_examples: int | None = None,
     **arguments: Any,
 ) -> Dataset:
     """Returns the data set `name`, split into training, validation and test examples.
@@ -91,6 +92,7 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
             `test_examples` (None: as many as for validation) of the same split that are
             then missing in training, or `none`.
         test_examples: of a carved test set.
+        training_examples: keeps a random subset of so many for training; None: all.
         arguments: those of the loader, for example `length` of a sequence.
     """
     arguments = DATASETS.resolve(name, arguments)
@@ -98,7 +100,7 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
         raise UserError(f"no split is named {split!r}: {near_matches(split, SPLITS)}")
     source = DATASETS[name](None if data_dir is None else Path(data_dir), **arguments)
     sizes = validation_examples, test_examples
-    parts = divided(name, source, split, split_seed, sizes, test)
+    parts = divided(name, source, split, split_seed, sizes, test, training_examples)
     given = [
         part
         for part, how in zip(parts[1:], (split, test), strict=False)
