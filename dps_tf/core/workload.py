@@ -186,12 +186,11 @@ class Workload:
         for name in ("max_draws", "test_examples", "training_examples"):
             if getattr(self, name) is not None:
                 _at_least_one(name, getattr(self, name))
-        if self.test_examples is not None:
-            if self.test != "carved":
-                raise UserError(
-                    f"test_examples is {self.test_examples} and test is {self.test!r}: "
-                    "test must be 'carved', as the size of a given set is given too."
-                )
+        if self.test_examples is not None and self.test != "carved":
+            raise UserError(
+                f"test_examples is {self.test_examples} and test is {self.test!r}: "
+                "test must be 'carved', as the size of a given set is given too."
+            )
         both = sorted(set(self.fixed) & set(self.space.names))
         if both:
             raise UserError(

@@ -135,7 +135,7 @@ def _kept(folder: Path, rows: int) -> dict[str, np.ndarray]:
     if not rows:
         return {}
     begun = json.loads((folder / _BEGUN).read_text())
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for name, (dtype, shape) in zip(_NAMES, begun["rows"], strict=True):
         path = folder / f"{name}.bin"
         os.truncate(path, rows * np.dtype(dtype).itemsize * math.prod(shape))

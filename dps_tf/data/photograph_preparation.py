@@ -113,7 +113,9 @@ def _indexed(
     records: Any, described: PhotographSet, split: str, first: int, report: Report
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for start in range(first, len(records), _BATCH):
-        batch = [records[row] for row in range(start, min(start + _BATCH, len(records)))]
+        batch = [
+            records[row] for row in range(start, min(start + _BATCH, len(records)))
+        ]
         sums = [_digest(record["image"]) for record in batch]
         labels = [_labels(record, described.labels) for record in batch]
         done = start + len(batch)

@@ -301,7 +301,9 @@ def _source(
 def _numbers(classes: int, kept: int) -> np.ndarray:
     """Returns what each class is called among those kept, UNUSED for the others."""
     if not 1 < kept <= classes:
-        raise UserError(f"classes is {kept!r}; it must be a number from 2 to {classes}.")
+        raise UserError(
+            f"classes is {kept!r}; it must be a number from 2 to {classes}."
+        )
     found = np.full(classes, UNUSED, np.int32)
     found[np.sort(seeded_order(classes, 0)[:kept])] = np.arange(kept)
     return found

@@ -95,9 +95,8 @@ def _scaled(source: Source, pixels: str) -> Source:
     if pixels == WHITENED:
         return source
     if pixels not in SCALINGS:
-        raise UserError(
-            f"pixels {pixels!r} is unknown: {near_matches(pixels, [WHITENED, *SCALINGS])}"
-        )
+        known = near_matches(pixels, [WHITENED, *SCALINGS])
+        raise UserError(f"pixels {pixels!r} is unknown: {known}")
     # The sums in the manifest are those of whitened images.
     return replace(source, preprocess=SCALINGS[pixels], split_hashes={})
 

@@ -59,8 +59,8 @@ def _source(data_dir: Path | None, name: str, vocabulary: int, length: int) -> S
         there = f"; there are {', '.join(others)}" if others else ""
         dataset = name.partition("/")[0]
         raise UserError(
-            f"data set {name!r} with {vocabulary:,} sub-words and sentences of {length} "
-            f"is not prepared in {data_dir}{there}: run {command(dataset, data_dir)} "
+            f"data set {name!r} with {vocabulary:,} sub-words and sentences of "
+            f"{length} is not prepared in {data_dir}{there}: run {command(dataset, data_dir)} "
             f"--vocabulary={vocabulary} --length={length}"
         )
     found = {s: open_arrays(folder / s) for s in SPLITS if has_arrays(folder / s)}

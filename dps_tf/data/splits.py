@@ -11,7 +11,7 @@ SPLITS = ("seeded", "lee2021", "given")
 """Ways to take a validation split; `given` is the one that a source has."""
 
 
-def divided(
+def divided(  # noqa: PLR0913 - the ways of dividing a set
     name: str,
     source: Source,
     split: str,

@@ -20,6 +20,9 @@ from dps_tf.core.sweep import SweepSpecification, grid
 from dps_tf.core.workload import EvaluationInterval, StepsInExamples, Workload
 from dps_tf.core.workload_family import ScalingRule, StepsTable, WorkloadFamily
 
+_VARYING = (Mapping, StepsInExamples)
+"""Types of a budget that depends on the batch size."""
+
 
 @gin.register
 def goal(
@@ -112,7 +115,9 @@ def workload(
     _of_type("workload.goal", goal, Goal, "@goal()")
     interval, per_size = _interval(evaluation)
     rule = points if isinstance(points, ScalingRule) else None
-    number, explicit = _points([rule.at(rule.batch_size)] if rule else points)
+    number, explicit = _points(
+        [points.at(points.batch_size)] if isinstance(points, ScalingRule) else points
+    )
     if not explicit and not space:
         raise UserError(
             "the workload has neither a space to search nor explicit points: bind "
@@ -121,20 +126,20 @@ def workload(
     _check_fields(further)
     if isinstance(space, str):
         space = _named_space(space, str(further["optimizer"]), fixed or {})
-    varies = isinstance(step_budget, (Mapping, StepsInExamples))
+    budgets = step_budget if isinstance(step_budget, _VARYING) else None
     found = Workload(
         goal=goal,
         space=Space.from_dict(space or {}),
         points=number,
         explicit_points=explicit,
         evaluation_interval=interval,
-        step_budget=1 if varies else step_budget,
+        step_budget=1 if isinstance(step_budget, _VARYING) else step_budget,
         fixed=_point(fixed or {}),
         **further,
     )
-    if not varies and per_size is None and rule is None:
+    if budgets is None and per_size is None and rule is None:
         return found
-    return WorkloadFamily(found, step_budget if varies else None, per_size, rule)
+    return WorkloadFamily(found, budgets, per_size, rule)
 
 
 def _interval(evaluation: Any) -> tuple[EvaluationInterval, StepsTable | None]:

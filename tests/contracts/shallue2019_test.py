@@ -75,6 +75,12 @@ QUICK = (
     "mnist_simple_cnn_base_nesterov",
     "cifar_10_resnet_8_nesterov",
 )
+# To build: seconds each.
+DEAR = (
+    "open_images_v4_resnet_50_nesterov",
+    "common_crawl_transformer_base_nesterov",
+    "lm1b_transformer_wide_nesterov",
+)
 OVERFITS = {
     "mnist_fc_64_64_64_sgd": 0.1,
     "mnist_simple_cnn_narrow_sgd": 0.05,
@@ -170,7 +176,13 @@ def counted(network: str, shape: tuple[int, ...], classes: int, arguments: str) 
         return sum(int(np.prod(v.shape)) for v in model.trainable_variables)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=[pytest.mark.slow] * ("half_" in n or bare(n) in DEAR))
+        for n in NAMES
+    ],
+)
 def test_network_has_the_parameters_of_the_specification(name):
     workload = workload_of(name)
     arguments = repr(dict(workload.network_arguments))
@@ -191,12 +203,11 @@ def made_up(workload: Workload, examples: int) -> Dataset:
         labels = generator.integers(0, classes, 2 * examples, np.int32)
         if workload.objective == "sigmoid_cross_entropy":
             labels = np.eye(classes, dtype=np.float32)[labels]
-    halves = [Examples(inputs[part], labels[part]) for part in np.split(rows(examples), 2)]
+    halves = [
+        Examples(inputs[part], labels[part])
+        for part in (slice(examples), slice(examples, None))
+    ]
     return Dataset("made_up", *halves, classes, "", "none")
-
-
-def rows(examples: int) -> np.ndarray:
-    return np.arange(2 * examples)
 
 
 def begun(name: str, examples: int, batch_size: int, rate: float) -> Program:
