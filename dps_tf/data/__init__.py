@@ -12,7 +12,7 @@ from typing import Any
 
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.registry import Registry, arguments_of
-from dps_tf.data import embedded, prepared
+from dps_tf.data import embedded, photographs, prepared, sentences
 from dps_tf.data.arrays import DecodedRows, open_arrays, write_arrays
 from dps_tf.data.dataset import (
     Dataset,
@@ -60,6 +60,14 @@ for _name, _loader in (
     ("fashion_mnist", prepared.images("fashion_mnist")),
     ("cifar10", prepared.images("cifar10")),
     ("tiny_shakespeare", prepared.tiny_shakespeare),
+    ("imagenet2012", photographs.imagenet2012),
+    ("imagenet_resized", photographs.imagenet_resized),
+    ("imagenette", photographs.photographs("imagenette", 128)),
+    ("open_images_v4", photographs.open_images_v4),
+    ("image_folder", photographs.image_folder),
+    ("lm1b", sentences.sentences("lm1b")),
+    ("c4", sentences.sentences("c4")),
+    ("text_folder", sentences.text_folder),
 ):
     register(_name, _loader)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from dps_tf.data.arrays import Arrays, DecodedRows, has_arrays, open_arrays
 from dps_tf.data.dataset import Source
 from dps_tf.data.prepared import ARRAYS, command, prepared_folder
 from dps_tf.data.splits import seeded_order
+from dps_tf.data.transforms import SCALINGS
 
 UNUSED = -1
 """Fills up the labels of a picture that has fewer than others."""
@@ -215,6 +216,15 @@ def imagenet2012(
 SPLIT_NAMES = ("train", "validation")
 
 
+def imagenet_resized(data_dir: Path | None) -> Source:
+    """Returns ImageNet at 32 x 32, each image standardized, without augmentation."""
+    return replace(
+        photographs("imagenet_resized", 32)(data_dir),
+        preprocess=SCALINGS["standardized"],
+        transform=None,
+    )
+
+
 def photographs(name: str, side: int) -> Callable[..., Source]:
     """Returns the loader of a set with a validation set, read at `side` by default."""
 
@@ -260,13 +270,18 @@ def open_images_v4(data_dir: Path | None, side: int = 224) -> Source:
 
 
 def _stored(side: int) -> int:
-    """Returns the side of the squares that crops of a side are taken from."""
-    return round(side * 320 / 224)
+    """Returns the side of the squares that crops of a side are taken from.
+
+    Those of 32 are not cropped, see `imagenet_resized`.
+    """
+    return side if side <= 32 else round(side * 320 / 224)
 
 
 def _crops(side: int) -> Any:
     from dps_tf.data.square_crops import SquareCrops  # imports TensorFlow
 
+    if side <= 0:
+        raise UserError(f"side is {side!r}; it must be a number of pixels.")
     return SquareCrops(side, round(side * 256 / 224), round(side * 512 / 224))
 
 
@@ -329,17 +344,17 @@ def _share_of_each_class(
     return np.concatenate(found)
 
 
-def image_folder(data_dir: Path | None, name: str, side: int = 224) -> Source:
+def image_folder(data_dir: Path | None, folder: str, side: int = 224) -> Source:
     """Returns the images of a user's folder, one subfolder for each class.
 
-    `name`: of the folder that `prepare --dataset=image_folder --raw_dir=.../NAME` read.
+    `folder`: the NAME that `prepare --dataset=image_folder --raw_dir=.../NAME` read.
     A tenth is for validation unless a workload asks for another number.
     """
-    index = None if data_dir is None else data_dir / "image_folder" / str(name)
+    index = None if data_dir is None else data_dir / "image_folder" / folder
     if index is None or not has_arrays(index):
         raise UserError(
-            f"no folder {name!r} of images is prepared in {data_dir}: run "
-            f"{command('image_folder', data_dir)} --raw_dir=FOLDER/{name}"
+            f"no folder {folder!r} of images is prepared in {data_dir}: run "
+            f"{command('image_folder', data_dir)} --raw_dir=.../{folder}"
         )
     arrays = open_arrays(index)
     records = Files(Path(arrays.facts["root"]), arrays.facts["files"])

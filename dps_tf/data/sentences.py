@@ -41,14 +41,14 @@ def sentences(name: str) -> Callable[..., Source]:
 
 
 def text_folder(
-    data_dir: Path | None, name: str, vocabulary: int = 8_000, length: int = 64
+    data_dir: Path | None, folder: str, vocabulary: int = 8_000, length: int = 64
 ) -> Source:
     """Returns the lines of a user's text files, each a sentence.
 
-    `name`: of the folder that `prepare --dataset=text_folder --raw_dir=.../NAME` read.
+    `folder`: the NAME that `prepare --dataset=text_folder --raw_dir=.../NAME` read.
     A tenth is for validation unless a workload asks for another number.
     """
-    return _source(data_dir, f"text_folder/{name}", vocabulary, length)
+    return _source(data_dir, f"text_folder/{folder}", vocabulary, length)
 
 
 def _source(data_dir: Path | None, name: str, vocabulary: int, length: int) -> Source:
@@ -60,8 +60,8 @@ def _source(data_dir: Path | None, name: str, vocabulary: int, length: int) -> S
         dataset = name.partition("/")[0]
         raise UserError(
             f"data set {name!r} with {vocabulary:,} sub-words and sentences of "
-            f"{length} is not prepared in {data_dir}{there}: run {command(dataset, data_dir)} "
-            f"--vocabulary={vocabulary} --length={length}"
+            f"{length} is not prepared in {data_dir}{there}: run "
+            f"{command(dataset, data_dir)} --vocabulary={vocabulary} --length={length}"
         )
     found = {s: open_arrays(folder / s) for s in SPLITS if has_arrays(folder / s)}
     train = found["train"]

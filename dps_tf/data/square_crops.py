@@ -79,9 +79,11 @@ class SquareCrops:
         # Centers of the first and last pixel of a crop, in pixels of the stored square.
         begin = (corners + 0.5) / sizes * stored - 0.5
         end = (corners + self.side - 0.5) / sizes * stored - 0.5
-        boxes = tf.concat([begin, end], axis=1) / (stored - 1.0)
+        # One pixel more on each side: what lies outside of a picture would be black.
+        framed = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], "SYMMETRIC")
+        boxes = (tf.concat([begin, end], axis=1) + 1.0) / (stored + 1.0)
         crops = tf.image.crop_and_resize(
-            images, boxes, tf.range(count), (self.side, self.side)
+            framed, boxes, tf.range(count), (self.side, self.side)
         )
         if draws is not None:
             mirrored = draws.uniform("flip", [count, 1, 1, 1]) < 0.5

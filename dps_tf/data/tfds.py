@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from absl import logging
 from etils import epath
+from tensorflow_datasets.core import file_adapters
 from tensorflow_datasets.core.download import checksums, resource
 
 from dps_tf.core.errors import UserError
@@ -79,7 +80,14 @@ def read_texts_from(folder: Path, split: str, first: int) -> Iterator[bytes]:
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     with _quiet():
         builder = tfds.builder_from_directory(folder)
-        dataset = builder.as_dataset(split, shuffle_files=False, read_config=config)
+        by_number = file_adapters.FileFormat.with_random_access()
+        if builder.info.file_format in by_number:
+            source, dataset = builder.as_data_source(split), None
+        else:
+            dataset = builder.as_dataset(split, shuffle_files=False, read_config=config)
+    if dataset is None:
+        yield from (source[row]["text"] for row in range(first, len(source)))
+        return
     for batch in dataset.skip(first).batch(_READ_BATCH).as_numpy_iterator():
         yield from batch["text"]
 
