@@ -35,7 +35,6 @@ from dps_tf.analysis.regimes import (
     Regime,
     fitted_regimes,
     measured_regimes,
-    sensitivity,
 )
 from dps_tf.analysis.tables import (
     Floats,
@@ -86,11 +85,6 @@ class CurveFit:
     critical: CriticalBatchSizes | None
     regimes: tuple[Regime, ...]
     left_out: int
-
-    @property
-    def sensitivity(self) -> pd.DataFrame:
-        """How far the tolerance moves each regime."""
-        return sensitivity(self.regimes)
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything as JSON; None stands for infinity and for NaN."""
