@@ -32,7 +32,7 @@ from dps_tf.analysis.report.page import render
 from dps_tf.analysis.report.shallue2019_panels import FIGURES, Panel, PublishedFigure
 from dps_tf.analysis.report.shallue2019_points import SWEEP, Runs, points
 from dps_tf.analysis.report.style import Axes
-from dps_tf.analysis.report.wording import and_list, count
+from dps_tf.analysis.wording import and_list, count
 
 TABLE = "figures.csv"
 _STATUS = {
