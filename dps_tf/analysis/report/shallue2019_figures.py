@@ -75,10 +75,11 @@ def figures_text(table: pd.DataFrame) -> str:
     lines = []
     for figure in FIGURES:
         rows = table[table["figure"] == figure.number]
-        sources = and_list(sorted(rows["source"].unique())) or "nothing"
+        sources = and_list(sorted(rows["source"].unique()))
+        has = f", {count(len(rows), 'point')} from {sources}" if sources else ""
         lines.append(
             f"Figure {figure.number:2}: {rows['panel'].nunique()} of "
-            f"{len(figure.panels)} panels, {count(len(rows), 'point')} from {sources}"
+            f"{len(figure.panels)} panels{has}"
         )
     return "\n".join(lines) + "\n"
 
