@@ -26,7 +26,7 @@ from mkdocs.structure.files import File, Files
 from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf.__main__ import COMMANDS
 from dps_tf.analysis import columns, loading, repeats
-from dps_tf.core import cell, registry, study, sweep, workload
+from dps_tf.core import cell, registry, study, sweep, workload, workload_family
 from dps_tf.core import goal as goals
 from dps_tf.store import schemas
 from dps_tf.workloads import configuration
@@ -142,6 +142,17 @@ def meaning(name: str, owner: str, *sources: Mapping[str, str]) -> str:
 
 # Gin names.
 
+_BOUND: dict[str, type] = {
+    "sweep": sweep.SweepSpecification,
+    "workload": workload.Workload,
+    "goal": goals.Goal,
+    "evaluation": workload.EvaluationInterval,
+    "step_budget": workload.StepsInExamples,
+    "scaling_rule": workload_family.ScalingRule,
+    "pruning": study.Pruning,
+}
+"""What a gin file binds, with the class that describes what it does not itself."""
+
 
 def gin_page() -> str:
     """Returns the reference of every name that a gin file can bind."""
@@ -151,7 +162,7 @@ def gin_page() -> str:
         '`--gin_bindings="workload.points = 8"`. Names of parts (`workload.dataset` '
         "and the like) are those of [the registries](parts.md).\n"
     ]
-    for name in ("sweep", "workload", "goal", "evaluation", "pruning"):
+    for name in _BOUND:
         function = getattr(configuration, name)
         text.append(f"\n## {name}\n\n{opening(function)}\n\n")
         text.append(table(("name", "default", "meaning"), list(_bindings(function))))
@@ -160,16 +171,9 @@ def gin_page() -> str:
 
 def _bindings(function: Callable[..., Any]) -> Iterator[tuple[str, str, str]]:
     """Yields (name, default, meaning) of all that can be bound of a configurable."""
-    classes: dict[str, type] = {
-        "goal": goals.Goal,
-        "evaluation": workload.EvaluationInterval,
-        "pruning": study.Pruning,
-        "workload": workload.Workload,
-        "sweep": sweep.SweepSpecification,
-    }
     owner = function.__name__
     own = described(function.__doc__, "Args")
-    fields_of = described(classes[owner].__doc__, "Attributes")
+    fields_of = described(_BOUND[owner].__doc__, "Attributes")
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is not parameter.VAR_KEYWORD:
             default = parameter.default
@@ -181,7 +185,7 @@ def _bindings(function: Callable[..., Any]) -> Iterator[tuple[str, str, str]]:
             )
     if owner == "workload":
         bound = {*inspect.signature(function).parameters, "explicit_points"}
-        for field in fields(classes[owner]):
+        for field in fields(_BOUND[owner]):
             if field.name not in bound | {"evaluation_interval"}:
                 yield (
                     f"`workload.{field.name}`",

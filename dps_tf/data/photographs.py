@@ -229,6 +229,7 @@ def photographs(name: str, side: int) -> Callable[..., Source]:
     """Returns the loader of a set with a validation set, read at `side` by default."""
 
     def load_photographs(data_dir: Path | None, side: int = side) -> Source:
+        """Returns the photographs of a set, with their classes."""
         parts = [
             (found, np.arange(len(found.index.labels)))
             for found in (opened(name, data_dir, split) for split in SPLIT_NAMES)

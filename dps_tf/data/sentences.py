@@ -35,6 +35,7 @@ def sentences(name: str) -> Callable[..., Source]:
     def load_sentences(
         data_dir: Path | None, vocabulary: int = 32_000, length: int = 64
     ) -> Source:
+        """Returns sentences as pieces of a vocabulary, int32 [n, length]."""
         return _source(data_dir, name, vocabulary, length)
 
     return load_sentences

@@ -46,7 +46,11 @@ def evaluation(
 ) -> EvaluationInterval | StepsTable:
     """Returns when trials are evaluated; see `core.workload.EvaluationInterval`.
 
-    `steps` may be a table, `{batch size: steps}`.
+    Args:
+        steps: steps between evaluations, or a table of them, `{batch size: steps}`.
+        examples: examples seen between evaluations, in place of `steps`.
+        minimum: fewest steps, with `examples`.
+        maximum: most steps, with `examples`.
     """
     if isinstance(steps, Mapping):
         if (examples, minimum, maximum) != (None, 1, None):

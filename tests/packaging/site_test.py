@@ -99,15 +99,16 @@ def test_the_reference_has_every_gin_name_part_and_column(site):
     own = {"explicit_points", "evaluation_interval"}
     fields = set(Workload.__dataclass_fields__) - own
     assert {f"workload.{name}" for name in fields} <= gin
-    shipped = re.compile(r"^(?:\w+/)?((?:sweep|goal|evaluation|pruning)\.\w+) = ", re.M)
+    parts = "sweep|goal|evaluation|step_budget|scaling_rule|pruning"
+    shipped = re.compile(rf"^(?:\w+/)?((?:{parts})\.\w+) = ", re.M)
     for file in (SOURCE_TREE / "gin_configs").rglob("*.gin"):
         assert set(shipped.findall(file.read_text())) <= gin, file
     columns = names_on(site / "reference" / "columns.html")
     for schema in SCHEMAS.values():
         assert set(schema.names) <= columns
     assert {"steps_low", "best_trial", "lone_winner"} <= columns
-    parts = names_on(site / "reference" / "parts.html")
-    assert {"digits", "resnet50", "snip", "n_of_m", "cosine", "soap"} <= parts
+    named = names_on(site / "reference" / "parts.html")
+    assert {"digits", "resnet50", "snip", "n_of_m", "cosine", "soap"} <= named
     python = (site / "reference" / "python.html").read_text(encoding="utf-8")
     public = set(dps_tf.__all__) - {"__version__"}
     assert not [name for name in public if f"{name}</span>" not in python]
