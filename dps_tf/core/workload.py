@@ -217,6 +217,11 @@ class Workload:
         return self
 
     @property
+    def named(self) -> tuple[str, str]:
+        """Its name and optimizer, by which cells know it."""
+        return self.name, self.optimizer
+
+    @property
     def metaparameters(self) -> tuple[str, ...]:
         """Names of all that its points hold: tuned, fixed or in an explicit point."""
         points = [name for point in self.explicit_points for name in point]
