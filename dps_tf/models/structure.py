@@ -190,8 +190,8 @@ def check_functional(name: str, model: object) -> None:
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         raise UserError(
             f"network {name!r} is a {kind}; its builder must return a model of "
-            "tf_keras (import tf_keras as keras), as Keras 3 keeps variables of another "
-            "kind."
+            "tf_keras (import tf_keras as keras), as Keras 3 keeps variables of "
+            "another kind."
         )
     if not model.inputs or not model.outputs:
         raise UserError(

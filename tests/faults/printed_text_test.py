@@ -65,6 +65,8 @@ TABLE = "batch_size,steps_to_result\n8,100\n16,50\n32,25\n"
         ("memory://t.csv", None, "is not a file that can be read"),
         ("", "batch_size,steps_to_result,batch_size\n1,2,3\n", "2 columns 'batch_size"),
         ("", TABLE.replace("100", "=1+1"), "it must be a number"),
+        ("", TABLE.replace("100", "1e308"), r"1e\+308 in row 1, which nobody can have"),
+        ("", TABLE.replace("8,", "1e-300,"), "batch_size is 1e-300 in row 1"),
         ("", "", "is not a CSV table"),
         ("", "\x00\x01", "has no column|is not a CSV table"),
     ],
