@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from dps_tf.analysis.interchange.foreign_study import (
     COMPLETE,
@@ -76,7 +75,7 @@ def counted(trials: pd.DataFrame, rules: ArchiveRules) -> pd.DataFrame:
     if rules.trials is None:
         return kept
     is_complete = (kept["status"] == COMPLETE).to_numpy(np.int64)
-    before: NDArray[np.int64] = np.cumsum(is_complete) - is_complete
+    before: np.ndarray = np.cumsum(is_complete) - is_complete
     return kept.iloc[np.flatnonzero(before < rules.trials)]
 
 
