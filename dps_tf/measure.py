@@ -24,7 +24,7 @@ from dps_tf.cli.command_line import (
     run,
 )
 from dps_tf.cli.sweep_files import files_of
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, printable
 from dps_tf.store.layout import SweepLayout
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def finished_cells(sweep: SweepReader) -> list[str]:
     """
     finished = [name for name, study in sweep.studies.items() if study.is_closed]
     for problem in sweep.problems:
-        print(f"note: {problem}", file=sys.stderr)
+        print(printable(f"note: {problem}"), file=sys.stderr)
     for name in sweep.studies:
         if name not in finished:
             print(f"{name}: left out, it is not finished.")

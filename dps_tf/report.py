@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, run
+from dps_tf.cli.command_line import FINISHED, import_modules, run
 from dps_tf.cli.page_server import served
 from dps_tf.cli.sweep_files import load
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.report import ReportOptions
@@ -30,6 +30,9 @@ _LABELS = flags.DEFINE_multi_string(
     [],
     "A name for a sweep, one for each --sweep_dir in their order: sweeps of the same "
     "cells then lie side by side. Tables have it in the column workload.label.",
+)
+_IMPORT = flags.DEFINE_multi_string(
+    "import", [], "A module that registers sections of your own; may be repeated."
 )
 _OUT = flags.DEFINE_string(
     "out", None, "Folder of the report; by default `report` in the first sweep."
@@ -83,6 +86,7 @@ def main(argv: Sequence[str]) -> int:
     # After the flags are parsed: drawing and tables take seconds to load.
     from dps_tf.analysis import report
 
+    import_modules(_IMPORT.value)
     if not _SWEEP_DIRS.value:
         found = report.write_published(_PUBLISHED.value, out)
         print(report.published_text(found), end="")
@@ -108,7 +112,7 @@ def _report_sweeps(out: Path) -> None:
     options = _options()
     tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value, labels=_LABELS.value)
     found = report.write_report(tables, out, options)
-    print(report.terminal_text(found, tables), end="")
+    print(printable(report.terminal_text(found, tables)), end="")
     if _TENSORBOARD.value:
         from dps_tf.analysis.tensorboard import write_events
 

@@ -55,6 +55,25 @@ def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
+def seconds_per_step(work: pd.DataFrame) -> pd.DataFrame:
+    """Returns what a step of each trial took, training and evaluation together.
+
+    Columns: those of `study_key`, trial, seconds. Empty where nothing was recorded.
+
+    Args:
+        work: the table of that name, see the store's schemas.
+    """
+    if work.empty:
+        return pd.DataFrame()
+    trials = work[work["trial"].notna()].astype({"trial": np.int64})
+    keys = [*study_key(work), "trial"]
+    wide = trials.pivot_table(index=keys, columns="quantity", values="value")
+    if not {"seconds", "steps"} <= set(wide.columns):
+        return pd.DataFrame()
+    known = wide[(wide["steps"] > 0) & (wide["seconds"] > 0)]
+    return (known["seconds"] / known["steps"]).rename("seconds").reset_index()
+
+
 def time_and_cost(results: pd.DataFrame, step_times: pd.DataFrame) -> pd.DataFrame:
     """Returns time-to-result and cost, one row per cell with a K* and its devices.
 

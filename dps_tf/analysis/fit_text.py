@@ -13,37 +13,15 @@ from dps_tf.analysis.law import (
     JointFit,
     LawFit,
 )
-from dps_tf.analysis.regimes import Regime
+from dps_tf.analysis.regimes import DEFINITIONS, Regime, sensitivity
+from dps_tf.analysis.wording import number
 
-_DEFINITIONS = {
-    "perfect_scaling_first": "last B before one with K B > (1+t) K0 B0",
-    "perfect_scaling_last": "largest B with K B <= (1+t) K0 B0",
-    "maximum_useful": "smallest B with K <= (1+t) min K",
-    "linear_scaling_from": "largest B with K B <= (1+t) K1 B1",
-    "fit_perfect_scaling": "fit: t c1/c2, where K B = (1+t) c1",
-    "fit_maximum_useful": "fit: c1/c2 / t, where K = (1+t) c2",
-    "fit_linear_scaling_from": "fit: (1+t) B1 + t c1/c2",
-}
 _WORDS = {
     "both_free": "c1 and c2 differ",
     "c1_shared": "c1 is shared, c2 differs",
     "c2_shared": "c2 is shared, c1 differs",
     "both_shared": "c1 and c2 are shared",
 }
-
-
-def number(value: float | None) -> str:
-    """Returns a number with three digits, without an exponent up to a million.
-
-    >>> number(0.12345), number(286.3), number(46012.0), number(9.35e7)
-    ('0.123', '286', '46,000', '9.35e+07')
-    """
-    if value is None or np.isinf(value):
-        return "inf"
-    if abs(value) >= 1e6:
-        return f"{value:.2e}"
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if abs(value) >= 100 else f"{rounded:g}"
 
 
 def text(table: TableFit) -> str:
@@ -139,14 +117,14 @@ def _alternatives(
 def _regimes(curve: CurveFit) -> list[str]:
     """Returns one line per definition, one column per tolerance t."""
     cells = {(r.name, f"{100 * r.tolerance:g} %"): _end(r) for r in curve.regimes}
-    table = curve.sensitivity
+    table = sensitivity(curve.regimes)
     columns = [str(name) for name in table.columns[1:-1]]
     head = "".join(f"{name:>10}" for name in columns)
     lines = [f"  ends of the regimes, in batch sizes, at t ={head[1:]}   octaves"]
     for _, row in table.iterrows():
         name = str(row["definition"])
         ends = "".join(f"{cells[name, column]:>10}" for column in columns)
-        lines.append(f"    {_DEFINITIONS[name]:<39}{ends}{row['octaves']:>10.1f}")
+        lines.append(f"    {DEFINITIONS[name]:<39}{ends}{row['octaves']:>10.1f}")
     lines.append("    (K0 at the smallest B0; B1 is --linear_from, else B0; >= may lie")
     lines.append("    beyond what was measured; octaves: how far t moves the end)")
     return lines
@@ -154,7 +132,9 @@ def _regimes(curve: CurveFit) -> list[str]:
 
 def _end(regime: Regime) -> str:
     value = regime.batch_size
-    if regime.low is not None or value is None:
+    if value is None:
+        return "infinity"
+    if regime.low is not None:
         return number(value)
     return (">=" if regime.is_open else "") + f"{value:.12g}"
 

@@ -140,7 +140,7 @@ def rules(
     """Returns what each rule would have given, one row per cell and rule.
 
     Columns: those of `study_key`, rule, anchor (batch size), rule_rate, nearest_trial,
-    nearest_rate, octaves (between the two), outcome (of the nearest trial),
+    outcome (of the nearest trial),
     steps_to_result (of that trial; NA if it did not reach the goal), steps_bound (what
     is known of a trial that was stopped), over_best (steps_to_result / K* of the
     cell). The columns of the trial are NA where none lies within the distance. Curves
@@ -208,8 +208,6 @@ def _nearest(
     place = int(np.argmin(octaves)) if len(rows) else -1
     missing: dict[str, object] = {
         "nearest_trial": None,
-        "nearest_rate": np.nan,
-        "octaves": np.nan,
         "outcome": None,
         "steps_to_result": None,
         "steps_bound": "",
@@ -222,8 +220,6 @@ def _nearest(
     stopped = not reached and bool(np.isfinite(low))
     return {
         "nearest_trial": int(table.number[row]),
-        "nearest_rate": float(table.rate[row]),
-        "octaves": float(octaves[place]),
         "outcome": str(table.outcome.iloc[row]),
         "steps_to_result": int(table.latest[row]) if reached else None,
         "steps_bound": f">= {int(low)}" if stopped else "",

@@ -3,20 +3,10 @@
 Neither paper gives these a number, and every number depends on its definition and its
 tolerance t; so each comes with both, and with its sensitivity to t. `ends` leads: ends
 on the fit with their intervals, beside those on the points, which rest on single K* and
-move by octaves with their scatter. Definitions on the measured points, with K0 at the
-smallest batch size B0, and the geometric mean at each batch size where there are
-several K*:
-    perfect_scaling_first: the last batch size before the first one at which
-        K B > (1 + t) K0 B0.
-    perfect_scaling_last: the largest batch size at which K B <= (1 + t) K0 B0.
-    maximum_useful: the smallest batch size at which K <= (1 + t) min K.
-    linear_scaling_from: the largest batch size B >= B1, a stated one, with
-        K B <= (1 + t) K1 B1 (t = 20 %: Zhang et al. 2024).
-and on the fit K = c1/B + c2, whose c1/c2 does not rest on single points:
-    fit_perfect_scaling: K B = (1 + t) c1, so B = t c1/c2.
-    fit_maximum_useful: K = (1 + t) c2, so B = c1/c2 / t.
-    fit_linear_scaling_from: K B = (1 + t) K1 B1 on the curve, so
-        B = (1 + t) B1 + t c1/c2.
+move by octaves with their scatter. DEFINITIONS has those on the measured points, with
+K0 at the smallest batch size B0 and the geometric mean at each batch size where there
+are several K*, and those on the fit K = c1/B + c2, whose c1/c2 does not rest on single
+points.
 """
 
 from __future__ import annotations
@@ -36,6 +26,17 @@ from dps_tf.core.errors import UserError
 TOLERANCES = (0.1, 0.2, 0.5, 1.0)
 LINEAR_SCALING_TOLERANCE = 0.2
 """Zhang et al. 2024, published code: 20 % over linear scaling."""
+DEFINITIONS = {
+    "perfect_scaling_first": "last B before one with K B > (1+t) K0 B0",
+    "perfect_scaling_last": "largest B with K B <= (1+t) K0 B0",
+    "maximum_useful": "smallest B with K <= (1+t) min K",
+    "linear_scaling_from": "largest B with K B <= (1+t) K1 B1",
+    "fit_perfect_scaling": "fit: t c1/c2, where K B = (1+t) c1",
+    "fit_maximum_useful": "fit: c1/c2 / t, where K = (1+t) c2",
+    "fit_linear_scaling_from": "fit: (1+t) B1 + t c1/c2",
+}
+"""Of the end of a regime, by name; with t = 20 %, linear_scaling_from is the definition
+of Zhang et al. 2024."""
 _ROUNDING = 1e-12  # Relative: a point exactly on its limit stays within it.
 
 
@@ -44,8 +45,7 @@ class Regime:
     """The end of a regime under one definition.
 
     Attributes:
-        name: of the definition, see the module.
-        definition: in words with the tolerance put in.
+        name: of the definition, a key of DEFINITIONS.
         tolerance: t.
         batch_size: the end; None where it is not defined.
         low: lower end of its interval; None for definitions on measured points.
@@ -54,7 +54,6 @@ class Regime:
     """
 
     name: str
-    definition: str
     tolerance: float
     batch_size: float | None
     low: float | None = None
@@ -62,8 +61,8 @@ class Regime:
     is_open: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the regime as JSON."""
-        return asdict(self)
+        """Returns the regime as JSON, with its definition."""
+        return {**asdict(self), "definition": DEFINITIONS[self.name]}
 
 
 @dataclass(frozen=True)
@@ -89,17 +88,14 @@ class Ends:
     is_flat: bool
 
 
-def ends(
-    fit: LawFit, observations: Observations, tolerance: float = LINEAR_SCALING_TOLERANCE
-) -> Ends:
+def ends(fit: LawFit, tolerance: float = LINEAR_SCALING_TOLERANCE) -> Ends:
     """Returns where perfect scaling ends and where the curve is flat.
 
     Args:
-        fit: the law of the curve.
-        observations: its steps-to-result; bounds are left out.
+        fit: the law of the curve; bounds among its observations are no points.
         tolerance: t, positive.
     """
-    points = by_batch_size(observations)
+    points = by_batch_size(fit.observations)
     perfect, _ = perfect_scaling_first(points, tolerance)
     useful, is_open = maximum_useful(points, tolerance)
     flat = Estimate(*_affine(fit.critical_batch_size, 0.0, 1 / tolerance))
@@ -205,26 +201,21 @@ def measured_regimes(
         linear_from: the batch size B1 of linear_scaling_from; left out by default.
     """
     observations = by_batch_size(observations)
-    found = []
-    definitions: list[tuple[Callable[..., tuple[float, bool]], str]] = [
-        (perfect_scaling_first, "last B before the first with K B > {limit} K0 B0"),
-        (perfect_scaling_last, "largest B with K B <= {limit} K0 B0"),
-        (maximum_useful, "smallest B with K <= {limit} min K"),
+    functions: list[Callable[..., tuple[float, bool]]] = [
+        perfect_scaling_first,
+        perfect_scaling_last,
+        maximum_useful,
     ]
-    for tolerance in tolerances:
-        for function, words in definitions:
-            value, is_open = function(observations, tolerance)
-            text = words.format(limit=f"{1 + tolerance:g}")
-            found.append(
-                Regime(function.__name__, text, tolerance, value, is_open=is_open)
-            )
+    found = []
+    for t in tolerances:
+        ends_of = {f.__name__: f(observations, t) for f in functions}
         if linear_from is not None:
-            value, is_open = linear_scaling_from(observations, linear_from, tolerance)
-            text = f"largest B with K B <= {1 + tolerance:g} K({linear_from:g}) B"
-            text += f" = {linear_from:g}"
-            found.append(
-                Regime("linear_scaling_from", text, tolerance, value, is_open=is_open)
-            )
+            end = linear_scaling_from(observations, linear_from, t)
+            ends_of["linear_scaling_from"] = end
+        found += [
+            Regime(name, t, value, is_open=is_open)
+            for name, (value, is_open) in ends_of.items()
+        ]
     return found
 
 
@@ -245,21 +236,14 @@ def fitted_regimes(
     start = first if linear_from is None else float(linear_from)
     found = []
     for t in tolerances:
-        limit = f"{1 + t:g}"
-        names = {
-            "fit_perfect_scaling": (f"fit: K B = {limit} c1, B = {t:g} c1/c2", 0.0, t),
-            "fit_maximum_useful": (f"fit: K = {limit} c2, B = c1/c2 / {t:g}", 0, 1 / t),
-            "fit_linear_scaling_from": (
-                f"fit: K B = {limit} K({start:g}) {start:g}, "
-                f"B = {limit} x {start:g} + {t:g} c1/c2",
-                (1 + t) * start,
-                t,
-            ),
-        }
-        for name, (text, offset, factor) in names.items():
+        for name, offset, factor in (
+            ("fit_perfect_scaling", 0.0, t),
+            ("fit_maximum_useful", 0.0, 1 / t),
+            ("fit_linear_scaling_from", (1 + t) * start, t),
+        ):
             value, low, high = _affine(fit.critical_batch_size, offset, factor)
             end = high if np.isfinite(high) else None
-            found.append(Regime(name, text, t, value, low, end))
+            found.append(Regime(name, t, value, low, end))
     return found
 
 

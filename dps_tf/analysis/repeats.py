@@ -1,10 +1,10 @@
 """The best points of cells trained again under new seeds: how noisy is one training?
 
 Two noises add up in K*. Repeats show the noise of training: the same metaparameters,
-other initial weights and other orders of examples. Whole studies under other seeds
-(`order_statistics.repeats`) show the noise of searching as well: other points. And K*
-is a minimum over trials, so that its best point looks better than it is: the optimism
-of the minimum is the median of the repeats over K*.
+other initial weights and other orders of examples. Whole studies under other seeds show
+the noise of searching (`noise_of_search`): other points as well, and the least of them
+all. And as K* is a minimum over trials, its best point looks better than it is: the
+optimism of the minimum is the median of the repeats over K*.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.tables import Floats, cell_codes, cell_name, study_key
+from dps_tf.analysis.tables import Floats, cell_codes, cell_name, curve_key, study_key
 from dps_tf.core.sweep import repeated_seed
 
 RESULT = ["outcome", "steps_to_result", "bracket_low", "earliest", "latest"]
@@ -31,8 +31,15 @@ def repeats_of(
 ) -> pd.DataFrame:
     """Returns one row per repeat, under the cell and trial whose point was repeated.
 
-    Columns: those of `study_key`, trial, repeat (number from 0) and RESULT. Repeats of
-    points that are no trial of the sweep (any more) are left out.
+    Repeats of points that are no trial of the sweep (any more) are left out.
+
+    Columns: those of `study_key` of the trials (which may have been given a label),
+    and
+        trial: number of the trial whose point was repeated.
+        repeat: number of the repeat, from 0.
+        outcome, steps_to_result, bracket_low: as in `trials`, of the repeat.
+        earliest, latest: the least and greatest evaluated step at which the repeat can
+            have met the goal first; infinity for never within the step budget.
 
     Args:
         bounded: trials of the repeats' own studies, with `earliest` and `latest`.
@@ -40,8 +47,8 @@ def repeats_of(
         trials: of the sweep itself.
     """
     found = []
-    names = study_key(bounded)
-    for _, mine in bounded.groupby(names, sort=False):
+    names = study_key(trials)
+    for _, mine in bounded.groupby(study_key(bounded), sort=False):
         rows: list[dict[Any, Any]] = mine.to_dict("records")
         repeated = points[cell_name(rows[0])]
         original = _original(rows[0], repeated, trials)
@@ -65,8 +72,10 @@ def _original(
 ) -> pd.DataFrame | None:
     """Returns the trials of the cell whose points were repeated under other seeds."""
     alike = np.ones(len(trials), bool)
+    # Labels and the axes of other sweeps are told of the trials only: their own sweep
+    # has no two cells that differ in nothing else.
     for name in study_key(trials):
-        if name != "seed":
+        if name != "seed" and name in cell:
             alike &= (trials[name] == cell[name]).to_numpy(bool)
     for _, mine in trials[alike].groupby("seed", sort=False):
         if repeated_seed(int(mine["seed"].iloc[0]), points) == int(cell["seed"]):
@@ -141,6 +150,41 @@ def pooled_noise(summarized: pd.DataFrame) -> float:
     freedom = known["repeats"].to_numpy(np.float64) - 1
     variance = known["noise"].to_numpy(np.float64) ** 2
     return float(np.sqrt(np.average(variance, weights=freedom)))
+
+
+def noise_of_search(results: pd.DataFrame) -> tuple[float, float]:
+    """Returns the scatter of K* over study seeds, and what batch sizes share of it.
+
+    First the standard deviation of log2 K* in octaves, pooled over cells. Then its
+    intraclass correlation between the batch sizes of a curve: trials of one number have
+    the same points and seeds at each of them, and what that moves all K* of a curve by
+    moves c1 and c2 together. Either is NaN where no cell was studied under two seeds,
+    the second also for single batch sizes. Bounds are left out, and with them the seeds
+    or batch sizes that lack a K*.
+
+    Args:
+        results: one row per cell, of `reduce.results`.
+    """
+    exact = results[(results["steps_bound"] == "") & results["steps_to_result"].notna()]
+    keys = [name for name in [*curve_key(results), "goal"] if name != "seed"]
+    own = shared = np.zeros(2)
+    for _, curve in exact.groupby(keys):
+        steps = curve.pivot(
+            index="seed", columns="batch_size", values="steps_to_result"
+        )
+        logs = np.log2(steps.dropna(axis=1).to_numpy(np.float64))
+        seeds, sizes = logs.shape
+        off = logs - logs.mean(axis=0) if sizes else logs
+        square, together = (off**2).sum(), (off.sum(axis=1) ** 2).sum()
+        freedom = (seeds - 1) * sizes
+        own = own + (square, freedom)
+        shared = shared + (together - square, freedom * (sizes - 1))
+    if not own[1]:
+        return float("nan"), float("nan")
+    variance = own[0] / own[1]
+    known = shared[1] > 0 and variance > 0
+    share = shared[0] / shared[1] / variance if known else float("nan")
+    return float(np.sqrt(variance)), float(share)
 
 
 def with_noise(results: pd.DataFrame, summarized: pd.DataFrame) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.cost import seconds_per_step
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.tables import (
     cell_name,
@@ -49,12 +50,16 @@ def write_events(tables: Tables, out: str | Path) -> int:
     """
     times = [sweep.written[0] for sweep in tables.sweeps if sweep.written]
     board = _Board(min(times, default=_NO_CLOCK))
-    speeds = seconds_per_step(tables.work)
+    keys = [*study_key(tables.curves), "trial"]
+    times_of = seconds_per_step(tables.work)
+    speeds = {
+        tuple(row[name] for name in keys): row["seconds"]
+        for row in times_of.to_dict("records")
+    }
     names = metaparameter_names(tables.trials)
     metrics = metric_names(tables.curves)
     folder = Path(out)
     board.write(folder, [board.experiment(tables, names)])
-    keys = [*study_key(tables.curves), "trial"]
     curves = dict(iter(tables.curves.groupby(keys, sort=False)))
     for trial in tables.bounded.to_dict("records"):
         precision = [str(trial["precision"])] if trial["precision"] != FLOAT32 else []
@@ -68,18 +73,6 @@ def write_events(tables: Tables, out: str | Path) -> int:
         events += board.ending(trial)
         board.write(run, events)
     return len(tables.bounded)
-
-
-def seconds_per_step(work: pd.DataFrame) -> dict[tuple[Any, ...], float]:
-    """Returns what a step of each trial took, by `study_key` and trial; seconds."""
-    if work.empty:
-        return {}
-    trials = work[work["trial"].notna()].astype({"trial": "int64"})
-    keys = [*study_key(work), "trial"]
-    wide = trials.pivot_table(index=keys, columns="quantity", values="value")
-    known = wide[(wide["steps"] > 0) & (wide["seconds"] > 0)]
-    speeds = known["seconds"] / known["steps"]
-    return dict(zip(known.index, speeds.to_numpy(float).tolist(), strict=True))
 
 
 class _Board:

@@ -49,6 +49,7 @@ def images(name: str) -> Callable[..., Source]:
     """
 
     def load_images(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:
+        """Returns the published images, whitened; the published test set is given."""
         folder = _require(name, data_dir)
         transform = image_augmentation(augmentation)
         if has_arrays(folder / ARRAYS):

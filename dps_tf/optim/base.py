@@ -38,16 +38,18 @@ OPTIONS: Reads = {
 }
 """Metaparameters of every optimizer; each costs nothing where no point names it.
 
-weight_decay: decoupled; w = (1 - rate weight_decay) w before the update, with the rate
-    of that step, for every variable (Loshchilov and Hutter 2019, in the form of PyTorch
-    and optax, which multiply by the rate and not by its schedule alone).
-clip_norm: greatest norm of all gradients together (Pascanu et al. 2013).
-averaging_decay: d of a = d a + (1 - d) w; evaluations use a / (1 - d^t) after t updates
-    (Kingma and Ba 2015, section 7.2).
-warmup_steps: see `schedules.warmed_up`.
-delay: tau; an update applies the gradient at the weights of tau updates before, and the
-    first tau apply none (Stich et al. 2021, section 2; Dean et al. 2012). The number of
-    gradients that wait is part of the compiled program, so that it is fixed for a cell.
+Options:
+    weight_decay: decoupled; w = (1 - rate weight_decay) w before the update, with the
+        rate of that step, for every variable (Loshchilov and Hutter 2019, in the form
+        of PyTorch and optax, which multiply by the rate and not by its schedule alone).
+    clip_norm: greatest norm of all gradients together (Pascanu et al. 2013).
+    averaging_decay: d of a = d a + (1 - d) w; evaluations use a / (1 - d^t) after t
+        updates (Kingma and Ba 2015, section 7.2).
+    warmup_steps: length of a linear warm-up; see `schedules.warmed_up`.
+    delay: tau; an update applies the gradient at the weights of tau updates before, and
+        the first tau apply none (Stich et al. 2021, section 2; Dean et al. 2012). The
+        number of gradients that wait is part of the compiled program, so that it is
+        fixed for a cell.
 """
 
 

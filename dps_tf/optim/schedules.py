@@ -95,6 +95,7 @@ def warmed_up(rate: Rate) -> Rate:
     """
 
     def warmed(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
+        """Returns the rate with a linear warm-up over `warmup_steps` before it."""
         warmup = tf.convert_to_tensor(metaparameters["warmup_steps"])
         done = tf.cast(step, tf.float32)
         share = tf.minimum(1.0, (done + 1.0) / tf.maximum(warmup, 1.0))

@@ -149,11 +149,25 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
 ) -> SweepSpecification:
     """Returns the studies of the grid; see `core.sweep.grid`.
 
-    With `repeats`, the `repeated_points` best points of each cell are trained again
-    under so many new seeds, once its study is closed.
-
-    `workloads` is one workload, or a list with one for each optimizer; `axes` maps gin
-    names of further axes to their values.
+    Args:
+        workloads: one workload, or a list with one for each optimizer.
+        batch_sizes: global batch sizes.
+        sparsities: zero fractions of the prunable parameters, in [0, 1).
+        sparsity_methods: names of the methods for the sparsities above 0.
+        seeds: study seeds; each repeats every study from other draws.
+        pruning: how networks are pruned.
+        schedule: `race`, or `exhaustive` for questions about final quality.
+        finishers: m; K_(1) to K_(m) are exact.
+        stop_at_goal: whether a trial of an exhaustive study ends at the goal.
+        evaluation_mode: `exact`, or `goal` to stop an evaluation once the goal is out
+            of reach (curves then hold bounds).
+        further_splits: what is evaluated beside the validation split, and when, for
+            example `{'test': 'always'}`.
+        precision: in which trials are trained: `float32` or `mixed_bfloat16`.
+        axes: gin names of further axes, each with its values.
+        repeats: new seeds under which the best points of each cell are trained again
+            once its study is closed.
+        repeated_points: how many of the best points are repeated.
     """
     found = [workloads] if isinstance(workloads, Workload) else workloads
     found = _sequence("sweep.workloads", found)

@@ -92,7 +92,7 @@ def test_sensitivity_shows_how_far_the_tolerance_moves_the_end():
     row = table.loc["perfect_scaling_first"]
     assert row["octaves"] == np.log2(row["50 %"] / row["20 %"])
     assert len(table) == 4
-    assert "1.2" in regimes[0].definition
+    assert regimes[0].to_json()["definition"].startswith("last B before")
 
 
 def test_ends_on_the_fit_move_less_with_the_scatter_than_ends_on_the_points():
@@ -102,7 +102,7 @@ def test_ends_on_the_fit_move_less_with_the_scatter_than_ends_on_the_points():
     for _ in range(40):
         steps = (c1 / sizes + c2) * np.exp2(rng.normal(0, 0.15, len(sizes)))
         observations = Observations.of(sizes, steps)
-        found.append(ends(fit_law(observations), observations))
+        found.append(ends(fit_law(observations)))
     true = 0.2 * c1 / c2
     covered = [end.perfect.low <= true <= end.perfect.high for end in found]
     assert np.mean(covered) > 0.85
@@ -117,14 +117,14 @@ def test_ends_on_the_fit_move_less_with_the_scatter_than_ends_on_the_points():
 def test_a_curve_is_flat_only_if_fit_and_points_agree():
     sizes = 2.0 ** np.arange(12)
     flat = Observations.of(sizes, 2e3 / sizes + 500)
-    assert ends(fit_law(flat), flat).is_flat
+    assert ends(fit_law(flat)).is_flat
     falling = Observations.of(sizes[:6], 2e3 / sizes[:6] + 20)
-    assert not ends(fit_law(falling), falling).is_flat
+    assert not ends(fit_law(falling)).is_flat
     # The last K* is a lucky one: the points find no plateau, and the fit does.
     steps = 2e3 / sizes + 500
     steps[-1] /= 1.5
     lucky = Observations.of(sizes, steps)
-    found = ends(fit_law(lucky), lucky)
+    found = ends(fit_law(lucky))
     assert found.flat.value < sizes[-1] and found.points_flat is None
     assert not found.is_flat
 

@@ -8,7 +8,9 @@ import pytest
 
 from dps_tf.analysis import repeats
 from dps_tf.analysis.law import Observations, fit_law
+from dps_tf.analysis.tables import cell_name, with_axes
 from dps_tf.core.cell import CELL_KEY
+from dps_tf.core.sweep import repeated_seed
 
 KEY = [*CELL_KEY, "precision"]
 CELL = dict(zip(KEY, ["toy", "sgd", "none", 0, 8, 0.0, "float32"], strict=True))
@@ -99,3 +101,48 @@ def test_cells_that_were_not_repeated_have_the_pooled_noise():
     summarized = repeats.summary(table({8: {0: [100, 200, 400]}}), cells)
     noise = repeats.with_noise(cells, summarized)["noise"]
     assert noise.to_list() == pytest.approx([1.0, 1.0])
+
+
+def test_repeats_are_found_of_trials_that_have_been_given_labels_and_axes():
+    points = [{"learning_rate": 0.2}] * 3
+    own = {**CELL, "seed": repeated_seed(0, points)}
+    again = table({8: {i: [100 * (i + 1)] for i in range(3)}}).assign(**own)
+    again = again.assign(earliest=again["latest"], bracket_low=1)
+    again = again.assign(steps_to_result=again["latest"].astype(int))
+    rows = [
+        {**CELL, "batch_size": size, "trial": trial, "learning_rate": rate}
+        for size in (8, 16)
+        for trial, rate in enumerate([0.1, 0.2])
+    ]
+    trials = with_axes(pd.DataFrame(rows), ["workload.fixed.delay", "workload.label"])
+    trials = trials.assign(**{"workload.label": "mine"})
+    found = repeats.repeats_of(again, {cell_name(own): points}, trials)
+    assert found["workload.label"].to_list() == ["mine"] * 3
+    assert found["latest"].to_list() == [100, 200, 300]
+    assert found[["batch_size", "seed", "trial"]].to_numpy().tolist() == [[8, 0, 1]] * 3
+    assert found["repeat"].to_list() == [0, 1, 2]
+
+
+def test_noise_of_a_search_and_what_its_batch_sizes_share_are_those_put_in():
+    rng = np.random.default_rng(0)
+    noise, shared, seeds, sizes = 0.3, 0.4, 400, [8, 16, 32]
+    rows = []
+    for seed in range(seeds):
+        together = rng.normal(0, noise * np.sqrt(shared))
+        for size in sizes:
+            own = rng.normal(0, noise * np.sqrt(1 - shared))
+            k = 2 ** (20 - np.log2(size) + together + own)
+            rows.append(
+                {**CELL, "seed": seed, "batch_size": size, "steps_to_result": k}
+            )
+    cells = pd.DataFrame(rows).assign(steps_bound="", goal="g")
+    found = repeats.noise_of_search(cells)
+    assert found == pytest.approx((noise, shared), rel=0.1)
+    # Each batch size alone shares nothing that could be seen; one seed has no scatter.
+    alone = repeats.noise_of_search(cells[cells["batch_size"] == 8])
+    assert alone[0] == pytest.approx(noise, rel=0.1) and np.isnan(alone[1])
+    assert np.isnan(repeats.noise_of_search(cells[cells["seed"] == 0])).all()
+    # A seed that did not reach the goal at a batch size leaves that size out.
+    bound = cells.assign(steps_bound=["> 5", *[""] * (len(cells) - 1)])
+    fewer = repeats.noise_of_search(bound)
+    assert fewer == pytest.approx((noise, shared), rel=0.15) and fewer != found

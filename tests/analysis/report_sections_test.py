@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis import loading, report
+from dps_tf.analysis.cost import seconds_per_step
 from dps_tf.analysis.report import (
     assembly,
     charts,
@@ -24,7 +25,6 @@ from dps_tf.analysis.report import (
     sensitivity,
 )
 from dps_tf.analysis.report import repeats as report_repeats
-from dps_tf.analysis.tensorboard import seconds_per_step
 from dps_tf.core.durations import duration
 from dps_tf.core.errors import UserError
 from dps_tf.store.schemas import CELL_KEY
@@ -100,11 +100,10 @@ def test_without_recorded_times_nothing_is_said_of_time():
     assert part == content.Part()
 
 
-def test_speeds_for_tensorboard_are_seconds_over_steps():
+def test_speeds_are_seconds_over_steps():
     tables = tables_of(make(SMALL))
     speeds = seconds_per_step(work_of(tables, 0.25))
-    for key, speed in speeds.items():
-        assert speed == pytest.approx(0.25 * (key[-1] + 1))
+    assert speeds["seconds"].to_list() == pytest.approx(0.25 * (speeds["trial"] + 1))
     assert len(speeds) == len(tables.trials)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dps_tf.analysis import repeats
@@ -68,6 +69,10 @@ def test_best_points_are_trained_again_and_a_second_run_does_nothing(tmp_path):
     mine = found[found["trial"] == best["trial"]]["latest"].to_numpy(float)
     assert best["median"] == np.median(mine)
     assert best["optimism"] == np.median(mine) / float(results["steps_to_result"])
+
+    labelled = load(tmp_path, labels=["mine"]).repeats
+    assert (labelled.pop("workload.label") == "mine").all()
+    pd.testing.assert_frame_equal(labelled, found)
 
     again = launched(tmp_path, configured([*BINDINGS, *REPEATED]))
     assert not again.ran and len(again.finished_before) == 2

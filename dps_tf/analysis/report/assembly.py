@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -49,7 +50,7 @@ from dps_tf.analysis.report.sensitivity import sensitivity_part
 from dps_tf.analysis.report.smoothness import smoothness_part
 from dps_tf.analysis.report.summary import summary
 from dps_tf.analysis.report.training_curves import training_curves_part
-from dps_tf.analysis.report.wording import and_list, count
+from dps_tf.analysis.wording import and_list, count
 from dps_tf.core.durations import duration
 from dps_tf.core.errors import UserError
 from dps_tf.store.files import LocalFiles
@@ -308,5 +309,22 @@ def _write(contents: dict[str, bytes], report: Report, folder: Path) -> None:
 
 
 def csv_bytes(results: pd.DataFrame) -> bytes:
-    """Returns results as CSV: shortest exact numbers, missing values empty."""
-    return results.to_csv(index=False, na_rep="", lineterminator="\n").encode()
+    """Returns results as CSV: shortest exact numbers, missing values empty.
+
+    Text that a spreadsheet would run as a formula has an apostrophe before it.
+    """
+    safe = results.rename(columns=_plain)
+    for place, name in enumerate(results.columns):
+        if not pd.api.types.is_numeric_dtype(results[name]):
+            safe.isetitem(place, [_plain(value) for value in results[name]])
+    return safe.to_csv(index=False, na_rep="", lineterminator="\n").encode()
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

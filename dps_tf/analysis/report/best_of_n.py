@@ -24,8 +24,8 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves, RowsByCell, groups
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import percent, with_panel
 from dps_tf.analysis.tables import study_key
+from dps_tf.analysis.wording import percent, with_panel
 
 _QUANTILES = (0.1, 0.5, 0.9)
 _MOST_DRAWS = 60

@@ -13,8 +13,8 @@ from dps_tf.analysis.report.content import Caution
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.law import Forms
 from dps_tf.analysis.report.naming import cell_names
-from dps_tf.analysis.report.wording import and_list, count, percent
 from dps_tf.analysis.tables import study_key
+from dps_tf.analysis.wording import and_list, count, percent
 
 COARSE = 0.1
 """An evaluation interval of a tenth of K*: 0.14 octaves, the size of the scatter of
@@ -22,6 +22,8 @@ published K* about their fits."""
 MOSTLY_INFEASIBLE = 0.7
 """More than in any but the widest of the published searches (6 to 89 %, mostly below
 60 %): few trials are left that can find a minimum."""
+MOSTLY_ALONE = 0.5
+"""Share of the cells: a winner that is alone in more of them is the search's doing."""
 MISFIT = 0.5
 """Octaves: more than twice the scatter of published K* about their fits."""
 MET_AT_ONCE = 0.5
@@ -135,14 +137,7 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
         "earlier.",
         cells[at_once & (interval > 0)],
     )
-    yield from _about(
-        "The winner is alone",
-        "K_(2), the second best trial, needed more than 10 % and more than one "
-        "evaluation interval longer than K*: the minimum was found once, and more "
-        "trials may lower it further. The table of sensitivities has K* of the first "
-        "half of the trials.",
-        cells[cells["lone_winner"].fillna(False)],
-    )
+    yield from _alone(cells)
     yield from _about(
         "Coarse evaluation",
         "The evaluation interval is at least a tenth of K*: the grid of evaluations, "
@@ -154,6 +149,31 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
         f"More than {percent(MOSTLY_INFEASIBLE)} of the trials were infeasible: few "
         "were left to find the minimum.",
         cells[cells["infeasible_share"] > MOSTLY_INFEASIBLE],
+    )
+
+
+def _alone(cells: pd.DataFrame) -> Iterator[Caution]:
+    """Yields where the second best trial is far behind: of cells, or of the search."""
+    alone = cells[cells["lone_winner"].fillna(False)]
+    far = (
+        "K_(2), the second best trial, needed more than 10 % and more than one "
+        "evaluation interval longer than K*"
+    )
+    if len(alone) <= MOSTLY_ALONE * len(cells) or len(cells) == 1:
+        yield from _about(
+            "The winner is alone",
+            f"{far}: the minimum was found once, and more trials may lower it further. "
+            "The table of sensitivities has K* of the first half of the trials.",
+            alone,
+        )
+        return
+    # It is not about single cells: points lie further apart than good ones do.
+    yield Caution(
+        "A coarse search",
+        f"In {len(alone)} of {len(cells)} cells {far}: the points lie so far apart "
+        "that one alone comes near the best place. K* is the best of these points and "
+        "not of the space; more points, or a narrower range, may lower it, and change "
+        "the shape of a curve.",
     )
 
 

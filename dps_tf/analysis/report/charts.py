@@ -22,8 +22,8 @@ from dps_tf.analysis.report.content import Chart, ReportContext
 from dps_tf.analysis.report.curves import Curves, RowsByCell, fit_lines
 from dps_tf.analysis.report.naming import cell_names
 from dps_tf.analysis.report.style import LineStyle
-from dps_tf.analysis.report.wording import number, steps
 from dps_tf.analysis.tables import metaparameter_names, study_key
+from dps_tf.analysis.wording import number, steps
 
 _TOOLS = "pan,wheel_zoom,box_zoom,reset,save"
 _HEIGHT = 420

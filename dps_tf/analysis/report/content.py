@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.style import Figure
-from dps_tf.analysis.report.wording import interval, number
+from dps_tf.analysis.wording import interval, number
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,16 @@ class SortableText:
 
     text: str
     key: float
+
+
+NOTHING = SortableText("", float("nan"))
+
+
+def number_text(value: Any, write: Callable[[float], str] = number) -> SortableText:
+    """Returns a number as a table shows it; nothing where it is missing or infinite."""
+    if pd.isna(value) or math.isinf(value):
+        return NOTHING
+    return SortableText(write(float(value)), float(value))
 
 
 def estimate_text(estimate: Estimate) -> SortableText:

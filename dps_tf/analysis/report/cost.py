@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.cost import time_and_cost
+from dps_tf.analysis.cost import seconds_per_step, time_and_cost
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -20,8 +21,8 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import number
 from dps_tf.analysis.tables import study_key
+from dps_tf.analysis.wording import number
 
 _COLUMNS = (
     Column("curve", "Curve"),
@@ -74,21 +75,16 @@ def cost_part(context: ReportContext) -> Part:
 def recorded_step_times(context: ReportContext) -> pd.DataFrame:
     """Returns seconds per step of the best trial of each cell, as training recorded.
 
-    Columns: those of `study_key`, devices (1), seconds, price (0); see `costs`.
+    Columns: those of `study_key`, trial, devices (1), seconds, price (0); see `costs`.
     """
-    work = context.tables.work
-    if work.empty:
-        return pd.DataFrame()
-    keys = study_key(work)
+    speeds = seconds_per_step(context.tables.work)
+    if speeds.empty:
+        return speeds
+    keys = study_key(speeds)
     best = context.curves.cells[[*keys, "best_trial"]].dropna(subset="best_trial")
-    best = best.rename(columns={"best_trial": "trial"}).astype({"trial": "Int64"})
-    mine = work.astype({"trial": "Int64"}).merge(best, on=[*keys, "trial"])
-    wide = mine.pivot_table(index=keys, columns="quantity", values="value")
-    if not {"seconds", "steps"} <= set(wide.columns):
-        return pd.DataFrame()
-    wide = wide[(wide["seconds"] > 0) & (wide["steps"] > 0)]
-    seconds = (wide["seconds"] / wide["steps"]).rename("seconds").reset_index()
-    return seconds.assign(devices=1, price=0.0)
+    best = best.rename(columns={"best_trial": "trial"}).astype({"trial": np.int64})
+    mine = speeds.merge(best, on=[*keys, "trial"])
+    return mine.assign(devices=1, price=0.0)
 
 
 def costs(curves: Curves, step_times: pd.DataFrame) -> pd.DataFrame:
@@ -105,9 +101,8 @@ def costs(curves: Curves, step_times: pd.DataFrame) -> pd.DataFrame:
     several = found["devices"].nunique() > 1
     records = found.to_dict("records")
     found["curve"] = [
-        curves.title(row["panel"], row["curve"])
-        + (f", {row['devices']} devices" if several else "")
-        for row in records
+        title + (f", {row['devices']} devices" if several else "")
+        for title, row in zip(curves.titles(found), records, strict=True)
     ]
     found["note"] = [_note(row) for row in records]
     return found

@@ -13,8 +13,8 @@ import pandas as pd
 from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, Observations, fit_law
 from dps_tf.analysis.order_statistics import repeats
 from dps_tf.analysis.report.naming import Naming
-from dps_tf.analysis.report.wording import and_list, count
 from dps_tf.analysis.tables import axes_of, cell_codes, study_key
+from dps_tf.analysis.wording import and_list, count
 from dps_tf.core.cell import DENSE
 
 Key = tuple[str, str]
@@ -57,6 +57,11 @@ class Curves:
     def title(self, panel: object, curve: object) -> str:
         """Returns how a title names a curve: with its panel where there are several."""
         return f"{panel}: {curve}" if len(self.naming.panels) > 1 else str(curve)
+
+    def titles(self, rows: pd.DataFrame) -> list[str]:
+        """Returns the title of the curve of each row of a named table."""
+        pairs = zip(rows["panel"], rows["curve"], strict=True)
+        return [self.title(*pair) for pair in pairs]
 
     def panel_title(self, panel: object) -> str:
         """Returns the name of a panel where there are several, else nothing."""

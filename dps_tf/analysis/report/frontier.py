@@ -20,15 +20,15 @@ from dps_tf.analysis.report.content import (
     PageTable,
     Part,
     ReportContext,
-    SortableText,
     estimate_text,
     illustration,
+    number_text,
     page_table,
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.noise import averaged
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import listed, number, steps
+from dps_tf.analysis.wording import listed, number, steps
 
 _REACH = 64.0
 """Factor from c1/c2 to the batch sizes at the ends of a frontier that is drawn."""
@@ -75,12 +75,9 @@ def frontier_part(context: ReportContext) -> Part:
 def examples(curves: Curves) -> pd.DataFrame:
     """Returns one row per curve and batch size with a K*: curve, steps, examples."""
     rows = curves.plot_rows[curves.plot_rows["bound"] == ""]
-    titles = [
-        curves.title(row["panel"], row["curve"]) for row in rows.to_dict("records")
-    ]
     return pd.DataFrame(
         {
-            "curve": titles,
+            "curve": curves.titles(rows),
             "steps": rows["steps_to_result"].to_numpy(float),
             "examples": (rows["steps_to_result"] * rows["batch_size"]).to_numpy(float),
         }
@@ -154,7 +151,7 @@ def frontier_table(context: ReportContext) -> PageTable:
                 "steps": estimate_text(fit.c2),
                 "examples": estimate_text(fit.c1),
                 "critical": estimate_text(fit.critical_batch_size),
-                "noise": SortableText(number(scale) if len(values) else "", scale),
+                "noise": number_text(scale),
             }
         )
     columns = (

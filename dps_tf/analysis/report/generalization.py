@@ -24,8 +24,8 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import RowsByCell
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.wording import number
 from dps_tf.analysis.tables import metric_names, study_key
+from dps_tf.analysis.wording import number
 
 _SPLITS = ("train", "validation", "test")
 

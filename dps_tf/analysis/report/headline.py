@@ -26,7 +26,7 @@ from dps_tf.analysis.report.curves import Curves, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
 from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 from dps_tf.analysis.report.training_curves import training_figures
-from dps_tf.analysis.report.wording import and_list, count, percent, steps
+from dps_tf.analysis.wording import and_list, count, percent, steps
 
 NAME = "steps_to_result"
 """File name of the headline figure, without suffix."""

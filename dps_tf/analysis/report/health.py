@@ -20,7 +20,7 @@ from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.drawing import small_axes
 from dps_tf.analysis.report.naming import cell_names, file_name
 from dps_tf.analysis.report.style import Axes
-from dps_tf.analysis.report.wording import count, with_panel
+from dps_tf.analysis.wording import count, with_panel
 
 # Hatches differ, so that no outcome depends on its colour.
 OUTCOMES: dict[str, dict[str, Any]] = {
@@ -124,9 +124,9 @@ def _figure_text(panel: str, cells: pd.DataFrame) -> FigureText:
             "Complete: met the goal. Censored: out-run, stopped because enough others "
             "had met the goal before it could. Incomplete: spent its step budget. "
             "Infeasible: diverged. Failed: an error. One bar per batch size. B: a best "
-            "value lies within 5 % of an end of its range, on its scale. L: not "
-            "levelled off, half as many trials would have given a K* larger by more "
-            "than 10 % and more than one evaluation interval. O: still open."
+            "value lies within 5 % of an end of its range, on its scale. L: the "
+            "winner is alone, K_(2) is more than 10 % and more than one evaluation "
+            "interval above K*. O: still open."
         ),
         alt=(
             f"Stacked bars, one for each of {count(len(cells), 'cell')}, of the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import (
@@ -11,6 +12,7 @@ from dps_tf.analysis.law import (
     Alternative,
     CriticalBatchSizes,
     CurveRatio,
+    Estimate,
     JointFit,
     LawFit,
     compare,
@@ -18,17 +20,19 @@ from dps_tf.analysis.law import (
     fit_joint,
 )
 from dps_tf.analysis.report.content import (
+    NOTHING,
     Column,
     PageTable,
     Part,
     ReportContext,
     SortableText,
     estimate_text,
+    number_text,
     page_table,
 )
 from dps_tf.analysis.report.curves import Curves, comparable, effects
 from dps_tf.analysis.report.regimes import regime_page_table
-from dps_tf.analysis.report.wording import number, percent
+from dps_tf.analysis.wording import number, percent
 
 Forms = Mapping[tuple[str, str], Sequence[Alternative]]
 """The law and its alternatives, by (panel, curve)."""
@@ -61,7 +65,7 @@ def law_part(context: ReportContext) -> Part:
         "is in none of their intervals; c1/c2 does not feel it.",
         *joint_sentences(joint),
     )
-    tables = [fit_table(curves)]
+    tables = [fit_table(curves), prediction_table(curves)]
     if joint:
         tables.append(joint_table(curves, joint))
     tables.append(regime_page_table(curves, context.options.anchor))
@@ -108,6 +112,37 @@ def fit_table(curves: Curves) -> PageTable:
     return page_table("law", "Fits of K* = c1/B + c2", columns, rows)
 
 
+def prediction_table(curves: Curves) -> PageTable:
+    """Returns where K* of a new study would lie just beyond what was measured."""
+    columns = (
+        Column("curve", "Curve"),
+        Column("below", "At half the smallest batch size"),
+        Column("above", "At twice the largest batch size"),
+    )
+    rows = [
+        {
+            "curve": curves.title(*pair),
+            "below": _predicted(fit, fit.observations.batch_size[0] / 2),
+            "above": _predicted(fit, fit.observations.batch_size[-1] * 2),
+        }
+        for pair, fit in curves.fits.items()
+    ]
+    caption = (
+        "K* of a new study at batch sizes that were not measured, if the law holds "
+        "there; those between are on the figure"
+    )
+    return page_table("predictions", caption, columns, rows)
+
+
+def _predicted(fit: LawFit, batch_size: float) -> SortableText:
+    if batch_size < 1:
+        return NOTHING
+    at = np.array([batch_size])
+    low, high = (float(end[0]) for end in fit.prediction(at))
+    found = estimate_text(Estimate(float(fit.steps(at)[0]), low, high))
+    return SortableText(f"{batch_size:g}: {found.text}", found.key)
+
+
 def _residual(fit: LawFit) -> SortableText:
     worst = int(abs(fit.residuals).argmax())
     value = float(fit.residuals[worst])
@@ -139,11 +174,10 @@ def alternatives_table(curves: Curves, forms: Forms) -> PageTable:
         for name, item in found.items():
             row[name] = criterion_text(item)
         exponent = found["power_law"].parameters["a"]
-        row["exponent"] = SortableText(number(exponent), exponent)
+        row["exponent"] = number_text(exponent)
         sizes = preferred.get((panel, curve))
-        none = SortableText("", float("nan"))
-        row["critical_power_law"] = estimate_text(sizes.power_law) if sizes else none
-        row["critical_averaged"] = estimate_text(sizes.averaged) if sizes else none
+        row["critical_power_law"] = estimate_text(sizes.power_law) if sizes else NOTHING
+        row["critical_averaged"] = estimate_text(sizes.averaged) if sizes else NOTHING
         rows.append(row)
     columns = (
         Column("curve", "Curve"),

@@ -18,8 +18,8 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.naming import axis_texts, file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import listed, number, with_panel
 from dps_tf.analysis.tables import axes_of
+from dps_tf.analysis.wording import listed, number, with_panel
 
 
 def layers_part(context: ReportContext) -> Part:

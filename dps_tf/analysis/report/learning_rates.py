@@ -19,13 +19,14 @@ from dps_tf.analysis.report.content import (
     ReportContext,
     SortableText,
     illustration,
+    number_text,
     page_table,
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.drawing import small_axes
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import (
+from dps_tf.analysis.wording import (
     and_list,
     listed,
     number,
@@ -220,7 +221,7 @@ def rule_table(curves: Curves, by_rule: pd.DataFrame) -> PageTable | None:
             "batch_size": size,
         }
         for entry in cell.to_dict("records"):
-            row[f"{entry['rule']}_rate"] = _rate(entry["rule_rate"])
+            row[f"{entry['rule']}_rate"] = number_text(entry["rule_rate"])
             row[f"{entry['rule']}_steps"] = _steps(entry)
         rows.append(row)
     if not rows:
@@ -239,10 +240,6 @@ def rule_table(curves: Curves, by_rule: pd.DataFrame) -> PageTable | None:
         )
     caption = "What rules for the learning rate would have given"
     return page_table("rules", caption, columns, rows)
-
-
-def _rate(value: float) -> SortableText:
-    return SortableText(number(float(value)), float(value))
 
 
 def _steps(entry: Any) -> SortableText:

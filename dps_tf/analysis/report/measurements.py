@@ -13,8 +13,8 @@ from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import and_list, count, number, with_panel
 from dps_tf.analysis.tables import study_key
+from dps_tf.analysis.wording import and_list, count, number, with_panel
 
 _DEFINITIONS = {
     "smoothness": (

@@ -24,8 +24,8 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.measurements import along_training, measured_on_best
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import interval, number
 from dps_tf.analysis.tables import study_key
+from dps_tf.analysis.wording import interval, number
 
 _DIAMOND: dict[str, Any] = {"marker": "d", "color": style.INK, "linestyle": "none"}
 

@@ -17,7 +17,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import number
+from dps_tf.analysis.wording import number
 
 
 def ratios(curves: Curves) -> pd.DataFrame:
@@ -37,10 +37,7 @@ def ratios(curves: Curves) -> pd.DataFrame:
     at_base = exact[exact["batch_size"] == base][[*keys, "steps_to_result"]]
     both = exact.merge(at_base, on=keys, suffixes=("", "_base"))
     both["ratio"] = both["steps_to_result"] / both["steps_to_result_base"]
-    both["curve"] = [
-        curves.title(row["panel"], row["curve"]) for row in both.to_dict("records")
-    ]
-    return both.assign(base=base)
+    return both.assign(base=base, curve=curves.titles(both))
 
 
 def draw_ratios(

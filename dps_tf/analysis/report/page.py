@@ -31,8 +31,8 @@ from dps_tf.analysis.report.content import (
     page_table,
 )
 from dps_tf.analysis.report.naming import axis_texts
-from dps_tf.analysis.report.wording import number
 from dps_tf.analysis.tables import axes_of
+from dps_tf.analysis.wording import number
 
 _LARGEST_SVG = 400_000
 """Bytes from which a figure is embedded as pixels, to keep the page quick."""
@@ -73,62 +73,6 @@ _SAME = [
 
 
 @dataclass(frozen=True)
-class Citation:
-    """A work to cite: its text, and where to read it."""
-
-    text: str
-    address: str = ""
-
-
-CITATIONS = (
-    Citation(
-        "C. J. Shallue, J. Lee, J. Antognini, J. Sohl-Dickstein, R. Frostig and "
-        "G. E. Dahl. Measuring the Effects of Data Parallelism on Neural Network "
-        "Training. Journal of Machine Learning Research 20(112):1-49, 2019.",
-        "https://arxiv.org/abs/1811.03600",
-    ),
-    Citation(
-        "N. Lee, T. Ajanthan, P. H. S. Torr and M. Jaggi. Understanding the Effects of "
-        "Data Parallelism and Sparsity on Neural Network Training. International "
-        "Conference on Learning Representations (ICLR), 2021.",
-        "https://arxiv.org/abs/2003.11316",
-    ),
-    Citation(
-        f"dps_tf, version {dps_tf.__version__}: steps-to-result of neural-network "
-        "training against batch size and sparsity. Software, Apache License 2.0."
-    ),
-)
-
-BIBTEX = f"""\
-@article{{shallue2019measuring,
-  author  = {{Shallue, Christopher J. and Lee, Jaehoon and Antognini, Joseph and
-             Sohl-Dickstein, Jascha and Frostig, Roy and Dahl, George E.}},
-  title   = {{Measuring the Effects of Data Parallelism on Neural Network Training}},
-  journal = {{Journal of Machine Learning Research}},
-  volume  = {{20}},
-  number  = {{112}},
-  pages   = {{1--49}},
-  year    = {{2019}}
-}}
-
-@inproceedings{{lee2021understanding,
-  author    = {{Lee, Namhoon and Ajanthan, Thalaiyasingam and Torr, Philip H. S. and
-               Jaggi, Martin}},
-  title     = {{Understanding the Effects of Data Parallelism and Sparsity on Neural
-               Network Training}},
-  booktitle = {{International Conference on Learning Representations}},
-  year      = {{2021}}
-}}
-
-@software{{dps_tf,
-  title   = {{dps_tf: steps-to-result of neural-network training against batch size
-             and sparsity}},
-  version = {{{dps_tf.__version__}}}
-}}
-"""
-
-
-@dataclass(frozen=True)
 class _Cell:
     text: str
     key: str
@@ -161,8 +105,6 @@ def render(report: Report, specification: PageTable | None, refresh: int = 0) ->
         report=report,
         specification=_prepared(specification) if specification else None,
         prepared=_prepared,
-        citations=CITATIONS,
-        bibtex=BIBTEX,
         refresh=refresh,
         version=dps_tf.__version__,
         versions=_versions(),

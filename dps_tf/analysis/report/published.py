@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from dps_tf.analysis.law import LawFit, compare
 from dps_tf.analysis.regimes import ends
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
+    NOTHING,
     Column,
     FigureText,
     Illustration,
@@ -29,7 +29,7 @@ from dps_tf.analysis.report.drawing import draw_steps_to_result
 from dps_tf.analysis.report.law import criterion_text
 from dps_tf.analysis.report.regimes import TOLERANCE
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import and_list, percent, steps
+from dps_tf.analysis.wording import and_list, percent, steps
 
 _COLUMNS = (
     Column("curve", "Curve"),
@@ -186,9 +186,9 @@ def _fits(table: pd.DataFrame, wanted: list[str] | None) -> PageTable:
 
 
 def _regimes_and_forms(fit: LawFit) -> dict[str, SortableText]:
-    found = ends(fit, fit.observations, TOLERANCE)
+    found = ends(fit, TOLERANCE)
     forms = {form.name: form for form in compare(fit.observations)}
-    flat = estimate_text(found.flat) if found.is_flat else SortableText("", math.nan)
+    flat = estimate_text(found.flat) if found.is_flat else NOTHING
     return {
         "perfect": estimate_text(found.perfect),
         "flat": flat,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.law import Observations
 from dps_tf.analysis.regimes import (
+    DEFINITIONS,
     Regime,
     by_batch_size,
     ends,
@@ -22,32 +22,25 @@ from dps_tf.analysis.report.content import (
     page_table,
 )
 from dps_tf.analysis.report.curves import Curves
-from dps_tf.analysis.report.wording import interval, number, percent
+from dps_tf.analysis.wording import interval, number, percent
 
 TOLERANCE = 0.2
 """For figure and sentences; the table shows what others would give."""
 _NAMES = {
+    "fit_perfect_scaling": "perfect scaling, fit",
+    "fit_maximum_useful": "maximum useful, fit",
+    "fit_linear_scaling_from": "linear scaling from B1, fit",
     "perfect_scaling_first": "perfect scaling, first failure",
     "perfect_scaling_last": "perfect scaling, last success",
     "maximum_useful": "maximum useful",
-    "fit_perfect_scaling": "perfect scaling, fit",
-    "fit_maximum_useful": "maximum useful, fit",
     "linear_scaling_from": "linear scaling from B1, last success",
-    "fit_linear_scaling_from": "linear scaling from B1, fit",
 }
-_DEFINITIONS = (
-    "Perfect scaling, first failure: last B before the first with K* B > (1 + t) K0 "
-    "B0, B0 the smallest batch size and K0 its K*. Last success: largest B with K* B "
-    "<= (1 + t) K0 B0. Maximum useful: smallest B with K* <= (1 + t) min K*; 'at "
-    "least' where that is the largest one measured. On the fit: B = t c1/c2, B = c1/c2 "
-    "/ t, and B = (1 + t) B1 + t c1/c2 (Zhang et al. 2024 use t = 20 %); B1 is the "
-    "batch size given as --anchor, else the smallest."
+_EXPLANATION = (
+    "; ".join(f"{name}: {DEFINITIONS[key]}" for key, name in _NAMES.items())
+    + ". B0 is the smallest batch size and K0 its K*, B1 the batch size given as "
+    "--anchor, else the smallest. 'At least' where the end may lie beyond the largest "
+    "one measured. Zhang et al. 2024 use t = 20 %."
 )
-
-
-def _observed(curves: Curves) -> list[tuple[str, str, Observations]]:
-    """Returns the observations of each curve that has a fit."""
-    return [(*pair, fit.observations) for pair, fit in curves.fits.items()]
 
 
 def regimes_of(curves: Curves) -> pd.DataFrame:
@@ -60,9 +53,9 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
     critical_low, critical_high (c1/c2); tolerance, definition.
     """
     rows = []
-    for panel, curve, observations in _observed(curves):
-        fit = curves.fits[panel, curve]
-        found = ends(fit, observations, TOLERANCE)
+    for (panel, curve), fit in curves.fits.items():
+        sizes = fit.observations.batch_size
+        found = ends(fit, TOLERANCE)
         row: dict[str, Any] = {"panel": panel, "curve": curve}
         for name, estimate in (
             ("perfect_end", found.perfect),
@@ -78,8 +71,8 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
         rows.append(
             {
                 **row,
-                "smallest": float(observations.batch_size.min()),
-                "largest": float(observations.batch_size.max()),
+                "smallest": float(sizes.min()),
+                "largest": float(sizes.max()),
                 "points_perfect": found.points_perfect,
                 "points_useful": useful,
                 "is_flat": found.is_flat,
@@ -111,12 +104,12 @@ def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
     """
     rows: list[dict[str, Any]] = []
     tolerances: list[float] = []
-    for panel, curve, observations in _observed(curves):
+    for (panel, curve), fit in curves.fits.items():
+        observations = fit.observations
         # The fit answers for a batch size that this curve has not measured.
         start = anchor if anchor in by_batch_size(observations).batch_size else None
         found = measured_regimes(observations, linear_from=start)
         # What rests on the fit leads: ends on points rest on single K*.
-        fit = curves.fits[panel, curve]
         found = [*fitted_regimes(fit, linear_from=anchor), *found]
         tolerances = sorted({regime.tolerance for regime in found})
         for name in dict.fromkeys(regime.name for regime in found):
@@ -129,7 +122,7 @@ def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
             rows.append(row)
     columns = (
         Column("curve", "Curve"),
-        Column("definition", "End of", _DEFINITIONS),
+        Column("definition", "End of", _EXPLANATION),
         *(
             Column(f"t{t:g}", f"t = {percent(t)}", "Batch size at this tolerance.")
             for t in tolerances

@@ -9,7 +9,12 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import Observations, fit_law
-from dps_tf.analysis.repeats import pooled_noise, summary, with_noise
+from dps_tf.analysis.repeats import (
+    noise_of_search,
+    pooled_noise,
+    summary,
+    with_noise,
+)
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -21,12 +26,13 @@ from dps_tf.analysis.report.content import (
     SortableText,
     estimate_text,
     illustration,
+    number_text,
     page_table,
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import cell_names
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import interval, listed, number, percent, steps
+from dps_tf.analysis.wording import interval, listed, number, percent, steps
 
 _COLUMNS = (
     Column("cell", "Cell"),
@@ -51,19 +57,34 @@ def repeats_part(context: ReportContext) -> Part:
     if again.empty:
         return Part()
     found = curves.naming.name(summary(again, context.tables.results))
-    pooled = pooled_noise(found)
-    share = percent(2**pooled - 1) if pooled > 0 else "an unknown share"
-    text = (
-        "Two noises add up in K*. Repeats have the metaparameters of a trial, other "
-        "initial weights and another order of the examples: the noise of training, "
-        f"here a standard deviation of {share} of the steps. Whole studies under other "
-        "seeds have other points too: the noise of the search. The least of many noisy "
-        "trials looks better than it is."
-    )
     best = found[found["is_best"]]
     figures = [_figure(curves, best)] if len(best) else []
     tables = (repeats_table(found), weighted_table(context, found))
+    text = _noises(pooled_noise(found), *noise_of_search(context.tables.results))
     return Part((text,), figures, [table for table in tables if len(table.frame)])
+
+
+def _noises(training: float, search: float, shared: float) -> str:
+    """Returns what the two noises are, in words."""
+    text = (
+        "Two noises add up in K*. Repeats have the metaparameters of a trial, other "
+        "initial weights and another order of the examples: the noise of training, "
+        f"here a standard deviation of {_share(training)} of the steps. Whole studies "
+        "under other seeds have other points too, and take the least of them all: the "
+        f"noise of the search, here {_share(search)}. The least of many noisy trials "
+        "looks better than it is."
+    )
+    if np.isnan(shared):
+        return text
+    return (
+        f"{text} Between the batch sizes of a curve, K* under one seed or another are "
+        f"correlated by {shared:.2f}: what they share moves c1 and c2 together, and is "
+        "in no interval."
+    )
+
+
+def _share(octaves: float) -> str:
+    return percent(2**octaves - 1) if octaves > 0 else "not known"
 
 
 def weighted_table(context: ReportContext, found: pd.DataFrame) -> PageTable:
@@ -112,35 +133,35 @@ def draw_repeats(
 
     Args:
         axis: an empty axis.
-        best: one row per cell: curve, batch_size, recorded (K*), median, least and
-            greatest (of the repeats; infinite where one did not reach the goal).
+        best: one row per cell: curve, seed, batch_size, recorded (K*), median, least
+            and greatest (of the repeats; infinite where one did not reach the goal).
         line_styles: line style of each curve.
     """
     style.log2_axis(axis, "x")
     style.log2_axis(axis, "y")
     ends = best[["recorded", "median", "least", "greatest"]].to_numpy(float)
     top = 2.0 * ends[np.isfinite(ends)].max()
-    for curve, rows in best.groupby("curve", sort=False):
+    for curve, cells in best.groupby("curve", sort=False):
         line_style = style.line_style_of(line_styles, curve)
-        rows = rows.sort_values("batch_size")
-        sizes = rows["batch_size"]
-        high = np.minimum(rows["greatest"], 2 * top)
-        axis.vlines(sizes, rows["least"], high, color=line_style.color, alpha=0.6)
-        known = rows["median"].where(np.isfinite(rows["median"]))
-        axis.plot(sizes, known, **style.joined_marks(line_style))
-        axis.plot(sizes, rows["recorded"], **style.mark_style(line_style, hollow=True))
+        seeds = [rows for _, rows in cells.groupby("seed")]
+        # Of one seed the medians are a curve; of several they stand side by side.
+        joined = {} if len(seeds) == 1 else {"linestyle": "none"}
+        for place, rows in enumerate(seeds):
+            rows = rows.sort_values("batch_size")
+            sizes = rows["batch_size"] * 1.08 ** (place - (len(seeds) - 1) / 2)
+            high = np.minimum(rows["greatest"], 2 * top)
+            axis.vlines(sizes, rows["least"], high, color=line_style.color, alpha=0.6)
+            known = rows["median"].where(np.isfinite(rows["median"]))
+            axis.plot(sizes, known, **style.joined_marks(line_style, **joined))
+            hollow = style.mark_style(line_style, hollow=True)
+            axis.plot(sizes, rows["recorded"], **hollow)
     axis.set_ylim(top=top)
     axis.set(xlabel="Batch size", ylabel="Steps to result")
     style.batch_ticks(axis, best["batch_size"].tolist())
 
 
 def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
-    named = best.assign(
-        curve=[
-            curves.title(*pair)
-            for pair in zip(best["panel"], best["curve"], strict=True)
-        ]
-    )
+    named = best.assign(curve=curves.titles(best))
     line_styles = style.assign_styles(named["curve"])
     with style.one_axis(line_styles) as (figure, axis):
         draw_repeats(axis, named, line_styles)
@@ -158,7 +179,7 @@ def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
         caption=(
             "Filled marks: median of the repeats of each cell's best point; bars: "
             "least to greatest, off the axis where a repeat did not reach the goal. "
-            "Hollow: K* as the search found it."
+            "Hollow: K* as the search found it. Study seeds stand side by side."
         ),
         alt=f"Line chart of medians of repeats. {told}.",
     )
@@ -180,23 +201,13 @@ def repeats_table(found: pd.DataFrame) -> PageTable:
             {
                 "cell": name,
                 "trial": int(row["trial"]),
-                "recorded": _steps(row["recorded"]),
+                "recorded": number_text(row["recorded"], steps),
                 "repeats": int(row["repeats"]),
                 "reached": int(row["reached"]),
-                "median": _steps(row["median"]),
+                "median": number_text(row["median"], steps),
                 "range": SortableText(span, least),
-                "optimism": _number(row["optimism"]),
-                "noise": _number(row["noise"]),
+                "optimism": number_text(row["optimism"]),
+                "noise": number_text(row["noise"]),
             }
         )
     return page_table("repeats-table", "Best points trained again", _COLUMNS, rows)
-
-
-def _steps(value: float) -> SortableText:
-    known = np.isfinite(value)
-    return SortableText(steps(value) if known else "", value if known else np.nan)
-
-
-def _number(value: float) -> SortableText:
-    known = np.isfinite(value)
-    return SortableText(number(value) if known else "", value if known else np.nan)

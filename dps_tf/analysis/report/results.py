@@ -16,11 +16,12 @@ from dps_tf.analysis.report.content import (
     Report,
     ReportContext,
     SortableText,
+    number_text,
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import axis_order
-from dps_tf.analysis.report.wording import number, steps
 from dps_tf.analysis.tables import axes_of, metric_names, study_key
+from dps_tf.analysis.wording import number, steps
 from dps_tf.core.cell import is_axis
 
 _MOST_ROWS = 24
@@ -85,7 +86,7 @@ def results_page_table(curves: Curves) -> PageTable:
                 "bracket (previous evaluation, this one].",
             ),
             [
-                SortableText(steps_text(row), _key(row["steps_to_result"]))
+                SortableText(steps_text(row), number_text(row["steps_to_result"]).key)
                 for row in records
             ],
         )
@@ -95,27 +96,17 @@ def results_page_table(curves: Curves) -> PageTable:
         keys = [(str(row["panel"]), str(row["curve"])) for row in records]
         found.append((search, [curves.searches[key] for key in keys]))
     best = Column("best_trial", "Best trial", "Its number in the study.")
-    found.append((best, [_whole(row["best_trial"]) for row in records]))
+    found.append(
+        (best, [number_text(row["best_trial"], "{:.0f}".format) for row in records])
+    )
     for name in metaparameters_of(cells.drop(columns=["panel", "curve"])):
         if cells[name].notna().any():
             title = name.replace("_", " ").capitalize()
             column = Column(name, title, "Of the best trial.")
-            found.append((column, [_number(row[name]) for row in records]))
+            found.append((column, [number_text(row[name]) for row in records]))
     columns = tuple(column for column, _ in found)
     frame = pd.DataFrame({column.name: values for column, values in found})
     return PageTable("results", "Results, one row per cell", columns, frame)
-
-
-def _number(value: Any) -> SortableText:
-    return SortableText(number(float(value)) if pd.notna(value) else "", _key(value))
-
-
-def _key(value: Any) -> float:
-    return float("nan") if pd.isna(value) else float(value)
-
-
-def _whole(value: Any) -> SortableText:
-    return SortableText("" if pd.isna(value) else str(int(value)), _key(value))
 
 
 def terminal_table(results: pd.DataFrame) -> str:

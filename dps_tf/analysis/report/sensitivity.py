@@ -22,13 +22,13 @@ from dps_tf.analysis.report.content import (
     ReportContext,
     SortableText,
     illustration,
+    number_text,
     page_table,
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import cell_names, file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import interval, number, steps
 from dps_tf.analysis.sensitivity import (
     INTERVALS,
     by_goal,
@@ -37,6 +37,7 @@ from dps_tf.analysis.sensitivity import (
     law_by_goal,
 )
 from dps_tf.analysis.tables import curve_key
+from dps_tf.analysis.wording import interval, number, steps
 
 _CONSTANTS = {
     "c1": "c1 (examples)",
@@ -185,10 +186,7 @@ def _pivot(
         known = mine["steps_to_result"].iloc[0]
         row: dict[str, Any] = {
             "cell": cell,
-            "steps": SortableText(
-                "" if pd.isna(known) else steps(float(known)),
-                np.nan if pd.isna(known) else float(known),
-            ),
+            "steps": number_text(known, steps),
         }
         for entry in mine.to_dict("records"):
             row[names[entry[by]]] = range_text(entry)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from dps_tf.analysis.law import LawFit
 from dps_tf.analysis.report.curves import Curves, comparable, groups
-from dps_tf.analysis.report.wording import count, interval, number, percent, steps
+from dps_tf.analysis.wording import count, interval, number, percent, steps
 
 
 def summary(curves: Curves, regimes: pd.DataFrame) -> tuple[str, ...]:

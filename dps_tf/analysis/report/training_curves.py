@@ -19,8 +19,8 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import RowsByCell, groups
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.report.wording import count, number
 from dps_tf.analysis.tables import study_key
+from dps_tf.analysis.wording import count, number
 from dps_tf.core.goal import Goal
 
 
