@@ -18,7 +18,7 @@ from dps_tf.cli.command_line import (
     FINISHED,
     RUN_AGAIN,
     import_modules,
-    import_ray_engine,
+    import_ray,
     import_tensorflow,
     require,
     run,
@@ -277,7 +277,7 @@ def _run_on_ray(  # noqa: PLR0913 - each is independent of the others
     stop: StopRequest,
 ) -> SweepOutcome:
     """Runs a sweep on a Ray cluster, cells side by side."""
-    run_sweep = import_ray_engine().run_sweep
+    run_sweep = import_ray("ray_engine").run_sweep
     outcome: SweepOutcome = run_sweep(sweep, gin_text, options, files, backends, stop)
     return outcome
 
