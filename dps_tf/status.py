@@ -6,24 +6,52 @@ TensorFlow, except for a sweep on an object store.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, require, run
+from dps_tf.core.errors import UserError
+
+if TYPE_CHECKING:
+    from dps_tf.analysis.sweep_status import CellStatus
 
 _SWEEP_DIRS = flags.DEFINE_multi_string(
     "sweep_dir", [], "A sweep directory; may be repeated, as for shards of one sweep."
 )
+_WATCH = flags.DEFINE_bool(
+    "watch",
+    False,
+    "Show it again every ten seconds until all cells are finished, or until Ctrl-C.",
+)
 _JSON = flags.DEFINE_bool("json", False, "Print JSON, one object per cell.")
+
+_PAUSE = 10.0
+"""Seconds between two looks of --watch."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Prints the state of every cell; returns the exit code 0."""
     del argv
     require(_SWEEP_DIRS)
+    if _JSON.value:
+        if _WATCH.value:
+            raise UserError("--json and --watch exclude each other: give one of them.")
+        print(json.dumps([cell.to_json() for cell in _cells()], indent=1))
+    elif _WATCH.value:
+        _watch()
+    else:
+        print(_text(_cells()))
+    return FINISHED
+
+
+def _cells() -> list[CellStatus]:
+    """Returns how far every cell is; tells of damage on standard error."""
     # After the flags are checked: tables take a second to load.
     from dps_tf.analysis.sweep_status import merged_status, sweep_status
     from dps_tf.cli.sweep_files import files_of
@@ -36,13 +64,39 @@ def main(argv: Sequence[str]) -> int:
         statuses.append(sweep_status(files, sweep))
         for problem in sweep.problems:
             print(f"note: {problem}", file=sys.stderr)
-    cells = merged_status(statuses)
-    if _JSON.value:
-        print(json.dumps([cell.to_json() for cell in cells], indent=1))
-    else:
-        print("\n".join(cell.line for cell in cells))
-        print(f"{sum(cell.closed for cell in cells)} of {len(cells)} cells finished")
-    return FINISHED
+    return merged_status(statuses)
+
+
+def _text(cells: Sequence[CellStatus]) -> str:
+    from dps_tf.analysis.sweep_status import progress_line
+
+    return "\n".join([*(cell.line for cell in cells), progress_line(cells)])
+
+
+def _watch() -> None:
+    """Shows the state until all cells are finished; on a terminal in one place."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    with (
+        Live(console=console, auto_refresh=False)
+        if console.is_terminal
+        else (contextlib.nullcontext()) as live
+    ):
+        try:
+            while True:
+                cells = _cells()
+                if live is None:
+                    print(_text(cells), flush=True)
+                else:
+                    live.update(Text(_text(cells)), refresh=True)
+                if all(cell.closed for cell in cells):
+                    return
+                time.sleep(_PAUSE)
+        except KeyboardInterrupt:
+            return
 
 
 def entry_point() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dps_tf.core.durations import duration
 from dps_tf.core.race import follow_to, plan
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
@@ -37,6 +38,8 @@ class CellStatus:
             has not begun, or its record is damaged.
         seconds_left: steps_left at the pace so far, or None before the first turn.
         owner: who is running it, or None.
+        seconds: for which trials have been trained, all slots together.
+        slots: trials that are trained side by side; 1 where that is not recorded.
         data_wait: share of an open study's time for which training waited for data.
         causes: why trials failed, each once.
     """
@@ -50,6 +53,8 @@ class CellStatus:
     steps_left: int | None = None
     seconds_left: float | None = None
     owner: str | None = None
+    seconds: float = 0.0
+    slots: int = 1
     data_wait: float = 0.0
     causes: tuple[str, ...] = ()
 
@@ -76,8 +81,8 @@ class CellStatus:
             return f"nothing left to train, but not closed: run the sweep again{who}"
         if self.seconds_left is None:
             return f"at most {self.steps_left} steps left{who}"
-        minutes = self.seconds_left / 60
-        return f"at most {self.steps_left} steps ({minutes:.1f} min) left{who}"
+        time = duration(self.seconds_left)
+        return f"at most {self.steps_left} steps ({time}) left{who}"
 
     @property
     def line(self) -> str:
@@ -127,8 +132,35 @@ def merged_status(sweeps: Sequence[Sequence[CellStatus]]) -> list[CellStatus]:
     return found
 
 
+def progress_line(cells: Sequence[CellStatus]) -> str:
+    """Returns how far a whole sweep is and how long it takes still, in one line.
+
+    A cell that has not begun is taken to need what those that are finished took on the
+    average, so the time is an estimate wherever there is such a cell.
+    """
+    finished = [cell for cell in cells if cell.closed]
+    begun = [c for c in cells if not c.closed and c.steps_left is not None]
+    waiting = len(cells) - len(finished) - len(begun)
+    line = f"{len(finished)} of {len(cells)} cells finished"
+    known = [c.seconds_left for c in begun if c.seconds_left is not None]
+    if not begun and not waiting:
+        return line
+    if len(known) < len(begun) or (waiting and not finished):
+        return f"{line}; time left not known yet"
+    left = sum(known)
+    if not waiting:
+        return f"{line}; at most {duration(left)} left"
+    # What is finished does not tell its slots; cells of a sweep have the same.
+    slots = max((cell.slots for cell in begun), default=1)
+    each = sum(cell.seconds for cell in finished) / len(finished) / slots
+    return (
+        f"{line}; about {duration(left + waiting * each)} left, if the {waiting} cells "
+        "that have not begun take as long as those finished did"
+    )
+
+
 def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
-    closed = study.closed(("trials",))
+    closed = study.closed(("trials", "work"))
     if closed is not None:
         return _closed_status(closed, name)
     holder = locks.holder(study.layout.root)
@@ -147,13 +179,16 @@ def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
         steps_left=left,
         seconds_left=_seconds(history, left),
         owner=owner,
+        seconds=sum(trial.work.seconds for trial in history.trials.values()),
+        slots=history.slots,
         data_wait=history.data_wait,
         causes=_causes(t.error for t in result.trials if t.error is not None),
     )
 
 
 def _closed_status(closed: Closed, name: str) -> CellStatus:
-    trials, best = closed.frame("trials"), closed.best()
+    trials, work, best = closed.frame("trials"), closed.frame("work"), closed.best()
+    seconds = work[(work["quantity"] == "seconds") & work["trial"].isna()]
     counts = trials["outcome"].value_counts()
     return CellStatus(
         name=name,
@@ -164,6 +199,7 @@ def _closed_status(closed: Closed, name: str) -> CellStatus:
         steps_done=int(trials["end_step"].sum()),
         steps_left=0,
         seconds_left=0.0,
+        seconds=float(seconds["value"].sum()),
         causes=_causes(trials["error"].dropna()),
     )
 

@@ -89,23 +89,6 @@ def and_list(items: Sequence[str], most: int = 12) -> str:
     return ", ".join(shown[:-1]) + " and " + shown[-1]
 
 
-def duration(seconds: float) -> str:
-    """Returns a length of time in its two largest units.
-
-    >>> duration(12.3), duration(754), duration(7260), duration(200_000)
-    ('12 s', '12 min 34 s', '2 h 1 min', '2 d 7 h')
-    """
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    left = round(seconds)
-    parts: list[str] = []
-    for name, size in units:
-        amount, left = divmod(left, size)
-        if amount or (parts and len(parts) < 2):
-            parts.append(f"{amount} {name}")
-    kept = [part for part in parts[:2] if not part.startswith("0 ")]
-    return " ".join(kept) or "0 s"
-
-
 def with_panel(title: str, panel: str) -> str:
     """Returns a title with the panel it is about, if that has to be said.
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from dps_tf.core.durations import duration
 from dps_tf.core.race import Plan, RaceRule, follow_to
 from dps_tf.core.trial import Trajectory
 
@@ -23,16 +24,6 @@ _SHORTEST_NAME = 12
 
 _PRUNING_SECONDS = 0.2
 """How often the batches of a score are shown: drawing must not cost what it shows."""
-
-
-def duration(seconds: float) -> str:
-    """Returns a time to the eye, such as 1 h 02 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def shortened(name: str, width: int) -> str:

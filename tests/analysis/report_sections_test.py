@@ -25,7 +25,7 @@ from dps_tf.analysis.report import (
     sensitivity,
 )
 from dps_tf.analysis.report import repeats as report_repeats
-from dps_tf.analysis.wording import duration
+from dps_tf.core.durations import duration
 from dps_tf.core.errors import UserError
 from dps_tf.store.schemas import CELL_KEY
 from tests.analysis.synthetic_sweeps import write_sweep

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from dps_tf.analysis import loading
-from dps_tf.analysis.sweep_status import CellStatus, merged_status, sweep_status
+from dps_tf.analysis.sweep_status import (
+    CellStatus,
+    merged_status,
+    progress_line,
+    sweep_status,
+)
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
@@ -135,7 +140,9 @@ def test_the_command_reads_several_directories_and_tells_of_damage(tmp_path):
     command = [sys.executable, "-m", "dps_tf.status", *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
-    assert len(lines) == 4 and lines[-1] == "0 of 3 cells finished"
+    assert len(lines) == 4 and lines[-1] == (
+        "0 of 3 cells finished; time left not known yet"
+    )
     assert "K* at most 300 in (200, 300]" in lines[0]
     assert f"note: {places[0]}/.dps_tf is missing" in done.stderr
     as_json = [*command, "--json"]
@@ -145,3 +152,38 @@ def test_the_command_reads_several_directories_and_tells_of_damage(tmp_path):
         True,
         False,
     ]
+
+
+def test_time_left_of_a_sweep_counts_cells_that_run_and_those_that_wait():
+    finished = [
+        CellStatus(name, closed=True, seconds=s) for name, s in [("a", 40), ("b", 80)]
+    ]
+    runs = CellStatus("c", steps_left=10, seconds_left=25.0, slots=2)
+    waits = [CellStatus("d"), CellStatus("e")]
+    # 25 s, and twice the 60 s of all slots that a finished cell took, in two slots.
+    line = progress_line([*finished, runs, *waits])
+    assert line.startswith(
+        "2 of 5 cells finished; about 1 min 25 s left, if the 2 cells"
+    )
+    assert (
+        progress_line([*finished, runs]) == "2 of 3 cells finished; at most 25 s left"
+    )
+    assert progress_line(finished) == "2 of 2 cells finished"
+    unknown = CellStatus("c", steps_left=10)
+    for cells in ([unknown], [*finished, unknown], [runs, *waits], waits):
+        assert progress_line(cells).endswith("; time left not known yet")
+
+
+def test_watching_a_finished_sweep_ends_and_json_is_not_watched(finished):
+    command = [
+        sys.executable,
+        "-m",
+        "dps_tf.status",
+        f"--sweep_dir={finished}",
+        "--watch",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "1 of 1 cells finished"
+    both = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    assert both.returncode == 2 and "--json and --watch" in both.stderr
