@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
 def _read() -> None:
     # After the flags are parsed: tables take a second to load.
     from dps_tf.analysis.interchange.archive import own_or_published_goal
-    from dps_tf.analysis.interchange.reader import ArchiveRules
+    from dps_tf.analysis.interchange.outcomes import ArchiveRules
     from dps_tf.analysis.interchange.sweep import convert
 
     if len(_SWEEP_DIRS.value) > 1:
@@ -96,7 +96,7 @@ def _read() -> None:
     if done.without_goal:
         print(
             f"left out for want of a goal: {_studies(len(done.without_goal))}, such as "
-            f"{done.without_goal[0]}; give --goal and --metric for them."
+            f"{done.without_goal[0]!r}; give --goal and --metric for them."
         )
     print(
         f"{_studies(len(done.read) + len(done.kept))} in {sweep_dir}; see them by "

@@ -8,7 +8,8 @@ where `dps_tf.report` finds it; running the command again does what is missing.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -17,20 +18,26 @@ from dps_tf.cli.command_line import (
     FINISHED,
     RUN_AGAIN,
     import_modules,
+    import_ray_engine,
     import_tensorflow,
     require,
     run,
 )
 from dps_tf.cli.sweep_files import files_of
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, printable
 from dps_tf.store.layout import SweepLayout
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dps_tf.probing import Wanted
+    from dps_tf.probing import RecordedStudy, RecordedTrial, Wanted
     from dps_tf.store.sweep_reader import SweepReader
+    from dps_tf.tuning.interruption import StopRequest
+    from dps_tf.tuning.options import Options
     from dps_tf.tuning.resources import Resources
+
+_MAX_CELLS = 256
+"""Cells that wait for slots at the same time; each takes a thread."""
 
 _SWEEP_DIR = flags.DEFINE_string("sweep_dir", None, "Where the sweep is kept.")
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of prepared data sets.")
@@ -62,6 +69,17 @@ _STRATEGY = flags.DEFINE_string(
     "That of training, where batches were shared: mirrored, or multi_worker_mirrored "
     "in every process that TF_CONFIG names.",
 )
+_ENGINE = flags.DEFINE_string(
+    "engine",
+    "local",
+    "local: cell after cell; ray: cells side by side on the slots of a Ray cluster.",
+)
+_RAY_ADDRESS = flags.DEFINE_string(
+    "ray_address",
+    None,
+    "With --engine=ray: auto, or host:port of a head node; without, Ray is started on "
+    "this machine.",
+)
 _IMPORT = flags.DEFINE_multi_string(
     "import", [], "A module that registers workloads of your own; may be repeated."
 )
@@ -81,14 +99,23 @@ def main(argv: Sequence[str]) -> int:
     from dps_tf.tuning.resources import Resources, configure_threads
 
     configure_threads()
+    options = Options(
+        layout.root,
+        _DATA_DIR.value,
+        strategy=_STRATEGY.value,
+        engine=_ENGINE.value,
+        ray_address=_RAY_ADDRESS.value,
+        imports=tuple(_IMPORT.value),
+    )
     if is_grouped:
-        options = Options(layout.root, _DATA_DIR.value)
         # Only the first process has to see the sweep.
         return grouped.run(
-            options, lambda group: _measure(_cells(layout), layout, group)
+            options, lambda group: _measure(_cells(layout), options, group)
         )
+    if options.engine == "ray":
+        return _measure(cells, options, None)
     alone = Resources.of_this_machine(slots=1, strategy=_STRATEGY.value)
-    return _measure(cells, layout, alone)
+    return _measure(cells, options, alone)
 
 
 def _cells(layout: SweepLayout) -> Sequence[str]:
@@ -99,27 +126,21 @@ def _cells(layout: SweepLayout) -> Sequence[str]:
     )
 
 
-def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) -> int:
-    """Measures cells with this machine's devices, or a group's; the exit code."""
-    from dps_tf.probing import Measurer, ProgramCache
+def _measure(
+    cells: Sequence[str], options: Options, resources: Resources | None
+) -> int:
+    """Measures cells with this machine's devices, a group's or Ray's; the exit code."""
     from dps_tf.tuning.interruption import Interrupted, StopRequest
 
     stop = StopRequest()
-    if resources.leader is not None:
-        resources.leader.on_stop = stop.set
-    measurer = Measurer(
-        files_of(layout.root),
-        layout,
-        _wanted(),
-        data_dir=_DATA_DIR.value,
-        programs=ProgramCache(resources),
-        stop=stop,
-    )
+    if resources is None:
+        measuring = _on_ray(cells, options, stop)
+    else:
+        measuring = _here(cells, options, resources, stop)
     found = []
     with stop.listening():
         try:
-            for cell in cells:
-                measured = measurer.measure(cell, _TRIAL.value)
+            for cell, measured in measuring:
                 if len(measured):
                     found.append(measured)
                     print(table(cell, measured), flush=True)
@@ -131,6 +152,58 @@ def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) ->
 
         print(compared(pd.concat(found, ignore_index=True)))
     return FINISHED
+
+
+def _here(
+    cells: Sequence[str], options: Options, resources: Resources, stop: StopRequest
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Gives the measurements of cells, one after another."""
+    from dps_tf.probing import Measurer, ProgramCache
+
+    if resources.leader is not None:
+        resources.leader.on_stop = stop.set
+    measurer = Measurer(
+        files_of(options.sweep_dir),
+        SweepLayout(options.sweep_dir),
+        _wanted(),
+        data_dir=options.data_dir,
+        programs=ProgramCache(resources),
+        stop=stop,
+    )
+    for cell in cells:
+        yield cell, measurer.measure(cell, _TRIAL.value)
+
+
+def _on_ray(
+    cells: Sequence[str], options: Options, stop: StopRequest
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Gives the measurements of cells, as many side by side as there are slots."""
+    from dps_tf.probing import Measurer
+    from dps_tf.probing.measurement import replayed_elsewhere
+
+    ray_engine = import_ray_engine()
+    wanted = _wanted()
+    with ray_engine.calling(replayed_elsewhere, options, stop) as call:
+
+        def replays(study: RecordedStudy, trial: RecordedTrial) -> pd.DataFrame:
+            name = f"{study.name} trial {trial.number}"
+            rows, said = call(name, wanted, study, trial)
+            for sentence in said:
+                print(sentence)
+            return rows
+
+        files, layout = files_of(options.sweep_dir), SweepLayout(options.sweep_dir)
+        measurer = Measurer(files, layout, wanted, stop=stop, replays=replays)
+        with ThreadPoolExecutor(_MAX_CELLS) as pool:
+            parts = [
+                pool.submit(measurer.measure, cell, _TRIAL.value) for cell in cells
+            ]
+            for cell, part in zip(cells, parts, strict=True):
+                try:
+                    yield cell, part.result()
+                except BaseException:
+                    stop.set("an error in another cell")
+                    raise
 
 
 def _wanted() -> Wanted:
@@ -156,7 +229,7 @@ def finished_cells(sweep: SweepReader) -> list[str]:
     """
     finished = [name for name, study in sweep.studies.items() if study.is_closed]
     for problem in sweep.problems:
-        print(f"note: {problem}", file=sys.stderr)
+        print(printable(f"note: {problem}"), file=sys.stderr)
     for name in sweep.studies:
         if name not in finished:
             print(f"{name}: left out, it is not finished.")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, run
+from dps_tf.cli.command_line import FINISHED, import_modules, run
 from dps_tf.cli.page_server import served
 from dps_tf.cli.sweep_files import load
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.report import ReportOptions
@@ -31,6 +31,9 @@ _LABELS = flags.DEFINE_multi_string(
     "A name for a sweep, one for each --sweep_dir in their order: sweeps of the same "
     "cells then lie side by side. Tables have it in the column workload.label.",
 )
+_IMPORT = flags.DEFINE_multi_string(
+    "import", [], "A module that registers sections of your own; may be repeated."
+)
 _OUT = flags.DEFINE_string(
     "out", None, "Folder of the report; by default `report` in the first sweep."
 )
@@ -42,6 +45,13 @@ _PUBLISHED = flags.DEFINE_list(
     [],
     "Published curves to lay beside, such as `mnist-simple_cnn_base-sgd` or `*mnist*`, "
     "or `all`; without a sweep, a report of them alone.",
+)
+_FIGURES = flags.DEFINE_enum(
+    "figures",
+    None,
+    ["shallue2019"],
+    "Draws the figures of a publication, from the sweeps (the public archive that "
+    "`dps_tf.archive` has read, or your own) and from digitized values.",
 )
 _STEP_TIMES = flags.DEFINE_string(
     "step_times",
@@ -75,7 +85,7 @@ _PAUSE = 30
 def main(argv: Sequence[str]) -> int:
     """Reports on the sweeps that the flags name; returns the exit code 0."""
     del argv
-    if not _SWEEP_DIRS.value and not _PUBLISHED.value:
+    if not (_SWEEP_DIRS.value or _PUBLISHED.value or _FIGURES.value):
         raise UserError("--sweep_dir is missing: name the directory of a sweep.")
     if _WATCH.value and not _SWEEP_DIRS.value:
         raise UserError("--watch needs a sweep: name its directory with --sweep_dir.")
@@ -83,7 +93,10 @@ def main(argv: Sequence[str]) -> int:
     # After the flags are parsed: drawing and tables take seconds to load.
     from dps_tf.analysis import report
 
-    if not _SWEEP_DIRS.value:
+    import_modules(_IMPORT.value)
+    if _FIGURES.value:
+        _draw_figures(out)
+    elif not _SWEEP_DIRS.value:
         found = report.write_published(_PUBLISHED.value, out)
         print(report.published_text(found), end="")
     elif _WATCH.value:
@@ -92,6 +105,13 @@ def main(argv: Sequence[str]) -> int:
         _report_sweeps(out)
     print(f"\nreport: {out / 'report.html'}")
     return FINISHED
+
+
+def _draw_figures(out: Path) -> None:
+    from dps_tf.analysis.report.shallue2019_figures import figures_text, write_figures
+
+    tables = load(*_SWEEP_DIRS.value) if _SWEEP_DIRS.value else None
+    print(figures_text(write_figures(tables, out)), end="")
 
 
 def _options() -> ReportOptions:
@@ -108,7 +128,7 @@ def _report_sweeps(out: Path) -> None:
     options = _options()
     tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value, labels=_LABELS.value)
     found = report.write_report(tables, out, options)
-    print(report.terminal_text(found, tables), end="")
+    print(printable(report.terminal_text(found, tables)), end="")
     if _TENSORBOARD.value:
         from dps_tf.analysis.tensorboard import write_events
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, require, run
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.sweep_status import CellStatus
@@ -63,14 +63,15 @@ def _cells() -> list[CellStatus]:
         sweep = SweepReader(files, directory)
         statuses.append(sweep_status(files, sweep))
         for problem in sweep.problems:
-            print(f"note: {problem}", file=sys.stderr)
+            print(printable(f"note: {problem}"), file=sys.stderr)
     return merged_status(statuses)
 
 
 def _text(cells: Sequence[CellStatus]) -> str:
     from dps_tf.analysis.sweep_status import progress_line
 
-    return "\n".join([*(cell.line for cell in cells), progress_line(cells)])
+    # Errors of trials and names of files hold what their makers wanted.
+    return printable("\n".join([*(cell.line for cell in cells), progress_line(cells)]))
 
 
 def _watch() -> None:

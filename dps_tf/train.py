@@ -18,6 +18,7 @@ from dps_tf.cli.command_line import (
     FINISHED,
     RUN_AGAIN,
     import_modules,
+    import_ray_engine,
     import_tensorflow,
     require,
     run,
@@ -275,18 +276,10 @@ def _run_on_ray(  # noqa: PLR0913 - each is independent of the others
     backends: Backends,
     stop: StopRequest,
 ) -> SweepOutcome:
-    """Runs a sweep on a Ray cluster, cells side by side.
-
-    Raises:
-        UserError: Ray is not installed.
-    """
-    try:
-        from dps_tf.tuning.ray_engine import run_sweep
-    except ImportError as error:
-        raise UserError(
-            f"--engine=ray needs Ray ({error}): pip install 'dps_tf[ray]'."
-        ) from error
-    return run_sweep(sweep, gin_text, options, files, backends, stop)
+    """Runs a sweep on a Ray cluster, cells side by side."""
+    run_sweep = import_ray_engine().run_sweep
+    outcome: SweepOutcome = run_sweep(sweep, gin_text, options, files, backends, stop)
+    return outcome
 
 
 def _code(outcome: SweepOutcome) -> int:

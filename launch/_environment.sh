@@ -147,7 +147,7 @@ set_stamp() { printf '%s\n' "$2" >"$VENV/dps_tf-$1.stamp"; }
 copy_source() {
   local name
   for name in setup.cfg pyproject.toml MANIFEST.in LICENSE README.md \
-    dps_tf gin_configs launch tests .ci; do
+    dps_tf docs gin_configs launch tests .ci; do
     [ ! -e "$ROOT/$name" ] || cp -R "$ROOT/$name" "$1/" || exit
   done
 }

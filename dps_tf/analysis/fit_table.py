@@ -43,7 +43,7 @@ from dps_tf.analysis.tables import (
     read_csv,
     require,
 )
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, on_one_line
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,14 @@ def read_table(path: str | Path) -> pd.DataFrame:
     """
     try:
         frame = read_csv(path, skipinitialspace=True)
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise UserError(f"--csv={str(path)!r} is not a file.") from error
+    except OSError as error:
+        why = f" ({error.strerror})" if Path(path).exists() else ""
+        raise UserError(
+            f"--csv={str(path)!r} is not a file that can be read{why}: name one on "
+            "this machine."
+        ) from error
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as e:
-        text = " ".join(str(e).split())
+        text = on_one_line(e)
         raise UserError(f"--csv={str(path)!r} is not a CSV table: {text}.") from e
     require(frame, ["batch_size", "steps_to_result"], f"--csv={str(path)!r}")
     for name in ("batch_size", "steps_to_result", "bracket_low", "noise"):

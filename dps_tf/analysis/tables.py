@@ -9,6 +9,7 @@ several sweeps may hold the same cell in several precisions.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from dps_tf.store.schemas import CURVES, PRECISION, STUDIES, TRIALS
 GOAL_COLUMNS = [name for name in STUDIES.names if name.startswith("goal_")]
 BOUNDS = ["earliest", "latest"]
 """Columns that `trial_bounds.with_bounds` adds to `trials`."""
+
+LARGEST_CSV = 1 << 30
+"""Bytes of a table that is given by its name."""
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -71,14 +75,27 @@ def read_csv(path: str | Path, **options: Any) -> pd.DataFrame:
     """Returns a CSV file as a table in which further axes are text, as written.
 
     Args:
-        path: of the file.
+        path: of a file; never an address, which pandas would fetch.
         options: of `pandas.read_csv`, whose errors pass through.
+
+    Raises:
+        UserError: two columns of one name, or more than LARGEST_CSV bytes.
     """
-    names = pd.read_csv(path, nrows=0, **options).columns
-    axes = [name for name in names if is_axis(name)]
-    types = dict.fromkeys(axes, str)
-    frame: pd.DataFrame = pd.read_csv(path, dtype=types, **options)
-    return frame.fillna(dict.fromkeys(axes, ""))
+    with Path(path).open("rb") as file:
+        data = file.read(LARGEST_CSV + 1)
+    if len(data) > LARGEST_CSV:
+        raise UserError(f"{str(path)!r} has more than {LARGEST_CSV:,} bytes.")
+    header = pd.read_csv(io.BytesIO(data), nrows=1, header=None, dtype=str, **options)
+    names = [str(name) for name in header.to_numpy().ravel()]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(
+            f"{str(path)!r} has {names.count(twice[0])} columns {twice[0]!r}: leave "
+            "one."
+        )
+    types = {name: str for name in names if is_axis(name)}
+    frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), dtype=types, **options)
+    return frame.fillna(dict.fromkeys(types, ""))
 
 
 def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:

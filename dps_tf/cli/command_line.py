@@ -20,7 +20,7 @@ from typing import Any
 
 from absl import app, flags
 
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, printable
 from dps_tf.store.errors import LockLost, StoreError
 
 FINISHED, DEFECT, USER_ERROR, RUN_AGAIN = 0, 1, 2, 75
@@ -101,6 +101,20 @@ def import_tensorflow() -> None:
             os.close(before)
 
 
+def import_ray_engine() -> Any:
+    """Returns the module of slots on Ray.
+
+    Raises:
+        UserError: Ray is not installed.
+    """
+    try:
+        return importlib.import_module("dps_tf.tuning.ray_engine")
+    except ImportError as error:
+        raise UserError(
+            f"--engine=ray needs Ray ({error}): pip install 'dps_tf[ray]'."
+        ) from error
+
+
 def require(*holders: flags.FlagHolder[Any]) -> None:
     """Raises UserError for the first flag that was not given."""
     for holder in holders:
@@ -149,7 +163,7 @@ def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
             )
         return main(argv) or FINISHED
     except (UserError, StoreError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return USER_ERROR
     except LockLost as error:
         print(error, file=sys.stderr)
@@ -189,5 +203,5 @@ def _parse_flags(argv: Sequence[str]) -> list[str]:
         sys.exit(FINISHED)
     except flags.Error as error:
         text = " ".join(str(error).split())
-        print(f"error: {text} (see --help)", file=sys.stderr)
+        print(f"error: {printable(text)} (see --help)", file=sys.stderr)
         sys.exit(USER_ERROR)

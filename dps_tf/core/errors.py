@@ -27,3 +27,20 @@ def near_matches(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     guess = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return f"{guess}known: {', '.join(names) if names else 'none'}"
+
+
+def printable(text: str) -> str:
+    r"""Returns a text whose characters that steer a terminal are shown as escapes.
+
+    Lines stay lines.
+
+    >>> printable("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def on_one_line(error: object, longest: int = 200) -> str:
+    """Returns what an error says as a printable clause on one line, without a stop."""
+    text = printable(" ".join(str(error).split()))
+    return (text if len(text) <= longest else f"{text[:longest]}...").rstrip(".")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -137,6 +137,10 @@ class Runner(Protocol):
         """
         del wanted
         return [slot for slot in range(self.slots) if slot not in busy]
+
+    def new_environments(self) -> Sequence[Mapping[str, Any]]:
+        """Returns what bits depend on in slots of another kind that now take turns."""
+        return ()
 
     def slot_of(self, trial: int) -> int | None:
         """Returns the slot that holds the state of a trial, if one does."""

@@ -18,8 +18,19 @@ RESERVED = frozenset(
     "steps_to_result bracket_low best_trial trials complete incomplete infeasible "
     "censored failed at_boundary closed steps_bound trial outcome end_step "
     "diverged_step error initial_seed order_seed realised_sparsity layers step "
-    "is_bound".split()
+    "is_bound earliest latest steps_low steps_high finishers_known emptied_layers "
+    "infeasible_share lone_winner interval_over_kstar first_evaluation "
+    "evaluation_interval step_budget training_examples draws_exhausted".split()
 )
+
+
+def check_metaparameter(name: str) -> None:
+    """Raises UserError unless a name can be that of a column of metaparameters."""
+    if not name.isidentifier() or name in RESERVED:
+        raise UserError(
+            f"metaparameter name {name!r} is not usable: it must be an identifier and "
+            "not the name of a result column."
+        )
 
 
 @dataclass(frozen=True)
@@ -53,11 +64,7 @@ class Parameter:
     choices: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier() or self.name in RESERVED:
-            raise UserError(
-                f"metaparameter name {self.name!r} is not usable: it must be an "
-                "identifier and not the name of a result column."
-            )
+        check_metaparameter(self.name)
         if self.scale not in SCALES:
             raise UserError(
                 f"{self.name} has scale {self.scale!r}; "

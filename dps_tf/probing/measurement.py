@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,9 +26,12 @@ from dps_tf.store.records import set_aside
 from dps_tf.store.schemas import MEASUREMENTS
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.tables import write_table
+from dps_tf.training.gfile_files import files_for
 from dps_tf.training.program import Program
 from dps_tf.tuning import simulation
+from dps_tf.tuning.options import Options
 from dps_tf.tuning.pruning import Pruner, is_scheduled
+from dps_tf.tuning.resources import configure_threads
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,8 @@ class Measurer:
         programs: what is compiled already; None compiles on one device.
         stop: whether to leave.
         say: prints a sentence for the user.
+        replays: trains a trial of a study again and measures it, somewhere else; this
+            process does it by default.
     """
 
     def __init__(  # noqa: PLR0913 - each is independent of the others
@@ -113,8 +119,10 @@ class Measurer:
         programs: ProgramCache | None = None,
         stop: Callable[[], bool] = lambda: False,
         say: Callable[[str], None] = print,
+        replays: Callable[[RecordedStudy, RecordedTrial], pd.DataFrame] | None = None,
     ):
         """Touches no device yet."""
+        self._replays = replays or self.replayed
         self._files = files
         self._layout = layout
         self._wanted = wanted
@@ -187,7 +195,7 @@ class Measurer:
             self._say(
                 f"{study.name}: trial {trial.number} is trained again, to step {end}."
             )
-            rows = self._replayed(study, trial)
+            rows = self._replays(study, trial)
             known = self._known(study.paths)
             others = known[known["trial"] != trial.number]
             parts = [frame for frame in (others, rows) if len(frame)]
@@ -199,8 +207,8 @@ class Measurer:
                 MEASUREMENTS,
             )
 
-    def _replayed(self, study: RecordedStudy, trial: RecordedTrial) -> pd.DataFrame:
-        """Returns the measurements of one trial after training it again."""
+    def replayed(self, study: RecordedStudy, trial: RecordedTrial) -> pd.DataFrame:
+        """Returns the measurements of one trial after training it again here."""
         specification = study.specification
         dataset = study.dataset(self._data_dir)
         program = self._programs.program(study, dataset)
@@ -273,6 +281,31 @@ class Measurer:
                 else "the record is not of this code and these data."
             )
         )
+
+
+def replayed_elsewhere(
+    options: Options, wanted: Wanted, study: RecordedStudy, trial: RecordedTrial
+) -> tuple[pd.DataFrame, list[str]]:
+    """Returns the measurements of a trial, and what is to be said of them.
+
+    Called in a process of a cluster, which keeps its program for the next trial.
+    """
+    for module in options.imports:
+        importlib.import_module(module)
+    configure_threads()
+    said: list[str] = []
+    measurer = Measurer(
+        files_for(options.sweep_dir),
+        SweepLayout(options.sweep_dir),
+        wanted,
+        data_dir=options.data_dir,
+        programs=_kept_programs(),
+        say=said.append,
+    )
+    return measurer.replayed(study, trial), said
+
+
+_kept_programs = functools.cache(ProgramCache)
 
 
 def _rate(program: Program, step: int) -> float:

@@ -217,6 +217,7 @@ class OneShot(SparsityMethod):
 
 
 def _snip(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    """Returns |sum theta g| of the first training examples; see `scores.snip`."""
     program = request.program
     with program.lock:
         program.set_point(request.initial)
@@ -224,6 +225,7 @@ def _snip(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
 
 
 def _grasp(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    """Returns theta (H g) of examples of every class; see `scores.grasp`."""
     program, temperature = request.program, request.arguments["temperature"]
     with program.lock:
         program.set_point(request.initial)
@@ -233,11 +235,13 @@ def _grasp(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
 
 
 def _magnitude(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    """Returns |theta| of the initial weights."""
     del progress
     return scores.magnitude(request.theta)
 
 
 def _random(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
+    """Returns uniform random numbers, a function of the trial's initial seed."""
     del progress
     return scores.random(request.theta, request.key_parts["initial_seed"])
 

@@ -1,17 +1,14 @@
-"""Exclusive ownership of named things through files, across machines.
+"""Exclusive ownership of a cell through files, across machines.
 
-A claim is a file `<name>.<generation>.claim` made exclusively; the highest generation
+A claim is a file `cell.<generation>.claim` made exclusively; the highest generation
 owns. Taking over makes the next generation and overwrites nothing of the former
 owner's, so a returning owner cannot undo it: it finds a higher generation, and must
 stop. The highest generation is never removed, only marked as released.
 
 Owners show that they live by a counter in `<token>.owner`. Whoever wants a claimed
-thing must see that counter unchanged for the whole expiry on its own monotonic clock;
+cell must see that counter unchanged for the whole expiry on its own monotonic clock;
 the clocks of two machines are never compared. An owner whose process ran on this
 machine and is gone needs no waiting.
-
-`<name>.<generation>.claim` holds a token and whether the claim was released;
-`<token>.owner` holds the owner and the number of its last heartbeat.
 """
 
 from __future__ import annotations
@@ -24,22 +21,21 @@ from dataclasses import dataclass
 
 from dps_tf.store.errors import DamagedError, LockLost, StoreError
 from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import check_name
 from dps_tf.store.owners import Holder, Owner, Timing
 from dps_tf.store.records import encode_record, read_json, write_json
 
-_FILE = re.compile(r"(.+)\.(\d{8,})\.claim")
+_FILE = re.compile(r"cell\.(\d{8,})\.claim")
 _LOOKS = 3  # times to look for a claim that vanishes between listing and reading
 
 
 @dataclass(frozen=True)
 class Newest:
-    """The newest claim to a name.
+    """The newest claim to a cell.
 
     Attributes:
         generation: its number, from 1; 0 if there never was one.
         token: whose it is; one that nobody has if the file cannot be read.
-        is_released: whether the thing is free.
+        is_released: whether the cell is free.
     """
 
     generation: int
@@ -47,107 +43,17 @@ class Newest:
     is_released: bool
 
 
-@dataclass(frozen=True)
-class ClaimFiles:
-    """Reads and writes the files of claims; decides nothing.
-
-    Attributes:
-        files: where the folder is.
-        directory: the folder.
-    """
-
-    files: FileSystem
-    directory: str
-
-    def newest(self, name: str) -> Newest:
-        """Returns the claim of the highest generation."""
-        generation = 0
-        for _ in range(_LOOKS):
-            found = [n for other, n in self._generations() if other == name]
-            if not found:
-                return Newest(0, "", True)
-            generation = max(found)
-            try:
-                content = read_json(self.files, self._path(name, generation))
-            except FileNotFoundError:
-                # Taken back just now by one who came too late.
-                continue
-            except DamagedError:
-                break
-            return Newest(generation, content["token"], content["released"])
-        return Newest(generation, f"unreadable-{name}-{generation}", False)
-
-    def create(self, name: str, generation: int, token: str) -> bool:
-        """Makes a claim; returns False if there is one of that generation."""
-        data = encode_record({"token": token, "released": False})
-        return self.files.create_exclusive(self._path(name, generation), data)
-
-    def mark_released(self, name: str, generation: int, token: str) -> None:
-        """Makes the thing free, if the claim is still the newest."""
-        content = {"token": token, "released": True}
-        write_json(self.files, self._path(name, generation), content)
-
-    def remove(self, name: str, generation: int) -> None:
-        """Removes one claim; never the newest."""
-        self.files.remove(self._path(name, generation))
-
-    def remove_older(self, name: str, generation: int) -> None:
-        """Removes the claims of all generations before the given one."""
-        for other, number in self._generations():
-            if other == name and number < generation:
-                self.remove(name, number)
-
-    def read_owner(self, token: str) -> tuple[Owner | None, int | None]:
-        """Returns an owner and the number of its last heartbeat, or Nones."""
-        try:
-            content = read_json(self.files, self._owner_path(token))
-            return Owner.from_json(content["owner"]), int(content["beat"])
-        except (FileNotFoundError, DamagedError):
-            return None, None
-
-    def write_owner(self, owner: Owner, beat: int) -> None:
-        """Writes a heartbeat."""
-        content = {"owner": owner.to_json(), "beat": beat}
-        write_json(self.files, self._owner_path(owner.token), content)
-
-    def remove_owner(self, token: str) -> None:
-        """Removes an owner that claims nothing any more."""
-        self.files.remove(self._owner_path(token))
-
-    def last_heartbeat(self, token: str) -> float | None:
-        """Returns when an owner was last heard by the file's clock, for people."""
-        try:
-            return self.files.modified_time(self._owner_path(token))
-        except (FileNotFoundError, StoreError):
-            return None
-
-    def _generations(self) -> list[tuple[str, int]]:
-        names = self.files.list_names(self.directory)
-        matches = map(_FILE.fullmatch, names)
-        return [(match[1], int(match[2])) for match in matches if match]
-
-    def _path(self, name: str, generation: int) -> str:
-        return f"{self.directory}/{name}.{generation:08d}.claim"
-
-    def _owner_path(self, token: str) -> str:
-        return f"{self.directory}/{token}.owner"
-
-
 class Claims:
-    """What one owner claims in one folder, and what it sees of the others.
+    """The claims to one cell: what one owner makes, and sees of the others.
 
     Keep the object: it remembers since when others have been silent.
 
     Args:
         files: where the folder is.
-        directory: the folder; used for nothing else.
+        directory: the folder of the cell's claims; used for nothing else.
         owner: in whose name.
         timing: of heartbeats.
         clock: monotonic, in seconds.
-
-    Attributes:
-        owner: in whose name.
-        files: of the claims.
     """
 
     def __init__(
@@ -158,8 +64,9 @@ class Claims:
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.files = ClaimFiles(files, directory)
         self.owner = owner
+        self._files = files
+        self._directory = directory
         self._timing = timing or Timing()
         self._clock = clock
         self._beats = 0
@@ -170,60 +77,83 @@ class Claims:
         self._thread: threading.Thread | None = None
 
     def claim(
-        self,
-        name: str,
-        is_dead: Callable[[Owner | None], bool] | None = None,
+        self, is_dead: Callable[[Owner | None], bool] | None = None
     ) -> Claim | None:
-        """Returns the claim if the thing is free or its owner is dead, else None.
+        """Returns the claim if the cell is free or its owner is dead, else None.
 
-        Never waits: call again later. Claiming what one has gives it again.
+        Never waits: call again later.
 
         Args:
-            name: of the thing; a safe file name.
             is_dead: a proof of death that needs no waiting, given the owner (None if
                 it cannot be read); by default, that its process here has ended.
         """
-        newest = self.files.newest(check_name(name))
-        if newest.token == self.owner.token and not newest.is_released:
-            return Claim(self, name, newest.generation)
-        if not self._is_free(newest, is_dead or _process_has_ended):
+        newest = self.newest()
+        is_free = newest.generation == 0 or newest.is_released
+        if not is_free and not self._is_dead(newest, is_dead or _process_has_ended):
             return None
         if not self._is_visible:
             # Others must be able to see this owner as soon as they see the claim.
             self.beat()
-        generation = newest.generation + 1
-        made = self.files.create(name, generation, self.owner.token)
-        claim = Claim(self, name, generation)
+        claim = Claim(self, newest.generation + 1)
+        data = encode_record({"token": self.owner.token, "released": False})
+        path = self._path(claim.generation)
+        made = self._files.create_exclusive(path, data)
         if not claim.still_owned():
             if made:
                 # Somebody had taken a later generation before this one was made.
-                self.files.remove(name, generation)
+                self._files.remove(path)
             return None
-        self.files.remove_older(name, generation)
+        for older in self._generations():
+            if older < claim.generation:
+                self._files.remove(self._path(older))
         return claim
 
-    def holder(self, name: str) -> Holder | None:
-        """Returns who has a thing, or None if it is free or its owner surely dead."""
-        newest = self.files.newest(check_name(name))
+    def newest(self) -> Newest:
+        """Returns the claim of the highest generation."""
+        generation = 0
+        for _ in range(_LOOKS):
+            generation = max(self._generations(), default=0)
+            if generation == 0:
+                return Newest(0, "", True)
+            try:
+                content = read_json(self._files, self._path(generation))
+            except FileNotFoundError:
+                # Taken back just now by one who came too late.
+                continue
+            except DamagedError:
+                break
+            return Newest(generation, content["token"], content["released"])
+        return Newest(generation, f"unreadable-{generation}", False)
+
+    def mark_released(self, generation: int) -> None:
+        """Makes the cell free, by the newest claim to it."""
+        content = {"token": self.owner.token, "released": True}
+        write_json(self._files, self._path(generation), content)
+
+    def holder(self) -> Holder | None:
+        """Returns who has the cell, or None if it is free or its owner surely dead."""
+        newest = self.newest()
         if newest.generation == 0 or newest.is_released:
             return None
-        owner, beat = self.files.read_owner(newest.token)
+        owner, _ = self._read_owner(newest.token)
         if _process_has_ended(owner):
             return None
-        heard = self.files.last_heartbeat(newest.token)
-        silent = self._silent_for(newest.token, beat)
-        return Holder(owner, beat, heard, max(0.0, self._timing.expire_after - silent))
+        try:
+            heard = self._files.modified_time(self._owner_path(newest.token))
+        except (FileNotFoundError, StoreError):
+            heard = None
+        return Holder(owner, heard)
 
-    def shows_life(self, name: str) -> bool:
-        """Returns whether the owner of a thing surely lives.
+    def shows_life(self) -> bool:
+        """Returns whether the owner of the cell surely lives.
 
         That is a process of this machine, or an owner that has beaten since this object
         first looked; an owner elsewhere shows it within one interval of its heartbeat.
         """
-        newest = self.files.newest(check_name(name))
+        newest = self.newest()
         if newest.generation == 0 or newest.is_released:
             return False
-        owner, beat = self.files.read_owner(newest.token)
+        owner, beat = self._read_owner(newest.token)
         if owner is not None and owner.is_here():
             return not owner.is_surely_dead()
         return beat != self._first_beats.setdefault(newest.token, beat)
@@ -232,7 +162,8 @@ class Claims:
         """Shows once that this owner lives."""
         # Never counted back: an observer may remember an old number for long.
         self._beats += 1
-        self.files.write_owner(self.owner, self._beats)
+        content = {"owner": self.owner.to_json(), "beat": self._beats}
+        write_json(self._files, self._owner_path(self.owner.token), content)
         self._is_visible = True
 
     def start(self) -> None:
@@ -252,9 +183,9 @@ class Claims:
             self._thread = None
 
     def leave(self) -> None:
-        """Ends the heartbeat of an owner that has released everything."""
+        """Ends the heartbeat of an owner that has released the cell."""
         self.stop()
-        self.files.remove_owner(self.owner.token)
+        self._files.remove(self._owner_path(self.owner.token))
         self._is_visible = False
 
     def _keep_beating(self) -> None:
@@ -266,41 +197,54 @@ class Claims:
                 # check before the next write tells this owner.
                 continue
 
-    def _is_free(self, newest: Newest, is_dead: Callable[[Owner | None], bool]) -> bool:
-        if newest.generation == 0 or newest.is_released:
-            return True
-        owner, beat = self.files.read_owner(newest.token)
+    def _is_dead(self, newest: Newest, is_dead: Callable[[Owner | None], bool]) -> bool:
+        """Returns whether an owner is known to be dead, or has been silent for long."""
+        owner, beat = self._read_owner(newest.token)
+        if newest.token == self.owner.token:
+            return False
         if is_dead(owner):
             return True
-        return self._silent_for(newest.token, beat) >= self._timing.expire_after
-
-    def _silent_for(self, token: str, beat: int | None) -> float:
         now = self._clock()
-        seen = self._seen.get(token)
-        if seen is None or seen[0] != beat:
-            self._seen[token] = (beat, now)
-            return 0.0
-        return now - seen[1]
+        before, since = self._seen.get(newest.token, (None, now))
+        if newest.token not in self._seen or before != beat:
+            self._seen[newest.token] = (beat, now)
+            return False
+        return now - since >= self._timing.expire_after
+
+    def _read_owner(self, token: str) -> tuple[Owner | None, int | None]:
+        """Returns an owner and the number of its last heartbeat, or Nones."""
+        try:
+            content = read_json(self._files, self._owner_path(token))
+            return Owner.from_json(content["owner"]), int(content["beat"])
+        except (FileNotFoundError, DamagedError):
+            return None, None
+
+    def _generations(self) -> list[int]:
+        names = self._files.list_names(self._directory)
+        return [int(match[1]) for match in map(_FILE.fullmatch, names) if match]
+
+    def _path(self, generation: int) -> str:
+        return f"{self._directory}/cell.{generation:08d}.claim"
+
+    def _owner_path(self, token: str) -> str:
+        return f"{self._directory}/{token}.owner"
 
 
 class Claim:
-    """The ownership of one thing, for as long as nobody else has taken over.
+    """The ownership of a cell, for as long as nobody else has taken over.
 
     Attributes:
-        name: of the thing.
         generation: of the claim; higher than that of every former owner.
     """
 
-    def __init__(self, claims: Claims, name: str, generation: int) -> None:
+    def __init__(self, claims: Claims, generation: int) -> None:
         self._claims = claims
-        self.name = name
         self.generation = generation
 
     def still_owned(self) -> bool:
         """Returns whether nobody has taken over; asks the file system each time."""
-        newest = self._claims.files.newest(self.name)
         token = self._claims.owner.token
-        return newest == Newest(self.generation, token, False)
+        return self._claims.newest() == Newest(self.generation, token, False)
 
     def check(self) -> None:
         """Raises LockLost if another owner has taken over: call before each write.
@@ -310,18 +254,16 @@ class Claim:
         functions of trial and step.
         """
         if not self.still_owned():
-            holder = self._claims.holder(self.name)
             raise LockLost(
-                f"{self.name} was taken over by {holder or 'another owner'} while this "
-                "process was silent; nothing more is written here. Run the command "
-                "again to continue with what is free."
+                f"cell was taken over by {self._claims.holder() or 'another owner'} "
+                "while this process was silent; nothing more is written here. Run the "
+                "command again to continue with what is free."
             )
 
     def release(self) -> None:
-        """Lets go of the thing; does nothing if it was lost already."""
+        """Lets go of the cell; does nothing if it was lost already."""
         if self.still_owned():
-            token = self._claims.owner.token
-            self._claims.files.mark_released(self.name, self.generation, token)
+            self._claims.mark_released(self.generation)
 
 
 def _process_has_ended(owner: Owner | None) -> bool:

@@ -20,8 +20,6 @@ from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.owners import Holder, Owner, Timing
 
-_NAME = "cell"
-
 
 class Locks:
     """The locks of one process; keep it, it remembers since when others are silent.
@@ -41,50 +39,43 @@ class Locks:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._files = files
-        self.owner = owner or Owner.here()
+        self._owner = owner or Owner.here()
         self._timing = timing
         self._clock = clock
         self._claims: dict[str, Claims] = {}
-        self._held: dict[str, Lock] = {}
 
     def acquire(self, directory: str) -> Lock | None:
         """Returns the lock of a cell, or None while it has a live owner; never waits.
 
         Its heartbeat runs in the background until the lock is released. An owner on
         this machine that has died does not block. One elsewhere blocks until it has
-        been silent for the expiry, counted from the first call of this method:
-        `holder(directory).free_in` tells how long that is from now.
+        been silent for the expiry, counted from the first call of this method.
         """
-        held = self._held.get(directory)
-        if held is not None and held.is_held:
-            return None
         flock = _Flock(CellLayout(directory).lock) if self._files.is_local else None
         if flock is not None and not flock.acquire():
             return None
-        claims = self.claims_of(directory)
-        claim = claims.claim(_NAME, None if flock is None else flock.proves_death)
+        claims = self._claims_of(directory)
+        claim = claims.claim(None if flock is None else flock.proves_death)
         if claim is None:
             if flock is not None:
                 flock.release()
             return None
         claims.start()
-        self._held[directory] = Lock(claims, claim, flock)
-        return self._held[directory]
+        return Lock(claims, claim, flock)
 
     def holder(self, directory: str) -> Holder | None:
         """Returns who has a cell, or None if it is free."""
-        return self.claims_of(directory).holder(_NAME)
+        return self._claims_of(directory).holder()
 
     def shows_life(self, directory: str) -> bool:
         """Returns whether the owner of a cell surely lives; see `Claims.shows_life`."""
-        return self.claims_of(directory).shows_life(_NAME)
+        return self._claims_of(directory).shows_life()
 
-    def claims_of(self, directory: str) -> Claims:
-        """Returns what is claimed in a cell, as this process sees and remembers it."""
+    def _claims_of(self, directory: str) -> Claims:
         if directory not in self._claims:
             folder = CellLayout(directory).claims
             self._claims[directory] = Claims(
-                self._files, folder, self.owner, self._timing, self._clock
+                self._files, folder, self._owner, self._timing, self._clock
             )
         return self._claims[directory]
 
@@ -93,28 +84,21 @@ class Lock:
     """The ownership of a cell.
 
     Attributes:
-        claims: for claiming things inside the cell in the same owner's name.
-        is_held: whether it was not released yet; see `still_owned` for the truth.
+        claims: to the cell.
     """
 
     def __init__(self, claims: Claims, claim: Claim, flock: _Flock | None) -> None:
         self.claims = claims
+        self.still_owned = claim.still_owned
+        self.check = claim.check
         self._claim = claim
         self._flock = flock
-        self.is_held = True
-
-    def still_owned(self) -> bool:
-        """Returns whether the lock was neither released nor taken over."""
-        return self.is_held and self._claim.still_owned()
-
-    def check(self) -> None:
-        """Raises LockLost if another owner has taken over: call before each write."""
-        self._claim.check()
+        self._is_held = True
 
     def release(self) -> None:
         """Lets go of the cell."""
-        if self.is_held:
-            self.is_held = False
+        if self._is_held:
+            self._is_held = False
             try:
                 self._claim.release()
                 self.claims.leave()

@@ -92,15 +92,11 @@ class Holder:
 
     Attributes:
         owner: who; None if what it wrote cannot be read.
-        beat: number of its last heartbeat; None if it cannot be read.
         last_heartbeat: seconds of the epoch, by the file's clock, for people; or None.
-        free_in: seconds until this observer may take over if the owner stays silent.
     """
 
     owner: Owner | None
-    beat: int | None
     last_heartbeat: float | None
-    free_in: float
 
     def __str__(self) -> str:
         if self.owner is None:

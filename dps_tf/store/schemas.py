@@ -120,7 +120,28 @@ STUDIES = TableSchema(
     ),
     CELL_KEY,
 )
-"""One row per cell: what was asked. `space` is JSON."""
+"""One row per cell: what was asked of its study.
+
+Columns:
+    precision: types in which the network computes; see `core.study.PRECISIONS`.
+    goal: the goal as a sentence, for example `validation/accuracy >= 0.99`.
+    goal_metric, goal_threshold, goal_direction, goal_inclusive, goal_in_a_row,
+    goal_mean_of: the parts of the goal; see `core.goal.Goal`.
+    step_budget: steps a trial may run.
+    points: N, the trials (or feasible trials) that the study pays for.
+    count: `all` or `feasible`: which trials N counts.
+    finishers: m; K_(1) to K_(m) are exact.
+    schedule: `race` or `exhaustive`.
+    training_examples: size of the training split.
+    evaluation_interval: steps between evaluations; 0 where they are irregular, as in
+        archives.
+    evaluation_examples: size of the validation split.
+    space: tuned metaparameters with scales and ranges, as JSON.
+    closed: whether every trial is decided; otherwise K* may still fall.
+    prunable: which parameters pruning may remove, `none` in a dense cell.
+    draws_exhausted: whether the limit on draws was met before N feasible trials.
+    oracle: what chose the points: `quasi_random`, or a keras-tuner class.
+"""
 
 STUDY_DEFAULTS = {"goal_in_a_row": 1, "goal_mean_of": 1, "oracle": QUASI_RANDOM}
 """Values that the record of a closed study leaves out, as older ones lack them."""
@@ -144,7 +165,24 @@ TRIALS = TableSchema(
     (*CELL_KEY, "trial"),
     more_numbers=True,
 )
-"""One row per trial, with one further column per metaparameter. `layers` is JSON."""
+"""One row per trial, with one further column per metaparameter.
+
+Columns:
+    trial: number of the trial, from 0; point i is the same however many are drawn.
+    outcome: `complete` (met the goal), `incomplete` (budget spent), `censored` (stopped
+        because others had won), `infeasible` (diverged) or `failed` (error).
+    steps_to_result: first evaluated step that met the goal; missing unless complete.
+    bracket_low: the evaluation before it: the goal was met in
+        (bracket_low, steps_to_result].
+    end_step: last step that the record covers.
+    diverged_step: first step with a loss or metric that is not finite; missing unless
+        infeasible.
+    error: text of the error; missing unless failed.
+    initial_seed: of the initial weights.
+    order_seed: of the order of the examples.
+    realised_sparsity: zero fraction of the prunable parameters as it came out.
+    layers: name, size and kept entries of each prunable variable, as JSON.
+"""
 
 CURVES = TableSchema(
     "curves",
@@ -158,7 +196,14 @@ CURVES = TableSchema(
         "train/loss",
     ),
 )
-"""One row per evaluation, with one further column per metric."""
+"""One row per evaluation, with one further column per metric, named `split/metric`.
+
+Columns:
+    trial: number of the trial.
+    step: updates made before the evaluation.
+    is_bound: whether the evaluation was stopped once the goal was out of reach: its
+        metrics are then bounds (`sweep.evaluation_mode = 'goal'`).
+"""
 
 MEASUREMENTS = TableSchema(
     "measurements",
@@ -172,7 +217,15 @@ MEASUREMENTS = TableSchema(
     ),
     (*CELL_KEY, "trial", "step", "quantity"),
 )
-"""One row per measurement of smoothness or noise."""
+"""One row per measurement of smoothness or noise, made by `dps_tf.measure`.
+
+Columns:
+    trial: number of the trial that was trained again.
+    step: update at which it was measured.
+    quantity: what was measured; see `probing.quantities`.
+    value: of the quantity.
+    examples: training examples it was measured on.
+"""
 
 WORK = TableSchema(
     "work",
@@ -184,7 +237,14 @@ WORK = TableSchema(
     ),
     (*CELL_KEY, "trial", "quantity"),
 )
-"""One row per (trial, quantity), trial NA for the whole study. Never a result."""
+"""One row per (trial, quantity): what was executed. Never a result.
+
+Columns:
+    trial: number of the trial; missing for the whole study.
+    quantity: `steps`, `evaluations`, `seconds` and the like; `floor_` before a name
+        means what the rule of the race needs at least.
+    value: of the quantity.
+"""
 
 SCHEMAS = {
     schema.name: schema for schema in (STUDIES, TRIALS, CURVES, MEASUREMENTS, WORK)

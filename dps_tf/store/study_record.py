@@ -19,7 +19,7 @@ from dps_tf.core.trial import Trajectory
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import Event, open_log
-from dps_tf.store.records import set_aside, write_json
+from dps_tf.store.records import read_json, set_aside, write_json
 from dps_tf.store.states import State, StateStore
 from dps_tf.store.study_history import (
     failure_event,
@@ -152,6 +152,15 @@ class StudyRecord:
     def begin_session(self, slots: int) -> None:
         """Records how many trials run side by side from now on."""
         self._add([session_event(slots, self.specification.fingerprint)])
+
+    def add_environment(self, environment: Mapping[str, Any]) -> None:
+        """Records that machines of another kind work on the study from now on."""
+        study = read_json(self._files, self._layout.study)
+        if dict(environment) not in study["environments"]:
+            study["environments"].append(dict(environment))
+            self._guard()
+            write_json(self._files, self._layout.study, study)
+        self.has_other_bits = len(study["environments"]) > 1
 
     def add_point(self, trial: int, point: Mapping[str, float]) -> None:
         """Records the metaparameters that an oracle chose for a trial."""

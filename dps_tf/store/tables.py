@@ -1,4 +1,4 @@
-"""Tables as Parquet and CSV: the same content gives the same bytes.
+"""Tables as Parquet: the same content gives the same bytes.
 
 Each Parquet file carries the sha256 of itself: it is computed with zeros in its place,
 then put into the file's metadata. So every damaged byte is found, the footer's too,
@@ -176,12 +176,3 @@ def empty_frame(schema: TableSchema) -> pd.DataFrame:
     """Returns a table of no rows that has all columns in their types."""
     names = [name for name, _ in schema.columns]
     return to_frame(to_arrow(pd.DataFrame(columns=names), schema))
-
-
-def write_csv(files: FileSystem, path: str, frame: pd.DataFrame) -> None:
-    """Writes a table atomically as text, in the order of its rows.
-
-    Numbers are the shortest text that reads back exactly; missing values are empty.
-    """
-    text = frame.to_csv(index=False, na_rep="", lineterminator="\n")
-    files.write_atomic(path, text.encode("utf-8"))

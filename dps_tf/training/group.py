@@ -105,13 +105,18 @@ class Leader:
     def answers(self, seconds: float | None = None) -> list[Message]:
         """Returns one answer of each of the others.
 
+        Args:
+            seconds: for all of them together.
+
         Raises:
             GroupLost: one of them is gone, or does not answer in time.
         """
         found: list[Message] = []
+        until = None if seconds is None else time.monotonic() + seconds
         while len(found) < len(self._peers):
+            left = None if until is None else max(0.0, until - time.monotonic())
             try:
-                answer = self._answers.get(timeout=seconds)
+                answer = self._answers.get(timeout=left)
             except queue.Empty:
                 answer = None
             if answer is None:
@@ -134,7 +139,7 @@ class Leader:
 
     def _on_message(self, message: Message) -> None:
         if message.name == "stop":
-            self.on_stop(message.values["signal"])
+            self.on_stop(str(message.values["signal"]))
         else:
             self._answers.put(message)
 

@@ -2,15 +2,18 @@
 
 The end of the other process is heard of at once, however it comes, and the loss of its
 machine or of the network within half a minute. Nothing is unpickled: a message is JSON,
-with NumPy arrays behind it.
+with NumPy arrays behind it. What is no such message, or cannot be acted on, is told and
+ends the connection: nobody waits for a listener that has died.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,13 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf.core.errors import GroupLost
+from dps_tf.core.errors import GroupLost, on_one_line
 
 GONE = (
     "another process of the group that TF_CONFIG names is gone: start all of them "
     "again, and training goes on from the states that were kept."
 )
 _LENGTHS = struct.Struct(">IQ")  # of the JSON, and of the arrays behind it
+_LONGEST_HEAD = 1 << 26  # bytes
+_KINDS = "biuf"  # of arrays: truth values and numbers
 _KEEPALIVE = (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))  # seconds
 
 
@@ -105,14 +110,20 @@ class PeerConnection:
     def _listen(self) -> None:
         try:
             while True:
-                head, body = _LENGTHS.unpack(read(self._connection, _LENGTHS.size))
-                name, values, forms = json.loads(read(self._connection, head))
-                arrays = _arrays(forms, read(self._connection, body))
-                self._on_message(Message(name, values, arrays))
+                self._on_message(_message(self._connection))
         except OSError:
-            self._ended.set()
-            self.close()
-            self._on_end()
+            pass
+        except Exception as error:  # of whatever kind: the others must hear of the end
+            print(
+                "error: a message from another process of the group cannot be used "
+                f"({type(error).__name__}: {on_one_line(error)}): all of them need "
+                "one version of this package.",
+                file=sys.stderr,
+                flush=True,
+            )
+        self._ended.set()
+        self.close()
+        self._on_end()
 
 
 def read(connection: socket.socket, count: int) -> bytes:
@@ -127,12 +138,35 @@ def read(connection: socket.socket, count: int) -> bytes:
     return b"".join(parts)
 
 
-def _arrays(forms: Sequence[Any], body: bytes) -> tuple[np.ndarray, ...]:
+def _message(connection: socket.socket) -> Message:
+    """Returns the next message; ValueError for what is none."""
+    head, body = _LENGTHS.unpack(read(connection, _LENGTHS.size))
+    if head > _LONGEST_HEAD:
+        raise ValueError(f"its head has {head:,} bytes")
+    name, values, forms = json.loads(read(connection, head))
+    if not isinstance(name, str) or not isinstance(values, dict):
+        raise ValueError("it has no name and values")
+    shapes = [_form(*form) for form in forms]
+    # Before they are read: a length that is wrong would be waited for.
+    if body != sum(dtype.itemsize * math.prod(shape) for dtype, shape in shapes):
+        raise ValueError(f"its arrays do not have {body:,} bytes")
+    return Message(name, values, _arrays(shapes, read(connection, body)))
+
+
+def _form(kind: str, shape: Sequence[int]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Returns type and shape of an array, as a head tells them."""
+    dtype = np.dtype(kind)
+    if dtype.kind not in _KINDS or any(type(n) is not int or n < 0 for n in shape):
+        raise ValueError(f"{kind!r}, {shape!r} is no array of numbers")
+    return dtype, tuple(shape)
+
+
+def _arrays(
+    forms: Sequence[tuple[np.dtype[Any], tuple[int, ...]]], body: bytes
+) -> tuple[np.ndarray, ...]:
     arrays, start = [], 0
-    for kind, shape in forms:
-        dtype = np.dtype(kind)
-        count = int(np.prod(shape, dtype=np.int64))
-        found = np.frombuffer(body, dtype, count, start).reshape(shape)
+    for dtype, shape in forms:
+        found = np.frombuffer(body, dtype, math.prod(shape), start).reshape(shape)
         arrays.append(found)
         start += found.nbytes
     return tuple(arrays)

@@ -10,7 +10,10 @@ import hmac
 import json
 import os
 import secrets
+import selectors
 import socket
+import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,12 +23,13 @@ import tensorflow as tf
 from dps_tf.core.errors import GroupLost, UserError
 from dps_tf.training import strategy as strategies
 from dps_tf.training.group import Deadline, Follower, Leader
-from dps_tf.training.peer_connection import GONE, read
+from dps_tf.training.peer_connection import GONE
 
 _TOKEN_BYTES = 16
-_TOKEN_SECONDS = 5.0
 _JOIN_SECONDS = 60.0
-"""Longest wait for a process that has been heard of already."""
+"""Longest wait for all processes of a group, once they have been heard of."""
+_STRANGERS = 64
+"""Connections without a token that are waited for at a time."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +102,22 @@ def join(about: Mapping[str, str]) -> Leader | Follower:
 
 
 def _server(rank: ProcessRank) -> socket.socket:
-    """Returns what listens on a free port, on the loopback interface if the group is.
+    """Returns what listens on a free port of the address that TF_CONFIG gives.
 
-    The host of the first process may be a name that is none of its own interfaces'.
+    The host of the first process may be a name that is none of its own interfaces',
+    as behind an address translation: then it listens on all of them, and says so.
     """
     host = rank.first.rpartition(":")[0].strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    is_local = host in ("localhost", "::1") or host.startswith("127.")
-    return socket.create_server((host if is_local else "", 0), family=family)
+    try:
+        return socket.create_server((host, 0), family=family)
+    except OSError as error:
+        print(
+            f"note: {host} is no address of this machine ({error.strerror}): the first "
+            "process listens on all of its addresses.",
+            file=sys.stderr,
+        )
+        return socket.create_server(("", 0), family=family)
 
 
 def _agreed(
@@ -133,22 +145,69 @@ def _agreed(
 
 
 def _accept(leader: Leader, server: socket.socket, token: bytes, count: int) -> None:
-    """Takes the others in; whoever does not know the token is turned away."""
-    server.settimeout(_JOIN_SECONDS)
-    while leader.processes <= count:
+    """Takes the others in; whoever does not know the token is turned away.
+
+    All are heard at once, so that a connection that stays silent delays nobody.
+
+    Raises:
+        GroupLost: not all of them have come within _JOIN_SECONDS.
+    """
+    until = time.monotonic() + _JOIN_SECONDS
+    server.setblocking(False)
+    heard: dict[socket.socket, bytes] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(server, selectors.EVENT_READ)
         try:
-            connection, _ = server.accept()
-        except TimeoutError as error:
-            raise GroupLost(GONE) from error
-        connection.settimeout(_TOKEN_SECONDS)
-        try:
-            is_known = hmac.compare_digest(read(connection, len(token)), token)
-        except OSError:
-            is_known = False
-        if is_known:
-            leader.add(connection)
-        else:
-            connection.close()
+            while leader.processes <= count:
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise GroupLost(GONE)
+                for key, _ in selector.select(left):
+                    connection = key.fileobj
+                    assert isinstance(connection, socket.socket)
+                    if connection is server:
+                        stranger = _stranger(server)
+                        if stranger is not None and len(heard) < _STRANGERS:
+                            selector.register(stranger, selectors.EVENT_READ)
+                            heard[stranger] = b""
+                        elif stranger is not None:
+                            stranger.close()
+                    else:
+                        _hear(leader, selector, connection, heard, token)
+        finally:
+            for stranger in heard:
+                stranger.close()
+
+
+def _stranger(server: socket.socket) -> socket.socket | None:
+    try:
+        connection, _ = server.accept()
+    except OSError:
+        return None  # gone again
+    connection.setblocking(False)
+    return connection
+
+
+def _hear(
+    leader: Leader,
+    selector: selectors.BaseSelector,
+    stranger: socket.socket,
+    heard: dict[socket.socket, bytes],
+    token: bytes,
+) -> None:
+    """Takes in what a stranger says; it is one of the group once it knows the token."""
+    try:
+        said = stranger.recv(len(token) - len(heard[stranger]))
+    except OSError:
+        said = b""
+    heard[stranger] += said
+    if said and len(heard[stranger]) < len(token):
+        return
+    selector.unregister(stranger)
+    if hmac.compare_digest(heard.pop(stranger), token):
+        leader.add(stranger)
+    else:
+        stranger.close()
 
 
 def _check_alike(leader: Leader, about: Mapping[str, str]) -> None:
@@ -157,7 +216,12 @@ def _check_alike(leader: Leader, about: Mapping[str, str]) -> None:
     They decide by their own results how far an evaluation goes.
     """
     for hello in leader.answers(_JOIN_SECONDS):
-        theirs = hello.values["about"]
+        theirs = hello.values.get("about")
+        if hello.name != "hello" or not isinstance(theirs, dict):
+            raise UserError(
+                "another process of the group does not say what it is: all of them "
+                "need one version of this package."
+            )
         differences = [
             f"{name} is {theirs.get(name)!r} there and {value!r} in the first process"
             for name, value in about.items()
@@ -165,7 +229,7 @@ def _check_alike(leader: Leader, about: Mapping[str, str]) -> None:
         ]
         if differences:
             raise UserError(
-                f"process {hello.values['process']} of the group computes other bits: "
-                f"{'; '.join(differences)}: take machines of one kind with one "
+                f"process {hello.values.get('process')} of the group computes other "
+                f"bits: {'; '.join(differences)}: take machines of one kind with one "
                 "installation."
             )

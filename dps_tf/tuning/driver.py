@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
@@ -167,7 +167,7 @@ class StudyDriver:
         return not (ended or reached) and known.last_step < self._rule.last_evaluation
 
     def _run_turn_alone(self, trial: int) -> None:
-        slots = self._runner.idle_slots((), 1)
+        slots = self._idle_slots((), 1)
         if not slots:
             time.sleep(_NO_SLOT_SECONDS)
             return
@@ -202,7 +202,7 @@ class StudyDriver:
         ready = [t for t in (*todo.pending, *todo.speculative) if t not in running]
         if self._failed_once:
             ready = [] if running else self._failed_once[:1]
-        idle = self._runner.idle_slots(busy, len(ready) + len(busy))
+        idle = self._idle_slots(busy, len(ready) + len(busy))
         homes = {trial: self._runner.slot_of(trial) for trial in ready}
         if any(slot is not None for slot in homes.values()) and not self._failed_once:
             leading = {*ready}.difference(
@@ -211,6 +211,13 @@ class StudyDriver:
             ready = [trial for trial in ready if trial not in leading]
         for slot, trial in assign(idle, ready, homes):
             self._start(pool, slot, trial)
+
+    def _idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
+        """Returns the slots that can take a turn; what they are is recorded before."""
+        idle = self._runner.idle_slots(busy, wanted)
+        for environment in self._runner.new_environments():
+            self._record.add_environment(environment)
+        return idle
 
     def _start(self, pool: ThreadPoolExecutor, slot: int, trial: int) -> None:
         try:

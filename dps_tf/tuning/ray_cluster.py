@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from dps_tf.tuning.slot_pool import SlotPool
 
 _LOOK_SECONDS = 2.0
 """How often the nodes of the cluster are looked at."""
+_REFUSED_SECONDS = 60.0
+"""How long a node is waited for that can be used, where all others are left out."""
 _OBJECT_STORE_BYTES = 256 * 2**20
 """Of a Ray that is started here: states pass through it one at a time."""
 _LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -79,15 +82,14 @@ class RayCluster:
         self.pool = SlotPool()
         self.error: Exception | None = None
         self.say = say
-        here = {"sweep_dir": _absolute(options.sweep_dir), "slots": 1}
-        if options.data_dir is not None:
-            here["data_dir"] = _absolute(options.data_dir)
-        self._options = {**asdict(options), **here}
+        self._options = asdict(options_there(options))
         self._address, self._processors = options.ray_address, options.slots
         self._slots: dict[int, Slot] = {}
         self._lost: set[int] = set()
-        self._refused: set[str] = set()
+        self._refused: dict[str, str] = {}
+        self._kinds: dict[frozenset[str], Mapping[str, Any]] = {}
         self._numbers = itertools.count()
+        self._used_at = time.monotonic()
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._watch: threading.Thread | None = None
@@ -95,7 +97,7 @@ class RayCluster:
     def connect(self) -> None:
         """Connects, or starts Ray on this machine, unless that has been done."""
         if self._watch is None:
-            _connect(self._address, self._processors)
+            connect(self._address, self._processors)
             self._watch = threading.Thread(target=self._keep_looking, daemon=True)
             self._watch.start()
 
@@ -135,12 +137,20 @@ class RayCluster:
         with self._lock:
             node = self._slots[number].node
             if node not in self._refused:
-                self._refused.add(node)
+                self._refused[node] = why
                 self.say(f"note: node {node[:8]} is left out: {why}")
             for other, slot in self._slots.items():
                 if slot.node == node:
                     slot.is_leaving = True
                     self.pool.remove(other)
+
+    def kind(self, environment: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns what bits depend on in the first slot that told; others are unlike.
+
+        Simulations tell other things than training, and have a first slot of their own.
+        """
+        with self._lock:
+            return self._kinds.setdefault(frozenset(environment), environment)
 
     def close(self) -> None:
         """Leaves the cluster; its slots end with this."""
@@ -176,6 +186,11 @@ class RayCluster:
             for node, resources in nodes.items():
                 if node not in leaving and node not in self._refused:
                     self._fill(node, needs(resources))
+            if any(map(self.holds, self._slots)) or not self._refused:
+                self._used_at = time.monotonic()
+            elif time.monotonic() - self._used_at > _REFUSED_SECONDS:
+                why = next(iter(self._refused.values()))
+                self.error = UserError(f"every node of the cluster is left out: {why}.")
 
     def _fill(self, node: str, wanted: Sequence[Mapping[str, Any]]) -> None:
         """Makes the slots that a node lacks."""
@@ -194,7 +209,18 @@ class RayCluster:
             self.pool.add(number)
 
 
-def _connect(address: str | None, slots: int) -> None:
+def options_there(options: Options) -> Options:
+    """Returns the options of one slot, wherever it is."""
+    data_dir = options.data_dir
+    return replace(
+        options,
+        sweep_dir=_absolute(options.sweep_dir),
+        data_dir=None if data_dir is None else _absolute(data_dir),
+        slots=1,
+    )
+
+
+def connect(address: str | None, slots: int) -> None:
     """Connects to a cluster, or starts Ray on this machine; quietly.
 
     Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,11 +32,12 @@ from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.files import FileSystem
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.ray_cluster import RayCluster
+from dps_tf.tuning.ray_cluster import RayCluster, connect, needs, options_there
 from dps_tf.tuning.remote_slot import StateMissing
 from dps_tf.tuning.sweep import Sweep, SweepOutcome
 
 _POLL_SECONDS = 1.0
+_REPEATS = 3
 _EXIT = "worker process has died"  # what Ray says of a process that ended by itself
 
 
@@ -87,6 +88,48 @@ def run_sweep(  # noqa: PLR0913 - each is independent of the others
         return whole.run(gin_text)
     finally:
         cluster.close()
+
+
+@contextlib.contextmanager
+def calling(
+    function: Callable[..., Any], options: Options, stop: StopRequest
+) -> Iterator[Callable[..., Any]]:
+    """Lets a function be called in processes of a Ray cluster.
+
+    Args:
+        function: is given the options as they are there, then the arguments.
+        options: of the run.
+        stop: whether to leave.
+
+    Yields:
+        What calls it: with a name, which the dashboard shows, and the arguments. Waits
+        for the result; any thread may call. A call whose process was lost is repeated,
+        _REPEATS times. Raises what the function raises, and Interrupted.
+    """
+    connect(options.ray_address, options.slots)
+    remote = ray.remote(max_retries=_REPEATS)(function)
+
+    def call(name: str, *arguments: Any) -> Any:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        wanted = [need for resources in nodes for need in needs(resources)[:1]]
+        # A processor where there is nothing else.
+        need = min(wanted, key=lambda w: "num_cpus" in w, default={"num_cpus": 1.0})
+        task = remote.options(name=name, **need).remote(
+            options_there(options), *arguments
+        )
+        while not ray.wait([task], timeout=_POLL_SECONDS)[0]:
+            if stop():
+                ray.cancel(task, force=True)
+                raise Interrupted
+        try:
+            return ray.get(task)
+        except RayTaskError as error:
+            raise error.cause from error
+
+    try:
+        yield call
+    finally:
+        ray.shutdown()
 
 
 class RayBackend:
@@ -168,6 +211,7 @@ class RayRunner(Runner):
         self._opened: set[int] = set()
         self._held: dict[int, int] = {}
         self._provenance: dict[int, Any] = {}
+        self._unlike: list[Mapping[str, Any]] = []
         cluster.pool.enter(self._cell, study.rule.points)
 
     @property
@@ -200,19 +244,27 @@ class RayRunner(Runner):
 
     def _accept(self, slot: int, found: tuple[Any, Any]) -> bool:
         """Takes a slot in unless it would compute other bits, or has other data."""
+        environment, inputs = found
         if self.opened_as is None:
-            self.opened_as = found
-        same = [a == b for a, b in zip(found, self.opened_as, strict=True)]
-        if not same[1]:
+            # All studies take the same kind, or two would refuse each other's nodes.
+            self.opened_as = self._cluster.kind(environment), inputs
+        if inputs != self.opened_as[1]:
             self._cluster.refuse_node(slot, "it holds other data; copy them there")
             return False
-        if not same[0] and not self._allow_other_machine:
-            self._cluster.refuse_node(
-                slot, "it may round otherwise; --allow_other_machine would use it"
-            )
-            return False
+        if environment != self.opened_as[0]:
+            if not self._allow_other_machine:
+                self._cluster.refuse_node(
+                    slot, "it may round otherwise; --allow_other_machine would use it"
+                )
+                return False
+            self._unlike.append(environment)
         self._opened.add(slot)
         return True
+
+    def new_environments(self) -> Sequence[Mapping[str, Any]]:
+        """Returns what bits depend on in slots of another kind that now take turns."""
+        found, self._unlike = self._unlike, []
+        return found
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Runs a turn on a slot, to which the state moves if another one holds it."""

@@ -8,7 +8,7 @@ import pytest
 
 from dps_tf.analysis.budgets import Budget, best_under_budget
 from dps_tf.analysis.interchange.archive import read_archive
-from dps_tf.analysis.interchange.reader import ArchiveRules
+from dps_tf.analysis.interchange.outcomes import ArchiveRules
 from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.law import Observations
 from dps_tf.analysis.loading import load

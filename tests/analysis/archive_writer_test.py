@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.interchange.archive import read_archive
-from dps_tf.analysis.interchange.reader import ArchiveRules
+from dps_tf.analysis.interchange.outcomes import ArchiveRules
 from dps_tf.analysis.interchange.writer import write_archive
 from dps_tf.analysis.reduce import results
 from dps_tf.core.errors import UserError

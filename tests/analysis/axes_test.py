@@ -10,7 +10,7 @@ import pytest
 
 from dps_tf.analysis import fit_table, loading, report
 from dps_tf.analysis.interchange.archive import read_archive
-from dps_tf.analysis.interchange.reader import ArchiveRules
+from dps_tf.analysis.interchange.outcomes import ArchiveRules
 from dps_tf.analysis.interchange.writer import write_archive
 from dps_tf.analysis.report.curves import comparable, curves_of, effects
 from dps_tf.analysis.report.naming import naming

@@ -198,3 +198,35 @@ def test_a_mistake_of_the_user_is_not_tried_again(cluster, tmp_path):
     array.wait_until(lambda: not cluster.run("squeue", "-h").strip())
     assert array.show(0)["ExitCode"] == "2:0"
     assert "error: the configuration cannot be read" in array.log(0)
+
+
+def test_a_cluster_of_ray_trains_on_the_nodes_of_a_job(cluster, plain, tmp_path):
+    (tmp_path / "sweep.gin").write_text(SWEEP)
+    sweep_dir, log = tmp_path / "sweep", tmp_path / "job.log"
+    told = cluster.run(
+        *("env", f"DPS_TF_VENV={Path(sys.executable).parents[1]}"),
+        *(f"PYTHONPATH={Path(dps_tf.__file__).parents[1]}", "DPS_TF_PORT=26379"),
+        *("sbatch", "--parsable", "--nodes=1", f"--chdir={tmp_path}"),
+        *(f"--output={log}", str(SOURCE_TREE / "launch" / "ray" / "sweep.sbatch")),
+        *(f"--gin_file={tmp_path}/sweep.gin", f"--sweep_dir={sweep_dir}"),
+    )
+    job = told.strip()
+    assert job.isdecimal(), told
+
+    def is_over() -> bool:
+        return not cluster.run("squeue", "-h").strip()
+
+    # In the middle of training, as Slurm does when the time of a job is nearly up.
+    wait_until(lambda: list(sweep_dir.glob("cells/*/states/*")), SECONDS, log.read_text)
+    cluster.run("scancel", "--batch", "--signal=TERM", job)
+    wait_until(lambda: "the job is requeued" in log.read_text(), 120, log.read_text)
+    assert "stopped by SIGTERM" in log.read_text()
+    wait_until(lambda: "PENDING" in cluster.run("squeue", "-h", "-o", "%T"), 60, str)
+    time.sleep(3)
+    cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
+    wait_until(is_over, SECONDS, lambda: log.read_text() + cluster.told())
+    assert "ExitCode=0:0" in cluster.run("scontrol", "show", "job", job)
+    expected, found = _tables(plain), _tables(sweep_dir)
+    assert expected.keys() == found.keys() and len(found) == 8
+    for name, frame in expected.items():
+        pd.testing.assert_frame_equal(found[name], frame, check_exact=True)

@@ -1,53 +1,83 @@
-"""A race on a Ray cluster of real processes, which are killed one after the other."""
+"""Races on a Ray cluster of real processes, which are killed one after the other.
+
+The nodes are those of Ray's own fixture, all on this machine. With DPS_TF_RAY_KILLS=N
+N processes are killed instead of a few, the quickstart is trained under kills too, and
+there are four nodes instead of two.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
+from tests.distribution.slurm_cluster import wait_until  # noqa: E402
+from tests.faults.victim import Victim  # noqa: E402
+
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("DPS_TF_RAY_KILLS", "6"))
-SWEEP = (
+KILLS = int(os.environ.get("DPS_TF_RAY_KILLS", "0"))
+NODES = 4 if KILLS else 2
+NOISY_QUADRATIC = (
     "--gin_file=nqm/sgd",
     "--gin_bindings=workload.points = 16",
     "--gin_bindings=sweep.batch_sizes = (65536, 1048576)",
     "--gin_bindings=evaluation.examples = 8388608",
     "--gin_bindings=evaluation.minimum = 256",
+    "--import=tests.faults.slow_simulation",
+)
+QUICKSTART = ("--gin_file=quickstart",)
+DRAIN = "import sys, time; from ray._raylet import GcsClient; " + (
+    "sys.exit(not GcsClient(address=sys.argv[1]).drain_node("
+    "sys.argv[2], 2, 'spot notice', int(1000 * (time.time() + 60)))[0])"
 )
 
 
-def train(directory: Path, *options: str, **variables: str) -> subprocess.Popen[str]:
-    """Starts the command; turns take 50 ms in each slot."""
-    command = [sys.executable, "-m", "dps_tf.train", *SWEEP, *options]
-    return subprocess.Popen(
-        [*command, "--import=tests.faults.slow_simulation", f"--sweep_dir={directory}"],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+class Driver:
+    """The command, forked: importing TensorFlow anew takes longer than a sweep."""
+
+    def __init__(self, children: Victim, output: Path, *options: str, **variables: str):
+        self._children, self._output = children, output
+        arguments = [*options, f"--sweep_dir={output.parent}/sweep"]
+        order = {"arguments": arguments, "output": str(output), "background": True}
+        self.pid = children.start(kind="train", environment=variables, **order)
+
+    @property
+    def is_over(self) -> bool:
+        return psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        self._children.wait(self.pid)
+
+    def end(self, code: int = 0) -> str:
+        """Waits for the command; returns what it printed."""
+        wait_until(lambda: self.is_over, 900, self._output.read_text)
+        said = self._output.read_text()
+        assert self._children.wait(self.pid) == code, said
+        return said
 
 
-def ended(process: subprocess.Popen[str]) -> str:
-    """Waits for the command, which has to finish; returns what it printed."""
-    said, _ = process.communicate(timeout=900)
-    assert process.returncode == 0, said
-    return said
+@pytest.fixture
+def train(children: Victim, tmp_path: Path) -> Callable[..., Driver]:
+    """Starts the command on the test's sweep directory."""
+    return functools.partial(Driver, children, tmp_path / "output")
 
 
 def results(directory: Path) -> dict[str, bytes]:
@@ -65,110 +95,248 @@ def work_ratios(directory: Path) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    directory = tmp_path_factory.mktemp("one") / "sweep"
-    ended(train(directory, DPS_TF_TURN_SECONDS="0"))
-    found = results(directory)
-    assert len(found) == 4
-    return found
+def alone(
+    children: Victim, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., dict[str, bytes]]:
+    """Gives the tables of a sweep by one worker."""
+    found: dict[tuple[str, ...], dict[str, bytes]] = {}
+
+    def tables(*sweep: str) -> dict[str, bytes]:
+        if sweep not in found:
+            folder = tmp_path_factory.mktemp("one")
+            Driver(children, folder / "output", *sweep, DPS_TF_TURN_SECONDS="0").end()
+            found[sweep] = results(folder / "sweep")
+            assert len(found[sweep]) >= 4
+        return found[sweep]
+
+    return tables
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A head node without slots, and two nodes with two each."""
-    monkeypatch.setenv("RAY_worker_niceness", "0")
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    for _ in range(2):
-        found.add_node(num_cpus=2, wait=False)
-    yield found
-    found.shutdown()
+class Nodes:
+    """A head node without slots, and nodes with two each."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        self.silent: list[Any] = []
+        for _ in range(NODES):
+            self.add()
+
+    @property
+    def options(self) -> tuple[str, str]:
+        return "--engine=ray", f"--ray_address={self.cluster.address}"
+
+    @property
+    def live(self) -> list[Any]:
+        return [n for n in self.cluster.worker_nodes if n not in self.silent]
+
+    def add(self) -> Any:
+        return self.cluster.add_node(num_cpus=2, wait=False)
+
+    def remove(self, node: Any) -> None:
+        self.cluster.remove_node(node, allow_graceful=False)
+
+    def family(self, node: Any) -> list[psutil.Process]:
+        """Returns the processes of a node, its raylet last."""
+        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+        return [*raylet.children(recursive=True), raylet]
+
+    def slots(self, node: Any, doing: str = "ray::") -> list[psutil.Process]:
+        """Returns the processes of a node's slots; `doing` begins their titles."""
+        found = []
+        for process in self.family(node)[:-1]:
+            try:
+                title = " ".join(process.cmdline())
+            except psutil.NoSuchProcess:
+                continue
+            if title.startswith(doing) and "IDLE" not in title:
+                found.append(process)
+        return found
+
+    def trains(self, node: Any, seconds: float = 2.0) -> bool:
+        """Returns whether a turn is seen on a node within some seconds."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if any("trial" in " ".join(p.cmdline()) for p in self.slots(node)):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def silence(self, node: Any) -> None:
+        """Stops a node's processes where they are."""
+        self.silent.append(node)
+        for process in reversed(self.family(node)):
+            process.suspend()
+
+    def wake(self) -> None:
+        """Lets silent nodes come back; Ray has given them up meanwhile."""
+        while self.silent:
+            node = self.silent.pop()
+            for process in self.family(node):
+                process.resume()
+            time.sleep(1)
+            self.remove(node)
+
+    def close(self) -> None:
+        self.wake()
+        for node in [*self.cluster.worker_nodes, self.cluster.head_node]:
+            self.remove(node)
 
 
-def slots_of(cluster: Cluster) -> list[int]:
-    """Returns the processes of the cluster's slots."""
-    found = []
-    for node in cluster.worker_nodes:
-        (raylet,) = node.all_processes["raylet"]
-        family = subprocess.run(
-            ["pgrep", "--parent", str(raylet.process.pid), "--full", "ray::RemoteSlot"],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        found += [int(pid) for pid in family.stdout.split()]
-    return found
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")
+        # Seconds until a silent node is given up.
+        patch.setenv("RAY_health_check_failure_threshold", "3")
+        found = Nodes()
+        try:
+            yield found
+        finally:
+            found.close()
 
 
-def wait_for_progress(directory: Path, process: subprocess.Popen[str]) -> None:
+def wait_for_progress(directory: Path, driver: Driver) -> None:
     """Waits until the sweep has written something more."""
 
     def written() -> int:
         return sum(path.stat().st_size for path in directory.glob("cells/*/log/*"))
 
-    before, deadline = written(), time.monotonic() + 300
-    while written() <= before and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    before = written()
+    wait_until(lambda: written() > before or driver.is_over, 300, str)
 
 
-@pytest.mark.skipif(
-    "DPS_TF_RAY_KILLS" not in os.environ,
-    reason="processes of Ray are killed where DPS_TF_RAY_KILLS gives their number",
+def kill(nodes: Nodes, what: str, chance: random.Random) -> bool:
+    """Takes one actor or node away, now; returns whether there was one."""
+    node = chance.choice(nodes.live)
+    if what == "actor":
+        slots = nodes.slots(node)
+        for process in chance.sample(slots, min(1, len(slots))):
+            process.kill()
+        return bool(slots)
+    if what == "node":
+        nodes.remove(node)
+    else:
+        nodes.wake()
+        nodes.silence(node)
+    nodes.add()
+    return True
+
+
+def killed_sweep(
+    nodes: Nodes, start: Callable[[], Driver], directory: Path, kinds: Iterable[str]
+) -> list[str]:
+    """Runs a sweep to its end under kills; returns what was killed."""
+    chance, done, driver = random.Random(str(directory)), [], start()
+    for what in kinds:
+        wait_for_progress(directory, driver)
+        time.sleep(chance.uniform(0, 1))
+        if driver.is_over:
+            break
+        if what == "driver":
+            driver.kill()
+            driver = start()
+        elif not kill(nodes, what, chance):
+            continue
+        done.append(what)
+    said = driver.end()
+    assert "failed" not in said, said
+    return done
+
+
+@pytest.mark.parametrize(
+    "sweep", [NOISY_QUADRATIC, *[QUICKSTART] * bool(KILLS)], ids=lambda s: s[0]
 )
 def test_actors_nodes_and_driver_killed_leave_the_tables_of_one_machine(
-    cluster: Cluster, expected: dict[str, bytes], tmp_path: Path
-) -> None:
-    directory, chance = tmp_path / "sweep", random.Random(3)
-    options = ("--engine=ray", f"--ray_address={cluster.address}")
-    process = train(directory, *options)
-    for kill in range(KILLS):
-        wait_for_progress(directory, process)
-        if process.poll() is not None:
-            break
-        if kill % 3 == 0:
-            for pid in chance.sample(slots_of(cluster), 1):
-                os.kill(pid, signal.SIGKILL)
-        elif kill % 3 == 1:
-            node = chance.choice(list(cluster.worker_nodes))
-            cluster.remove_node(node, allow_graceful=False)
-            cluster.add_node(num_cpus=2, wait=False)
-        else:
-            process.kill()
-            process.communicate()
-            process = train(directory, *options)
-    ended(process)
-    assert results(directory) == expected
+    nodes, alone, children, tmp_path, sweep
+):
+    left, chance = KILLS or 3, random.Random(KILLS)
+    every = ["actor", "node", "driver"]
+    if KILLS:
+        kinds = ["actor", "node", "silence", "driver"]
+        every = chance.choices(kinds, (6, 3, 1, 2), k=KILLS)
+    while left:
+        folder = tmp_path / f"{left} left"
+        folder.mkdir()
+        start = functools.partial(
+            Driver, children, folder / "output", *sweep, *nodes.options
+        )
+        done = killed_sweep(nodes, start, folder / "sweep", every[-left:])
+        ratios = work_ratios(folder / "sweep")
+        print(f"{sweep[0]}: killed {Counter(done)}, work ratios {ratios}", flush=True)
+        assert results(folder / "sweep") == alone(*sweep)
+        left -= len(done)
 
 
-@pytest.mark.skipif(
-    "DPS_TF_RAY_KILLS" not in os.environ,
-    reason="processes of Ray are killed where DPS_TF_RAY_KILLS gives their number",
-)
-def test_a_race_on_four_slots_is_that_of_one_and_hardly_more_work(
-    cluster: Cluster, expected: dict[str, bytes], tmp_path: Path
-) -> None:
-    directory = tmp_path / "sweep"
-    address = f"--ray_address={cluster.address}"
-    said = ended(train(directory, "--engine=ray", address, DPS_TF_TURN_SECONDS="0"))
-    assert results(directory) == expected
-    assert max(work_ratios(directory)) <= 1.10
+def test_a_race_on_all_slots_is_that_of_one_and_hardly_more_work(
+    nodes, alone, train, tmp_path
+):
+    said = train(*NOISY_QUADRATIC, *nodes.options, DPS_TF_TURN_SECONDS="0.01").end()
+    assert results(tmp_path / "sweep") == alone(*NOISY_QUADRATIC)
+    ratios = work_ratios(tmp_path / "sweep")
+    print(f"{2 * NODES} slots: work ratios {ratios}", flush=True)
+    assert max(ratios) <= 1.10
     assert "ray" not in said.lower() and "Traceback" not in said
 
 
-@pytest.mark.skipif(
-    "DPS_TF_RAY_KILLS" not in os.environ,
-    reason="processes of Ray are killed where DPS_TF_RAY_KILLS gives their number",
-)
-def test_a_trial_that_kills_its_process_twice_has_failed(tmp_path: Path) -> None:
-    directory = tmp_path / "sweep"
-    one_cell = "--gin_bindings=sweep.batch_sizes = (1048576,)"
-    process = train(directory, one_cell, "--engine=ray", "--slots=2", DPS_TF_KILLER="3")
-    said, _ = process.communicate(timeout=900)
-    assert process.returncode == 1, said
+def test_nodes_that_join_are_used_and_those_that_drain_are_left(
+    nodes, alone, train, tmp_path
+):
+    driver = train(*NOISY_QUADRATIC, *nodes.options, DPS_TF_TURN_SECONDS="0.2")
+    wait_for_progress(tmp_path / "sweep", driver)
+    begun, node = time.monotonic(), nodes.add()
+    wait_until(lambda: nodes.trains(node), 60, lambda: "the new node is not used")
+    joined = time.monotonic() - begun
+    command = [sys.executable, "-c", DRAIN, nodes.cluster.address, node.node_id]
+    subprocess.run(command, check=True)
+    begun = time.monotonic()
+    wait_until(lambda: not nodes.trains(node), 60, lambda: "the node is still used")
+    left = time.monotonic() - begun - 2
+    print(f"used {joined:.1f} s after joining, left in {left:.1f} s", flush=True)
+    assert not driver.is_over, "the sweep was too short for this test"
+    driver.end()
+    assert results(tmp_path / "sweep") == alone(*NOISY_QUADRATIC)
+    assert joined <= 30 and left <= 30
+    nodes.remove(node)
+
+
+def test_a_trial_that_kills_its_process_twice_has_failed(train):
+    """On a Ray of this machine alone, which nobody else can reach."""
+    options = ["--gin_bindings=sweep.batch_sizes = (1048576,)", "--slots=2"]
+    driver = train(*NOISY_QUADRATIC, *options, "--engine=ray", DPS_TF_KILLER="3")
+    seen: set[str] = set()
+    modes: set[str] = set()
+    while not driver.is_over:
+        for process in psutil.Process(driver.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                seen |= listening(process)
+                if process.name() == "raylet":
+                    modes.add(process.environ().get("RAY_AUTH_MODE", ""))
+        time.sleep(0.5)
+    said = driver.end(code=1)
     assert "1 failed" in said
+    assert "trials that failed: 3; cause of the first: " in said
+    assert "worker process has died" in said
+    assert seen == {"127.0.0.1"} and modes == {"token"}
 
 
-def test_there_is_a_slot_for_each_processor_gpu_or_tpu_host() -> None:
+def listening(process: psutil.Process) -> set[str]:
+    """Returns the addresses at which a process listens."""
+    found = process.net_connections("inet")
+    return {c.laddr.ip for c in found if c.status == psutil.CONN_LISTEN}
+
+
+def test_the_quickstart_trains_on_two_slots_as_on_one_machine(alone, train, tmp_path):
+    sweep = (
+        *QUICKSTART,
+        "--gin_bindings=workload.points = 6",
+        "--gin_bindings=sweep.batch_sizes = (64, 256)",
+    )
+    said = train(*sweep, "--engine=ray", "--slots=2").end()
+    assert results(tmp_path / "sweep") == alone(*sweep)
+    assert said.count("K* = ") == 2
+
+
+def test_there_is_a_slot_for_each_processor_gpu_or_tpu_host():
     from dps_tf.tuning.ray_cluster import needs
 
     assert needs({"CPU": 3.0, "memory": 1e9}) == [{"num_cpus": 1.0}] * 3

@@ -1,4 +1,7 @@
-"""An --import: simulated turns take a while, so that there is time to kill."""
+"""An --import: simulated turns take a while, so that there is time to kill.
+
+What is done is written each second, so that a test sees it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import os
 import time
 from typing import Any
 
+from dps_tf.store import study_record
 from dps_tf.tuning.simulation import SimulatedRunner
 
+study_record.SNAPSHOT_SECONDS = 1.0
 _run = SimulatedRunner.run
 
 

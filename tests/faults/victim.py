@@ -21,6 +21,7 @@ waited for by an order of its own, {"wait": its number}.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -109,6 +110,8 @@ def main() -> None:
     from dps_tf.tuning import backends, sweep  # noqa: F401
     from dps_tf.workloads import reading  # noqa: F401
 
+    with contextlib.suppress(ImportError):
+        from dps_tf.tuning import ray_engine  # noqa: F401
     study_record.SNAPSHOT_SECONDS = SNAPSHOT_SECONDS
     for line in sys.stdin:
         order = json.loads(line)

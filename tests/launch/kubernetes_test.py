@@ -70,6 +70,25 @@ def test_job_keeps_the_rules_between_fields(case):
 
 
 @each_case
+def test_containers_have_no_right_that_they_do_not_need(case):
+    pod = job_of(document(case))["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    rights, has_tpu = container["securityContext"], "TPU" in case
+    assert rights["allowPrivilegeEscalation"] is False
+    assert rights["readOnlyRootFilesystem"] is True
+    assert "privileged" not in rights
+    more = {"add": ["SYS_RESOURCE"]} if has_tpu else {}
+    assert rights["capabilities"] == {"drop": ["ALL"], **more}
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert (pod["securityContext"]["runAsUser"] == 0) == has_tpu
+    assert pod["securityContext"].get("runAsNonRoot", False) == (not has_tpu)
+    assert pod["automountServiceAccountToken"] is False
+    # With the root file system closed, what training writes beside the sweep is there.
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert {"name": mounts["/tmp"], "emptyDir": {}} in pod["volumes"]
+
+
+@each_case
 def test_exit_codes_and_disruptions_have_their_consequences(case):
     spec = job_of(document(case))["spec"]
     rules = spec["podFailurePolicy"]["rules"]

@@ -44,12 +44,12 @@ def _node(tmp_path: Path) -> StandIns:
 
 
 def of_slurm(node: StandIns, code: int = 0) -> list[str]:
-    """Runs the sbatch file; returns what it gives srun."""
-    node.answer("symmetric-run", code=code)
+    """Runs the sbatch file; returns the driver's command."""
+    node.answer("dps_tf.train", code=code)
     variables = {**SLURM, "DPS_TF_VENV": str(node.folder)}
     done = node.run("bash", RAY / "sweep.sbatch", *GIVEN, **variables)
     assert done.returncode == code, done.stderr
-    (call,) = node.calls("srun")
+    (call,) = node.calls("python -m")
     return call
 
 
@@ -59,18 +59,26 @@ def of_rayjob() -> list[str]:
 
 
 def of_skypilot(folder: Path) -> list[str]:
-    programs = StandIns(folder / "dps_tf", ["ray"])
-    variables = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_NODES": "2"}
-    envs = {**TASK["envs"], "GIN_FILE": "quickstart", "SWEEP_DIR": "gs://b/s"}
-    envs["RAY_AUTH_TOKEN"] = "token"
-    programs.run("bash", "-c", TASK["run"], HOME=str(folder), **envs, **variables)
-    return programs.calls("ray symmetric-run")[0]
+    programs = StandIns(folder / "dps_tf", ["ray", "dps-train"])
+    variables = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "HOME": str(folder)}
+    variables |= {**TASK["envs"], "GIN_FILE": "quickstart", "SWEEP_DIR": "gs://b/s"}
+    variables["RAY_AUTH_TOKEN"] = "token"
+    for rank in ("0", "1"):
+        script = ("bash", "-c", TASK["run"])
+        done = programs.run(*script, SKYPILOT_NODE_RANK=rank, **variables)
+        assert done.returncode == 0, done.stderr
+    head, node = programs.calls("ray start")
+    assert "--head" in head and "--address=10.0.0.1:6379" in node
+    (call,) = programs.calls("dps-train")
+    return call
 
 
 def test_slurm_runs_one_cluster_over_the_nodes_of_the_job(node):
     call = of_slurm(node)
-    assert "--address=node1:6379" in call and "--min-nodes=4" in call
+    assert "--ray_address=node1:6379" in call
     assert call[-3:] == list(GIVEN)
+    (nodes,) = node.calls("srun")
+    assert nodes[-2:] == ["node1:6379", "6379"]
     assert not node.calls("scontrol requeue")
 
 
@@ -88,7 +96,7 @@ def test_slurm_does_not_requeue_a_defect_or_a_mistake(node, code):
 def test_skypilot_takes_the_task_and_starts_one_cluster(tmp_path):
     jsonschema.validate(TASK, SCHEMA)
     call = of_skypilot(tmp_path)
-    assert "--address=10.0.0.1:6379" in call and "--min-nodes=2" in call
+    assert "--ray_address=10.0.0.1:6379" in call
 
 
 def test_rays_autoscaler_takes_the_cluster():

@@ -14,9 +14,11 @@ TEMPLATE = """# Its comments are for the reader: ${NOT_A_PLACEHOLDER}
 name: "${NAME:-sweep}"
 image: "${IMAGE}"
 queue: "${QUEUE}" # only with QUEUE
+tasks: ${TASKS:-4}
 args:
   - "${OPTION}" # for each OPTION
   - "$(KUBERNETES) and $SHELL stay"
+command: train '${COMMAND:-none}'
 """
 
 
@@ -36,7 +38,9 @@ def render(tmp_path):
 
 def test_defaults_stand_and_conditional_lines_are_left_out(render):
     assert render("IMAGE=i:1").stdout == (
-        'name: "sweep"\nimage: "i:1"\nargs:\n  - "$(KUBERNETES) and $SHELL stay"\n'
+        'name: "sweep"\nimage: "i:1"\ntasks: 4\nargs:\n'
+        '  - "$(KUBERNETES) and $SHELL stay"\n'
+        "command: train 'none'\n"
     )
 
 
@@ -47,8 +51,9 @@ def test_lines_are_repeated_for_every_value_and_the_last_of_others_counts(
     settings.write_text("# A comment.\n\nOPTION=--a=1\nNAME=of file\nQUEUE=q\n")
     result = render(settings, "IMAGE=i", "OPTION=--b=x = 2", "NAME=mine", "QUEUE=")
     assert result.stdout == (
-        'name: "mine"\nimage: "i"\nargs:\n  - "--a=1"\n  - "--b=x = 2"\n'
+        'name: "mine"\nimage: "i"\ntasks: 4\nargs:\n  - "--a=1"\n  - "--b=x = 2"\n'
         '  - "$(KUBERNETES) and $SHELL stay"\n'
+        "command: train 'none'\n"
     )
 
 
@@ -56,8 +61,16 @@ def test_lines_are_repeated_for_every_value_and_the_last_of_others_counts(
     ("arguments", "sentence"),
     [
         ([], "error: IMAGE is missing: give IMAGE=VALUE."),
-        (["IMAGE=i", "IMAGES=j"], "error: IMAGES is unknown; known are IMAGE, NAME, "),
-        (['IMAGE=a"b'], "error: IMAGE='a\"b' holds \", \\ or a line break."),
+        (
+            ["IMAGE=i", "IMAGES=j"],
+            "error: IMAGES is unknown; known are COMMAND, IMAGE, ",
+        ),
+        (['IMAGE=a"b'], "error: IMAGE='a\"b' holds \", \\ or what cannot be printed."),
+        (["IMAGE=a\x85b: c"], "error: IMAGE='a\\x85b: c' holds"),
+        (["IMAGE=a\u2028b: c"], "error: IMAGE='a\\u2028b: c' holds"),
+        (["IMAGE=i", "TASKS=4, x: y"], "error: TASKS='4, x: y' is not a whole number."),
+        (["IMAGE=i", "TASKS=\u0664"], "error: TASKS='\u0664' is not a whole number."),
+        (["IMAGE=i", "COMMAND=a' ; rm"], "error: COMMAND=\"a' ; rm\" holds '."),
         (["IMAGE=a\nb: c"], "error: IMAGE='a\\nb: c' holds"),
         (["nowhere.settings"], "error: [Errno 2] No such file or directory"),
     ],

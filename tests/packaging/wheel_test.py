@@ -38,7 +38,7 @@ def build(kind: str, folder: Path) -> Path:
     for name in ("setup.cfg", "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md"):
         if (SOURCE_TREE / name).exists():
             shutil.copy(SOURCE_TREE / name, source)
-    for name in ("dps_tf", "gin_configs", "launch", "tests", ".ci"):
+    for name in ("dps_tf", "docs", "gin_configs", "launch", "tests", ".ci"):
         shutil.copytree(SOURCE_TREE / name, source / name, symlinks=True)
     command = [sys.executable, "-m", "build", "--no-isolation", f"--{kind}"]
     result = subprocess.run(
@@ -119,6 +119,7 @@ def test_sdist_holds_what_the_checks_need(sdist_names):
     expected = {"setup.cfg", "pyproject.toml", "LICENSE", "launch/test", ".ci/run"}
     assert expected <= sdist_names
     assert tree_files("tests", "*.py") <= sdist_names
+    assert tree_files("docs", "*.md") <= sdist_names
     assert tree_files("gin_configs", "*.gin") <= sdist_names
     assert not [name for name in sdist_names if "__pycache__" in name]
 
@@ -130,6 +131,7 @@ def test_metadata_name_licence_and_python(metadata):
     assert set(metadata["Requires-Python"].split(",")) == {">=3.10", "<3.14"}
     assert set(metadata.get_all("Provides-Extra")) == {
         "dev",
+        "docs",
         "gcs",
         "gpu",
         "ray",

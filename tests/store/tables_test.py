@@ -27,7 +27,6 @@ from dps_tf.store.tables import (
     encode_table,
     read_table,
     to_frame,
-    write_csv,
     write_table,
 )
 from tests.store import frames
@@ -182,20 +181,6 @@ def test_a_table_is_old_or_new_after_a_failure(tmp_path):
     ):
         seen.add(read_table(LocalFiles(), f"{folder}/m.parquet")["value"][0])
     assert seen == {3.25, -1.0}
-
-
-def test_text_tables_hold_exact_numbers_and_empty_gaps(tmp_path):
-    frame = _back(frames.trials(), TRIALS)[
-        ["trial", "steps_to_result", "error", "learning_rate", "initial_seed"]
-    ]
-    write_csv(LocalFiles(), f"{tmp_path}/t.csv", frame)
-    text = (tmp_path / "t.csv").read_bytes().decode()
-    assert text == (
-        "trial,steps_to_result,error,learning_rate,initial_seed\n"
-        "0,700,,0.1,9223372036854775807\n"
-        "1,,,0.05,9223372036854775806\n"
-        '2,,"out of ""memory"",\nreally",0.03333333333333333,9223372036854775805\n'
-    )
 
 
 def test_studies_are_sorted_by_number_not_by_text():

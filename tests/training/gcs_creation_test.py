@@ -105,7 +105,7 @@ def test_of_two_machines_one_claims_a_cell(store, monkeypatch):
     def claim(one: Claims) -> None:
         one.beat()
         gate.wait(30)
-        made.append(one.claim("cell"))
+        made.append(one.claim())
 
     threads = [threading.Thread(target=claim, args=(one,)) for one in claims]
     for thread in threads:

@@ -227,7 +227,7 @@ ROOT = "gs://bucket/sweep"
 
 def test_cell_of_an_owner_elsewhere_that_died_is_run_after_two_minutes(monkeypatch):
     far = Elsewhere(monkeypatch, beats=False)
-    lost = far.claims.claim("cell")
+    lost = far.claims.claim()
     outcome = far.run()
     assert list(outcome.ran) == [CELLS[0].cell.name] and not outcome.busy
     assert 120 <= far.waited < 125
@@ -237,7 +237,7 @@ def test_cell_of_an_owner_elsewhere_that_died_is_run_after_two_minutes(monkeypat
 
 def test_cell_of_an_owner_elsewhere_that_lives_is_left_to_it(monkeypatch):
     far = Elsewhere(monkeypatch, beats=True)
-    claim = far.claims.claim("cell")
+    claim = far.claims.claim()
     outcome = far.run()
     assert not outcome.ran
     assert "process 1 on far" in outcome.busy[CELLS[0].cell.name]
@@ -247,7 +247,7 @@ def test_cell_of_an_owner_elsewhere_that_lives_is_left_to_it(monkeypatch):
 
 def test_waiting_for_an_owner_elsewhere_ends_with_a_signal(monkeypatch):
     far = Elsewhere(monkeypatch, beats=False)
-    far.claims.claim("cell")
+    far.claims.claim()
     stop = StopRequest()
     far.at(3, stop.set)
     with pytest.raises(Interrupted):

@@ -10,12 +10,23 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from dps_tf.analysis import published
-from dps_tf.analysis.interchange.layout import StudyFolder, study_folders
-from dps_tf.analysis.interchange.reader import ArchiveRules, StudyTables, read_study
+from dps_tf.analysis.interchange.foreign_study import (
+    check_metric,
+    checked_whole,
+    named,
+)
+from dps_tf.analysis.interchange.layout import StudyFolder, field_of, study_folders
+from dps_tf.analysis.interchange.outcomes import (
+    ArchiveRules,
+    StudyTables,
+    study_tables,
+)
+from dps_tf.analysis.interchange.reader import read_study
 from dps_tf.analysis.tables import axes_of, with_axes
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
@@ -31,10 +42,22 @@ def own_or_published_goal(folder: StudyFolder) -> Goal | None:
     Studies that this package wrote hold theirs; for others it is that of the published
     figures 1 and 4, by data set and model.
     """
-    own = folder.configuration.get("goal")
-    if isinstance(own, dict):
-        return Goal.from_json(own)
-    return published.goals().get((folder.dataset, str(folder.configuration["model"])))
+    with named(str(folder.path / "study.json")):
+        own = field_of(folder.configuration, "goal", dict, {})
+        if own:
+            return _goal(own)
+        model = field_of(folder.configuration, "model", str)
+    return published.goals().get((folder.dataset, model))
+
+
+def _goal(fields: dict[str, Any]) -> Goal:
+    check_metric(field_of(fields, "metric", str))
+    for name in ("in_a_row", "mean_of"):
+        checked_whole(name, fields.get(name, 1))
+    try:
+        return Goal.from_json(fields)
+    except TypeError as error:
+        raise UserError(f"the field 'goal' is of another kind: {error}.") from error
 
 
 def selected(root: Path, only: Sequence[str] = ()) -> list[StudyFolder]:
@@ -79,7 +102,7 @@ def read_studies(
     for folder in study_folders(Path(root)):
         wanted = goal if isinstance(goal, Goal) else goal(folder)
         if wanted is not None:
-            yield read_study(folder, wanted, rules)
+            yield study_tables(read_study(folder, rules), wanted, rules)
 
 
 def read_archive(

@@ -10,15 +10,16 @@ al. 2021.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dps_tf.analysis.interchange import foreign_files
+from dps_tf.analysis.interchange.foreign_study import cell_of, check_cell, named
 from dps_tf.analysis.interchange.shallue2019_names import to_optimizer
-from dps_tf.core.cell import DENSE, is_axis
+from dps_tf.core.cell import DENSE, Cell, is_axis
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import FLOAT32
 
@@ -38,14 +39,16 @@ class StudyFolder:
 
     Attributes:
         path: its folder.
-        configuration: its study.json.
-        identity: the columns that name the study.
+        configuration: its study.json; only what `field_of` returns is checked.
+        cell: whose trials it holds.
+        precision: in which they were trained.
         dataset: path prefix in the archive.
     """
 
     path: Path
-    configuration: dict[str, Any]
-    identity: dict[str, Any]
+    configuration: Mapping[str, Any]
+    cell: Cell
+    precision: str
     dataset: str
 
 
@@ -56,9 +59,10 @@ def study_folders(root: Path) -> Iterator[StudyFolder]:
         UserError: no study is there, or one cannot be read.
     """
     found = False
-    for path in _folders_with_studies(root):
-        found = True
-        yield _study_folder(root, path)
+    if root.is_dir():
+        for path in foreign_files.folders_with(root, "study.json"):
+            found = True
+            yield _study_folder(root, path)
     if not found:
         raise UserError(
             f"there is no study.json below {str(root)!r}: give the folder that the "
@@ -66,77 +70,96 @@ def study_folders(root: Path) -> Iterator[StudyFolder]:
         )
 
 
-def _folders_with_studies(folder: Path) -> Iterator[Path]:
-    if (folder / "study.json").is_file():
-        # Nothing but trials lies below a study.
-        yield folder
-        return
-    if folder.is_dir():
-        parts = sorted((p for p in folder.iterdir() if p.is_dir()), key=numerically)
-        for part in parts:
-            yield from _folders_with_studies(part)
-
-
-def numerically(path: Path) -> tuple[int, str]:
-    """Returns a key that orders folders by number; other names come first."""
-    return (int(path.name), "") if path.name.isdecimal() else (-1, path.name)
-
-
 def _study_folder(root: Path, path: Path) -> StudyFolder:
-    configuration = read_json(path / "study.json")
-    for name in ("batch_size", "dataset", "model", "optimizer"):
-        if name not in configuration:
-            raise UserError(f"{str(path / 'study.json')!r} has no field {name!r}.")
-    parts = path.relative_to(root).parts
-    # The path tells subsets and long runs from the plain data set, and the field not.
-    dataset = "/".join(parts[:-3]) if len(parts) > 3 else configuration["dataset"]
-    workload = configuration.get("workload") or f"{dataset}-{configuration['model']}"
-    sparsity = float(configuration.get("sparsity", 0.0))
-    identity = {
-        "workload": re.sub(r"[^A-Za-z0-9._-]", ".", str(workload)),
-        "optimizer": to_optimizer(str(configuration["optimizer"])),
-        "sparsity_method": str(
-            configuration.get("sparsity_method", "snip" if sparsity else DENSE)
-        ),
-        "seed": int(configuration.get("seed", 0)),
-        "batch_size": int(configuration["batch_size"]),
-        "sparsity": sparsity,
-        **{name: str(configuration[name]) for name in configuration if is_axis(name)},
-        "precision": str(configuration.get("precision", FLOAT32)),
-    }
-    return StudyFolder(path, configuration, identity, str(dataset))
+    file = path / "study.json"
+    configuration = foreign_files.read_json(file)
+    with named(str(file)):
+        parts = path.relative_to(root).parts
+        # The path tells subsets and long runs from the plain data set, the field not.
+        dataset = field_of(configuration, "dataset", str)
+        if len(parts) > 3:
+            dataset = "/".join(parts[:-3])
+        model = field_of(configuration, "model", str)
+        workload = field_of(configuration, "workload", str, f"{dataset}-{model}")
+        sparsity = field_of(configuration, "sparsity", float, 0.0)
+        cell = cell_of(
+            {
+                "workload": re.sub(r"[^A-Za-z0-9._-]", ".", workload),
+                "optimizer": to_optimizer(field_of(configuration, "optimizer", str)),
+                "sparsity_method": field_of(
+                    configuration, "sparsity_method", str, "snip" if sparsity else DENSE
+                ),
+                "seed": field_of(configuration, "seed", int, 0),
+                "batch_size": field_of(configuration, "batch_size", int),
+                "sparsity": sparsity,
+                **{
+                    name: field_of(configuration, name, str)
+                    for name in configuration
+                    if is_axis(name)
+                },
+            }
+        )
+        precision = field_of(configuration, "precision", str, FLOAT32)
+        check_cell(cell, precision)
+    return StudyFolder(path, configuration, cell, precision, dataset)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns a JSON object, or raises UserError with the file's name."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{str(path)!r} cannot be read as JSON: {error}.") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{str(path)!r} must hold a JSON object.")
+_WORDS = {str: "text", int: "a whole number", float: "a number", dict: "an object"}
+
+
+def field_of(
+    record: Mapping[str, Any], name: str, kind: type, default: Any = None
+) -> Any:
+    """Returns a field of a JSON object in the type that it must have.
+
+    Args:
+        record: of a file.
+        name: of the field.
+        kind: str, int, float (a whole number is one too) or dict.
+        default: where there is no such field; without, it has to be there.
+
+    Raises:
+        UserError: it is missing, or of another type.
+    """
+    if name not in record:
+        if default is None:
+            raise UserError(f"there is no field {name!r}.")
+        return default
+    value = record[name]
+    kinds = (int, float) if kind is float else kind
+    if kind is int and isinstance(value, float) and value % 1 == 0:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        shown = repr(value)[:80]
+        raise UserError(f"the field {name!r} is {shown}; it must be {_WORDS[kind]}.")
     return value
 
 
-def space_of(configuration: dict[str, Any]) -> dict[str, list[Any]]:
+def space_of(configuration: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Returns `parameter_configs` as this package writes a space."""
-    return {
-        name: _parameter(name, entry)
-        for name, entry in configuration.get("parameter_configs", {}).items()
-    }
+    found = field_of(configuration, "parameter_configs", dict, {})
+    return {name: _parameter(name, field_of(found, name, dict)) for name in found}
 
 
-def _parameter(name: str, entry: dict[str, Any]) -> list[Any]:
-    if entry.get("type") == "DISCRETE":
-        return ["discrete", [float(point) for point in entry["feasible_points"]]]
-    low, high = float(entry["min_value"]), float(entry["max_value"])
+def _parameter(name: str, entry: Mapping[str, Any]) -> list[Any]:
+    kind = field_of(entry, "type", str, "")
+    if kind == "DISCRETE":
+        choices = entry.get("feasible_points")
+        if not isinstance(choices, list):
+            raise UserError(f"{name!r} has no list 'feasible_points'.")
+        points = {str(place): choice for place, choice in enumerate(choices)}
+        return ["discrete", [float(field_of(points, n, float)) for n in points]]
+    low = float(field_of(entry, "min_value", float))
+    high = float(field_of(entry, "max_value", float))
     if low == high:
         return ["discrete", [low]]
-    scale = entry.get("scale", "")
+    scale = field_of(entry, "scale", str, "")
     if not scale:
-        return ["integer" if entry.get("type") == "INTEGER" else "linear", low, high]
+        return ["integer" if kind == "INTEGER" else "linear", low, high]
     if scale not in SCALES:
-        raise UserError(f"{name} has the scale {scale!r}; known: {', '.join(SCALES)}.")
+        raise UserError(
+            f"{name!r} has the scale {scale!r}; known: {', '.join(SCALES)}."
+        )
     return [SCALES[scale], low, high]
 
 

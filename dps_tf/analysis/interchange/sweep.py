@@ -1,4 +1,4 @@
-"""The public archive of Shallue et al. 2019 as a sweep directory.
+"""Runs from elsewhere as a sweep directory.
 
 Each study becomes a closed cell, so that every command that reads a sweep reads it. A
 cell is written before the next study is read: memory holds one study, and whoever was
@@ -7,17 +7,23 @@ stopped goes on where they were.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from dps_tf.analysis.interchange.archive import Goals, own_or_published_goal, selected
+from dps_tf.analysis.interchange.foreign_study import ForeignStudy
 from dps_tf.analysis.interchange.layout import StudyFolder
-from dps_tf.analysis.interchange.reader import ArchiveRules, StudyTables, read_study
-from dps_tf.analysis.tables import cell_name
+from dps_tf.analysis.interchange.outcomes import (
+    ArchiveRules,
+    StudyTables,
+    study_tables,
+)
+from dps_tf.analysis.interchange.reader import read_study
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.store.closing import close_study, is_closed
@@ -30,8 +36,25 @@ from dps_tf.store.tables import empty_frame
 
 
 @dataclass(frozen=True)
+class Source:
+    """A study that is to become a cell.
+
+    Attributes:
+        cell: name of the cell.
+        goal: what it is reduced for; tables of the cell can be reduced for any other.
+        path: where it is from.
+        read: reads it; called only if the sweep does not hold it yet.
+    """
+
+    cell: str
+    goal: Goal
+    path: str
+    read: Callable[[], ForeignStudy]
+
+
+@dataclass(frozen=True)
 class Conversion:
-    """What became of an archive.
+    """What became of some sources.
 
     Attributes:
         read: cells that were read.
@@ -41,7 +64,7 @@ class Conversion:
 
     read: tuple[str, ...]
     kept: tuple[str, ...]
-    without_goal: tuple[str, ...]
+    without_goal: tuple[str, ...] = ()
 
 
 def convert(  # noqa: PLR0913 - each is independent of the others
@@ -53,7 +76,7 @@ def convert(  # noqa: PLR0913 - each is independent of the others
     only: Sequence[str] = (),
     progress: Callable[[str], None] = lambda text: None,
 ) -> Conversion:
-    """Reads studies of an archive into a sweep directory.
+    """Reads studies of the archive of Shallue et al. into a sweep directory.
 
     A study that is there already, with the same goal and rules, is not read again.
 
@@ -70,44 +93,84 @@ def convert(  # noqa: PLR0913 - each is independent of the others
             holds something else.
     """
     root, rules = Path(root).absolute(), rules or ArchiveRules()
-    files, layout = LocalFiles(), SweepLayout(sweep_dir)
     wanted, without = _wanted(root, goal, only)
-    _start(files, layout, root, list(wanted))
+    sources = [
+        Source(
+            folder.cell.name,
+            own,
+            str(folder.path),
+            functools.partial(read_study, folder, rules),
+        )
+        for folder, own in wanted
+    ]
+    done = write_sweep(sweep_dir, str(root), sources, rules, progress)
+    return replace(done, without_goal=tuple(without))
+
+
+def write_sweep(
+    sweep_dir: str,
+    origin: str,
+    sources: Sequence[Source],
+    rules: ArchiveRules | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Conversion:
+    """Writes studies from elsewhere into a sweep directory, one after the other.
+
+    Args:
+        sweep_dir: new, empty, or of an earlier call with the same origin.
+        origin: what all of them are from; the directory takes no other.
+        sources: the studies; each of another cell.
+        rules: which trials count.
+        progress: called with one line per study.
+
+    Raises:
+        UserError: a study that cannot be read, two of one cell, or a directory that
+            holds something else.
+    """
+    rules = rules or ArchiveRules()
+    _check_different(sources)
+    files, layout = LocalFiles(), SweepLayout(sweep_dir)
+    _start(files, layout, origin, [source.cell for source in sources])
     read, kept = [], []
-    for number, (name, (folder, own)) in enumerate(wanted.items(), start=1):
-        source = {"path": str(folder.path), "goal": own.to_json(), **asdict(rules)}
-        told = f"{number} of {len(wanted)}: {name}"
-        if _is_there(files, layout.cell(name), source):
-            kept.append(name)
+    for number, source in enumerate(sources, start=1):
+        about = {"path": source.path, "goal": source.goal.to_json(), **asdict(rules)}
+        told = f"{number} of {len(sources)}: {source.cell}"
+        if _is_there(files, layout.cell(source.cell), about):
+            kept.append(source.cell)
             progress(f"{told}: there already")
             continue
-        tables = read_study(folder, own, rules)
-        _write(files, layout.cell(name), tables, source)
-        read.append(name)
+        tables = study_tables(source.read(), source.goal, rules)
+        _write(files, layout.cell(source.cell), tables, about)
+        read.append(source.cell)
         progress(
             f"{told}: {len(tables.trials):,} trials, {len(tables.curves):,} evaluations"
         )
-    return Conversion(tuple(read), tuple(kept), tuple(without))
+    return Conversion(tuple(read), tuple(kept))
+
+
+def _check_different(sources: Sequence[Source]) -> None:
+    seen: dict[str, Source] = {}
+    for source in sources:
+        if source.cell in seen:
+            raise UserError(
+                f"{source.path!r} and {seen[source.cell].path!r} are the same cell, "
+                f"{source.cell}: read them into directories of their own, by --only."
+            )
+        seen[source.cell] = source
 
 
 def _wanted(
     root: Path, goal: Goals, only: Sequence[str]
-) -> tuple[dict[str, tuple[StudyFolder, Goal]], list[str]]:
-    """Returns (studies with their goals by cell, folders that have no goal)."""
-    wanted: dict[str, tuple[StudyFolder, Goal]] = {}
+) -> tuple[list[tuple[StudyFolder, Goal]], list[str]]:
+    """Returns (studies with their goals, folders that have no goal)."""
+    wanted: list[tuple[StudyFolder, Goal]] = []
     without = []
     for folder in selected(root, only):
         own = goal if isinstance(goal, Goal) else goal(folder)
         if own is None:
             without.append(folder.path.relative_to(root).as_posix())
-            continue
-        name = cell_name(folder.identity)
-        if name in wanted:
-            raise UserError(
-                f"{str(folder.path)!r} and {str(wanted[name][0].path)!r} are the same "
-                f"cell, {name}: read them into directories of their own, by --only."
-            )
-        wanted[name] = (folder, own)
+        else:
+            wanted.append((folder, own))
     if not wanted:
         raise UserError(
             f"no goal is known for any of {len(without)} studies: give --goal and "
@@ -117,9 +180,9 @@ def _wanted(
 
 
 def _start(
-    files: FileSystem, layout: SweepLayout, root: Path, cells: Sequence[str]
+    files: FileSystem, layout: SweepLayout, origin: str, cells: Sequence[str]
 ) -> None:
-    """Marks the directory as a sweep that was read from this archive."""
+    """Marks the directory as a sweep that was read from this origin."""
     names = files.list_names(layout.root)
     if names and not files.exists(layout.marker):
         raise UserError(
@@ -129,8 +192,8 @@ def _start(
     try:
         before = read_json(files, layout.sweep)
     except (FileNotFoundError, DamagedError):
-        before = {"cells": [], "archive": str(root)}
-    if before.get("archive") != str(root):
+        before = {"cells": [], "archive": origin}
+    if before.get("archive") != origin:
         held = before.get("archive") or "a sweep of its own"
         raise UserError(
             f"{layout.root} holds {held}: choose a new or empty --sweep_dir."
@@ -138,7 +201,7 @@ def _start(
     files.make_directory(layout.cells)
     write_json(files, layout.marker, {"made_by": "dps_tf"})
     every = list(dict.fromkeys([*before["cells"], *cells]))
-    write_json(files, layout.sweep, {"cells": every, "archive": str(root)})
+    write_json(files, layout.sweep, {"cells": every, "archive": origin})
 
 
 def _is_there(files: FileSystem, cell: CellLayout, source: dict[str, Any]) -> bool:

@@ -59,7 +59,6 @@ GRID = "#d8dee4"
 _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": MUTED,
-    "axes.formatter.use_mathtext": True,
     "axes.grid": True,
     "axes.labelcolor": INK,
     "axes.labelsize": 11,
@@ -84,6 +83,8 @@ _STYLE: dict[str, Any] = {
     "lines.markersize": 6,
     "savefig.facecolor": "white",
     "text.color": INK,
+    # A name may hold a dollar sign: no text is a formula.
+    "text.parse_math": False,
     "xtick.color": MUTED,
     "xtick.labelcolor": INK,
     "ytick.color": MUTED,

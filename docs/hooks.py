@@ -1,0 +1,360 @@
+"""What the site takes from the code: reference tables, results and equations.
+
+mkdocs calls the functions named `on_...`. Pages below `reference/` are written from
+signatures, docstrings, registries and flags; a name without a description is an error,
+so that the reference cannot fall behind the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import gin
+import griffe
+from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+from dps_tf import data, models, objectives, optim, sparsity
+from dps_tf.__main__ import COMMANDS
+from dps_tf.analysis import loading, reduce, repeats
+from dps_tf.core import cell, registry, study, sweep, workload
+from dps_tf.core import goal as goals
+from dps_tf.store import schemas
+from dps_tf.workloads import configuration
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT_PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
+RESULTS = ("lee2021",)
+_ENTRY = re.compile(r"( +)(\w+(?:, \w+)*)(?: \(.*?\))?: (.*)")
+_MATH = re.compile(
+    r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
+)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the pages that are made from the code, and those that lie elsewhere."""
+    pages: dict[str, Callable[[], str]] = {
+        "gin": gin_page,
+        "parts": parts_page,
+        "columns": columns_page,
+        "commands": commands_page,
+    }
+    for name, page in pages.items():
+        place = f"reference/{name}.md"
+        files.append(File.generated(config, place, content=page()))
+    for name in PROJECT_PAGES:
+        files.append(_file(config, f"project/{name}", ROOT / name))
+    for name in RESULTS:
+        for path in sorted((ROOT / "gin_configs" / name).iterdir()):
+            if path.suffix in {".md", ".png", ".svg", ".csv"}:
+                files.append(_file(config, f"results/{name}/{path.name}", path))
+    return files
+
+
+def _file(config: Any, place: str, path: Path) -> File:
+    return File.generated(config, place, abs_src_path=str(path))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Returns a page whose equations are MathML, which browsers draw by themselves."""
+
+    def mathml(match: re.Match[str]) -> str:
+        source = match[2].replace("&lt;", "<").replace("&gt;", ">")
+        source = source.replace("&amp;", "&")
+        return convert(source, display="block" if match[1] == "div" else "inline")
+
+    return _MATH.sub(mathml, html)
+
+
+# Docstrings.
+
+
+def described(docstring: str | None, heading: str) -> dict[str, str]:
+    """Returns the entries below a heading of a docstring: text by name.
+
+    Args:
+        docstring: with entries `name: text`, or `name, name: text` for several.
+        heading: `Args`, `Attributes` or `Columns`, at the start of a line.
+    """
+    lines = inspect.cleandoc(docstring or "").splitlines()
+    start = next((n for n, x in enumerate(lines) if x.startswith(f"{heading}:")), None)
+    found: dict[str, str] = {}
+    names: list[str] = []
+    indent, waiting = 0, ""
+    for line in lines[start + 1 :] if start is not None else ():
+        if line and not line.startswith(" "):
+            break
+        # Names that fill a line go on in the next one.
+        entry = _ENTRY.fullmatch(waiting + line.strip() if waiting else line)
+        waiting = ""
+        if entry and (not indent or len(entry[1]) == indent):
+            indent = len(entry[1])
+            names = entry[2].split(", ")
+            found.update(dict.fromkeys(names, entry[3]))
+        elif line.strip().endswith(",") and len(line) - len(line.lstrip()) == indent:
+            waiting = f"{line} "
+        elif line.strip():
+            for name in names:
+                found[name] += f" {line.strip()}"
+    return found
+
+
+def _attribute_docstring(module: str, name: str) -> str:
+    """Returns the docstring below a constant of a module, which only its source has."""
+    found = griffe.load(module, search_paths=[str(ROOT)])[name].docstring
+    return found.value if found else ""
+
+
+def opening(thing: Any) -> str:
+    """Returns the first sentence or line of a docstring as Markdown."""
+    text = inspect.getdoc(thing)
+    if not text:
+        raise PluginError(f"{thing!r} has no docstring, and stands in the reference")
+    return escaped(text.split("\n\n")[0].replace("\n", " "))
+
+
+def escaped(text: str) -> str:
+    """Returns text that stands in a cell of a Markdown table as it is."""
+    parts = re.split(r"(`[^`]*`)", text.replace("|", "&#124;"))
+    parts[::2] = [re.sub(r"([*_<])", r"\\\1", part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def meaning(name: str, owner: str, *sources: Mapping[str, str]) -> str:
+    """Returns the first description of a name; PluginError if there is none."""
+    for source in sources:
+        if name in source:
+            return escaped(source[name])
+    raise PluginError(f"{name} of {owner} is described nowhere: add it to a docstring")
+
+
+# Gin names.
+
+
+def gin_page() -> str:
+    """Returns the reference of every name that a gin file can bind."""
+    text = [
+        "# Gin names\n\nEvery name that a gin file can bind, from the code of this "
+        "version. `--gin_bindings` takes the same, for example "
+        '`--gin_bindings="workload.points = 8"`. Names of parts (`workload.dataset` '
+        "and the like) are those of [the registries](parts.md).\n"
+    ]
+    for name in ("sweep", "workload", "goal", "evaluation", "pruning"):
+        function = getattr(configuration, name)
+        text.append(f"\n## {name}\n\n{opening(function)}\n\n")
+        text.append(table(("name", "default", "meaning"), list(_bindings(function))))
+    return "".join(text)
+
+
+def _bindings(function: Callable[..., Any]) -> Iterator[tuple[str, str, str]]:
+    """Yields (name, default, meaning) of all that can be bound of a configurable."""
+    classes: dict[str, type] = {
+        "goal": goals.Goal,
+        "evaluation": workload.EvaluationInterval,
+        "pruning": study.Pruning,
+        "workload": workload.Workload,
+        "sweep": sweep.SweepSpecification,
+    }
+    owner = function.__name__
+    own = described(function.__doc__, "Args")
+    fields_of = described(classes[owner].__doc__, "Attributes")
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            default = parameter.default
+            shown = "required" if default is gin.REQUIRED else f"`{default!r}`"
+            yield (
+                f"`{owner}.{name}`",
+                shown,
+                meaning(name, owner, own, fields_of),
+            )
+    if owner == "workload":
+        bound = {*inspect.signature(function).parameters, "explicit_points"}
+        for field in fields(classes[owner]):
+            if field.name not in bound | {"evaluation_interval"}:
+                yield (
+                    f"`workload.{field.name}`",
+                    _default(field),
+                    meaning(field.name, owner, fields_of),
+                )
+
+
+def _default(field: Any) -> str:
+    missing = type(field.default).__name__ == "_MISSING_TYPE"
+    if not missing:
+        return f"`{field.default!r}`"
+    made = type(field.default_factory).__name__ != "_MISSING_TYPE"
+    return f"`{field.default_factory()!r}`" if made else "required"
+
+
+# Registries.
+
+
+def parts_page() -> str:
+    """Returns the reference of everything that is registered by name."""
+    text = [
+        "# Built-in parts\n\nWhat a gin file can name, and what each part reads. "
+        "Parts of your own are [registered](../how-to/data_and_network.md) and then "
+        "named alike.\n"
+    ]
+    kinds: list[tuple[str, str, registry.Registry[Any]]] = [
+        ("Data sets", "workload.dataset", data.DATASETS),
+        ("Networks", "workload.network", models.NETWORKS),
+        ("Objectives", "workload.objective", objectives.OBJECTIVES),
+        ("Schedules", "workload.learning_rate_schedule", optim.SCHEDULES),
+        ("Sparsity methods", "sweep.sparsity_methods", sparsity.SPARSITY_METHODS),
+        ("Selections", "pruning.scope", sparsity.SELECTIONS),
+    ]
+    head = ("name", "what it is", "reads")
+    for title, bound, known in kinds:
+        rows = [
+            (f"`{name}`", opening(_documented(known[name])), _reads(known.reads(name)))
+            for name in known.names()
+        ]
+        text.append(f"\n## {title}\n\n`{bound}`\n\n{table(head, rows)}")
+    text.append(_optimizers())
+    return "".join(text)
+
+
+def _documented(entry: Any) -> Any:
+    """Returns the function that says what an entry computes, or the entry."""
+    if isinstance(entry, optim.Schedule):
+        return entry.rate
+    return getattr(entry, "score", entry)
+
+
+def _reads(reads: registry.Reads | None) -> str:
+    if reads is None:
+        return "whatever it is given"
+    return "<br>".join(f"`{name}`: {_argument(a)}" for name, a in reads.items())
+
+
+def _argument(argument: registry.Argument) -> str:
+    required = argument.default is registry.REQUIRED
+    default = "required" if required else f"`{argument.default!r}`"
+    allowed = "" if argument.range is None else f", {escaped(str(argument.range))}"
+    return f"{default}{allowed}"
+
+
+def _optimizers() -> str:
+    rows = []
+    for name in optim.OPTIMIZERS.names():
+        optimizer = optim.OPTIMIZERS[name]
+        space = "<br>".join(f"`{k}`: {v}" for k, v in optim.default_space(name).items())
+        rows.append(
+            (f"`{name}`", opening(optimizer), _reads(optimizer.READS), space),
+        )
+    head = ("name", "update", "reads beside `learning_rate`", "default space")
+    texts = described(_attribute_docstring("dps_tf.optim.base", "OPTIONS"), "Options")
+    options = [
+        (f"`{name}`", _argument(argument), meaning(name, "OPTIONS", texts))
+        for name, argument in optim.base.OPTIONS.items()
+    ]
+    return (
+        f"\n## Optimizers\n\n`workload.optimizer`\n\n{table(head, rows)}\n"
+        "Every optimizer offers these metaparameters as well; each is in use where a "
+        "point or `workload.fixed` holds it:\n\n"
+        f"{table(('name', 'default and range', 'meaning'), options)}"
+    )
+
+
+# Tables.
+
+
+def columns_page() -> str:
+    """Returns the reference of every column of every table."""
+    text = [
+        "# Columns of tables\n\nThe tables that `dps_tf.load(sweep_dir)` returns as "
+        "DataFrames. All of them begin with the columns of the cell; rows of one cell "
+        "are joined by these and `precision`.\n\n## Columns of the cell\n\n"
+    ]
+    of_cell = described(cell.Cell.__doc__, "Attributes")
+    kinds = dict(schemas.STUDIES.columns)
+    rows = [
+        (f"`{name}`", _kind(kinds[name]), meaning(name, "the cell", of_cell))
+        for name in cell.CELL_KEY
+    ]
+    text.append(table(("column", "kind", "meaning"), rows))
+    text.append(
+        "\nFurther axes (`sweep.axes`) have a column each, of text, under their gin "
+        "names.\n"
+    )
+    text.append(_computed("results", reduce.results, "One row per cell: K\\*."))
+    for name, schema in schemas.SCHEMAS.items():
+        docstring = _attribute_docstring("dps_tf.store.schemas", name.upper())
+        text.append(_stored(schema, docstring))
+    text.append(_computed("repeats", repeats.repeats_of, opening(repeats.repeats_of)))
+    about = described(loading.Tables.__doc__, "Attributes")["bounded"]
+    text.append(f"\n## bounded\n\nAs `trials`: {escaped(about)}\n")
+    return "".join(text)
+
+
+def _kind(kind: str) -> str:
+    kinds = {
+        "text": "text",
+        "whole": "whole number",
+        "number": "number",
+        "flag": "true or false",
+    }
+    optional = ", or missing" if kind.endswith("?") else ""
+    return kinds[kind.rstrip("?")] + optional
+
+
+def _stored(schema: schemas.TableSchema, docstring: str) -> str:
+    texts = described(docstring, "Columns")
+    rows = [
+        (f"`{name}`", _kind(kind), meaning(name, f"table {schema.name}", texts))
+        for name, kind in schema.columns
+        if name not in cell.CELL_KEY
+    ]
+    first = escaped(docstring.split("\n\n")[0].replace("\n", " "))
+    head = table(("column", "kind", "meaning"), rows)
+    return f"\n## {schema.name}\n\n{first}\n\n{head}"
+
+
+def _computed(name: str, function: Callable[..., Any], first: str) -> str:
+    texts = described(function.__doc__, "Columns")
+    rows = [(f"`{column}`", escaped(text)) for column, text in texts.items()]
+    return f"\n## {name}\n\n{first}\n\n{table(('column', 'meaning'), rows)}"
+
+
+# Commands.
+
+
+def commands_page() -> str:
+    """Returns what every command says of itself and of its options."""
+    with ThreadPoolExecutor(2) as pool:
+        texts = list(pool.map(_help, COMMANDS))
+    text = ["# Commands\n\nWhat `--help` says of each.\n"]
+    for name, said in zip(COMMANDS, texts, strict=True):
+        text.append(f"\n## dps_tf.{name}\n\n```text\n{said}\n```\n")
+    return "".join(text)
+
+
+def _help(name: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", f"dps_tf.{name}", "--help"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    if done.returncode:
+        raise PluginError(f"{name} --help ended with {done.returncode}: {done.stderr}")
+    # The place of the file is this machine's own.
+    said = re.sub(r"^/\S*/dps_tf/", "dps_tf/", done.stdout, flags=re.MULTILINE)
+    return said.partition("\nTry --helpfull")[0].rstrip()

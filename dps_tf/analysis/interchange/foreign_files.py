@@ -1,0 +1,202 @@
+"""Files of others are read here, as input that may be hostile.
+
+Only folders and regular files count: a pipe would hang its reader, and a link leads
+elsewhere or in a circle. What is larger or deeper than any honest record is refused
+before it is read. Every refusal is one sentence that names the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from dps_tf.core.errors import UserError, on_one_line
+
+LARGEST_JSON = 4 << 20
+"""Bytes of a JSON file; those of the public archive have a few thousand."""
+LARGEST_TABLE = 1 << 30
+"""Bytes of a table."""
+MOST_VALUES = 1 << 28
+"""Values of a table that is compressed, so that its size does not tell."""
+DEEPEST = 12
+"""Folders inside of each other, below the one that the user has named."""
+
+
+def read_bytes(path: Path, largest: int) -> bytes:
+    """Returns the content of a regular file.
+
+    Args:
+        path: of the file; resolve it first where a link of the user's own is welcome.
+        largest: bytes that it may have.
+
+    Raises:
+        UserError: it is missing, no regular file, unreadable, or larger.
+    """
+    # A pipe without a writer would block the opening itself.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UserError(f"{str(path)!r} is no regular file: remove it.")
+            data = file.read(largest + 1)
+    except OSError as error:
+        why = "it is a link" if path.is_symlink() else error.strerror
+        raise UserError(f"{str(path)!r} cannot be read: {why}.") from error
+    if len(data) > largest:
+        raise UserError(
+            f"{str(path)!r} has more than {largest:,} bytes, which no record of this "
+            "kind has."
+        )
+    return data
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns a JSON object; UserError with the file's name for anything else."""
+    try:
+        value = json.loads(read_bytes(path, LARGEST_JSON))
+    except RecursionError as error:
+        raise UserError(f"{str(path)!r} is nested too deeply.") from error
+    except ValueError as error:
+        if isinstance(error, UserError):
+            raise
+        raise _unreadable(path, "JSON", error) from error
+    if not isinstance(value, dict):
+        raise UserError(f"{str(path)!r} must hold a JSON object.")
+    return value
+
+
+def read_columns(path: Path, kind: Callable[[str], pa.DataType | None]) -> pa.Table:
+    """Returns some columns of a CSV file, as Arrow reads them.
+
+    Args:
+        path: of the file.
+        kind: the type of a column of that name; None for one that is not wanted.
+
+    Raises:
+        UserError: no CSV, a value of another type, or a wanted name given twice.
+    """
+    data = read_bytes(path, LARGEST_TABLE)
+    kinds = {name: kind(name) for name in _header(path, data)}
+    wanted = {name: found for name, found in kinds.items() if found is not None}
+    options = pa.csv.ConvertOptions(
+        column_types=wanted, include_columns=list(wanted), check_utf8=True
+    )
+    if not wanted:
+        return pa.table({})
+    try:
+        return pa.csv.read_csv(
+            io.BytesIO(data),
+            read_options=pa.csv.ReadOptions(use_threads=False),
+            convert_options=options,
+        )
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise _unreadable(path, "CSV", error) from error
+
+
+def _header(path: Path, data: bytes) -> list[str]:
+    line = data[: 1 << 16].split(b"\n", 1)[0]
+    try:
+        names = next(csv.reader([line.decode("utf-8-sig").rstrip("\r")]), [])
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise _unreadable(path, "CSV", error) from error
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(f"{str(path)!r} has the column {twice[0]!r} more than once.")
+    return names
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Returns a CSV (`.csv`) or Parquet (`.parquet`) file with the types it gives.
+
+    Raises:
+        UserError: another ending, damage, a column given twice, or too many values.
+    """
+    data = read_bytes(path.resolve(), LARGEST_TABLE)
+    try:
+        if path.suffix == ".csv":
+            _header(path, data)
+            frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), skipinitialspace=True)
+            return frame
+        if path.suffix == ".parquet":
+            file = pq.ParquetFile(pa.BufferReader(data))
+            names = file.schema_arrow.names
+            if file.metadata.num_rows * len(names) > MOST_VALUES:
+                raise UserError(f"{str(path)!r} has more than {MOST_VALUES:,} values.")
+            if len(set(names)) < len(names):
+                raise UserError(f"{str(path)!r} has a column more than once.")
+            table: pd.DataFrame = file.read().to_pandas(ignore_metadata=True)
+            return table
+    except UserError:
+        raise
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise _unreadable(path, "a table", error) from error
+    raise UserError(f"{str(path)!r} is neither a .csv nor a .parquet file.")
+
+
+def folders_with(root: Path, name: str) -> Iterator[Path]:
+    """Yields the folders below a root that hold a file of some name, by number.
+
+    Nothing is looked for below such a folder, nor behind links.
+
+    Raises:
+        UserError: a link among the folders, one too deep, or one that cannot be read.
+    """
+    yield from _folders_with(root, name, DEEPEST)
+
+
+def _folders_with(folder: Path, name: str, depth: int) -> Iterator[Path]:
+    if depth < 0:
+        raise UserError(
+            f"{str(folder)!r} lies more than {DEEPEST} folders deep: give the folder "
+            "that holds the records itself."
+        )
+    found = entries(folder)
+    if any(entry.name == name for entry in found):
+        yield folder
+        return
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _folders_with(Path(entry.path), name, depth - 1)
+
+
+def entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Returns what is in a folder; names that are numbers come last, in their order.
+
+    Raises:
+        UserError: the folder cannot be read, or holds a link.
+    """
+    try:
+        with os.scandir(folder) as listed:
+            found = sorted(listed, key=lambda entry: _numerically(entry.name))
+    except OSError as error:
+        raise UserError(f"{str(folder)!r} cannot be read: {error.strerror}.") from error
+    for entry in found:
+        if entry.is_symlink():
+            raise UserError(
+                f"{entry.path!r} is a link: put what it points to there itself."
+            )
+    return found
+
+
+def is_number(name: str) -> bool:
+    """Returns whether a name is a whole number of at most eighteen ASCII digits."""
+    return name.isascii() and name.isdecimal() and len(name) <= 18
+
+
+def _numerically(name: str) -> tuple[int, str]:
+    return (int(name), "") if is_number(name) else (-1, name)
+
+
+def _unreadable(path: Path, kind: str, error: Exception) -> UserError:
+    return UserError(f"{str(path)!r} cannot be read as {kind}: {on_one_line(error)}.")

@@ -1,0 +1,77 @@
+"""Do the commands of the tutorial do what it says?"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import dps_tf
+from tests.packaging.source_tree import SOURCE_TREE
+
+TUTORIAL = SOURCE_TREE / "docs" / "pages" / "tutorial"
+_SECONDS = 600
+
+
+def blocks(language: str) -> list[str]:
+    """Returns the fenced blocks of one language of the tutorial, in order."""
+    text = (TUTORIAL / "index.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+
+
+def commands() -> list[list[str]]:
+    """Returns every command of the tutorial as words."""
+    joined = "".join(blocks("bash")).replace("\\\n", " ")
+    return [shlex.split(line) for line in joined.splitlines() if line.strip()]
+
+
+def run(words: list[str], folder: Path) -> str:
+    """Runs this Python in a folder and returns what it prints."""
+    path = str(Path(dps_tf.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_tutorial_installs_and_then_runs_modules_only():
+    kinds = [words[0] for words in commands()]
+    assert kinds[:2] == ["launch/quickstart", "source"]
+    assert set(kinds[2:]) == {"python"}
+    assert (SOURCE_TREE / "launch" / "quickstart").is_file()
+
+
+@pytest.mark.slow
+def test_the_first_hour_ends_with_two_curves_in_a_figure(tmp_path):
+    for name in ("noisy_digits.py", "noisy_digits.gin"):
+        shutil.copy(TUTORIAL / name, tmp_path)
+    printed = [run(words[1:], tmp_path) for words in commands()[2:]]
+    assert "noisy_digits_perceptron-sgd-none-seed0-b512" in printed[0]
+    assert "trials: 32" in printed[0]
+    shown = next(block for block in blocks("text") if block.startswith("workload"))
+    assert printed[-1].splitlines()[:2] == shown.splitlines()[:2]
+    assert (tmp_path / "together" / "steps_to_result.png").stat().st_size > 10_000
+    results = pd.read_csv(tmp_path / "together" / "results.csv")
+    steps = results.set_index(["optimizer", "batch_size"])["steps_to_result"]
+    for optimizer in ("sgd", "momentum"):
+        assert steps[optimizer, 8] > 1.5 * steps[optimizer, 32]
+        assert steps[optimizer, 32] > steps[optimizer, 512]
+    script = "\n".join(
+        [*blocks("python")[-2:], "print(looser.results['goal'].iloc[0])"]
+    )
+    looser = run(["-c", script], tmp_path)
+    assert "worst_digit_error <= 0.2" in looser

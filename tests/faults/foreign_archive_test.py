@@ -1,0 +1,280 @@
+"""Archives that somebody has made to do harm: one sentence each, nothing outside.
+
+Whatever an archive holds, reading it ends with one sentence on one line that names the
+file, and leaves no file but below the sweep directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dps_tf.analysis.interchange import foreign_files
+from dps_tf.analysis.interchange.foreign_study import foreign_studies
+from dps_tf.analysis.interchange.sweep import convert
+from dps_tf.analysis.loading import load
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from tests.analysis.archive_files import PARAMETERS, write_study
+from tests.analysis.synthetic import ERROR
+
+pytestmark = pytest.mark.fault
+
+GOAL = Goal(ERROR, 0.1)
+STEPS, ERRORS = [1000, 2000, 3000], [0.5, 0.2, 0.05]
+Change = Callable[[Path], object]
+
+
+@pytest.fixture
+def study(tmp_path) -> Path:
+    """The folder of the one study of a good archive of two trials."""
+    trials = [("COMPLETE", STEPS, ERRORS)] * 2
+    return write_study(tmp_path / "archive", "mnist", "cnn", "sgd", 8, trials)
+
+
+def field(name: str, value: object, file: str = "study.json") -> Change:
+    def change(folder: Path) -> None:
+        path = folder / file
+        record = json.loads(path.read_text())
+        record[name] = value
+        path.write_text(json.dumps(record))
+
+    return change
+
+
+def metadata(name: str, value: object) -> Change:
+    return field(name, value, "1/metadata.json")
+
+
+def parameter(name: str, value: object = 0.1) -> Change:
+    return metadata("parameters", {**PARAMETERS, name: value})
+
+
+def config(**entry: object) -> Change:
+    return field("parameter_configs", {"learning_rate": entry})
+
+
+def text(file: str, content: str | bytes) -> Change:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda folder: (folder / file).write_bytes(data)
+
+
+def instead(file: str, make: Callable[[Path], object]) -> Change:
+    def change(folder: Path) -> None:
+        path = folder / file
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        make(path)
+
+    return change
+
+
+def deeper(folder: Path) -> None:
+    place = folder.joinpath(*["deeper"] * (foreign_files.DEEPEST + 2))
+    place.mkdir(parents=True)
+    (folder / "study.json").rename(place / "study.json")
+
+
+ROWS = "step,val/classification_error\n"
+ATTACKS: dict[str, Change] = {
+    "precision is a path": field("precision", "../../../outside"),
+    "precision is absolute": field("precision", "/tmp/outside"),
+    "precision is a number": field("precision", 16),
+    "precision is long": field("precision", "x" * 5000),
+    "method is a path": field("sparsity_method", "../x"),
+    "workload is long": field("workload", "w" * 300),
+    "optimizer is a path": field("optimizer", "../../sgd"),
+    "optimizer is a list": field("optimizer", ["sgd"]),
+    "dataset is an object": field("dataset", {"a": 1}),
+    "batch size is text": field("batch_size", "8"),
+    "batch size is 0": field("batch_size", 0),
+    "batch size is negative": field("batch_size", -8),
+    "batch size is a fraction": field("batch_size", 8.5),
+    "batch size is true": field("batch_size", True),
+    "batch size is huge": field("batch_size", 10**30),
+    "batch size is not a number": field("batch_size", float("nan")),
+    "seed is huge": field("seed", 2**64),
+    "seed is null": field("seed", None),
+    "sparsity is 1": field("sparsity", 1),
+    "sparsity is text": field("sparsity", "0.9"),
+    "sparsity is infinite": field("sparsity", float("inf")),
+    "axis steers the terminal": field("workload.width", "\x1b[2J"),
+    "axis is a list": field("workload.width", [1]),
+    "prunable steers the terminal": field("prunable", "\x1b]0;x\x07"),
+    "train_steps is negative": field("train_steps", -1),
+    "train_steps is huge": field("train_steps", 1e300),
+    "configs are a list": field("parameter_configs", ["learning_rate"]),
+    "config is null": field("parameter_configs", {"learning_rate": None}),
+    "config is empty": config(),
+    "config without an end": config(min_value=0.1, scale="LOG_SCALE"),
+    "config of a log of 0": config(min_value=0, max_value=1, scale="LOG_SCALE"),
+    "config of an unknown scale": config(min_value=0, max_value=1, scale="X" * 9),
+    "config without choices": config(type="DISCRETE"),
+    "config of text choices": config(type="DISCRETE", feasible_points=["=1"]),
+    "config named like a column": field(
+        "parameter_configs", {"workload": {"type": "DISCRETE", "feasible_points": [1]}}
+    ),
+    "goal without a metric": field("goal", {"threshold": 0.1}),
+    "goal of more fields": field("goal", {**GOAL.to_json(), "more": 1}),
+    "goal named for a terminal": field("goal", {**GOAL.to_json(), "metric": "a/\x1b"}),
+    "goal of a huge window": field("goal", {**GOAL.to_json(), "mean_of": 10**40}),
+    "goal is text": field("goal", "low"),
+    "study is a list": text("study.json", "[]"),
+    "study is torn": text("study.json", '{"batch_size": 8'),
+    "study is empty": text("study.json", ""),
+    "study is no text": text("study.json", b"\xff\xfe\x00"),
+    "study is deep": text("study.json", "[" * 200_000),
+    "study has a long number": text("study.json", '{"batch_size":' + "9" * 9999 + "}"),
+    "study is large": text("study.json", "{" + " " * foreign_files.LARGEST_JSON + "}"),
+    "study is a pipe": instead("study.json", os.mkfifo),
+    "study is a folder": instead("study.json", Path.mkdir),
+    "study is a link": instead(
+        "study.json", lambda path: path.symlink_to("/etc/passwd")
+    ),
+    "study is a device": instead(
+        "study.json", lambda path: path.symlink_to("/dev/zero")
+    ),
+    "study is too deep": deeper,
+    "trial has no number": metadata("trial_id", None),
+    "trial has another's number": metadata("trial_id", 2),
+    "trial number is negative": metadata("trial_id", -1),
+    "trial number is huge": metadata("trial_id", 2**70),
+    "status is unknown": metadata("status", "\x1b[31mDONE"),
+    "status is a number": metadata("status", 1),
+    "steps are text": metadata("steps", "3000"),
+    "steps are huge": metadata("steps", 1e308),
+    "parameters are a list": metadata("parameters", [1]),
+    "parameter is text": parameter("learning_rate", "=cmd|'/c calc'!A1"),
+    "parameter is an object": parameter("learning_rate", {}),
+    "parameter hides the outcome": parameter("outcome"),
+    "parameter hides the steps": parameter("steps_to_result"),
+    "parameter hides the status": parameter("status"),
+    "parameter hides the trial": parameter("trial"),
+    "parameter hides the cell": parameter("batch_size"),
+    "parameter hides a bound": parameter("earliest"),
+    "parameter is a formula": parameter("=1+1"),
+    "parameter is an axis": parameter("workload.width"),
+    "parameter steers the terminal": parameter("\x1b[2J"),
+    "parameter without a name": parameter(""),
+    "parameters are many": metadata("parameters", {f"p{i}": i for i in range(999)}),
+    "metadata are deep": text("1/metadata.json", '{"a":' * 100_000),
+    "metadata are missing": instead("1/metadata.json", lambda path: None),
+    "metadata are a pipe": instead("1/metadata.json", os.mkfifo),
+    "trial is a file": instead("1", Path.touch),
+    "trial is a pipe": instead("1", os.mkfifo),
+    "trial is a circle": instead("1", lambda path: path.symlink_to("..")),
+    "measurements are a pipe": instead("1/measurements.csv", os.mkfifo),
+    "measurements are a link": instead(
+        "1/measurements.csv", lambda path: path.symlink_to("/etc/passwd")
+    ),
+    "measurements are missing": instead("1/measurements.csv", lambda path: None),
+    "measurements are empty": text("1/measurements.csv", ""),
+    "measurements without steps": text("1/measurements.csv", "a,b\n1,2\n"),
+    "steps given twice": text("1/measurements.csv", "step,step\n1,2\n"),
+    "a metric given twice": text(
+        "1/measurements.csv", f"{ROWS[:-1]},val/classification_error\n1,2,3\n"
+    ),
+    "step is text": text("1/measurements.csv", f"{ROWS}=1+1,0.5\n"),
+    "step is a fraction": text("1/measurements.csv", f"{ROWS}1.5,0.5\n"),
+    "step is negative": text("1/measurements.csv", f"{ROWS}-5,0.5\n"),
+    "step is huge": text("1/measurements.csv", f"{ROWS}1e300,0.5\n"),
+    "step is missing": text("1/measurements.csv", f"{ROWS},0.5\n"),
+    "value is text": text("1/measurements.csv", f"{ROWS}1,\x1b[31mlow\n"),
+    "row is long": text("1/measurements.csv", f"{ROWS}1,2,3\n"),
+    "row is no text": text("1/measurements.csv", ROWS.encode() + b"1,\xff\xfe\n"),
+    "no trial": lambda folder: [shutil.rmtree(folder / n) for n in ("1", "2")],
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_hostile_archive_is_refused_in_one_sentence(name, study, tmp_path):
+    ATTACKS[name](study)
+    goal = GOAL if not name.startswith("goal") else None
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(UserError) as caught:
+        arguments = () if goal is None else (goal,)
+        convert(tmp_path / "archive", str(tmp_path / "sweeps" / "sweep"), *arguments)
+    said = str(caught.value)
+    assert len(said) < 1000 and said.isprintable(), said
+    assert said.endswith(".") and "archive" in said
+    made = set(tmp_path.rglob("*")) - before
+    sweep = tmp_path / "sweeps"
+    assert all(sweep in (path, *path.parents) for path in made), made
+
+
+def test_what_an_archive_may_hold_besides_is_passed_over(study, tmp_path):
+    """Of other software: more fields, metrics, files; numbers in other spellings."""
+    field("note", "$x_1$ =1+1 \x1b[31m")(study)
+    field("batch_size", 8.0)(study)
+    metadata("note", {"deep": [1, 2]})(study)
+    (study / "README").write_text("mine")
+    (study / "1" / "more.csv").write_text("x")
+    rows = "\ufeffstep,=cmd(),val/classification_error\r\n1000.0,x,0.05\r\n"
+    text("1/measurements.csv", rows)(study)
+    convert(tmp_path / "archive", str(tmp_path / "sweep"), GOAL)
+    row = load(tmp_path / "sweep").results.iloc[0]
+    assert (row["steps_to_result"], row["batch_size"]) == (1000, 8)
+
+
+def trials(**columns: list) -> pd.DataFrame:
+    plain = {"workload": ["w"] * 2, "optimizer": ["sgd"] * 2, "batch_size": [8, 16]}
+    return pd.DataFrame(
+        {**plain, "trial": [1, 2], "learning_rate": [0.1, 0.2]} | columns
+    )
+
+
+def evaluations(**columns: list) -> pd.DataFrame:
+    plain = {"trial": [1, 1, 2], "step": [10, 20, 30], ERROR: [0.5, 0.05, 0.04]}
+    return pd.DataFrame(plain | columns)
+
+
+TABLES = {
+    "a number of no trial": (trials(), evaluations(trial=[1, 1, 3])),
+    "one number twice": (trials(trial=[1, 1]), evaluations()),
+    "cells named otherwise": (trials(), evaluations(batch_size=[8, 8, 32])),
+    "cells of another type": (trials(), evaluations(batch_size=["8", "8", "x"])),
+    "cells named by half": (trials(), evaluations(workload=["w"] * 3)),
+    "no batch size": (trials().drop(columns="batch_size"), evaluations()),
+    "batch size of a fraction": (trials(batch_size=[8.5, 16]), evaluations()),
+    "no step": (trials(), evaluations().drop(columns="step")),
+    "no step known": (trials(), evaluations(step=[1, None, 2])),
+    "a metric without a split": (trials(), evaluations(loss=[1, 2, 3])),
+    "a metric of text": (trials(), evaluations(**{"a/b": ["x", "y", "z"]})),
+    "a metric that is a path": (trials(), evaluations(**{"../b": [1, 2, 3]})),
+    "a column without a name": (trials(), evaluations(**{"": [1, 2, 3]})),
+    "a number for a workload": (trials(workload=[1, 2]), evaluations()),
+    "a workload that is a path": (trials(workload=["../w"] * 2), evaluations()),
+    "no workload known": (trials(workload=[None] * 2), evaluations()),
+    "a status of elsewhere": (trials(status=["FAILED", "x"]), evaluations()),
+    "a metaparameter of text": (trials(width=["a", "b"]), evaluations()),
+    "a metaparameter of results": (trials(steps_low=[1, 2]), evaluations()),
+    "steps of text": (trials(steps=["1", "all"]), evaluations()),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_hostile_tables_are_refused_in_one_sentence(name):
+    with pytest.raises(UserError) as caught:
+        foreign_studies(*TABLES[name], origin="runs.csv")
+    said = str(caught.value)
+    assert said.startswith("'runs.csv': ") and said.isprintable() and said[-1] == "."
+
+
+def test_tables_become_one_study_for_each_cell():
+    first, second = foreign_studies(trials(), evaluations(), "runs.csv")
+    assert (first.cell.batch_size, second.cell.batch_size) == (8, 16)
+    assert first.trials.to_dict("records") == [
+        {"trial": 1, "status": "COMPLETE", "steps": 20, "learning_rate": 0.1}
+    ]
+    assert second.evaluations[ERROR].tolist() == [0.04]
+    by_cell = trials(trial=[1, 1])
+    named = evaluations(trial=[1, 1, 1], batch_size=[8, 8, 16])
+    for cell in ("workload", "optimizer"):
+        named[cell] = by_cell[cell].iloc[0]
+    again = foreign_studies(by_cell, named, "runs.csv")
+    assert [len(study.evaluations) for study in again] == [2, 1]

@@ -1,0 +1,135 @@
+"""Is the site whole: built without a warning and without network, and true?"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import dps_tf
+from dps_tf.core.workload import Workload
+from dps_tf.store.schemas import SCHEMAS
+from tests.packaging.source_tree import SOURCE_TREE
+
+PAGES = SOURCE_TREE / "docs" / "pages"
+EXTENSIONS = SOURCE_TREE / "tests" / "extensions"
+
+# Runs launch/documents in a process that may talk to nobody.
+OFFLINE = """
+import runpy, sys
+
+def refuse_network(event, arguments):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
+        raise RuntimeError(f"{event} while building: {arguments}")
+
+sys.addaudithook(refuse_network)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def built(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Builds the site into a folder as the command does, offline."""
+    command = SOURCE_TREE / "launch" / "documents"
+    return subprocess.run(
+        [sys.executable, "-c", OFFLINE, str(command), f"--site={folder}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = built(folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING -" not in done.stdout + done.stderr
+    return folder
+
+
+class Loaded(HTMLParser):
+    """Collects what a browser loads for a page, links that one may follow left out."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.addresses: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        if tag == "link" and named.get("rel") != "canonical":
+            self.addresses.append(named.get("href") or "")
+        if tag in {"script", "img", "iframe", "source"} and named.get("src"):
+            self.addresses.append(str(named["src"]))
+
+
+def names_on(page: Path) -> set[str]:
+    """Returns what stands in the code font on a page."""
+    return set(re.findall(r"<code>([^<]*)</code>", page.read_text(encoding="utf-8")))
+
+
+@pytest.mark.slow
+def test_the_site_is_built_offline_and_loads_nothing_from_elsewhere(site):
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 20
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        away = [a for a in Loaded(text).addresses if re.match(r"(https?:)?//", a)]
+        assert not away, f"{page.name} loads {away}"
+    law = (site / "explanation" / "statistics.html").read_text(encoding="utf-8")
+    assert "<mfrac>" in law
+    assert "arithmatex" not in law
+    assert list(site.rglob("mnist_reproduction.png"))
+
+
+@pytest.mark.slow
+def test_the_reference_has_every_gin_name_part_and_column(site):
+    gin = names_on(site / "reference" / "gin.html")
+    own = {"explicit_points", "evaluation_interval"}
+    fields = set(Workload.__dataclass_fields__) - own
+    assert {f"workload.{name}" for name in fields} <= gin
+    shipped = re.compile(r"^(?:\w+/)?((?:sweep|goal|evaluation|pruning)\.\w+) = ", re.M)
+    for file in (SOURCE_TREE / "gin_configs").rglob("*.gin"):
+        assert set(shipped.findall(file.read_text())) <= gin, file
+    columns = names_on(site / "reference" / "columns.html")
+    for schema in SCHEMAS.values():
+        assert set(schema.names) <= columns
+    assert {"steps_low", "best_trial", "lone_winner"} <= columns
+    parts = names_on(site / "reference" / "parts.html")
+    assert {"digits", "resnet50", "snip", "n_of_m", "cosine", "soap"} <= parts
+    python = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    public = set(dps_tf.__all__) - {"__version__"}
+    assert not [name for name in public if f"{name}</span>" not in python]
+
+
+def test_every_extension_is_shown_and_every_kind_has_one():
+    shown = "".join(p.read_text(encoding="utf-8") for p in PAGES.glob("how-to/*.md"))
+    files = [*EXTENSIONS.glob("*.gin")]
+    files += [p for p in EXTENSIONS.glob("*.py") if not p.stem.endswith("_test")]
+    assert len(files) > 10
+    missing = [p.name for p in files if f'"tests/extensions/{p.name}"' not in shown]
+    assert not missing
+    trees = [ast.parse(p.read_text()) for p in files if p.suffix == ".py"]
+    called = {
+        node.func.id
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    public = {name for name in dps_tf.__all__ if name.startswith("register_")}
+    assert public | {"register_report_section"} <= called
+
+
+def test_documents_include_no_copy_of_an_extension():
+    for page in PAGES.glob("how-to/*.md"):
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S):
+            assert block.startswith("--8<-- "), f"{page.name} shows code of its own"
