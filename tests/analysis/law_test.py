@@ -255,8 +255,10 @@ def upper_ends(sizes, high, low, ceiling, level=0.975):
     weight *= ratio / (1 + ratio) ** 2
     ends = []
     for axis, values in ((1, c1), (0, c2)):
-        total = np.cumsum(weight.sum(axis=axis))
-        ends.append(np.exp2(np.interp(level, total / total[-1], values)))
+        mass = weight.sum(axis=axis)
+        # Half of a cell's weight lies to either side of its middle.
+        below = (np.cumsum(mass) - mass / 2) / mass.sum()
+        ends.append(np.exp2(np.interp(level, below, values)))
     return ends
 
 
