@@ -25,7 +25,7 @@ from mkdocs.structure.files import File, Files
 
 from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf.__main__ import COMMANDS
-from dps_tf.analysis import loading, reduce, repeats
+from dps_tf.analysis import columns, loading, repeats
 from dps_tf.core import cell, registry, study, sweep, workload
 from dps_tf.core import goal as goals
 from dps_tf.store import schemas
@@ -33,7 +33,6 @@ from dps_tf.workloads import configuration
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT_PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
-RESULTS = ("lee2021",)
 _ENTRY = re.compile(r"( +)(\w+(?:, \w+)*)(?: \(.*?\))?: (.*)")
 _MATH = re.compile(
     r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
@@ -53,10 +52,11 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, place, content=page()))
     for name in PROJECT_PAGES:
         files.append(_file(config, f"project/{name}", ROOT / name))
-    for name in RESULTS:
-        for path in sorted((ROOT / "gin_configs" / name).iterdir()):
-            if path.suffix in {".md", ".png", ".svg", ".csv"}:
-                files.append(_file(config, f"results/{name}/{path.name}", path))
+    for readme in sorted((ROOT / "gin_configs").glob("*/README.md")):
+        for path in sorted(readme.parent.iterdir()):
+            if path.suffix in {".csv", ".gin", ".md", ".png", ".svg"}:
+                place = f"results/{readme.parent.name}/{path.name}"
+                files.append(_file(config, place, path))
     return files
 
 
@@ -83,25 +83,21 @@ def described(docstring: str | None, heading: str) -> dict[str, str]:
 
     Args:
         docstring: with entries `name: text`, or `name, name: text` for several.
-        heading: `Args`, `Attributes` or `Columns`, at the start of a line.
+        heading: for example `Args` or `Attributes`, at the start of a line.
     """
     lines = inspect.cleandoc(docstring or "").splitlines()
     start = next((n for n, x in enumerate(lines) if x.startswith(f"{heading}:")), None)
     found: dict[str, str] = {}
     names: list[str] = []
-    indent, waiting = 0, ""
+    indent = 0
     for line in lines[start + 1 :] if start is not None else ():
         if line and not line.startswith(" "):
             break
-        # Names that fill a line go on in the next one.
-        entry = _ENTRY.fullmatch(waiting + line.strip() if waiting else line)
-        waiting = ""
+        entry = _ENTRY.fullmatch(line)
         if entry and (not indent or len(entry[1]) == indent):
             indent = len(entry[1])
             names = entry[2].split(", ")
             found.update(dict.fromkeys(names, entry[3]))
-        elif line.strip().endswith(",") and len(line) - len(line.lstrip()) == indent:
-            waiting = f"{line} "
         elif line.strip():
             for name in names:
                 found[name] += f" {line.strip()}"
@@ -119,7 +115,8 @@ def opening(thing: Any) -> str:
     text = inspect.getdoc(thing)
     if not text:
         raise PluginError(f"{thing!r} has no docstring, and stands in the reference")
-    return escaped(text.split("\n\n")[0].replace("\n", " "))
+    first = text.split("\n\n")[0].replace("\n", " ").removeprefix("Returns ")
+    return escaped(first[0].upper() + first[1:])
 
 
 def escaped(text: str) -> str:
@@ -226,8 +223,18 @@ def parts_page() -> str:
             for name in known.names()
         ]
         text.append(f"\n## {title}\n\n`{bound}`\n\n{table(head, rows)}")
+        if known is objectives.OBJECTIVES:
+            text.append(f"\n### Their metrics\n\n{_metrics()}")
     text.append(_optimizers())
     return "".join(text)
+
+
+def _metrics() -> str:
+    rows = []
+    for name in objectives.OBJECTIVES.names():
+        metrics = [f"`{metric.name}`" for metric in objectives.build(name).metrics]
+        rows.append((f"`{name}`", ", ".join(metrics)))
+    return table(("objective", "metrics without further arguments"), rows)
 
 
 def _documented(entry: Any) -> Any:
@@ -279,8 +286,10 @@ def columns_page() -> str:
     """Returns the reference of every column of every table."""
     text = [
         "# Columns of tables\n\nThe tables that `dps_tf.load(sweep_dir)` returns as "
-        "DataFrames. All of them begin with the columns of the cell; rows of one cell "
-        "are joined by these and `precision`.\n\n## Columns of the cell\n\n"
+        "DataFrames; `tables.columns` has the same for the tables of a sweep, its "
+        "metaparameters and metrics included. All of them begin with the columns of "
+        "the cell; rows of one cell are joined by these and `precision`.\n\n"
+        "## Columns of the cell\n\n"
     ]
     of_cell = described(cell.Cell.__doc__, "Attributes")
     kinds = dict(schemas.STUDIES.columns)
@@ -293,13 +302,13 @@ def columns_page() -> str:
         "\nFurther axes (`sweep.axes`) have a column each, of text, under their gin "
         "names.\n"
     )
-    text.append(_computed("results", reduce.results, "One row per cell: K\\*."))
+    text.append(_computed("results", "One row per cell: K\\*."))
     for name, schema in schemas.SCHEMAS.items():
         docstring = _attribute_docstring("dps_tf.store.schemas", name.upper())
         text.append(_stored(schema, docstring))
-    text.append(_computed("repeats", repeats.repeats_of, opening(repeats.repeats_of)))
+    text.append(_computed("repeats", opening(repeats.repeats_of)))
     about = described(loading.Tables.__doc__, "Attributes")["bounded"]
-    text.append(f"\n## bounded\n\nAs `trials`: {escaped(about)}\n")
+    text.append(_computed("bounded", f"As `trials`: {escaped(about)}"))
     return "".join(text)
 
 
@@ -315,7 +324,7 @@ def _kind(kind: str) -> str:
 
 
 def _stored(schema: schemas.TableSchema, docstring: str) -> str:
-    texts = described(docstring, "Columns")
+    texts = columns.entries(schema.name)
     rows = [
         (f"`{name}`", _kind(kind), meaning(name, f"table {schema.name}", texts))
         for name, kind in schema.columns
@@ -326,8 +335,8 @@ def _stored(schema: schemas.TableSchema, docstring: str) -> str:
     return f"\n## {schema.name}\n\n{first}\n\n{head}"
 
 
-def _computed(name: str, function: Callable[..., Any], first: str) -> str:
-    texts = described(function.__doc__, "Columns")
+def _computed(name: str, first: str) -> str:
+    texts = columns.entries(name)
     rows = [(f"`{column}`", escaped(text)) for column, text in texts.items()]
     return f"\n## {name}\n\n{first}\n\n{table(('column', 'meaning'), rows)}"
 

@@ -1,9 +1,11 @@
 """Steps-to-result of neural-network training against batch size and sparsity.
 
-`load(sweep_dir)` returns the tables of a sweep; `StepsToResult` is the Keras callback
-that finds the first step at which a model meets a `Goal`; the `register_*` functions
-add to what gin files can name. None is imported before it is asked for, so
-`import dps_tf` is quick and does not load TensorFlow.
+`sweep(...)` makes a sweep of gin files and Python values and `run(sweep, sweep_dir)`
+trains it; `load(sweep_dir)` returns its tables and `load_trial(sweep_dir, cell)` a
+trained model. `StepsToResult` is the Keras callback that finds the first step at which
+a model meets a `Goal`; the `register_*` functions add to what gin files can name. None
+is imported before it is asked for, so `import dps_tf` is quick and does not load
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 if TYPE_CHECKING:
-    from dps_tf.cli.sweep_files import load as load
+    from dps_tf.cli.notebook import load as load
+    from dps_tf.cli.notebook import load_trial as load_trial
+    from dps_tf.cli.notebook import run as run
     from dps_tf.core.goal import Goal as Goal
     from dps_tf.data import register as register_dataset
     from dps_tf.models import register as register_network
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from dps_tf.sparsity import register_selection as register_selection
     from dps_tf.sparsity import register_sparsity_method as register_sparsity_method
     from dps_tf.training.callback import StepsToResult as StepsToResult
+    from dps_tf.workloads.reading import configure as sweep
 
 __version__ = "0.1.0"
 __all__ = [
@@ -33,6 +38,7 @@ __all__ = [
     "StepsToResult",
     "__version__",
     "load",
+    "load_trial",
     "register_dataset",
     "register_metric",
     "register_network",
@@ -41,11 +47,16 @@ __all__ = [
     "register_schedule",
     "register_selection",
     "register_sparsity_method",
+    "run",
+    "sweep",
 ]
 
 _LAZY = {
     "Goal": ("dps_tf.core.goal", "Goal"),
-    "load": ("dps_tf.cli.sweep_files", "load"),
+    "load": ("dps_tf.cli.notebook", "load"),
+    "load_trial": ("dps_tf.cli.notebook", "load_trial"),
+    "run": ("dps_tf.cli.notebook", "run"),
+    "sweep": ("dps_tf.workloads.reading", "configure"),
     "StepsToResult": ("dps_tf.training.callback", "StepsToResult"),
     "register_dataset": ("dps_tf.data", "register"),
     "register_network": ("dps_tf.models", "register"),

@@ -1,8 +1,12 @@
-"""Reads and writes the archive format of Shallue et al. 2019.
+"""Reads runs from elsewhere, and writes the archive format of Shallue et al. 2019.
 
 `python -m dps_tf.archive --read=batch_science --sweep_dir=D` reads the published
 archive, unpacked, into a sweep directory, where report, status and load find it. One
 study is in memory at a time; run the command again to go on after a stop.
+
+With --format, the runs of anybody are read: --read names a folder of two tables (CSV or
+Parquet), of TensorBoard's event files, of MLflow's runs or of exported charts of
+Weights & Biases, or the database of an Optuna study. A goal has to be given.
 
 `python -m dps_tf.archive --write=FOLDER --sweep_dir=D` writes your own studies in the
 same layout: study.json, and metadata.json and measurements.csv per trial.
@@ -10,15 +14,61 @@ same layout: study.json, and metadata.json and measurements.csv per trial.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, run
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
 
+if TYPE_CHECKING:
+    from dps_tf.analysis.interchange.runs import Runs
+    from dps_tf.analysis.interchange.sweep import Conversion
+
+_ARCHIVE = "shallue2019"
+_FORMATS = (_ARCHIVE, "tables", "tensorboard", "mlflow", "wandb", "optuna")
+
 _READ = flags.DEFINE_string("read", None, "Folder that an archive unpacks to.")
+_FORMAT = flags.DEFINE_string(
+    "format", _ARCHIVE, f"With --read: what is there, one of {', '.join(_FORMATS)}."
+)
+_SET = flags.DEFINE_multi_string(
+    "set",
+    [],
+    "With --format: a column of all runs that they do not tell, such as batch_size=64 "
+    "or optimizer=adam; repeatable.",
+)
+_RENAME = flags.DEFINE_multi_string(
+    "rename",
+    [],
+    "With --format: OLD=NEW, another name of a metric or column; repeatable.",
+)
+_LEAVE_OUT = flags.DEFINE_multi_string(
+    "leave_out", [], "With --format: a metric or column that is not read; repeatable."
+)
+_STEPS_PER_REPORT = flags.DEFINE_integer(
+    "steps_per_report",
+    1,
+    "With --format: updates between two numbers under which metrics were logged, such "
+    "as the steps of an epoch.",
+    lower_bound=1,
+)
+_FIRST_REPORT = flags.DEFINE_integer(
+    "first_report",
+    1,
+    "With --format: number under which the first is logged; 0 for epochs from 0.",
+)
+_STUDY = flags.DEFINE_string(
+    "study", None, "With --format=optuna: name of the study, if there are several."
+)
+_DIRECTION = flags.DEFINE_enum(
+    "direction",
+    None,
+    ["minimize", "maximize"],
+    "With --goal: which way is better; by default from the name of the metric.",
+)
 _WRITE = flags.DEFINE_string("write", None, "Folder to write an archive to.")
 _SWEEP_DIRS = flags.DEFINE_multi_string(
     "sweep_dir", [], "Where to read to; or what to write, then it may be repeated."
@@ -67,10 +117,18 @@ def main(argv: Sequence[str]) -> int:
         )
     if not _SWEEP_DIRS.value:
         raise UserError("--sweep_dir is missing: name the directory of a sweep.")
+    if len(_SWEEP_DIRS.value) > 1 and _READ.value:
+        raise UserError("--sweep_dir is given twice: runs are read into one.")
+    if _FORMAT.value not in _FORMATS:
+        raise UserError(
+            f"--format={_FORMAT.value}: {near_matches(_FORMAT.value, _FORMATS)}."
+        )
     if _WRITE.value:
         _write()
-    else:
+    elif _FORMAT.value == _ARCHIVE:
         _read()
+    else:
+        _read_runs()
     return FINISHED
 
 
@@ -80,8 +138,6 @@ def _read() -> None:
     from dps_tf.analysis.interchange.outcomes import ArchiveRules
     from dps_tf.analysis.interchange.sweep import convert
 
-    if len(_SWEEP_DIRS.value) > 1:
-        raise UserError("--sweep_dir is given twice: an archive is read into one.")
     if _TRIALS.value is not None and _TRIALS.value < 1:
         raise UserError(f"--trials is {_TRIALS.value}; it must be at least 1.")
     [sweep_dir] = _SWEEP_DIRS.value
@@ -98,10 +154,62 @@ def _read() -> None:
             f"left out for want of a goal: {_studies(len(done.without_goal))}, such as "
             f"{done.without_goal[0]!r}; give --goal and --metric for them."
         )
+    _tell(done, sweep_dir)
+
+
+def _tell(done: Conversion, sweep_dir: str) -> None:
     print(
         f"{_studies(len(done.read) + len(done.kept))} in {sweep_dir}; see them by "
         f"python -m dps_tf.report --sweep_dir={sweep_dir}"
     )
+
+
+def _read_runs() -> None:
+    """Reads the runs of other software."""
+    from dps_tf.analysis.interchange.runs import write_runs
+
+    goal = _goal()
+    if goal is None:
+        raise UserError(
+            "--goal is missing: runs from elsewhere do not tell what they had to "
+            "reach; give --goal and --metric."
+        )
+    [sweep_dir] = _SWEEP_DIRS.value
+    done = write_runs(_runs(goal), sweep_dir, goal, lambda line: print(line))
+    _tell(done, sweep_dir)
+
+
+def _runs(goal: Goal) -> Runs:
+    """Returns the runs that --read names."""
+    from dps_tf.analysis.interchange import event_files, runs, trackers
+
+    if _FORMAT.value == "tables":
+        return runs.read_runs(_READ.value)
+    options: dict[str, Any] = dict(_pairs("set", _SET.value))
+    options |= {
+        "rename": _pairs("rename", _RENAME.value),
+        "leave_out": _LEAVE_OUT.value,
+        "steps_per_report": _STEPS_PER_REPORT.value,
+        "first_report": _FIRST_REPORT.value,
+    }
+    if _FORMAT.value == "optuna":
+        study = trackers.load_optuna(_READ.value, _STUDY.value)
+        return trackers.from_optuna(study, goal.metric, **options)
+    readers: dict[str, Callable[..., Runs]] = {
+        "tensorboard": event_files.from_tensorboard,
+        "mlflow": trackers.from_mlflow,
+        "wandb": trackers.from_wandb,
+    }
+    return readers[_FORMAT.value](_READ.value, **options)
+
+
+def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
+    """Returns what a repeated flag OLD=NEW says, as a mapping."""
+    pairs = [text.partition("=") for text in texts]
+    for text, (name, equals, value) in zip(texts, pairs, strict=True):
+        if not (name and equals and value):
+            raise UserError(f"--{flag}={text!r} is not written NAME=VALUE.")
+    return {name: value for name, _, value in pairs}
 
 
 def _studies(number: int) -> str:
@@ -115,7 +223,8 @@ def _goal() -> Goal | None:
     if _GOAL.value is None:
         return None
     metric = to_metric(_METRIC.value) or _METRIC.value
-    return Goal(metric, _GOAL.value, direction_of(metric), _INCLUSIVE.value)
+    direction = _DIRECTION.value or direction_of(metric)
+    return Goal(metric, _GOAL.value, direction, _INCLUSIVE.value)
 
 
 def _write() -> None:

@@ -42,18 +42,15 @@ def main(argv: Sequence[str]) -> int:
     import_tensorflow()
     import_modules(_IMPORT.value)
     from dps_tf.cli.sweep_files import files_of
-    from dps_tf.probing.trial_export import export_trial
+    from dps_tf.probing.trial_export import trained_trial
     from dps_tf.store.sweep_reader import SweepReader
     from dps_tf.tuning.resources import configure_threads
 
     files = files_of(_SWEEP_DIR.value)
     sweep = SweepReader(files, _SWEEP_DIR.value)
     configure_threads()
-    print(
-        export_trial(
-            files, sweep, _CELL.value, _TRIAL.value, _OUT.value, _DATA_DIR.value
-        )
-    )
+    found = trained_trial(files, sweep, _CELL.value, _TRIAL.value, _DATA_DIR.value)
+    print(found.save(_OUT.value))
     return FINISHED
 
 

@@ -18,7 +18,6 @@ from dps_tf.cli.command_line import (
     FINISHED,
     RUN_AGAIN,
     import_modules,
-    import_ray,
     import_tensorflow,
     require,
     run,
@@ -26,13 +25,8 @@ from dps_tf.cli.command_line import (
 from dps_tf.core.errors import UserError
 
 if TYPE_CHECKING:
-    from dps_tf.core.sweep import SweepSpecification
-    from dps_tf.store.files import FileSystem
-    from dps_tf.tuning.backends import Backends
-    from dps_tf.tuning.interruption import StopRequest
+    from dps_tf.cli.sweep_run import SweepRun
     from dps_tf.tuning.options import Options
-    from dps_tf.tuning.resources import Resources
-    from dps_tf.tuning.sweep import SweepOutcome
 
 _GIN_FILES = flags.DEFINE_multi_string(
     "gin_file", [], "A gin file, or the name of a shipped one; may be repeated."
@@ -46,7 +40,10 @@ _IMPORT = flags.DEFINE_multi_string(
     "import", [], "A module that registers workloads of your own; may be repeated."
 )
 _DRY_RUN = flags.DEFINE_bool(
-    "dry_run", False, "Only show what would be run, and what it may cost at most."
+    "dry_run",
+    False,
+    "Do everything short of training, and show what would be run and what it may cost "
+    "at most.",
 )
 _SLOTS = flags.DEFINE_integer(
     "slots", 0, "Trials side by side; 0 is one per processor, or one per GPU."
@@ -186,118 +183,45 @@ def main(argv: Sequence[str]) -> int:
     if not _DRY_RUN.value:
         require(_SWEEP_DIR)
     import_tensorflow()
+    from dps_tf.cli.sweep_run import GROUP, SweepRun
     from dps_tf.tuning import grouped
     from dps_tf.tuning.resources import configure_threads
-    from dps_tf.workloads.reading import read_configuration
+    from dps_tf.workloads.reading import SweepConfiguration, read_configuration
 
     import_modules(_IMPORT.value)
-    sweep, gin_text = read_configuration(_GIN_FILES.value, _GIN_BINDINGS.value)
+    given = read_configuration(_GIN_FILES.value, _GIN_BINDINGS.value)
+    configuration = SweepConfiguration(*given)
     options = _options()
     configure_threads()
-    if options.strategy == "multi_worker_mirrored" and not _DRY_RUN.value:
+    if _DRY_RUN.value:
+        print(SweepRun(configuration, options).try_out())
+        return FINISHED
+    if options.strategy == GROUP:
         grouped.check(options)
         return grouped.run(
-            options, lambda resources: _train(sweep, gin_text, options, resources)
+            options, lambda group: _run(SweepRun(configuration, options, group))
         )
-    return _train(sweep, gin_text, options)
+    run_here = SweepRun(configuration, options)
+    return _run_workers(options) if options.workers > 1 else _run(run_here)
 
 
-def _train(
-    sweep: SweepSpecification,
-    gin_text: str,
-    options: Options,
-    resources: Resources | None = None,
-) -> int:
-    """Runs a sweep with this machine's devices, or with a group's; the exit code."""
-    from dps_tf.training.gfile_files import files_for
-    from dps_tf.training.placement import explain
-    from dps_tf.tuning.backends import Backends
-    from dps_tf.workloads.reading import describe
-
-    files = files_for(options.sweep_dir)
-    backends = Backends(options, files, resources)
-    backends.check(sweep)
-    if _DRY_RUN.value:
-        print(describe(sweep, gin_text))
-        print(explain(options.data_placement))
-        return FINISHED
-    if options.workers > 1:
-        return _run_workers(options)
-    return _run(sweep, gin_text, options, files, backends, resources)
-
-
-def _run(  # noqa: PLR0913 - each is independent of the others
-    sweep: SweepSpecification,
-    gin_text: str,
-    options: Options,
-    files: FileSystem,
-    backends: Backends,
-    resources: Resources | None,
-) -> int:
+def _run(sweep_run: SweepRun) -> int:
     """Runs a sweep in this process, until a signal stops it; returns the exit code."""
     from dps_tf.tuning.interruption import Interrupted, StopRequest, stop_with_parent
 
     with StopRequest().listening() as stop:
         stop_with_parent(stop)
-        if resources is not None and resources.leader is not None:
-            resources.leader.on_stop = stop.set
-        run = _run_on_ray if options.engine == "ray" else _run_here
+        if sweep_run.leader is not None:
+            sweep_run.leader.on_stop = stop.set
         try:
-            outcome = run(sweep, gin_text, options, files, backends, stop)
+            outcome = sweep_run.run(stop)
         except Interrupted:
             print(f"stopped by {stop.signal_name}; run the same command to continue.")
             return RUN_AGAIN
-    if not outcome.ran and not outcome.busy:
-        print(f"nothing to do: all {len(sweep.studies)} cells are finished.")
-    for name, owner in outcome.busy.items():
-        print(f"{name}: being run by {owner}.")
-    return _code(outcome)
-
-
-def _run_here(  # noqa: PLR0913 - each is independent of the others
-    sweep: SweepSpecification,
-    gin_text: str,
-    options: Options,
-    files: FileSystem,
-    backends: Backends,
-    stop: StopRequest,
-) -> SweepOutcome:
-    """Runs a sweep in this process, one cell after another."""
-    from dps_tf.tuning.sweep import Sweep
-
-    return Sweep(files, sweep, options, backends, stop).run(gin_text)
-
-
-def _run_on_ray(  # noqa: PLR0913 - each is independent of the others
-    sweep: SweepSpecification,
-    gin_text: str,
-    options: Options,
-    files: FileSystem,
-    backends: Backends,
-    stop: StopRequest,
-) -> SweepOutcome:
-    """Runs a sweep on a Ray cluster, cells side by side."""
-    run_sweep = import_ray("ray_engine").run_sweep
-    outcome: SweepOutcome = run_sweep(sweep, gin_text, options, files, backends, stop)
-    return outcome
-
-
-def _code(outcome: SweepOutcome) -> int:
-    """Returns the exit code of a run that was not stopped."""
-    from dps_tf.tuning.sweep import describe_failures
-
+    sweep_run.tell(outcome)
     if outcome.busy:
         return RUN_AGAIN
-    if outcome.failed:
-        for name in outcome.failed:
-            print(describe_failures(name, outcome.ran[name]), file=sys.stderr)
-        print(
-            f"failed trials stand in {', '.join(outcome.failed)}: K* there is a bound; "
-            "running the command again tries them again, three times in all.",
-            file=sys.stderr,
-        )
-        return DEFECT
-    return FINISHED
+    return DEFECT if outcome.failed else FINISHED
 
 
 def entry_point() -> None:

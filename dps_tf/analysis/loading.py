@@ -10,15 +10,17 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dps_tf.analysis import reduce, repeats
+from dps_tf.analysis import columns, reduce, repeats
 from dps_tf.analysis.tables import (
     GOAL_COLUMNS,
     axes_of,
     cell_name,
+    metaparameter_names,
+    metric_names,
     study_goal,
     study_key,
     with_axes,
@@ -29,6 +31,9 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.sweep_reader import StoredTables, SweepReader
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LABEL = "workload.label"
 """The axis that tells sweeps apart which have been given labels."""
@@ -89,6 +94,43 @@ class Tables(Record):
     repeats: pd.DataFrame = field(default_factory=pd.DataFrame)
     problems: tuple[str, ...] = ()
     work: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """One row per cell: its name, K* with its bracket, and the best trial's point.
+
+        `cell` is the name under which `status`, `export` and `dps_tf.load_trial` know
+        it; best_trial is NA where no trial is known to have met the goal.
+        """
+        shown = ["steps_to_result", "bracket_low", "best_trial"]
+        shown += metaparameter_names(self.trials)
+        found = self.results[[*study_key(self.results), *shown]].copy()
+        rows = found.drop(columns=LABEL, errors="ignore").to_dict("records")
+        found.insert(0, "cell", [cell_name(row) for row in rows])
+        return found
+
+    @property
+    def columns(self) -> pd.DataFrame:
+        """What every column holds: table, column, type and meaning."""
+        metrics = metric_names(self.curves)
+        rows = [
+            (table, name, str(kind), columns.meaning(table, str(name), metrics))
+            for table in ("results", *_FRAMES, "bounded", "repeats")
+            for name, kind in getattr(self, table).dtypes.items()
+        ]
+        return pd.DataFrame(rows, columns=["table", "column", "type", "meaning"])
+
+    def plot(self) -> Figure:
+        """Returns the figure of K* against the batch size, with law and regimes."""
+        from dps_tf.analysis.report.headline import steps_figure
+
+        return steps_figure(self)
+
+    def _repr_html_(self) -> str:
+        """Returns the table of results, as notebooks show it."""
+        from dps_tf.analysis.report.results import html_table
+
+        return html_table(self)
 
 
 def load(

@@ -38,29 +38,8 @@ def results(
 ) -> pd.DataFrame:
     """Returns one row per cell, in the order of `studies`.
 
-    Columns: those of `study_key`, the best trial's metaparameters, and
-        goal: what was reduced for.
-        steps_to_result: K*; NA where nobody is known to have reached the goal.
-        bracket_low: the evaluation before K*.
-        best_trial: the trial whose steps-to-result K* is; ties go to the lower number.
-        trials: how many there are; the five outcomes add up to it.
-        complete, incomplete, infeasible, censored, failed: trials by outcome.
-        at_boundary: metaparameters of the best trial within 5 % of an end of their
-            range, on its scale.
-        closed: whether every trial is decided; otherwise K* may still fall.
-        steps_bound: what is known of K* where it is not exact, as text; else empty.
-        steps_low, steps_high: K* lies between them; NA for infinity. They are equal
-            where K* is exact.
-        finishers_known: how many of K_(1), K_(2), ... are exact.
-        infeasible_share: share of trials that diverged.
-        lone_winner: whether K_(2) lies far above K*; NA where the records cannot tell.
-        first_evaluation: share of the trials that met the goal at the first evaluation
-            of all; where it is large, an untrained network might meet it as well.
-        interval_over_kstar: evaluation interval / K*, the relative resolution of K*.
-        realised_sparsity: of the best trial.
-        emptied_layers: layers of the best trial that kept nothing.
-        evaluation_interval, step_budget, training_examples, draws_exhausted: as in
-            `studies`.
+    Columns: those of `study_key`, the best trial's metaparameters, and what
+    `columns.entries("results")` describes.
 
     With `steps_bound` set, K* lies in (bracket_low, steps_to_result].
 

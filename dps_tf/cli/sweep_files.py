@@ -32,7 +32,19 @@ def load(
     goal: Goal | float | None = None,
     labels: Sequence[str] = (),
 ) -> Tables:
-    """Returns the tables of sweeps, on disks or object stores; see `loading.load`."""
+    """Returns the tables of one or several sweeps, as pandas DataFrames.
+
+    A notebook shows the table of results; `best` has the winner of each cell, `plot()`
+    draws K* against the batch size, `columns` tells what each column means.
+
+    Args:
+        sweep_dirs: sweep directories, on disks or object stores.
+        goal: another goal than the studies' own, or another threshold for their metric.
+        labels: one per directory, so that sweeps of the same cells lie side by side.
+
+    Raises:
+        UserError: see `analysis.loading.load`.
+    """
     from dps_tf.analysis import loading
 
     return loading.load(*sweep_dirs, goal=goal, labels=labels, files=files_of)

@@ -1,8 +1,10 @@
-"""Saves a trained trial of a sweep as Keras weights and masks."""
+"""A trained trial of a sweep: its Keras model, with its weights and masks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,22 +26,69 @@ BEST = "best"
 """Names the trial that met the goal first."""
 
 
-def export_trial(  # noqa: PLR0913 - each is independent of the others
+@dataclass(frozen=True)
+class TrainedTrial:
+    """A trial as it was when its newest state was kept: network, weights and masks.
+
+    Attributes:
+        cell: name of its cell.
+        trial: its number.
+        step: updates it has made.
+        point: its metaparameters.
+        model: the network, with the weights that the trial is evaluated at; those
+            outside of the masks are zero.
+        masks: 0/1, by the names of the trainable variables; ones for a dense cell.
+        about: the cell as a JSON object.
+        prunable: the set of variables that sparsity counts.
+    """
+
+    cell: str
+    trial: int
+    step: int
+    point: Mapping[str, float]
+    model: keras.Model
+    masks: Mapping[str, np.ndarray]
+    about: Mapping[str, Any]
+    prunable: str
+
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """The trained weights by name, `layer/variable`, as copies."""
+        trained = self.model.trainable_variables
+        return {
+            role.name: np.array(variable)
+            for role, variable in zip(prunable.roles(self.model), trained, strict=True)
+        }
+
+    def save(self, out: str) -> str:
+        """Writes weights and masks to a folder; returns what to tell the user.
+
+        Raises:
+            UserError: the folder holds something else.
+        """
+        about = {"cell": self.about, "trial": self.trial, "step": self.step}
+        masks = list(self.masks.values())
+        found = export.save_sparse(self.model, masks, out, self.prunable, about)
+        return (
+            f"{self.cell}, trial {self.trial}, after {self.step} steps:\n"
+            f"{export.table(found)}\nsaved in {out}"
+        )
+
+
+def trained_trial(
     files: FileSystem,
     sweep: SweepReader,
     cell: str,
-    trial: str,
-    out: str,
+    trial: str = BEST,
     data_dir: str | None = None,
-) -> str:
-    """Writes the newest state of a trial to `out`; returns what to tell the user.
+) -> TrainedTrial:
+    """Returns a trial with the weights of its newest state.
 
     Args:
         files: where the sweep is.
         sweep: its reader.
         cell: name of one of its cells.
         trial: number of a trial whose state is kept, or `best`.
-        out: folder to write.
         data_dir: folder of prepared data sets; gives the shape of the network, and
             the examples of scores that are not in the sweep's cache.
 
@@ -53,7 +102,7 @@ def export_trial(  # noqa: PLR0913 - each is independent of the others
     dataset = build.load_dataset(specification.workload, data_dir)
     if dataset.content_hash != study.training_inputs["content_hash"]:
         raise UserError(
-            f"the data set in --data_dir={data_dir} is not the one that {cell} was "
+            f"the data set in the data_dir {data_dir} is not the one that {cell} was "
             "trained on: name the folder that the sweep was run with."
         )
     task = build.build_task(specification.workload, dataset)
@@ -64,13 +113,18 @@ def export_trial(  # noqa: PLR0913 - each is independent of the others
     else:
         prune = Pruner(specification, dataset, sweep.layout.scores, files)
         masks = _masks(specification, number, model, prune)
-    points = trial_points(specification, study.history, number + 1)
-    _take_averages(model, task, state, points[number], masks)
-    about = {"cell": specification.cell.to_json(), "trial": number, "step": state.step}
-    found = export.save_sparse(model, masks, out, specification.pruning.prunable, about)
-    return (
-        f"{cell}, trial {number}, after {state.step} steps:\n{export.table(found)}\n"
-        f"saved in {out}"
+    point = trial_points(specification, study.history, number + 1)[number]
+    _take_averages(model, task, state, point, masks)
+    names = [role.name for role in prunable.roles(model)]
+    return TrainedTrial(
+        cell,
+        number,
+        state.step,
+        point,
+        model,
+        dict(zip(names, masks, strict=True)),
+        specification.cell.to_json(),
+        specification.pruning.prunable,
     )
 
 
@@ -101,7 +155,7 @@ def _trial_number(study: StudyReader, cell: str, trial: str) -> int:
     if trial != BEST:
         if not trial.isdecimal():
             raise UserError(
-                f"--trial={trial} is no trial: give a number from 0, or best."
+                f"trial {trial!r} is no trial: give a number from 0, or 'best'."
             )
         return int(trial)
     best = study.best_trial()

@@ -120,28 +120,7 @@ STUDIES = TableSchema(
     ),
     CELL_KEY,
 )
-"""One row per cell: what was asked of its study.
-
-Columns:
-    precision: types in which the network computes; see `core.study.PRECISIONS`.
-    goal: the goal as a sentence, for example `validation/accuracy >= 0.99`.
-    goal_metric, goal_threshold, goal_direction, goal_inclusive, goal_in_a_row,
-    goal_mean_of: the parts of the goal; see `core.goal.Goal`.
-    step_budget: steps a trial may run.
-    points: N, the trials (or feasible trials) that the study pays for.
-    count: `all` or `feasible`: which trials N counts.
-    finishers: m; K_(1) to K_(m) are exact.
-    schedule: `race` or `exhaustive`.
-    training_examples: size of the training split.
-    evaluation_interval: steps between evaluations; 0 where they are irregular, as in
-        archives.
-    evaluation_examples: size of the validation split.
-    space: tuned metaparameters with scales and ranges, as JSON.
-    closed: whether every trial is decided; otherwise K* may still fall.
-    prunable: which parameters pruning may remove, `none` in a dense cell.
-    draws_exhausted: whether the limit on draws was met before N feasible trials.
-    oracle: what chose the points: `quasi_random`, or a keras-tuner class.
-"""
+"""One row per cell: what was asked of its study."""
 
 STUDY_DEFAULTS = {"goal_in_a_row": 1, "goal_mean_of": 1, "oracle": QUASI_RANDOM}
 """Values that the record of a closed study leaves out, as older ones lack them."""
@@ -165,24 +144,7 @@ TRIALS = TableSchema(
     (*CELL_KEY, "trial"),
     more_numbers=True,
 )
-"""One row per trial, with one further column per metaparameter.
-
-Columns:
-    trial: number of the trial, from 0; point i is the same however many are drawn.
-    outcome: `complete` (met the goal), `incomplete` (budget spent), `censored` (stopped
-        because others had won), `infeasible` (diverged) or `failed` (error).
-    steps_to_result: first evaluated step that met the goal; missing unless complete.
-    bracket_low: the evaluation before it: the goal was met in
-        (bracket_low, steps_to_result].
-    end_step: last step that the record covers.
-    diverged_step: first step with a loss or metric that is not finite; missing unless
-        infeasible.
-    error: text of the error; missing unless failed.
-    initial_seed: of the initial weights.
-    order_seed: of the order of the examples.
-    realised_sparsity: zero fraction of the prunable parameters as it came out.
-    layers: name, size and kept entries of each prunable variable, as JSON.
-"""
+"""One row per trial, with one further column per metaparameter."""
 
 CURVES = TableSchema(
     "curves",
@@ -196,14 +158,7 @@ CURVES = TableSchema(
         "train/loss",
     ),
 )
-"""One row per evaluation, with one further column per metric, named `split/metric`.
-
-Columns:
-    trial: number of the trial.
-    step: updates made before the evaluation.
-    is_bound: whether the evaluation was stopped once the goal was out of reach: its
-        metrics are then bounds (`sweep.evaluation_mode = 'goal'`).
-"""
+"""One row per evaluation, with one further column per metric, named `split/metric`."""
 
 MEASUREMENTS = TableSchema(
     "measurements",
@@ -217,15 +172,7 @@ MEASUREMENTS = TableSchema(
     ),
     (*CELL_KEY, "trial", "step", "quantity"),
 )
-"""One row per measurement of smoothness or noise, made by `dps_tf.measure`.
-
-Columns:
-    trial: number of the trial that was trained again.
-    step: update at which it was measured.
-    quantity: what was measured; see `probing.quantities`.
-    value: of the quantity.
-    examples: training examples it was measured on.
-"""
+"""One row per measurement of smoothness or noise, made by `dps_tf.measure`."""
 
 WORK = TableSchema(
     "work",
@@ -237,16 +184,59 @@ WORK = TableSchema(
     ),
     (*CELL_KEY, "trial", "quantity"),
 )
-"""One row per (trial, quantity): what was executed. Never a result.
-
-Columns:
-    trial: number of the trial; missing for the whole study.
-    quantity: `steps`, `evaluations`, `seconds` and the like; `floor_` before a name
-        means what the rule of the race needs at least.
-    value: of the quantity.
-"""
+"""One row per (trial, quantity): what was executed. Never a result."""
 
 SCHEMAS = {
     schema.name: schema for schema in (STUDIES, TRIALS, CURVES, MEASUREMENTS, WORK)
 }
 """All tables by name."""
+
+MEANINGS = {
+    "workload": "Name of data set and network together.",
+    "optimizer": "Name of the optimizer family.",
+    "sparsity_method": "How the network is pruned; `none` for dense cells.",
+    "seed": "Seed of the study: of its points, initial weights and orders of examples.",
+    "batch_size": "Global batch size B, examples per update.",
+    "sparsity": "Zero fraction of the prunable parameters that was asked for.",
+    "precision": "Type in which the network computes.",
+    "goal": "What a trial has to reach, as text.",
+    "goal_metric": "Column of `curves` that the goal is on.",
+    "goal_threshold": "Value of that metric that meets the goal.",
+    "goal_direction": "`minimize` or `maximize`.",
+    "goal_inclusive": "Whether a value equal to the threshold meets the goal.",
+    "goal_in_a_row": "Evaluations at which it has to be met one after another.",
+    "goal_mean_of": "Evaluations whose running mean has to meet it.",
+    "step_budget": "Steps that a trial may run.",
+    "points": "Trials (or feasible trials, see `count`) that were asked for.",
+    "count": "Whether `points` counts `all` trials or `feasible` ones.",
+    "finishers": "m: the race is decided once K_(1) to K_(m) are known.",
+    "schedule": "`race`, or `exhaustive` where trials did not wait for each other.",
+    "training_examples": "Size of the training split; 0 where it is not known.",
+    "evaluation_interval": "Steps between evaluations; 0 where they are irregular.",
+    "evaluation_examples": "Size of the validation split; 0 where it is not known.",
+    "space": "The tuned metaparameters as JSON: name, scale, low, high.",
+    "closed": "Whether the study is finished.",
+    "prunable": "Which variables sparsity counts; `none` in dense cells.",
+    "draws_exhausted": "Whether `feasible` points were asked for and draws ran out.",
+    "oracle": "What chose the points: `quasi_random`, or a class of keras-tuner.",
+    "trial": "Number of the trial in its study, from 0.",
+    "outcome": "`complete` (met the goal), `incomplete` (spent the budget), `censored` "
+    "(ended before it could answer), `infeasible` (diverged) or `failed`.",
+    "steps_to_result": "First evaluated step at which it met the goal; NA if none did.",
+    "bracket_low": "The evaluation before: steps_to_result lies in (bracket_low, it].",
+    "end_step": "Last step of its record.",
+    "diverged_step": "Step whose loss or metric was not finite; NA if none was.",
+    "error": "Text of the error of a failed trial; NA for others.",
+    "initial_seed": "Seed of its initial weights; -1 where it is not known.",
+    "order_seed": "Seed of its order of examples; -1 where it is not known.",
+    "realised_sparsity": "Zero fraction that its masks have.",
+    "layers": "Parameters, kept ones and emptied layers of its masks, as JSON.",
+    "step": "Updates made before the evaluation or measurement.",
+    "is_bound": "Whether validation metrics are bounds that do not count as meeting "
+    "the goal.",
+    "quantity": "Name of what was measured, or of what was executed.",
+    "value": "The measured or executed amount.",
+    "examples": "Training examples that a measurement is over.",
+}
+"""What every column of the tables holds. Beside them `trials` has a column for each
+metaparameter, and `curves` one for each metric, `split/name`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 
 from dps_tf.core.execution import Backend, PreparedStudy
 from dps_tf.core.study import StudySpecification
@@ -14,6 +15,7 @@ from dps_tf.store.study_record import NETWORK
 from dps_tf.training import placement
 from dps_tf.training.environment import describe
 from dps_tf.training.runner import TrainingRunner
+from dps_tf.training.strategy import check_batch_size as check_shares
 from dps_tf.tuning import build
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.pruning import Pruner
@@ -86,6 +88,31 @@ class TrainedBackend:
             },
         )
 
+    def try_out(
+        self,
+        studies: Sequence[StudySpecification],
+        built: Sequence[StudySpecification],
+    ) -> None:
+        """Raises UserError unless programs can be built on the devices of the options.
+
+        Args:
+            studies: whose batches the devices have to share.
+            built: those whose programs are built, one each.
+        """
+        options = self._options
+        # A group is not there yet: its processes are tried one by one.
+        is_group = options.strategy == "multi_worker_mirrored"
+        strategy = "one_device" if is_group else options.strategy
+        machine = Resources.of_this_machine(1, strategy, options.tpu, options.split)
+        machine.data_placement = options.data_placement
+        if options.slots < 0:
+            Resources.of_this_machine(options.slots)
+        for study in studies:
+            check_shares(study.cell.batch_size, machine.strategies[0])
+        for study in built:
+            dataset = build.load_dataset(study.workload, options.data_dir)
+            machine.programs(study, dataset)
+
     def _machine(self) -> Resources:
         if self._resources is None:
             options = self._options
@@ -119,3 +146,20 @@ class Backends:
         """Raises UserError unless every name in a sweep is registered."""
         for study in sweep.studies:
             self(study).check(study)
+
+    def try_out(self, sweep: SweepSpecification) -> None:
+        """Raises UserError for whatever would keep a study from being trained.
+
+        Loads the data, starts the devices and builds the programs of a sweep; those
+        that differ in the batch size alone are built for the largest one.
+        """
+        for study in sweep.studies:
+            self(study).check_data(study)
+        trained = [s for s in sweep.studies if not is_simulated(s.workload)]
+        largest: dict[str, StudySpecification] = {}
+        for study in sorted(trained, key=lambda study: study.cell.batch_size):
+            same = study.identity()
+            for name in ("cell.batch_size", "cell.seed"):
+                del same[name]
+            largest[json.dumps(same, sort_keys=True)] = study
+        self._trained.try_out(trained, list(largest.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,13 +107,23 @@ def build_objective(workload: Workload, dataset: Dataset | None = None) -> Objec
 
 
 def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
-    """Returns a new network of a workload, in float32."""
-    return models.build(
-        workload.network,
-        dataset.input_shape,
-        dataset.classes,
-        **workload.network_arguments,
-    )
+    """Returns a new network of a workload, in float32.
+
+    Raises:
+        UserError: its builder refuses the arguments or the data; with the place.
+    """
+    name, arguments = workload.network, dict(workload.network_arguments)
+    try:
+        return models.build(name, dataset.input_shape, dataset.classes, **arguments)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"network {name!r} cannot be built with {arguments} on {dataset.name}: "
+            f"{text} ({place.filename}, line {place.lineno})."
+        ) from error
 
 
 def build_task(

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -34,6 +34,16 @@ def shortened(name: str, width: int) -> str:
     return f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
 
 
+class Display(Protocol):
+    """Where a notebook shows progress, in the place of a terminal."""
+
+    def show(self, line: str, share: float | None) -> None:
+        """Shows how a study stands; `share` of it is done, None if that is unknown."""
+
+    def clear(self) -> None:
+        """Takes it away, for the result to be read."""
+
+
 class StudyProgress:
     """One live line per cell on a terminal, plain lines elsewhere.
 
@@ -48,6 +58,7 @@ class StudyProgress:
         stream: TextIO | None = None,
         *,
         live: bool = True,
+        display: Display | None = None,
     ):
         """Shows nothing yet.
 
@@ -57,6 +68,7 @@ class StudyProgress:
             place: of the cell in the sweep, such as `cell 3 of 9`.
             stream: where to; standard output by default.
             live: whether a terminal gets a live line, of which there can be one.
+            display: is given what there is to show instead of the stream.
         """
         self._name = name
         self._place = place
@@ -68,10 +80,13 @@ class StudyProgress:
         self._pruning_shown = -_PRUNING_SECONDS
         self._live: Live | None = None
         self._may_be_live = live
+        self._display = display
 
     def __enter__(self) -> StudyProgress:
         """Starts the live line, on a terminal."""
-        if self._may_be_live and self._stream.isatty():
+        if self._display is not None:
+            self._show(f"{self._label}: starting")
+        elif self._may_be_live and self._stream.isatty():
             console = Console(file=self._stream)
             self._live = Live(console=console, auto_refresh=False, transient=True)
             self._live.__enter__()
@@ -84,12 +99,15 @@ class StudyProgress:
 
     def __exit__(self, *error: object) -> None:
         """Ends the live line."""
+        if self._display is not None:
+            self._display.clear()
         if self._live is not None:
             self._live.__exit__(None, None, None)
 
     def prepared(self, done: int, total: int) -> None:
         """Shows how many initial points have been made and pruned."""
-        self._show(f"{self._label}: {done} of {total} initial points ready")
+        line = f"{self._label}: {done} of {total} initial points ready"
+        self._show(line, done / max(total, 1))
         if done == total:
             self._begun = time.monotonic()
 
@@ -110,14 +128,16 @@ class StudyProgress:
         """Shows how the study stands; on a log at most every _LINE_SECONDS."""
         state = self._state(todo, trajectories, running, data_wait)
         if self._live is None:
-            self._show(state.sentence(self._label))
+            self._show(state.sentence(self._label), state.share)
         else:
             width = self._live.console.width
             self._show(state.fitted(self._place, self._name, width))
 
-    def _show(self, line: str) -> None:
+    def _show(self, line: str, share: float | None = None) -> None:
         now = time.monotonic()
-        if self._live is not None:
+        if self._display is not None:
+            self._display.show(line, share)
+        elif self._live is not None:
             text = Text(line, no_wrap=True, overflow="ellipsis")
             self._live.update(text, refresh=True)
         elif now - self._written >= _LINE_SECONDS:
@@ -182,6 +202,11 @@ class _State:
     data_wait: float
 
     @property
+    def share(self) -> float:
+        """The part of all steps that is done, as far as they are known."""
+        return self.steps / max(self.steps + self.left, 1)
+
+    @property
     def _time_left(self) -> str:
         if self.rate <= 0:
             return "starting"
@@ -211,8 +236,7 @@ class _State:
         Place, bar, best and time left come first, then the name as far as there is
         room, then the counts, from the left.
         """
-        done = self.steps / max(self.steps + self.left, 1)
-        bar = "#" * int(done * _BAR)
+        bar = "#" * int(self.share * _BAR)
         kept = f"[{bar:.<{_BAR}}] {self._best}, {self._time_left}"
         start = f"{place} " if place else ""
         room = max(_SHORTEST_NAME, width - len(start) - len(kept) - 1)

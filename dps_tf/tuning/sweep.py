@@ -24,7 +24,7 @@ from dps_tf.store.study_record import StudyRecord, check_continues
 from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.progress import StudyProgress
+from dps_tf.tuning.progress import Display, StudyProgress
 from dps_tf.tuning.study import RunContext, is_finished, run_study
 
 _WAIT_SECONDS = 0.5
@@ -77,6 +77,7 @@ class Sweep:
         say: prints a sentence for the user.
         spare_slots: slots that no cell needs now: cells then run side by side. None
             runs one after another.
+        display: where progress is shown; None for standard output.
     """
 
     def __init__(  # noqa: PLR0913 - each is independent of the others
@@ -88,6 +89,7 @@ class Sweep:
         stop: StopRequest,
         say: Callable[[str], None] = print,
         spare_slots: Callable[[], int] | None = None,
+        display: Display | None = None,
     ):
         """Touches nothing yet."""
         self._files = files
@@ -98,6 +100,7 @@ class Sweep:
         self._stop = stop
         self._say = say
         self._spare_slots = spare_slots
+        self._display = display
         self._locks = Locks(files)
         self.outcome = SweepOutcome()
 
@@ -158,6 +161,7 @@ class Sweep:
                 self._stop,
                 self._say,
                 self._spare_slots,
+                self._display,
             )
             self.outcome.add(inside.run(gin_text))
 
@@ -235,7 +239,10 @@ class Sweep:
         studies = self._specification.studies
         place = f"cell {studies.index(study) + 1} of {len(studies)}"
         live = self._spare_slots is None
-        with StudyProgress(name, study.rule, place, live=live) as progress:
+        shown = self._display
+        with StudyProgress(
+            name, study.rule, place, live=live, display=shown
+        ) as progress:
             context = RunContext(
                 stop=self._stop,
                 allow_other_machine=self._options.allow_other_machine,

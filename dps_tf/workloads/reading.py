@@ -3,15 +3,114 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import gin
+import numpy as np
 from absl import logging
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.workloads import configuration
 from dps_tf.workloads import gin_files as configurations
+
+_GIN_NAME = re.compile(r"(\w+/)*\w+(\.\w+)+", re.ASCII)
+_PARTS = {
+    "sweep.workloads": "@workload()",
+    "workload.goal": "@goal()",
+    "workload.evaluation": "@evaluation()",
+}
+"""How the parts of a sweep hang together, where no gin file says so."""
+
+
+@dataclass(frozen=True)
+class SweepConfiguration:
+    """A sweep and the configuration that it comes from.
+
+    Attributes:
+        specification: its studies.
+        gin: the resolved configuration; as a gin file it gives the same sweep.
+    """
+
+    specification: SweepSpecification
+    gin: str
+
+    def __str__(self) -> str:
+        return describe(self.specification, self.gin)
+
+    __repr__ = __str__
+
+
+def configure(
+    *gin_files: str, values: Mapping[str, Any] | None = None
+) -> SweepConfiguration:
+    """Returns a sweep from gin files, Python values, or both.
+
+    A value counts in place of what the files say. Without files, `sweep.workloads`,
+    `workload.goal` and `workload.evaluation` are those of the sections of these names;
+    a text that begins with `@` or `%` is a reference, as in a gin file. What is made is
+    what the command `train` makes of the same files and bindings, so the two can go on
+    with each other's sweeps.
+
+    Args:
+        gin_files: gin files, or names of shipped ones.
+        values: by gin name, such as `workload.points`: numbers, texts, flags, None, and
+            lists and dictionaries of such.
+
+    Raises:
+        UserError: whatever is wrong in them.
+
+    Examples:
+        >>> tiny = configure("quickstart", values={"sweep.batch_sizes": (16, 64)})
+        >>> [study.cell.batch_size for study in tiny.specification.studies]
+        [16, 64]
+    """
+    given = dict(values or {})
+    if not gin_files:
+        parts = dict(_PARTS)
+        if any(name.startswith("pruning.") for name in given):
+            parts["sweep.pruning"] = "@pruning()"
+        given = {**parts, **given}
+    bindings = [_binding(name, value) for name, value in given.items()]
+    return SweepConfiguration(*read_configuration(gin_files, bindings))
+
+
+def _binding(name: str, value: Any) -> str:
+    """Returns a value under its gin name as a line of a gin file."""
+    if not isinstance(name, str) or not _GIN_NAME.fullmatch(name):
+        raise UserError(
+            f"{name!r} is no name of a value: write it as in gin files, for example "
+            "'workload.points'."
+        )
+    return f"{name} = {_literal(name, value)}"
+
+
+def _literal(name: str, value: Any) -> str:
+    """Returns a value as gin files write it; UserError where they cannot."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, str) and value.startswith(("@", "%")):
+        return value
+    if isinstance(value, Mapping):
+        entries = (
+            f"{_literal(name, key)}: {_literal(name, entry)}"
+            for key, entry in value.items()
+        )
+        return "{" + ", ".join(entries) + "}"
+    if isinstance(value, (list, tuple, range)):
+        text = ", ".join(_literal(name, entry) for entry in value)
+        return f"({text},)" if isinstance(value, tuple) and value else f"[{text}]"
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    if not isinstance(value, (str, int, float, type(None))) or not is_finite:
+        raise UserError(
+            f"{name} holds {value!r}; a gin file can hold finite numbers, texts, "
+            "flags, None, and lists and dictionaries of such."
+        )
+    return repr(value)
 
 
 def read_configuration(

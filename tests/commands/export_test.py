@@ -7,13 +7,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
+import dps_tf
 from dps_tf import data, models
+from dps_tf.core.errors import UserError
+from dps_tf.probing import trial_export
 from dps_tf.sparsity import export
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import LocalFiles
@@ -25,7 +29,12 @@ BINDINGS = (
     "sweep.sparsities = (0.0, 0.8)",
     "sweep.sparsity_methods = ('snip',)",
     "workload.step_budget = 20",
+    # The first of two points does not reach it, the second does.
+    "workload.points = [{'learning_rate': 1e-4, 'momentum': 0.0},"
+    " {'learning_rate': 0.1, 'momentum': 0.9}]",
+    "goal.threshold = 0.6",
 )
+WINNER = 1
 
 
 def run(module: str, *arguments: object) -> subprocess.CompletedProcess:
@@ -73,7 +82,7 @@ class ExportCommandTest(parameterized.TestCase):
     def test_averaged_weights_are_saved_where_they_are_evaluated(self):
         """Also under the masks of an optimizer that moves whole matrices."""
         bindings = (
-            *BINDINGS[1:],
+            *BINDINGS[1:3],
             "sweep.sparsities = (0.8,)",
             "workload.optimizer = 'muon'",
             "workload.points = [{'learning_rate': 0.02, 'averaging_decay': 0.9}]",
@@ -85,10 +94,33 @@ class ExportCommandTest(parameterized.TestCase):
             *(f"--gin_bindings={binding}" for binding in bindings),
         )
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.check_saved(CELL.replace("nesterov", "muon"), 0.8)
+        self.check_saved(CELL.replace("nesterov", "muon"), 0.8, trial=0)
 
-    def check_saved(self, cell, sparsity):
-        done = self.export(cell, 0, cell)
+    def test_best_is_the_trial_that_met_the_goal_first(self):
+        """Its weights are those that `dps_tf.load_trial` gives by name."""
+        done = self.export(DENSE, "best", "best")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"{DENSE}, trial {WINNER}, after 20 steps", done.stdout)
+        dataset = data.load("digits")
+        network = models.build("mlp", dataset.input_shape, dataset.classes)
+        masks = export.load_sparse(str(self.root / "best"), network)
+        trial = dps_tf.load_trial(self.sweep, DENSE)
+        self.assertEqual(trial.trial, WINNER)
+        self.assertEqual(trial.point, {"learning_rate": 0.1, "momentum": 0.9})
+        saved = {v.name: v.numpy() for v in network.trainable_variables}
+        self.assertLen(trial.weights, len(saved))
+        for name, value in trial.weights.items():
+            np.testing.assert_array_equal(saved[f"{name}:0"], value)
+        for mask, value in zip(masks.masks, trial.masks.values(), strict=True):
+            np.testing.assert_array_equal(mask, value)
+
+    def test_best_of_a_cell_that_nobody_finished_is_refused(self):
+        best = mock.Mock(best_trial=lambda: None)
+        with self.assertRaisesRegex(UserError, "no trial of b8 has reached the goal"):
+            trial_export._trial_number(best, "b8", "best")
+
+    def check_saved(self, cell, sparsity, trial=WINNER):
+        done = self.export(cell, trial, cell)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("after 20 steps", done.stdout)
         self.assertIn(f"{sparsity:.4f}\nsaved in", done.stdout)
@@ -101,13 +133,15 @@ class ExportCommandTest(parameterized.TestCase):
         guesses = np.argmax(network(dataset.validation.inputs), axis=-1)
         error = np.mean(guesses != dataset.validation.labels)
         closed, _ = read_closed(LocalFiles(), f"{self.sweep}/cells/{cell}")
-        last = closed.frame("curves").sort_values("step").iloc[-1]
+        curves = closed.frame("curves")
+        last = curves[curves["trial"] == trial].sort_values("step").iloc[-1]
         self.assertAlmostEqual(error, last["validation/classification_error"])
 
     @parameterized.parameters(
         ("no_cell", 0, "out", "cell 'no_cell' is unknown"),
         (CELL.replace("snip", "snap"), 0, "out", f"did you mean '{CELL}'"),
-        (CELL, 7, "out", "trial 7 .* has no kept state: .* have one: 0"),
+        (CELL, 7, "out", "trial 7 .* has no kept state: .* have one: 0, 1"),
+        (CELL, "worst", "out", "trial 'worst' is no trial: give a number from 0, or"),
     )
     def test_mistakes_are_one_line_and_exit_code_2(self, cell, trial, out, text):
         done = self.export(cell, trial, out)

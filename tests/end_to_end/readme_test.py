@@ -68,6 +68,10 @@ def run(words: list[str], folder: Path) -> str:
 def test_every_command_of_the_readme_is_known_here() -> None:
     kinds = {words[0] if words[0] != "python" else words[2] for words in commands()}
     assert kinds == {
+        # The installation, as CI does it too.
+        "python3",
+        "source",
+        "pip",
         "launch/quickstart",
         "launch/test",
         "dps_tf.prepare",
@@ -77,6 +81,7 @@ def test_every_command_of_the_readme_is_known_here() -> None:
         "dps_tf.measure",
         "dps_tf.fit",
         "dps_tf.archive",
+        "dps_tf.export",
     }
 
 
@@ -118,6 +123,20 @@ def write_batch_science(folder: Path) -> None:
         write_study(*place, batch_size, trials)
 
 
+def write_my_runs(folder: Path) -> None:
+    """Writes the two tables of runs that the README reads."""
+    place = folder / "my_runs"
+    place.mkdir()
+    runs = [(trial, size) for trial, size in enumerate((8, 64, 256))]
+    trials = pd.DataFrame(runs, columns=["trial", "batch_size"])
+    trials.assign(workload="mine", optimizer="adam").to_csv(
+        place / "trials.csv", index=False
+    )
+    curves = [(n, 10 * k, 0.5 / k) for n, _ in runs for k in range(1, 9)]
+    names = ["trial", "step", "validation/classification_error"]
+    pd.DataFrame(curves, columns=names).to_csv(place / "evaluations.csv", index=False)
+
+
 def test_the_commands_that_read_records_work(tmp_path: Path) -> None:
     made = make(Sweep(sparsities=(0.0,), batch_sizes=(8, 64, 256), points=6))
     for name in ("mnist", "nqm"):
@@ -125,9 +144,11 @@ def test_the_commands_that_read_records_work(tmp_path: Path) -> None:
         cells = {"cells": []}
         write_json(LocalFiles(), str(tmp_path / "sweeps" / name / "sweep.json"), cells)
     write_batch_science(tmp_path)
+    write_my_runs(tmp_path)
     printed = [run(words[1:], tmp_path) for words in commands() if reads_records(words)]
     assert any("c1" in text and "critical batch size" in text for text in printed)
-    for name in ("looser", "published", "shallue2019/report", "nqm/report"):
+    reports = ("shallue2019/report", "my_runs/report", "nqm/report")
+    for name in ("looser", "published", *reports):
         assert (tmp_path / "sweeps" / name / "report.html").exists()
     assert list((tmp_path / "my_archive").rglob("study.json"))
 
@@ -136,10 +157,12 @@ def test_the_commands_that_read_records_work(tmp_path: Path) -> None:
 def test_the_commands_for_mnist_work(tmp_path: Path) -> None:
     raw = raw_files.raw_dir()
     write_batch_science(tmp_path)
+    write_my_runs(tmp_path)
     for words in commands():
         if words[0] != "python":
             continue
-        arguments = words[1:]
+        # So short a run has no winner.
+        arguments = ["--trial=0" if w == "--trial=best" else w for w in words[1:]]
         if "dps_tf.prepare" in words:
             arguments.append(f"--raw_dir={raw}")
         if "dps_tf.train" in words and "--data_dir=data" in words:
@@ -150,6 +173,15 @@ def test_the_commands_for_mnist_work(tmp_path: Path) -> None:
         if "dps_tf.status" in words:
             assert "mnist_simple_cnn" in printed
     assert (tmp_path / "sweeps/mnist/report/report.html").exists()
+
+
+@pytest.mark.slow
+def test_the_lines_for_python_work(tmp_path: Path) -> None:
+    lines = next(block for block in blocks("python") if "dps_tf.run(" in block)
+    tiny = lines.replace("(16, 64, 256)}", "(16, 64), 'workload.points': 4}")
+    assert tiny != lines
+    (tmp_path / "lines.py").write_text(tiny)
+    assert "cells: 2" in run(["lines.py"], tmp_path)
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""Do the commands of the tutorial do what it says?"""
+"""Do the commands of the tutorial do what it says, and does the notebook run?"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -75,3 +76,58 @@ def test_the_first_hour_ends_with_two_curves_in_a_figure(tmp_path):
     )
     looser = run(["-c", script], tmp_path)
     assert "worst_digit_error <= 0.2" in looser
+
+
+# The notebook.
+
+# Runs the cells of a notebook in one IPython, as a kernel does; one that fails ends it.
+CELLS = """
+import json, sys
+import matplotlib
+matplotlib.use("agg")
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance()
+for number, source in enumerate(json.load(sys.stdin)):
+    result = shell.run_cell(source, store_history=True)
+    result.raise_error()
+    data, _ = shell.display_formatter.format(result.result)
+    print("SHOWN", number, json.dumps(sorted(data)), flush=True)
+print("COLUMNS", len(shell.user_ns["tables"].results), flush=True)
+"""
+
+
+def notebook() -> list[str]:
+    """Returns the sources of the code cells, checked to hold no output."""
+    path = SOURCE_TREE / "docs" / "quickstart.ipynb"
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert not [cell for cell in code if cell["outputs"] or cell["execution_count"]]
+    return ["".join(cell["source"]) for cell in code]
+
+
+def test_the_notebook_holds_no_output_and_begins_with_its_installation():
+    sources = notebook()
+    assert sources[0].startswith("%pip install")
+    assert not [source for source in sources[1:] if source.startswith(("%", "!"))]
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path):
+    path = str(Path(dps_tf.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", CELLS],
+        input=json.dumps(notebook()[1:]),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "IPYTHONDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = dict(re.findall(r"^SHOWN (\d+) (.*)$", done.stdout, re.M))
+    assert len(shown) == len(notebook()) - 1
+    assert "text/html" in shown["1"]
+    assert "image/png" in shown["2"] or "text/plain" in shown["2"]
+    assert "COLUMNS 4" in done.stdout

@@ -17,7 +17,10 @@ import contextlib, io, json, sys
 from absl import flags
 from dps_tf import train
 from dps_tf.cli import command_line
+from dps_tf.cli.sweep_run import SweepRun
 
+if not OPENS_DATA:
+    SweepRun.try_out = lambda self: str(self.configuration)
 for command in json.load(sys.stdin):
     said = io.StringIO()
     flags.FLAGS.unparse_flags()
@@ -31,15 +34,19 @@ for command in json.load(sys.stdin):
 """
 
 
-def dry_run(commands: Sequence[Sequence[str]], folder: Path) -> list[tuple[int, str]]:
+def dry_run(
+    commands: Sequence[Sequence[str]], folder: Path, *, opens_data: bool = False
+) -> list[tuple[int, str]]:
     """Returns the exit code of each command line, and what it prints.
 
     Args:
         commands: what follows the name of the command, for each.
         folder: from where they are run; holds nothing of the project.
+        opens_data: whether data are opened and networks built, as for a user; command
+            lines of documents are about data and machines that are not here.
     """
     done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT],
+        [sys.executable, "-c", f"OPENS_DATA = {opens_data}\n{_SCRIPT}"],
         input=json.dumps([list(command) for command in commands]),
         env={**os.environ, "PYTHONPATH": str(Path(dps_tf.__file__).parents[1])},
         cwd=folder,

@@ -89,6 +89,8 @@ def test_the_site_is_built_offline_and_loads_nothing_from_elsewhere(site):
     assert "<mfrac>" in law
     assert "arithmatex" not in law
     assert list(site.rglob("mnist_reproduction.png"))
+    method = (site / "how-to" / "sparsity_method.html").read_text(encoding="utf-8")
+    assert 'register_sparsity_method</span><span class="p">(</span>' in method
 
 
 @pytest.mark.slow
@@ -116,7 +118,8 @@ def test_every_extension_is_shown_and_every_kind_has_one():
     files = [*EXTENSIONS.glob("*.gin")]
     files += [p for p in EXTENSIONS.glob("*.py") if not p.stem.endswith("_test")]
     assert len(files) > 10
-    missing = [p.name for p in files if f'"tests/extensions/{p.name}"' not in shown]
+    included = [f'\n--8<-- "tests/extensions/{p.name}"\n' for p in files]
+    missing = [line for line in included if line not in shown]
     assert not missing
     trees = [ast.parse(p.read_text()) for p in files if p.suffix == ".py"]
     called = {

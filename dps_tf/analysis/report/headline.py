@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     FigureText,
@@ -22,8 +23,10 @@ from dps_tf.analysis.report.content import (
     Tooltip,
     illustration,
 )
-from dps_tf.analysis.report.curves import Curves, fit_lines
+from dps_tf.analysis.report.curves import Curves, curves_of, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
+from dps_tf.analysis.report.naming import naming
+from dps_tf.analysis.report.regimes import regimes_of
 from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 from dps_tf.analysis.report.training_curves import training_figures
 from dps_tf.analysis.wording import and_list, count, percent, steps
@@ -69,6 +72,12 @@ def headline(curves: Curves, regimes: pd.DataFrame) -> Illustration:
         tooltips=_tooltips(figure, axes, curves),
         narrow=style.svg(narrow),
     )
+
+
+def steps_figure(tables: Tables) -> Figure:
+    """Returns the headline figure of some sweeps, for a notebook or a script."""
+    curves = curves_of(tables.results, naming(tables.results))
+    return _drawn(curves, regimes_of(curves), 2, _WIDTH)[0]
 
 
 def _drawn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -116,6 +117,25 @@ def terminal_table(results: pd.DataFrame) -> str:
     """
     if results.empty:
         return "no cell has begun\n"
+    head, columns = _plain_columns(results)
+    left = {"workload", "optimizer", "sparsity_method", "precision", "goal", "note"}
+    left |= set(axes_of(results))
+    return f"{head}\n{aligned(columns, left)}"
+
+
+def html_table(tables: Tables) -> str:
+    """Returns the results as a table for notebooks, with what was found damaged."""
+    if tables.results.empty:
+        return "<p>no cell has begun</p>"
+    head, columns = _plain_columns(tables.results)
+    shown = pd.DataFrame({name: v for name, v in columns.items() if any(v)})
+    notes = "".join(f"<p>note: {html.escape(text)}</p>" for text in tables.problems)
+    table = shown.to_html(index=False, border=0)
+    return f"<p>{html.escape(head)}</p>{table}{notes}"
+
+
+def _plain_columns(results: pd.DataFrame) -> tuple[str, dict[str, list[str]]]:
+    """Returns what all rows share, as a line, and the other columns as texts."""
     last = ["batch_size", "seed"]
     key = study_key(results)
     shown = results.sort_values(
@@ -137,9 +157,7 @@ def terminal_table(results: pd.DataFrame) -> str:
     for name in ("trials", "complete", "infeasible", "failed"):
         columns[name] = [str(row[name]) for row in records]
     columns["note"] = [_note(row) for row in records]
-    left = {"workload", "optimizer", "sparsity_method", "precision", "goal", "note"}
-    left |= set(axes_of(results))
-    return f"{head}\n{aligned(columns, left)}"
+    return head, columns
 
 
 def _plain(value: Any) -> str:

@@ -50,6 +50,7 @@ _DIGIT = 0.1
 """Inches that a digit of a tick takes."""
 _PNG_DOTS_PER_INCH = 200
 """Enough for print at the size of the figure."""
+_NOTEBOOK_DOTS_PER_INCH = 110
 SIZE = (6.2, 4.2)
 """Of a figure with one axis, in inches."""
 INK = "#1b1f24"
@@ -153,9 +154,18 @@ def new_figure(width: float, height: float) -> Figure:
         width: inches.
         height: inches.
     """
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = _ShownFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+class _ShownFigure(Figure):  # type: ignore[misc]
+    """A figure that notebooks show without pyplot, which knows of none of these."""
+
+    def _repr_png_(self) -> bytes:
+        drawn = io.BytesIO()
+        self.savefig(drawn, format="png", dpi=_NOTEBOOK_DOTS_PER_INCH)
+        return drawn.getvalue()
 
 
 def spell(value: float) -> str:

@@ -1,0 +1,186 @@
+"""Sweeps from Python and notebooks: what the commands do, called as functions."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from dps_tf.analysis.columns import documentation
+from dps_tf.cli.command_line import import_tensorflow
+from dps_tf.cli.sweep_files import files_of
+from dps_tf.cli.sweep_files import load as load
+from dps_tf.core.errors import UserError, near_matches
+
+if TYPE_CHECKING:
+    from dps_tf.analysis.loading import Tables
+    from dps_tf.probing.trial_export import TrainedTrial
+    from dps_tf.workloads.reading import SweepConfiguration
+
+# What `help(dps_tf.load)` shows. Not said there: commands load that before they have
+# looked at their flags, and this loads SciPy.
+load.__doc__ = f"{load.__doc__}\nColumns of the tables:\n{documentation()}\n"
+
+_DRAWING_SECONDS = 0.2
+"""Time between two drawings of the progress: each is a message to the browser."""
+
+
+class NotebookDisplay:
+    """A line with a bar below a notebook's cell, drawn again in its place."""
+
+    def __init__(self) -> None:
+        """Shows nothing yet."""
+        self._handle: Any = None
+        self._drawn = 0.0
+
+    def show(self, line: str, share: float | None) -> None:
+        """Shows how a study stands, a few times a second at most."""
+        now = time.monotonic()
+        if now - self._drawn >= _DRAWING_SECONDS:
+            self._drawn = now
+            value = "" if share is None else f' value="{share:.3f}"'
+            self._draw(
+                f'<progress max="1"{value}></progress> {html.escape(line)}', line
+            )
+
+    def clear(self) -> None:
+        """Takes the line away."""
+        self._drawn = 0.0
+        if self._handle is not None:
+            self._draw("", "")
+
+    def _draw(self, page: str, plain: str) -> None:
+        content: Mapping[str, str] = {"text/html": page, "text/plain": plain}
+        if self._handle is None:
+            from IPython.display import display
+
+            self._handle = display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+
+def notebook_display() -> NotebookDisplay | None:
+    """Returns the display of the notebook that runs this code; None outside of one."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    # IPython on a terminal has no kernel, and a line that is drawn again there.
+    return NotebookDisplay() if hasattr(shell, "kernel") else None
+
+
+def run(
+    sweep: SweepConfiguration,
+    sweep_dir: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Tables:
+    """Runs a sweep, or goes on with it, and returns its tables.
+
+    It is what `python -m dps_tf.train` does with the same configuration, in the same
+    directory: either goes on where the other was stopped. In a notebook a bar shows how
+    each cell of the grid stands. Interrupting the kernel (or Ctrl-C) saves everything;
+    run the same again to go on.
+
+    Args:
+        sweep: of `dps_tf.sweep`.
+        sweep_dir: where the sweep is kept.
+        data_dir: folder of prepared data sets.
+        options: further fields of `tuning.options.Options`, such as `slots`,
+            `strategy` or `engine`; none changes a result.
+
+    Returns:
+        What `dps_tf.load(sweep_dir)` returns.
+
+    Raises:
+        UserError: whatever the command would refuse.
+        KeyboardInterrupt: it was stopped; everything is saved.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import_tensorflow()
+    from dps_tf.cli.sweep_run import SweepRun
+    from dps_tf.tuning.interruption import Interrupted, StopRequest
+    from dps_tf.tuning.options import Options
+    from dps_tf.tuning.resources import configure_threads
+
+    _check_options(options, [field.name for field in fields(Options)])
+    configure_threads()
+    folder = None if data_dir is None else os.fspath(data_dir)
+    given = Options(os.fspath(sweep_dir), folder, **options)
+    sweep_run = SweepRun(sweep, given, display=notebook_display())
+    stop = StopRequest()
+    # Python gives signals to the main thread alone.
+    is_main = threading.current_thread() is threading.main_thread()
+    with stop.listening() if is_main else contextlib.nullcontext():
+        try:
+            outcome = sweep_run.run(stop)
+        except Interrupted:
+            raise KeyboardInterrupt(
+                f"stopped by {stop.signal_name}; run the same again to continue"
+            ) from None
+    sweep_run.tell(outcome)
+    return load(sweep_dir)
+
+
+def _check_options(options: Mapping[str, Any], known: list[str]) -> None:
+    """Raises UserError for options that are unknown, or that need the command."""
+    for name in options:
+        if name not in known:
+            raise UserError(f"run has no option {name!r}: {near_matches(name, known)}.")
+    if options.get("workers", 1) != 1:
+        raise UserError(
+            f"workers={options['workers']!r}: run() trains in this process; "
+            "`python -m dps_tf.train --workers` starts several."
+        )
+    if options.get("strategy") == "multi_worker_mirrored":
+        raise UserError(
+            "strategy='multi_worker_mirrored' is a group of processes, each of which "
+            "`python -m dps_tf.train` has to start."
+        )
+
+
+def load_trial(
+    sweep_dir: str | os.PathLike[str],
+    cell: str | None = None,
+    trial: int | str = "best",
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+) -> TrainedTrial:
+    """Returns a trained trial: its Keras model, its weights and masks by name.
+
+    `python -m dps_tf.export` saves the same.
+
+    Args:
+        sweep_dir: a sweep directory.
+        cell: name of the cell, as `status` and the column `cell` of `Tables.best` have
+            it; it may be left out where there is only one.
+        trial: its number, or `best`: the one that met the goal first.
+        data_dir: folder of prepared data sets.
+
+    Raises:
+        UserError: unknown cell or trial, no kept state, or other data.
+    """
+    directory = os.fspath(sweep_dir)
+    import_tensorflow()
+    from dps_tf.probing.trial_export import trained_trial
+    from dps_tf.store.sweep_reader import SweepReader
+    from dps_tf.tuning.resources import configure_threads
+
+    files = files_of(directory)
+    sweep = SweepReader(files, directory)
+    names = list(sweep.studies)
+    if cell is None and len(names) != 1:
+        raise UserError(
+            f"{directory} has {len(names)} cells: name one, for example "
+            f"{next(iter(names), 'after training')!r}."
+        )
+    folder = None if data_dir is None else os.fspath(data_dir)
+    if sweep.study(cell or names[0]).trained().cell.sparsity > 0:
+        # Its scores may have to be taken again: with the threads of training.
+        configure_threads()
+    return trained_trial(files, sweep, cell or names[0], str(trial), folder)

@@ -1,0 +1,134 @@
+"""One run of a sweep, for the command `train` and for `dps_tf.run` alike."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from dps_tf.cli.command_line import import_ray
+from dps_tf.core.errors import UserError
+from dps_tf.training.gfile_files import files_for
+from dps_tf.training.placement import explain
+from dps_tf.training.rendezvous import ProcessRank
+from dps_tf.tuning import grouped
+from dps_tf.tuning.backends import Backends
+from dps_tf.tuning.interruption import StopRequest
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.progress import Display
+from dps_tf.tuning.resources import Resources
+from dps_tf.tuning.sweep import Sweep, SweepOutcome, describe_failures
+from dps_tf.workloads.reading import SweepConfiguration
+
+GROUP = "multi_worker_mirrored"
+"""The strategy of several processes, which TF_CONFIG names."""
+
+
+class SweepRun:
+    """A sweep that is about to be run with some options.
+
+    Args:
+        configuration: what is run.
+        options: how.
+        resources: the devices of a group of processes; None for this machine's own.
+        display: where progress is shown; None for the terminal.
+
+    Attributes:
+        leader: of the group of processes that it leads, if it does.
+    """
+
+    def __init__(
+        self,
+        configuration: SweepConfiguration,
+        options: Options,
+        resources: Resources | None = None,
+        display: Display | None = None,
+    ):
+        """Raises UserError for names that are not registered; touches no file."""
+        self.configuration = configuration
+        self.options = options
+        self.leader = None if resources is None else resources.leader
+        self._display = display
+        self._files = files_for(options.sweep_dir)
+        self._backends = Backends(options, self._files, resources)
+        self._backends.check(configuration.specification)
+
+    def try_out(self) -> str:
+        """Does everything short of training; returns what would be run, as text.
+
+        Opens the data, compares the sweep with what its directory holds, starts the
+        devices and builds each network, with its optimizer and its compiled slice, once
+        at its largest batch size. Writes nothing.
+
+        Raises:
+            UserError: for the first thing that could not be trained.
+        """
+        if self.options.sweep_dir:
+            check_place(self.options.sweep_dir)
+            self._sweep(StopRequest()).check()
+        if self.options.strategy == GROUP:
+            grouped.check(self.options)
+            ProcessRank.of_tf_config(os.environ.get("TF_CONFIG", ""))
+        self._backends.try_out(self.configuration.specification)
+        return f"{self.configuration}\n{explain(self.options.data_placement)}"
+
+    def run(self, stop: StopRequest) -> SweepOutcome:
+        """Runs what is not finished, until it is done or a stop is asked for.
+
+        Raises:
+            Interrupted: a stop was asked for; everything is saved.
+            UserError: a cell holds another study, something is missing, or Ray is not
+                installed.
+        """
+        gin_text = self.configuration.gin
+        if self.options.engine != "ray":
+            return self._sweep(stop).run(gin_text)
+        sweep = self.configuration.specification
+        outcome: SweepOutcome = import_ray("ray_engine").run_sweep(
+            sweep, gin_text, self.options, self._files, self._backends, stop
+        )
+        return outcome
+
+    def _sweep(self, stop: StopRequest) -> Sweep:
+        return Sweep(
+            self._files,
+            self.configuration.specification,
+            self.options,
+            self._backends,
+            stop,
+            display=self._display,
+        )
+
+    def tell(self, outcome: SweepOutcome, say: Callable[[str], None] = print) -> None:
+        """Says what a run left undone, and on standard error which trials failed."""
+        if not outcome.ran and not outcome.busy:
+            cells = len(self.configuration.specification.studies)
+            say(f"nothing to do: all {cells} cells are finished.")
+        for name, owner in outcome.busy.items():
+            say(f"{name}: being run by {owner}.")
+        if outcome.busy or not outcome.failed:
+            return
+        for name in outcome.failed:
+            print(describe_failures(name, outcome.ran[name]), file=sys.stderr)
+        print(
+            f"failed trials stand in {', '.join(outcome.failed)}: K* there is a bound; "
+            "running it again tries them again, three times in all.",
+            file=sys.stderr,
+        )
+
+
+def check_place(directory: str) -> None:
+    """Raises UserError for a sweep directory on this machine that cannot be written."""
+    if "://" in directory:
+        return
+    place = Path(directory).expanduser().absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise UserError(f"--sweep_dir={directory}: {place} is no folder.")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise UserError(
+            f"--sweep_dir={directory}: {place} cannot be written by this user: name "
+            "another directory."
+        )

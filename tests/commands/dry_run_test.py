@@ -1,0 +1,127 @@
+"""Does `train --dry_run` find by the front door what would stop a sweep later on?"""
+
+from __future__ import annotations
+
+import pytest
+
+from dps_tf.cli.sweep_run import SweepRun
+from dps_tf.core.errors import UserError
+from dps_tf.models import NETWORKS
+from dps_tf.tuning.options import Options
+from dps_tf.workloads.reading import configure
+from tests.launch.dry_runs import dry_run
+
+TINY = ["--gin_file=smoke/quickstart", "--gin_bindings=sweep.batch_sizes = (16,)"]
+MISTAKES = {
+    "a misspelt metric": (
+        "goal.metric = 'validation/clasification_error'",
+        "did you mean 'validation/classification_error'",
+    ),
+    "a metaparameter of the schedule that is missing": (
+        "workload.learning_rate_schedule = 'linear'",
+        "needs decay_steps",
+    ),
+    "a batch that is larger than the data": (
+        "sweep.batch_sizes = (16, 5000)",
+        "batch size 5000 is larger than the training set of digits",
+    ),
+    "an argument that the network does not have": (
+        "workload.network_arguments = {'depth': 3}",
+        "network 'mlp' reads nothing named 'depth'",
+    ),
+    "an argument that the network cannot be built with": (
+        "workload.network_arguments = {'widths': ('sixty-four',)}",
+        "network 'mlp' cannot be built with",
+    ),
+    "data that are not prepared": (
+        "workload.dataset = 'mnist'",
+        "python -m dps_tf.prepare --dataset=mnist",
+    ),
+    "an optimizer whose points lack a metaparameter": (
+        "workload.space = None\nworkload.points = [{'label_smoothing': 0.1}]",
+        "learning_rate",
+    ),
+    "a sparsity method that is not there": (
+        "sweep.sparsities = (0.5,)\nsweep.sparsity_methods = ('snap',)",
+        "did you mean 'snip'",
+    ),
+}
+
+
+@pytest.fixture(scope="module", name="told")
+def _told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """Returns exit code and output by mistake; one process runs all of them."""
+    folder = tmp_path_factory.mktemp("dry")
+    (folder / "notes").write_text("not a sweep")
+    commands = {
+        name: [*TINY, *(f"--gin_bindings={line}" for line in bindings.split("\n"))]
+        for name, (bindings, _) in MISTAKES.items()
+    }
+    commands["right"] = [*TINY, "--sweep_dir=new"]
+    commands["taken"] = [*TINY, "--sweep_dir=notes/sweep"]
+    commands["slots"] = [*TINY, "--slots=-1"]
+    answers = dry_run(list(commands.values()), folder, opens_data=True)
+    assert [path.name for path in folder.iterdir()] == ["notes"], "nothing is written"
+    return dict(zip(commands, answers, strict=True))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_what_could_not_be_trained_is_one_sentence(told, name):
+    code, said = told[name]
+    assert code == 2
+    [line] = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert MISTAKES[name][1] in line
+    assert "Traceback" not in said
+
+
+def test_what_can_be_trained_is_described(told):
+    code, said = told["right"]
+    assert code == 0, said
+    assert "cells: 1" in said
+    assert "trials: 4" in said
+
+
+def test_a_directory_that_cannot_be_made_is_told(told):
+    code, said = told["taken"]
+    assert code == 2
+    assert "notes is no folder" in said
+
+
+def test_a_program_of_each_network_is_built_at_its_largest_batch(monkeypatch):
+    built = []
+    original = NETWORKS["mlp"]
+
+    def noted(input_shape, classes, **arguments):
+        built.append(arguments["widths"])
+        return original(input_shape, classes, **arguments)
+
+    monkeypatch.setitem(NETWORKS._entries, "mlp", noted)
+    axes = {"workload.network_arguments.widths": [[8], [16]]}
+    values = {"sweep.batch_sizes": (16, 32, 64), "sweep.axes": axes}
+    sweep = configure("smoke/quickstart", values=values)
+    assert "cells: 6" in SweepRun(sweep, Options("")).try_out()
+    assert sorted(built) == [[8], [16]]
+
+
+def test_a_study_of_other_content_in_the_directory_is_refused(tmp_path):
+    sweep = configure("nqm/sgd", values={"sweep.batch_sizes": (64,)})
+    assert "cells: 1" in SweepRun(sweep, Options(str(tmp_path / "s"))).try_out()
+    assert not (tmp_path / "s").exists()
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "thesis.tex").write_text("")
+    with pytest.raises(UserError, match=r"holds thesis.tex and no sweep"):
+        SweepRun(sweep, Options(str(tmp_path / "s"))).try_out()
+
+
+def test_a_folder_that_may_not_be_written_is_told(tmp_path, monkeypatch):
+    # Root may write everywhere: what it is told is told to everybody here.
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    sweep = configure("nqm/sgd", values={"sweep.batch_sizes": (64,)})
+    with pytest.raises(UserError, match="cannot be written by this user"):
+        SweepRun(sweep, Options(str(tmp_path / "s"))).try_out()
+
+
+def test_options_are_checked_too(told):
+    code, said = told["slots"]
+    assert code == 2
+    assert "slots is -1; it must be at least 0" in said

@@ -1,0 +1,295 @@
+"""Sweeps from Python: are they those of the commands, and do notebooks show them?"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+import dps_tf
+from dps_tf.analysis.columns import meaning
+from dps_tf.cli import notebook
+from dps_tf.core.errors import UserError
+from dps_tf.store.schemas import MEANINGS, SCHEMAS
+from dps_tf.workloads.reading import read_configuration
+from tests.analysis.synthetic_sweeps import write_sweep
+from tests.analysis.synthetic_tables import Sweep, make
+
+VALUES = {
+    "workload.points": 4,
+    "workload.step_budget": 60,
+    "goal.threshold": 0.5,
+    "sweep.batch_sizes": (16, np.int64(64)),
+}
+BINDINGS = [
+    "workload.points = 4",
+    "workload.step_budget = 60",
+    "goal.threshold = 0.5",
+    "sweep.batch_sizes = (16, 64)",
+]
+# As in quickstart.gin, without a gin file.
+WHOLE = {
+    "workload.name": "digits_mlp",
+    "workload.dataset": "digits",
+    "workload.network": "mlp",
+    "workload.network_arguments": {"widths": (64,)},
+    "workload.optimizer": "sgd",
+    "workload.space": {"learning_rate": ("log", 1e-3, 10.0)},
+    "evaluation.examples": 128,
+    "evaluation.minimum": 1,
+    **VALUES,
+}
+
+
+def tables_on_disk(sweep_dir: Path) -> dict[str, bytes]:
+    """Returns the files of closed studies, which do not tell of their way."""
+    return {
+        str(path.relative_to(sweep_dir)): path.read_bytes()
+        for name in ("trials.parquet", "curves.parquet", "sweep.json")
+        for path in sweep_dir.rglob(name)
+    }
+
+
+# In a process of its own: TensorFlow's threads are fixed at its first use.
+SCRIPT = """
+import json, sys
+import numpy as np
+import dps_tf
+from dps_tf import data
+from dps_tf.core.errors import UserError
+
+sweep = dps_tf.sweep("quickstart", values=json.loads(sys.argv[1]))
+for name in ("command", "begun"):
+    print(name, dps_tf.run(sweep, name).results["trials"].tolist())
+tables = dps_tf.run(sweep, "python", slots=2)
+assert tables.results["closed"].all(), tables.results
+row = tables.best.iloc[0]
+trial = dps_tf.load_trial("python", row["cell"])
+assert trial.trial == row["best_trial"], trial
+assert trial.step >= row["steps_to_result"]
+assert trial.point["learning_rate"] == row["learning_rate"]
+np.testing.assert_array_equal(
+    next(iter(trial.weights.values())), trial.model.trainable_weights[0].numpy())
+curve = tables.curves.query("batch_size == 16 and trial == @trial.trial")
+error = curve.set_index("step")["validation/classification_error"][trial.step]
+found = data.load("digits").validation
+guess = np.argmax(trial.model(found.inputs), axis=-1)
+np.testing.assert_allclose(np.mean(guess != found.labels), error)
+print("names", sorted(trial.weights), sorted(trial.masks))
+try:
+    dps_tf.load_trial("python")
+except UserError as refusal:
+    print("refused", refusal)
+"""
+
+
+@pytest.fixture(scope="module", name="ran")
+def _ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Returns a folder of sweeps by the command and by Python, and what that said."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    for name, more in (("command", ()), ("begun", ("workload.points = 2",))):
+        flags = [f"--gin_bindings={binding}" for binding in (*BINDINGS, *more)]
+        words = ["dps_tf.train", "--gin_file=quickstart", f"--sweep_dir={name}", *flags]
+        python(folder, "-m", *words)
+    values = json.dumps({**VALUES, "sweep.batch_sizes": [16, 64]})
+    return folder, python(folder, "-c", SCRIPT, values)
+
+
+def python(folder: Path, *arguments: str) -> str:
+    """Runs this Python in a folder; returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(dps_tf.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("values", [VALUES, WHOLE])
+def test_values_make_the_sweep_that_a_gin_file_makes(values):
+    files = ["quickstart"] if values is VALUES else []
+    made = dps_tf.sweep(*files, values=values)
+    expected, text = read_configuration(["quickstart"], BINDINGS)
+    assert made.specification == expected
+    assert made.gin == text
+    assert "cells: 2" in str(made)
+
+
+def test_the_gin_text_of_a_sweep_is_a_gin_file_of_it(tmp_path):
+    made = dps_tf.sweep(values=WHOLE)
+    (tmp_path / "mine.gin").write_text(made.gin)
+    assert dps_tf.sweep(str(tmp_path / "mine.gin")).specification == made.specification
+
+
+def test_several_workloads_are_named_by_references():
+    values = {
+        **{name: x for name, x in WHOLE.items() if name != "workload.optimizer"},
+        "sweep.workloads": ["@sgd/workload()", "@adam/workload()"],
+        "sgd/workload.optimizer": "sgd",
+        "adam/workload.optimizer": "adam",
+    }
+    cells = [s.cell for s in dps_tf.sweep(values=values).specification.studies]
+    assert sorted({cell.optimizer for cell in cells}) == ["adam", "sgd"]
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"points": 3}, "'points' is no name of a value"),
+        ({"workload.points\nx.y": 3}, "is no name of a value"),
+        ({"goal.threshold": float("nan")}, "goal.threshold holds nan"),
+        ({"workload.fixed": {"momentum": object()}}, "workload.fixed holds <object"),
+        ({"workload.pints": 3}, "did you mean 'points'"),
+    ],
+)
+def test_values_that_cannot_be_are_one_sentence(values, sentence):
+    with pytest.raises(UserError, match=sentence.replace("(", r"\(")):
+        dps_tf.sweep("quickstart", values=values)
+
+
+def test_what_python_runs_is_what_the_command_runs(ran):
+    folder, said = ran
+    assert tables_on_disk(folder / "python") == tables_on_disk(folder / "command")
+    assert "nothing to do: all 2 cells are finished." in said
+
+
+def test_python_goes_on_with_what_the_command_has_begun(ran):
+    folder, said = ran
+    assert "begun [4, 4]" in said
+    assert tables_on_disk(folder / "begun") == tables_on_disk(folder / "python")
+
+
+def test_the_best_trial_is_a_model_with_weights_by_name(ran):
+    _, said = ran
+    names = "['dense1/bias', 'dense1/kernel', 'dense2/bias', 'dense2/kernel']"
+    assert f"names {names} {names}" in said
+    assert "refused python has 2 cells: name one" in said
+
+
+def test_options_that_need_the_command_are_refused(tmp_path):
+    sweep = dps_tf.sweep("quickstart")
+    for options, sentence in (
+        ({"slotz": 1}, "did you mean 'slots'"),
+        ({"workers": 3}, "--workers` starts several"),
+        ({"strategy": "multi_worker_mirrored"}, "a group of processes"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            dps_tf.run(sweep, tmp_path, **options)
+
+
+@pytest.fixture(scope="module", name="tables")
+def _tables(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("synthetic") / "sweep")
+    write_sweep(folder, make(Sweep(batch_sizes=(16, 64, 256), points=8)))
+    return dps_tf.load(folder)
+
+
+def test_every_column_of_real_tables_is_documented(tables, ran):
+    text = dps_tf.load.__doc__
+    for loaded in (tables, dps_tf.load(ran[0] / "python")):
+        told = loaded.columns
+        fixed = told[~told["meaning"].str.startswith(("Metric of", "Metaparameter"))]
+        missing = [name for name in fixed["column"] if f"\n{name}: " not in text]
+        assert not missing
+        further = told.drop(fixed.index)
+        assert set(further["table"]) == {"trials", "curves", "results", "bounded"}
+        metaparameters = further[further["meaning"].str.startswith("Metaparameter")]
+        assert set(metaparameters["column"]) <= {"learning_rate", "momentum"}
+        assert all("/" in name for name in further["column"][further.table == "curves"])
+    assert (told["meaning"].str.len() > 10).all()
+
+
+def test_the_store_documents_the_columns_it_has_and_no_others():
+    names = {name for schema in SCHEMAS.values() for name in schema.names}
+    assert names == set(MEANINGS)
+    assert meaning("trials", "workload.fixed.delay").startswith("Value of this further")
+
+
+def test_best_has_the_name_and_point_of_the_winner(tables):
+    best, results = tables.best, tables.results
+    assert best["cell"].tolist()[0].endswith("-s0.0")
+    assert best["best_trial"].equals(results["best_trial"])
+    row = best.iloc[0]
+    cell = tables.trials[tables.trials["batch_size"] == row["batch_size"]]
+    cell = cell[(cell["sparsity"] == row["sparsity"]) & (cell["seed"] == row["seed"])]
+    winner = cell[cell["trial"] == row["best_trial"]].iloc[0]
+    assert winner["steps_to_result"] == row["steps_to_result"]
+    assert winner["learning_rate"] == row["learning_rate"]
+
+
+@pytest.fixture(name="shell")
+def _shell(monkeypatch):
+    shell = InteractiveShell.instance()
+    shell.kernel = object()  # As that of a notebook has.
+    # A progress that is drawn each time it is asked for.
+    monkeypatch.setattr(notebook, "_DRAWING_SECONDS", -1.0)
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+def test_notebooks_show_results_and_figures(shell, tables):
+    bundle, _ = shell.display_formatter.format(tables)
+    assert bundle["text/html"].count("<tr>") == len(tables.results) + 0
+    row = tables.results.iloc[0]
+    assert f"{int(row['steps_to_result']):,}" in bundle["text/html"]
+    figure = tables.plot()
+    bundle, _ = shell.display_formatter.format(figure)
+    assert bundle["image/png"].startswith(b"\x89PNG")
+    marks = {len(line.get_xdata()) for axis in figure.axes for line in axis.lines}
+    assert marks
+
+
+def test_progress_in_a_notebook_is_drawn_in_its_place(shell):
+    display = notebook.notebook_display()
+    with capture_output() as shown:
+        display.show("cell 1 of 2, <digits>: 4 of 4 trials running", 0.25)
+        display.show("cell 1 of 2, <digits>: 3 of 4 trials running", 0.5)
+        display.clear()
+    first, *others = shown.outputs
+    assert 'value="0.250"' in first.data["text/html"]
+    assert "&lt;digits&gt;" in first.data["text/html"]
+    assert first.data["text/plain"].startswith("cell 1 of 2")
+    assert [output.data["text/html"][:33] for output in others] == [
+        '<progress max="1" value="0.500"><',
+        "",
+    ]
+    assert all(output.update for output in others)
+    assert {o.transient["display_id"] for o in shown.outputs} == {
+        first.transient["display_id"]
+    }
+
+
+def test_outside_of_a_notebook_there_is_no_display():
+    with contextlib.suppress(AttributeError):
+        InteractiveShell.clear_instance()
+    assert notebook.notebook_display() is None
+    shell = InteractiveShell.instance()
+    try:
+        assert notebook.notebook_display() is None, "IPython on a terminal"
+    finally:
+        del shell
+        InteractiveShell.clear_instance()
+
+
+def test_environment_is_not_asked_for_more_than_is_needed():
+    script = "import dps_tf, sys; dps_tf.Goal; print('tensorflow' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ,
+    )
+    assert done.stdout.strip() == "False"
