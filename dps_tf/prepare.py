@@ -14,7 +14,11 @@ from dps_tf.cli.command_line import FINISHED, import_tensorflow, require, run
 from dps_tf.core.errors import UserError
 
 _DATASET = flags.DEFINE_string(
-    "dataset", None, "mnist, fashion_mnist, cifar10 or tiny_shakespeare."
+    "dataset",
+    None,
+    "mnist, fashion_mnist, cifar10, tiny_shakespeare; imagenet2012, imagenet_resized, "
+    "imagenette, open_images_v4, lm1b, c4; or a folder of yours, image_folder or "
+    "text_folder.",
 )
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Folder for prepared sets, made if it is missing."
@@ -24,7 +28,14 @@ _RAW_DIR = flags.DEFINE_string(
     None,
     "Folder with the published raw files, or with a folder NAME that holds them: the "
     "four IDX files, cifar-10-batches-bin/ or cifar-10-binary.tar.gz, input.txt. "
-    "Without it they are downloaded.",
+    "Without it they are downloaded. For imagenet2012 the two archives that have to be "
+    "fetched by hand; for image_folder and text_folder your folder.",
+)
+_VOCABULARY = flags.DEFINE_integer(
+    "vocabulary", 32_000, "Sub-words of lm1b, c4 and text_folder.", lower_bound=8
+)
+_LENGTH = flags.DEFINE_integer(
+    "length", 64, "Sub-words of a sentence that are kept.", lower_bound=1
 )
 
 
@@ -40,7 +51,8 @@ def main(argv: Sequence[str]) -> int:
         raw_dir = Path(_RAW_DIR.value)
         if not raw_dir.is_dir():
             raise UserError(f"--raw_dir={raw_dir} is not a folder")
-    prepare(_DATASET.value, Path(_DATA_DIR.value), raw_dir)
+    sub_words = (_VOCABULARY.value, _LENGTH.value)
+    prepare(_DATASET.value, Path(_DATA_DIR.value), raw_dir, print, sub_words)
     return FINISHED
 
 

@@ -46,6 +46,13 @@ _PUBLISHED = flags.DEFINE_list(
     "Published curves to lay beside, such as `mnist-simple_cnn_base-sgd` or `*mnist*`, "
     "or `all`; without a sweep, a report of them alone.",
 )
+_FIGURES = flags.DEFINE_enum(
+    "figures",
+    None,
+    ["shallue2019"],
+    "Draws the figures of a publication, from the sweeps (the public archive that "
+    "`dps_tf.archive` has read, or your own) and from digitized values.",
+)
 _STEP_TIMES = flags.DEFINE_string(
     "step_times",
     None,
@@ -78,7 +85,7 @@ _PAUSE = 30
 def main(argv: Sequence[str]) -> int:
     """Reports on the sweeps that the flags name; returns the exit code 0."""
     del argv
-    if not _SWEEP_DIRS.value and not _PUBLISHED.value:
+    if not (_SWEEP_DIRS.value or _PUBLISHED.value or _FIGURES.value):
         raise UserError("--sweep_dir is missing: name the directory of a sweep.")
     if _WATCH.value and not _SWEEP_DIRS.value:
         raise UserError("--watch needs a sweep: name its directory with --sweep_dir.")
@@ -87,7 +94,9 @@ def main(argv: Sequence[str]) -> int:
     from dps_tf.analysis import report
 
     import_modules(_IMPORT.value)
-    if not _SWEEP_DIRS.value:
+    if _FIGURES.value:
+        _draw_figures(out)
+    elif not _SWEEP_DIRS.value:
         found = report.write_published(_PUBLISHED.value, out)
         print(report.published_text(found), end="")
     elif _WATCH.value:
@@ -96,6 +105,13 @@ def main(argv: Sequence[str]) -> int:
         _report_sweeps(out)
     print(f"\nreport: {out / 'report.html'}")
     return FINISHED
+
+
+def _draw_figures(out: Path) -> None:
+    from dps_tf.analysis.report.shallue2019_figures import figures_text, write_figures
+
+    tables = load(*_SWEEP_DIRS.value) if _SWEEP_DIRS.value else None
+    print(figures_text(write_figures(tables, out)), end="")
 
 
 def _options() -> ReportOptions:

@@ -14,6 +14,7 @@ from dps_tf.core.seeds import derive_seed
 from dps_tf.core.space import Space
 from dps_tf.core.study import FURTHER_SPLITS, StudySpecification
 from dps_tf.core.workload import QUASI_RANDOM, Workload
+from dps_tf.core.workload_family import WorkloadFamily
 
 _NO_AXES = ("name", "optimizer", "goal", "space", "explicit_points")
 """Fields that are no axes: they name the cell, or change what is asked of it."""
@@ -124,7 +125,7 @@ def repeated_seed(seed: int, points: Sequence[Mapping[str, float]]) -> int:
 
 
 def grid(  # noqa: PLR0913 - each is independent of the others
-    workloads: Sequence[Workload],
+    workloads: Sequence[Workload | WorkloadFamily],
     batch_sizes: Sequence[int],
     *,
     sparsities: Sequence[float] = (0.0,),
@@ -137,7 +138,8 @@ def grid(  # noqa: PLR0913 - each is independent of the others
     """Returns the studies of every combination; dense cells once, not once a method.
 
     Args:
-        workloads: one for each optimizer, or other data sets and networks.
+        workloads: one for each optimizer, or other data sets and networks; of a family,
+            the workload of each batch size.
         batch_sizes: global batch sizes.
         sparsities: zero fractions of the prunable parameters.
         sparsity_methods: methods for the sparsities above 0.
@@ -159,7 +161,10 @@ def grid(  # noqa: PLR0913 - each is independent of the others
         )
     _check_owners(axes or {}, workloads)
     cells = [
-        (workload, Cell(workload.name, workload.optimizer, method, seed, size, s))
+        (
+            workload.at(size),
+            Cell(workload.name, workload.optimizer, method, seed, size, s),
+        )
         for seed in seeds
         for s in sparsities
         for method in ((DENSE,) if s == 0 else sparsity_methods)
@@ -190,7 +195,9 @@ def _splits_of(
     return further_splits or {}
 
 
-def _check_owners(axes: Mapping[str, Any], workloads: Sequence[Workload]) -> None:
+def _check_owners(
+    axes: Mapping[str, Any], workloads: Sequence[Workload | WorkloadFamily]
+) -> None:
     """Raises UserError for an axis that is neither a gin name nor under a known one."""
     owners = {name for each in workloads for name in (each.name, each.optimizer)}
     for name, values in axes.items():

@@ -28,21 +28,27 @@ _MAPPINGS = (
     "network_arguments",
     "objective_arguments",
 )
-_UNSAID_DEFAULTS = ("objective", "objective_arguments", "test", "test_examples")
+_UNSAID_DEFAULTS = (
+    "objective",
+    "objective_arguments",
+    "test",
+    "test_examples",
+    "training_examples",
+)
 """Fields that came after studies had been recorded: what JSON leaves out of them is
 their default, so that the fingerprint of a recorded study stays what it is."""
 
 
 @dataclass(frozen=True)
-class EvaluationInterval:
-    """Steps between evaluations, as a function of the batch size.
+class StepsInExamples:
+    """A number of steps at each batch size.
 
-    Either a number of steps, or a number of examples that is divided by the batch size
-    and kept within [minimum, maximum] steps: finer in steps for larger batches.
+    Either the same at all, or a number of examples that is divided by the batch size
+    and kept within [minimum, maximum] steps: fewer for larger batches.
 
     Attributes:
-        steps: the interval at every batch size, or None.
-        examples: examples seen between evaluations, or None; exactly one is given.
+        steps: the number at every batch size, or None.
+        examples: so many examples, or None; exactly one is given.
         minimum: fewest steps, with `examples`.
         maximum: most steps, with `examples`.
     """
@@ -55,26 +61,44 @@ class EvaluationInterval:
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.examples is None):
             raise UserError(
-                "the evaluation interval needs exactly one of steps and examples: it "
-                f"has steps={self.steps!r} and examples={self.examples!r}."
+                f"the {self.kind} needs exactly one of steps and examples: it has "
+                f"steps={self.steps!r} and examples={self.examples!r}."
             )
         for name in ("steps", "examples", "minimum", "maximum"):
             value = getattr(self, name)
             if value is not None or name == "minimum":
-                _at_least_one(f"evaluation interval's {name}", value)
+                _at_least_one(f"{self.kind}'s {name}", value)
         if self.maximum is not None and self.maximum < self.minimum:
             raise UserError(
-                f"the evaluation interval's maximum {self.maximum} is below its "
-                f"minimum {self.minimum}: exchange them."
+                f"the {self.kind}'s maximum {self.maximum} is below its minimum "
+                f"{self.minimum}: exchange them."
             )
+
+    @property
+    def kind(self) -> str:
+        """What it is a number of, for messages."""
+        return "step budget"
+
+    def steps_at(self, batch_size: int) -> int:
+        """Returns the number of steps of a batch size."""
+        if self.steps is not None:
+            return self.steps
+        assert self.examples is not None
+        steps = max(self.minimum, self.examples // batch_size)
+        return min(steps, self.maximum or steps)
+
+
+class EvaluationInterval(StepsInExamples):
+    """Steps between evaluations, as a function of the batch size."""
+
+    @property
+    def kind(self) -> str:
+        """What it is a number of, for messages."""
+        return "evaluation interval"
 
     def at(self, batch_size: int) -> EvaluationSchedule:
         """Returns the schedule of a batch size."""
-        if self.steps is not None:
-            return EvaluationSchedule(self.steps)
-        assert self.examples is not None
-        steps = max(self.minimum, self.examples // batch_size)
-        return EvaluationSchedule(min(steps, self.maximum or steps))
+        return EvaluationSchedule(self.steps_at(batch_size))
 
 
 @dataclass(frozen=True)
@@ -107,6 +131,8 @@ class Workload:
         test: `given` for the test set that the source has, `carved` for examples of
             the same split, or `none`; only with one of the former is it read.
         test_examples: size of a carved test set; None is that of the validation split.
+        training_examples: trains on a random subset of so many; subsets of one split
+            are nested, and the validation split is that of the whole set. None is all.
         order: `per_trial`, or `shared` for one order of examples for all trials of a
             batch size (Lee et al.).
         oracle: `quasi_random`, or the dotted name of a keras-tuner oracle class, which
@@ -146,6 +172,7 @@ class Workload:
     test_examples: int | None = None
     objective: str = "softmax_cross_entropy"
     objective_arguments: Mapping[str, Any] = field(default_factory=dict)
+    training_examples: int | None = None
 
     def __post_init__(self) -> None:
         checked_name("workload", self.name)
@@ -156,15 +183,14 @@ class Workload:
         _one_of("test", self.test, TESTS)
         _at_least_one("points", self.points)
         _at_least_one("step_budget", self.step_budget)
-        if self.max_draws is not None:
-            _at_least_one("max_draws", self.max_draws)
-        if self.test_examples is not None:
-            _at_least_one("test_examples", self.test_examples)
-            if self.test != "carved":
-                raise UserError(
-                    f"test_examples is {self.test_examples} and test is {self.test!r}: "
-                    "test must be 'carved', as the size of a given set is given too."
-                )
+        for name in ("max_draws", "test_examples", "training_examples"):
+            if getattr(self, name) is not None:
+                _at_least_one(name, getattr(self, name))
+        if self.test_examples is not None and self.test != "carved":
+            raise UserError(
+                f"test_examples is {self.test_examples} and test is {self.test!r}: "
+                "test must be 'carved', as the size of a given set is given too."
+            )
         both = sorted(set(self.fixed) & set(self.space.names))
         if both:
             raise UserError(
@@ -184,6 +210,11 @@ class Workload:
                 f"{self.name} has {len(self.explicit_points)} explicit points: points "
                 f"must be that number, not {self.points}, and count must be 'all'."
             )
+
+    def at(self, batch_size: int) -> Workload:
+        """Returns itself: the same workload for every batch size (`WorkloadFamily`)."""
+        del batch_size
+        return self
 
     @property
     def metaparameters(self) -> tuple[str, ...]:

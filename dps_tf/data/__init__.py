@@ -12,7 +12,7 @@ from typing import Any
 
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.registry import Registry, arguments_of
-from dps_tf.data import embedded, prepared
+from dps_tf.data import embedded, photographs, prepared, sentences
 from dps_tf.data.arrays import DecodedRows, open_arrays, write_arrays
 from dps_tf.data.dataset import (
     Dataset,
@@ -60,6 +60,14 @@ for _name, _loader in (
     ("fashion_mnist", prepared.images("fashion_mnist")),
     ("cifar10", prepared.images("cifar10")),
     ("tiny_shakespeare", prepared.tiny_shakespeare),
+    ("imagenet2012", photographs.imagenet2012),
+    ("imagenet_resized", photographs.imagenet_resized),
+    ("imagenette", photographs.photographs("imagenette", 128)),
+    ("open_images_v4", photographs.open_images_v4),
+    ("image_folder", photographs.image_folder),
+    ("lm1b", sentences.sentences("lm1b")),
+    ("c4", sentences.sentences("c4")),
+    ("text_folder", sentences.text_folder),
 ):
     register(_name, _loader)
 
@@ -72,6 +80,7 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
     validation_examples: int | None = None,
     test: str = "none",
     test_examples: int | None = None,
+    training_examples: int | None = None,
     **arguments: Any,
 ) -> Dataset:
     """Returns the data set `name`, split into training, validation and test examples.
@@ -91,6 +100,7 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
             `test_examples` (None: as many as for validation) of the same split that are
             then missing in training, or `none`.
         test_examples: of a carved test set.
+        training_examples: keeps a random subset of so many for training; None: all.
         arguments: those of the loader, for example `length` of a sequence.
     """
     arguments = DATASETS.resolve(name, arguments)
@@ -98,7 +108,7 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
         raise UserError(f"no split is named {split!r}: {near_matches(split, SPLITS)}")
     source = DATASETS[name](None if data_dir is None else Path(data_dir), **arguments)
     sizes = validation_examples, test_examples
-    parts = divided(name, source, split, split_seed, sizes, test)
+    parts = divided(name, source, split, split_seed, sizes, test, training_examples)
     given = [
         part
         for part, how in zip(parts[1:], (split, test), strict=False)

@@ -11,6 +11,7 @@ import copy
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,10 @@ Preprocess = Callable[[np.ndarray], np.ndarray]
 _MANIFEST = "manifest.json"
 _FORMAT = 1
 _CHUNK = 1 << 20
+_ROWS = 1 << 12  # hashed at a time
+_NAMES = ("inputs", "labels")
+_BEGUN = ".begun.json"
+"""What is being written, until the manifest says what was."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,12 @@ class Arrays:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+Batches = Iterable[tuple[np.ndarray, np.ndarray]]
+
+
 def write_arrays(
     folder: Path,
-    batches: Iterable[tuple[np.ndarray, np.ndarray]],
+    batches: Batches | Callable[[int], Batches],
     facts: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes a set into a folder, which is made if it is missing.
@@ -55,24 +63,32 @@ def write_arrays(
     Args:
         folder: replaced as a whole if it holds a set already.
         batches: (inputs, labels), arrays of as many rows each, of one type and, but for
-            the number of rows, one shape.
+            the number of rows, one shape. Or what gives those behind the first n rows:
+            then n rows that a killed writer of the same facts has left are kept.
         facts: JSON values to be kept with them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MANIFEST).unlink(missing_ok=True)
-    names = ("inputs", "labels")
-    sums = {name: hashlib.sha256() for name in names}
+    begun = folder / _BEGUN
+    found = _rows_written(folder, dict(facts or {})) if callable(batches) else 0
+    sums = {name: hashlib.sha256() for name in _NAMES}
     like: dict[str, np.ndarray] = {}
-    count = 0
+    for name, array in _kept(folder, found).items():
+        like[name] = array[:0]
+        for start in range(0, found, _ROWS):
+            sums[name].update(np.ascontiguousarray(array[start : start + _ROWS]).data)
     with (
-        (folder / "inputs.bin").open("wb") as one,
-        (folder / "labels.bin").open("wb") as two,
+        (folder / "inputs.bin").open("ab" if found else "wb") as one,
+        (folder / "labels.bin").open("ab" if found else "wb") as two,
     ):
-        for batch in batches:
+        count = found
+        for batch in batches(found) if callable(batches) else batches:
             if len(batch[0]) != len(batch[1]):
                 raise ValueError(f"{len(batch[0])} inputs, {len(batch[1])} labels")
+            if not like:
+                begun.write_text(_begun_text(batch, dict(facts or {})))
             count += len(batch[0])
-            for name, file, array in zip(names, (one, two), batch, strict=True):
+            for name, file, array in zip(_NAMES, (one, two), batch, strict=True):
                 first = like.setdefault(name, array[:0])
                 if (array.dtype, array.shape[1:]) != (first.dtype, first.shape[1:]):
                     raise ValueError(f"{name} of several types or shapes")
@@ -85,12 +101,46 @@ def write_arrays(
             "shape": [count, *like[name].shape[1:]],
             "sha256": sums[name].hexdigest(),
         }
-        for name in names
+        for name in _NAMES
     }
     manifest = {"format": _FORMAT, **described, "facts": dict(facts or {})}
     partial = folder / f".{_MANIFEST}"
     partial.write_text(json.dumps(manifest, indent=1, sort_keys=True))
     partial.replace(folder / _MANIFEST)
+    begun.unlink(missing_ok=True)
+
+
+def _begun_text(batch: tuple[np.ndarray, np.ndarray], facts: dict[str, Any]) -> str:
+    rows = [[array.dtype.str, list(array.shape[1:])] for array in batch]
+    return json.dumps({"rows": rows, "facts": facts}, sort_keys=True)
+
+
+def _rows_written(folder: Path, facts: dict[str, Any]) -> int:
+    """Returns how many rows a killed writer of these facts has left, whole in both."""
+    try:
+        begun = json.loads((folder / _BEGUN).read_text())
+        if begun["facts"] != json.loads(json.dumps(facts)):
+            return 0
+        return min(
+            (folder / f"{name}.bin").stat().st_size
+            // (np.dtype(dtype).itemsize * math.prod(shape))
+            for name, (dtype, shape) in zip(_NAMES, begun["rows"], strict=True)
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _kept(folder: Path, rows: int) -> dict[str, np.ndarray]:
+    """Returns the first rows that a writer has left, and cuts off what is behind."""
+    if not rows:
+        return {}
+    begun = json.loads((folder / _BEGUN).read_text())
+    found: dict[str, np.ndarray] = {}
+    for name, (dtype, shape) in zip(_NAMES, begun["rows"], strict=True):
+        path = folder / f"{name}.bin"
+        os.truncate(path, rows * np.dtype(dtype).itemsize * math.prod(shape))
+        found[name] = np.memmap(path, dtype, "r", shape=(rows, *shape))
+    return found
 
 
 def has_arrays(folder: Path) -> bool:
@@ -105,7 +155,7 @@ def open_arrays(folder: Path) -> Arrays:
     """
     manifest = _manifest(folder)
     mapped = {}
-    for name in ("inputs", "labels"):
+    for name in _NAMES:
         entry, path = manifest[name], folder / f"{name}.bin"
         dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
         if not path.is_file() or path.stat().st_size != (
@@ -125,7 +175,7 @@ def verify_arrays(folder: Path) -> None:
     """Raises UserError unless every byte of the set in a folder is what was written."""
     open_arrays(folder)
     manifest = _manifest(folder)
-    for name in ("inputs", "labels"):
+    for name in _NAMES:
         digest = hashlib.sha256()
         with (folder / f"{name}.bin").open("rb") as file:
             while chunk := file.read(_CHUNK):

@@ -64,7 +64,8 @@ class Source:
     time. `transform`: how the preprocessed examples are augmented and cropped,
     differently in training and in evaluation.
 
-    `content`: SHA-256 of the whole set as its manifest tells, and `split_hashes`: the
+    `content`: SHA-256 of the whole set as its manifest tells (`content_of_given`: of
+    its own validation and test sets too), and `split_hashes`: the
     content hashes of splits, by `split_key`, that were computed when it was prepared;
     with either of them a set is not read to know what it is.
     """
@@ -79,6 +80,7 @@ class Source:
     given_validation: Given | None = None
     given_test: Given | None = None
     content: str | None = None
+    content_of_given: bool = False
     split_hashes: Mapping[str, str] = field(default_factory=dict)
 
     def examples(self, indices: np.ndarray) -> Examples:
@@ -196,7 +198,8 @@ def in_evaluation(stored: Examples, transform: Transform | None) -> Examples:
     """Returns examples as a network reads them in evaluation.
 
     Inputs, and labels of sequences, are transformed whenever they are read, so that
-    none of them has to be in memory.
+    none of them has to be in memory. A transform that says it `keeps_labels` is not
+    asked for them.
     """
     if transform is None:
         return stored
@@ -210,6 +213,8 @@ def in_evaluation(stored: Examples, transform: Transform | None) -> Examples:
         )
         for part in (0, 1)
     )
+    if getattr(transform, "keeps_labels", False):
+        return Examples(inputs, stored.labels)
     return Examples(inputs, np.asarray(labels) if labels.ndim == 1 else labels)
 
 
@@ -239,7 +244,8 @@ def identity(
     found = None if given else source.split_hashes.get(key)
     if found is None and source.content is not None:
         # Of sets that the manifest does not describe, there is nothing but themselves.
-        text = f"{source.content}/{key}/{_hash_of(given)}"
+        unknown = () if source.content_of_given else given
+        text = f"{source.content}/{key}/{_hash_of(unknown)}"
         found = hashlib.sha256(text.encode()).hexdigest()
     if found is None:
         found = _hash_of(parts)

@@ -33,20 +33,26 @@ Report = Callable[[str], None]
 
 
 def prepare(
-    name: str, data_dir: Path, raw_dir: Path | None, report: Report = print
+    name: str,
+    data_dir: Path,
+    raw_dir: Path | None,
+    report: Report = print,
+    sub_words: tuple[int, int] = (32_000, 64),
 ) -> Path:
     """Returns the folder of the set `name` in `data_dir`, prepared and checked.
 
     Raw files come from `raw_dir`, or without one from the network; either way they are
     compared with the published SHA-256 first, and what was prepared from them is read
     back and compared too. A set that is there already is checked and left alone.
-    Raises UserError for what the user can correct. `report` is told of each stage.
+    Large sets, and folders of the user's own, go on where a stop left them. Raises
+    UserError for what the user can correct. `report` is told of each stage;
+    `sub_words`: size of the vocabulary and length of sentences of a set of text.
     """
     if name not in PUBLISHED:
-        raise UserError(
-            f"no data set named {name!r} can be prepared (embedded ones need not be): "
-            f"{near_matches(name, PUBLISHED)}"
-        )
+        try:
+            return _prepared_large(name, data_dir, raw_dir, sub_words, report)
+        except OSError as error:
+            raise UserError(f"cannot prepare {name} in {data_dir}: {error}") from error
     published = PUBLISHED[name]
     try:
         folder = prepared_folder(name, data_dir)
@@ -64,11 +70,37 @@ def prepare(
     return folder
 
 
+def _prepared_large(
+    name: str,
+    data_dir: Path,
+    raw_dir: Path | None,
+    sub_words: tuple[int, int],
+    report: Report,
+) -> Path:
+    from dps_tf.data import photograph_preparation as photographs  # seconds
+    from dps_tf.data import sentence_preparation as sentences
+    from dps_tf.data.photographs import SETS
+
+    known = [*PUBLISHED, *SETS, *sentences.SETS]
+    with _lock(name, data_dir):
+        if name in SETS:
+            return photographs.prepare_photographs(name, data_dir, raw_dir, report)
+        if name == "image_folder":
+            return photographs.prepare_image_folder(data_dir, raw_dir, report)
+        if name in sentences.SETS:
+            return sentences.prepare_sentences(name, data_dir, *sub_words, report)
+        if name == "text_folder":
+            return sentences.prepare_text_folder(data_dir, raw_dir, *sub_words, report)
+    raise UserError(
+        f"no data set named {name!r} can be prepared (embedded ones need not be): "
+        f"{near_matches(name, [*known, 'image_folder', 'text_folder'])}"
+    )
+
+
 @contextlib.contextmanager
-def _workspace(name: str, data_dir: Path) -> Iterator[Path]:
-    """Gives an empty folder that only this process works in, and removes it."""
+def _lock(name: str, data_dir: Path) -> Iterator[None]:
+    """Lets one process alone prepare a set in a folder, which is made if missing."""
     data_dir.mkdir(parents=True, exist_ok=True)
-    workspace = data_dir / f".preparing-{name}"
     lock_path = data_dir / f".preparing-{name}.lock"
     # A link of that name must neither make nor empty what it points to.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
@@ -79,6 +111,14 @@ def _workspace(name: str, data_dir: Path) -> Iterator[Path]:
             raise UserError(
                 f"another process is preparing {name} in {data_dir}: wait for it"
             ) from error
+        yield
+
+
+@contextlib.contextmanager
+def _workspace(name: str, data_dir: Path) -> Iterator[Path]:
+    """Gives an empty folder that only this process works in, and removes it."""
+    workspace = data_dir / f".preparing-{name}"
+    with _lock(name, data_dir):
         # Left by a preparation that was killed: the lock says that nobody uses it.
         _remove_marked(workspace)
         workspace.mkdir()

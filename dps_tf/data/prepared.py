@@ -14,16 +14,22 @@ from typing import TypeVar
 
 import numpy as np
 
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, near_matches
 from dps_tf.data.arrays import Arrays, has_arrays, open_arrays, write_arrays
 from dps_tf.data.dataset import Source, identity, split_key
 from dps_tf.data.published import PUBLISHED
 from dps_tf.data.raw import content_sum
 from dps_tf.data.splits import split_indices
-from dps_tf.data.transforms import Whitening, image_augmentation, pixel_counts
+from dps_tf.data.transforms import (
+    SCALINGS,
+    Whitening,
+    image_augmentation,
+    pixel_counts,
+)
 
 _T = TypeVar("_T")
 
+WHITENED = "whitened"
 IMAGE_CLASSES = 10  # of each published set of images
 ARRAYS = "dps_tf"
 """Folder inside that of a prepared set, with its images as mapped arrays."""
@@ -42,14 +48,19 @@ def command(name: str, data_dir: Path | None) -> str:
 
 
 def images(name: str) -> Callable[..., Source]:
-    """Returns the loader of a published set of images, whitened.
+    """Returns the loader of a published set of images.
 
     The loader takes `augmentation`: names of `transforms.IMAGE_TRANSFORMS`, which are
-    applied to the whitened images of each training step in that order.
+    applied to the images of each training step in that order; and `pixels`, what
+    becomes of bytes: `whitened` (Lee et al. 2021), or one of `transforms.SCALINGS`.
     """
 
-    def load_images(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:
-        """Returns the published images, whitened; the published test set is given."""
+    def load_images(
+        data_dir: Path | None,
+        augmentation: Sequence[str] = (),
+        pixels: str = WHITENED,
+    ) -> Source:
+        """Returns the published images; the published test set is given."""
         folder = _require(name, data_dir)
         transform = image_augmentation(augmentation)
         if has_arrays(folder / ARRAYS):
@@ -60,7 +71,7 @@ def images(name: str) -> Callable[..., Source]:
         else:
             source = _image_source(name, _read_arrays(name, folder))
         return replace(
-            source,
+            _scaled(source, pixels),
             transform=transform,
             given_test=lambda: read_checked_images(name, folder, "test"),
         )
@@ -78,6 +89,17 @@ def _image_source(name: str, arrays: Arrays) -> Source:
         Whitening.of_counts(np.asarray(facts["pixel_counts"], np.int64)),
         split_hashes=facts.get("split_hashes", {}),
     )
+
+
+def _scaled(source: Source, pixels: str) -> Source:
+    """Returns a source of images whose bytes become something else than whitened."""
+    if pixels == WHITENED:
+        return source
+    if pixels not in SCALINGS:
+        known = near_matches(pixels, [WHITENED, *SCALINGS])
+        raise UserError(f"pixels {pixels!r} is unknown: {known}")
+    # The sums in the manifest are those of whitened images.
+    return replace(source, preprocess=SCALINGS[pixels], split_hashes={})
 
 
 def _read_arrays(name: str, folder: Path) -> Arrays:

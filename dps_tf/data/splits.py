@@ -11,13 +11,14 @@ SPLITS = ("seeded", "lee2021", "given")
 """Ways to take a validation split; `given` is the one that a source has."""
 
 
-def divided(
+def divided(  # noqa: PLR0913 - the ways of dividing a set
     name: str,
     source: Source,
     split: str,
     seed: int,
     sizes: tuple[int | None, int | None],
     test: str = "none",
+    training: int | None = None,
 ) -> list[Examples]:
     """Returns the training, validation and, if there is to be one, test examples.
 
@@ -29,6 +30,8 @@ def divided(
         sizes: examples for validation and for a carved test set; None is the source's
             own number, and as many as for validation.
         test: `given`, `carved` or `none`.
+        training: keeps so many training examples, the first of their order: those of a
+            seeded split are a random subset, nested in every larger one. None: all.
 
     Raises:
         UserError: what is asked for is not there, or leaves nothing for training.
@@ -48,14 +51,19 @@ def divided(
     elif for_test is None:
         for_test = validation or default
     if given:
-        order = _seeded_order(examples, seed)
+        order = seeded_order(examples, seed)
         rows = [order[for_test:], order[:for_test]]
         parts = [_given(name, source, "validation", source.given_validation)]
     else:
         train, held, carved = split_indices(split, examples, validation, seed, for_test)
         rows = [train, carved]
         parts = [source.examples(held)]
-    parts.insert(0, source.examples(rows[0]))
+    if training is not None and training > len(rows[0]):
+        raise UserError(
+            f"training_examples is {training}, and the training split of {name!r} has "
+            f"{len(rows[0])}: give a number up to that."
+        )
+    parts.insert(0, source.examples(rows[0][:training]))
     if test == "carved":
         parts.append(source.examples(rows[1]))
     elif test == "given":
@@ -97,7 +105,7 @@ def split_indices(
             "each split"
         )
     if split == "seeded":
-        order = _seeded_order(examples, seed)
+        order = seeded_order(examples, seed)
     elif split == "lee2021":
         if validation_examples != examples // 10 or seed != 0:
             raise UserError(
@@ -110,7 +118,8 @@ def split_indices(
     return order[held:], order[:validation_examples], order[validation_examples:held]
 
 
-def _seeded_order(examples: int, seed: int) -> np.ndarray:
+def seeded_order(examples: int, seed: int) -> np.ndarray:
+    """Returns the numbers 0..examples-1 in an order that a seed decides, int64."""
     # NumPy keeps the raw stream of a bit generator for ever, permutation() not.
     keys = np.random.PCG64(seed).random_raw(examples)
     return np.argsort(keys, kind="stable").astype(np.int64)

@@ -12,7 +12,7 @@ import hashlib
 import io
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,10 @@ import numpy as np
 import tensorflow_datasets as tfds
 from absl import logging
 from etils import epath
+from tensorflow_datasets.core import file_adapters
 from tensorflow_datasets.core.download import checksums, resource
+
+from dps_tf.core.errors import UserError
 
 # What CIFAR-10's archive says besides the batches; part of TFDS's own description.
 _CIFAR_LABELS = "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck"
@@ -50,6 +53,65 @@ def read_texts(folder: Path, splits: tuple[str, ...]) -> list[str]:
         b"".join(t for batch in _read(folder, split) for t in batch["text"]).decode()
         for split in splits
     ]
+
+
+def records(folder: Path, split: str) -> Sequence[dict[str, Any]]:
+    """Returns the examples of a split of a prepared set by number, images as bytes.
+
+    In the order in which they are stored. Raises UserError for a set that is stored in
+    a format without random access.
+    """
+    with _quiet():
+        builder = tfds.builder_from_directory(folder)
+        features = builder.info.features
+        skip = {"image": tfds.decode.SkipDecoding()} if "image" in features else None
+        try:
+            return builder.as_data_source(split, decoders=skip)
+        except NotImplementedError as error:
+            raise UserError(
+                f"{folder} is stored in a format whose examples have no number: write "
+                "it again with `tfds convert_format --dataset_dir=... "
+                "--out_file_format=array_record`, or remove it and prepare it again."
+            ) from error
+
+
+def read_texts_from(folder: Path, split: str, first: int) -> Iterator[bytes]:
+    """Yields the feature `text` of a split as it is stored, from an example on."""
+    config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+    with _quiet():
+        builder = tfds.builder_from_directory(folder)
+        by_number = file_adapters.FileFormat.with_random_access()
+        if builder.info.file_format in by_number:
+            source, dataset = builder.as_data_source(split), None
+        else:
+            dataset = builder.as_dataset(split, shuffle_files=False, read_config=config)
+    if dataset is None:
+        yield from (source[row]["text"] for row in range(first, len(source)))
+        return
+    for batch in dataset.skip(first).batch(_READ_BATCH).as_numpy_iterator():
+        yield from batch["text"]
+
+
+def build(
+    name: str, config: str | None, data_dir: Path, manual_dir: Path | None
+) -> None:
+    """Makes TFDS download and build a set in `data_dir`, with random access.
+
+    What was downloaded before a stop is not downloaded again. `manual_dir`: holds the
+    files that have to be fetched by hand.
+    """
+    with _quiet():
+        builder = tfds.builder(
+            name if config is None else f"{name}/{config}",
+            data_dir=data_dir,
+            file_format="array_record",
+        )
+        settings = tfds.download.DownloadConfig(
+            manual_dir=manual_dir, try_download_gcs=False
+        )
+        builder.download_and_prepare(
+            download_dir=data_dir / "downloads", download_config=settings
+        )
 
 
 def stored_order(split: str, examples: int) -> np.ndarray:

@@ -227,6 +227,29 @@ class Whitening:
         return self.table[pixels, np.arange(self.table.shape[-1])]
 
 
+def to_unit(pixels: np.ndarray) -> np.ndarray:
+    """Returns bytes divided by 255, float32 of the same shape."""
+    return pixels.astype(np.float32) / np.float32(255)
+
+
+def standardized(pixels: np.ndarray) -> np.ndarray:
+    """Returns images [n, ...], each with mean 0 and deviation 1, float32.
+
+    The deviation counts as 1 / sqrt(values of an image) at least, as in
+    `tf.image.per_image_standardization`.
+    """
+    axes = tuple(range(1, pixels.ndim))
+    values = pixels.astype(np.float64)
+    centered = values - values.mean(axes, keepdims=True)
+    least = 1.0 / np.sqrt(np.prod(pixels.shape[1:]))
+    deviation = np.maximum(values.std(axes, keepdims=True), least)
+    return (centered / deviation).astype(np.float32)
+
+
+SCALINGS = {"unit": to_unit, "standardized": standardized}
+"""What bytes of images may become beside being whitened, by name."""
+
+
 def pixel_counts(pixels: np.ndarray, maximum: int = 255) -> np.ndarray:
     """Returns how often each value 0..maximum occurs, int64 [channels, values].
 

@@ -20,6 +20,7 @@ from dps_tf.core.registry import (
     NOT_NEGATIVE,
     POSITIVE,
     REQUIRED,
+    SHARE,
     Argument,
     Range,
     Reads,
@@ -34,6 +35,7 @@ OPTIONS: Reads = {
     "clip_norm": Argument(math.inf, POSITIVE),
     "averaging_decay": Argument(0.0, FRACTION),
     "warmup_steps": Argument(0.0, NOT_NEGATIVE),
+    "warmup_start_factor": Argument(0.0, SHARE),
     "delay": Argument(0.0, Range(whole=True)),
 }
 """Metaparameters of every optimizer; each costs nothing where no point names it.
@@ -45,7 +47,8 @@ Options:
     clip_norm: greatest norm of all gradients together (Pascanu et al. 2013).
     averaging_decay: d of a = d a + (1 - d) w; evaluations use a / (1 - d^t) after t
         updates (Kingma and Ba 2015, section 7.2).
-    warmup_steps: length of a linear warm-up; see `schedules.warmed_up`.
+    warmup_steps, warmup_start_factor: length of a linear warm-up, and where it starts;
+        see `schedules.warmed_up`.
     delay: tau; an update applies the gradient at the weights of tau updates before, and
         the first tau apply none (Stich et al. 2021, section 2; Dean et al. 2012). The
         number of gradients that wait is part of the compiled program, so that it is

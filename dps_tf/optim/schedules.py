@@ -91,7 +91,9 @@ def warmed_up(rate: Rate) -> Rate:
     """Returns a rate that grows linearly over `warmup_steps` and then is another.
 
     Update t = 0, 1, ... has min(1, (t + 1) / warmup_steps) of the other rate at
-    t - warmup_steps, or at 0 before that. Source: Goyal et al. 2017, section 2.2.
+    t - warmup_steps, or at 0 before that; with `warmup_start_factor` it begins at that
+    share instead of at zero. Source: Goyal et al. 2017, section 2.2, whose rate begins
+    at that of the base batch size.
     """
 
     def warmed(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
@@ -99,6 +101,9 @@ def warmed_up(rate: Rate) -> Rate:
         warmup = tf.convert_to_tensor(metaparameters["warmup_steps"])
         done = tf.cast(step, tf.float32)
         share = tf.minimum(1.0, (done + 1.0) / tf.maximum(warmup, 1.0))
+        if "warmup_start_factor" in metaparameters:
+            begin = tf.convert_to_tensor(metaparameters["warmup_start_factor"])
+            share = begin + (1.0 - begin) * share
         return share * rate(metaparameters, tf.maximum(done - warmup, 0.0))
 
     return warmed

@@ -82,6 +82,7 @@ def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
         "validation_examples": workload.validation_examples,
         "test": workload.test,
         "test_examples": workload.test_examples,
+        "training_examples": workload.training_examples,
         **workload.dataset_arguments,
     }
     return _loaded(workload.dataset, data_dir, tuple(sorted(options.items())))

@@ -17,7 +17,11 @@ from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
 from dps_tf.core.study import Pruning
 from dps_tf.core.sweep import SweepSpecification, grid
-from dps_tf.core.workload import EvaluationInterval, Workload
+from dps_tf.core.workload import EvaluationInterval, StepsInExamples, Workload
+from dps_tf.core.workload_family import ScalingRule, StepsTable, WorkloadFamily
+
+_VARYING = (Mapping, StepsInExamples)
+"""Types of a budget that depends on the batch size."""
 
 
 @gin.register
@@ -35,13 +39,42 @@ def goal(
 
 @gin.register
 def evaluation(
-    steps: int | None = None,
+    steps: int | StepsTable | None = None,
     examples: int | None = None,
     minimum: int = 1,
     maximum: int | None = None,
-) -> EvaluationInterval:
-    """Returns when trials are evaluated; see `core.workload.EvaluationInterval`."""
+) -> EvaluationInterval | StepsTable:
+    """Returns when trials are evaluated; see `core.workload.EvaluationInterval`.
+
+    `steps` may be a table, `{batch size: steps}`.
+    """
+    if isinstance(steps, Mapping):
+        if (examples, minimum, maximum) != (None, 1, None):
+            raise UserError(
+                "evaluation.steps is a table, and examples, minimum or maximum is "
+                "bound too: leave these out."
+            )
+        return steps
     return EvaluationInterval(steps, examples, minimum, maximum)
+
+
+@gin.register
+def step_budget(
+    examples: int = gin.REQUIRED, minimum: int = 1, maximum: int | None = None
+) -> StepsInExamples:
+    """Returns a budget in examples, divided by the batch size and kept within ends."""
+    return StepsInExamples(None, examples, minimum, maximum)
+
+
+@gin.register
+def scaling_rule(
+    point: Mapping[str, float] = gin.REQUIRED,
+    batch_size: int = gin.REQUIRED,
+    exponent: float = gin.REQUIRED,
+    warmup_examples: int = 0,
+) -> ScalingRule:
+    """Returns a point for every batch size; see `core.workload_family.ScalingRule`."""
+    return ScalingRule(_point(point), batch_size, exponent, warmup_examples)
 
 
 @gin.register
@@ -58,12 +91,13 @@ def pruning(
 @gin.register
 def workload(
     goal: Goal = gin.REQUIRED,
-    evaluation: EvaluationInterval = gin.REQUIRED,
+    evaluation: EvaluationInterval | StepsTable = gin.REQUIRED,
     space: Mapping[str, Any] | str | None = None,
-    points: int | Sequence[Mapping[str, float]] = 100,
+    points: int | Sequence[Mapping[str, float]] | ScalingRule = 100,
+    step_budget: int | StepsTable | StepsInExamples = gin.REQUIRED,
     fixed: Mapping[str, float] | None = None,
     **further: Any,
-) -> Workload:
+) -> Workload | WorkloadFamily:
     """Returns data set, network and optimizer with goal, space and budget.
 
     Args:
@@ -72,13 +106,18 @@ def workload(
         space: tuned metaparameters, `{name: (scale, low, high)}`, or `'default'` for
             those of the optimizer (`optim.spaces`) that are not fixed.
         points: number of trials to draw from the space, or a list of points to run
-            instead of a search.
+            instead of a search, or `@scaling_rule()`, one point for each batch size.
+        step_budget: steps a trial may run: a number, a table `{batch size: steps}`, or
+            `@step_budget()` in examples.
         fixed: metaparameters that are set and not tuned.
         further: every other field of `core.workload.Workload`.
     """
     _of_type("workload.goal", goal, Goal, "@goal()")
-    _of_type("workload.evaluation", evaluation, EvaluationInterval, "@evaluation()")
-    number, explicit = _points(points)
+    interval, per_size = _interval(evaluation)
+    rule = points if isinstance(points, ScalingRule) else None
+    number, explicit = _points(
+        [points.at(points.batch_size)] if isinstance(points, ScalingRule) else points
+    )
     if not explicit and not space:
         raise UserError(
             "the workload has neither a space to search nor explicit points: bind "
@@ -87,15 +126,28 @@ def workload(
     _check_fields(further)
     if isinstance(space, str):
         space = _named_space(space, str(further["optimizer"]), fixed or {})
-    return Workload(
+    budgets = step_budget if isinstance(step_budget, _VARYING) else None
+    found = Workload(
         goal=goal,
         space=Space.from_dict(space or {}),
         points=number,
         explicit_points=explicit,
-        evaluation_interval=evaluation,
+        evaluation_interval=interval,
+        step_budget=1 if isinstance(step_budget, _VARYING) else step_budget,
         fixed=_point(fixed or {}),
         **further,
     )
+    if budgets is None and per_size is None and rule is None:
+        return found
+    return WorkloadFamily(found, budgets, per_size, rule)
+
+
+def _interval(evaluation: Any) -> tuple[EvaluationInterval, StepsTable | None]:
+    """Returns the interval of a workload, and what it is at each batch size, if any."""
+    if isinstance(evaluation, Mapping):
+        return EvaluationInterval(1), evaluation
+    _of_type("workload.evaluation", evaluation, EvaluationInterval, "@evaluation()")
+    return evaluation, None
 
 
 def _named_space(
@@ -116,6 +168,7 @@ def _named_space(
 def _check_fields(further: Mapping[str, Any]) -> None:
     """Raises UserError for names that no workload has, and for missing ones."""
     own = {"goal", "space", "points", "explicit_points", "evaluation_interval", "fixed"}
+    own.add("step_budget")
     known = {field.name: field for field in fields(Workload) if field.name not in own}
     for name in further:
         if name not in known:
@@ -131,7 +184,7 @@ def _check_fields(further: Mapping[str, Any]) -> None:
 
 @gin.register
 def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
-    workloads: Workload | Sequence[Workload] = gin.REQUIRED,
+    workloads: Workload | WorkloadFamily | Sequence[Any] = gin.REQUIRED,
     batch_sizes: Sequence[int] = gin.REQUIRED,
     sparsities: Sequence[float] = (0.0,),
     sparsity_methods: Sequence[str] = (),
@@ -169,10 +222,10 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
             once its study is closed.
         repeated_points: how many of the best points are repeated.
     """
-    found = [workloads] if isinstance(workloads, Workload) else workloads
-    found = _sequence("sweep.workloads", found)
+    alone = isinstance(workloads, (Workload, WorkloadFamily))
+    found = _sequence("sweep.workloads", [workloads] if alone else workloads)
     for each in found:
-        _of_type("sweep.workloads", each, Workload, "@workload()")
+        _of_type("sweep.workloads", each, (Workload, WorkloadFamily), "@workload()")
     if pruning is not None:
         _of_type("sweep.pruning", pruning, Pruning, "@pruning()")
     cells = grid(
@@ -212,7 +265,7 @@ def _points(
     return len(explicit), explicit
 
 
-def _of_type(kind: str, value: object, wanted: type, example: str) -> None:
+def _of_type(kind: str, value: object, wanted: Any, example: str) -> None:
     if not isinstance(value, wanted):
         raise UserError(f"{kind} is {value!r}; bind it to {example}.")
 

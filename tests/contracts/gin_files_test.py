@@ -44,7 +44,7 @@ def test_file_opens_with_question_command_cost_and_result(name: str) -> None:
     assert command is not None
     assert command[2] == name
     assert text.index("Command:") < text.index("Cost:") < text.index("Result:")
-    if name.startswith("lee2021/"):
+    if name.startswith(("lee2021/", "shallue2019/")):
         assert "Source:" in text
 
 
@@ -59,7 +59,9 @@ def test_file_gives_a_sweep_whose_names_are_known(name: str) -> None:
 
 def test_every_sweep_has_a_tiny_version() -> None:
     tiny = {name.removeprefix("smoke/") for name in SMOKE}
-    sweeps = {name.replace("/", "_") for name in NAMES if name not in SMOKE}
+    # Those of Shallue et al. have a test of their own, on data of their true shapes.
+    small = [n for n in NAMES if n not in SMOKE and not n.startswith("shallue2019/")]
+    sweeps = {name.replace("/", "_") for name in small}
     included = {
         line.split("'")[1].removesuffix(".gin").replace("/", "_")
         for name in SMOKE

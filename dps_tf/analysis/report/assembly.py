@@ -255,7 +255,7 @@ def write_report(
     Raises:
         UserError: the directory cannot be written, or an option cannot be met.
     """
-    folder = _made(Path(out))
+    folder = made_folder(Path(out))
     report = assemble(tables, options)
     trials = tables.bounded.drop(columns=["earliest", "latest"])
     contents = {
@@ -266,24 +266,24 @@ def write_report(
         "trials.parquet": encode_table(trials, TRIALS.of_several_sweeps()),
         "curves.parquet": encode_table(tables.curves, CURVES.of_several_sweeps()),
     }
-    _write(contents, report, folder)
+    write_files(contents, report, folder)
     return report
 
 
 def write_published(names: Sequence[str], out: str | Path) -> Report:
     """Writes a report of published curves alone; see `write_report`."""
-    folder = _made(Path(out))
+    folder = made_folder(Path(out))
     report = published_report(names)
     table = published.steps_to_result(None if "all" in names else list(names))
     contents = {
         PAGE: render(report, None).encode(),
         "published.csv": csv_bytes(table),
     }
-    _write(contents, report, folder)
+    write_files(contents, report, folder)
     return report
 
 
-def _made(folder: Path) -> Path:
+def made_folder(folder: Path) -> Path:
     """Returns a folder that is there, so that a wrong one is told before the work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -294,7 +294,8 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _write(contents: dict[str, bytes], report: Report, folder: Path) -> None:
+def write_files(contents: dict[str, bytes], report: Report, folder: Path) -> None:
+    """Writes files by their names, and the figures of a report, the page last."""
     for section in report.sections:
         for item in section.illustrations:
             contents[f"{item.name}.svg"] = item.svg

@@ -1,0 +1,258 @@
+"""Figures 1 to 11 of Shallue et al. 2019, drawn again from what there is.
+
+One page with a section for each figure. A panel of which nothing is known says what it
+would take.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.assembly import (
+    PAGE,
+    csv_bytes,
+    made_folder,
+    write_files,
+)
+from dps_tf.analysis.report.content import (
+    FigureText,
+    Illustration,
+    Part,
+    Report,
+    illustration,
+    section_of,
+)
+from dps_tf.analysis.report.drawing import small_axes
+from dps_tf.analysis.report.page import render
+from dps_tf.analysis.report.shallue2019_panels import FIGURES, Panel, PublishedFigure
+from dps_tf.analysis.report.shallue2019_points import SWEEP, Runs, points
+from dps_tf.analysis.report.style import Axes
+from dps_tf.analysis.wording import and_list, count
+
+TABLE = "figures.csv"
+_STATUS = {
+    "not achieved": ("^", style.PALETTE[1], 22.0),
+    "infeasible": ("x", style.MUTED, 22.0),
+    "achieved": ("o", style.PALETTE[0], 22.0),
+    "best": ("*", style.PALETTE[5], 140.0),
+}
+_Y_LABEL = {
+    "steps": "Steps",
+    "goals": "Steps",
+    "rates": "lr / (1 - momentum)",
+    "scatter": "1 - momentum",
+    "budgets": "Best validation metric",
+}
+
+
+def write_figures(tables: Tables | None, out: str | Path) -> pd.DataFrame:
+    """Writes the page with all figures and the table behind them into a directory.
+
+    Returns the table: figure, panel, then the columns of `shallue2019_points.points`.
+
+    Args:
+        tables: of sweeps, the public archive among them once it was read; None draws
+            digitized values alone.
+        out: the directory; made if absent.
+
+    Raises:
+        UserError: the directory cannot be written.
+    """
+    folder = made_folder(Path(out))
+    report, table = figures_report(tables)
+    contents = {PAGE: render(report, None).encode(), TABLE: csv_bytes(table)}
+    write_files(contents, report, folder)
+    return table
+
+
+def figures_text(table: pd.DataFrame) -> str:
+    """Returns how much each figure has, from the table behind them, as plain text."""
+    lines = []
+    for figure in FIGURES:
+        rows = table[table["figure"] == figure.number]
+        sources = and_list(sorted(rows["source"].unique()))
+        has = f", {count(len(rows), 'point')} from {sources}" if sources else ""
+        lines.append(
+            f"Figure {figure.number:2}: {rows['panel'].nunique()} of "
+            f"{len(figure.panels)} panels{has}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def figures_report(tables: Tables | None) -> tuple[Report, pd.DataFrame]:
+    """Returns the report of all figures, and the table behind them."""
+    runs = Runs(tables)
+    sections, shown, missing = [], [], 0
+    for figure in FIGURES:
+        found = [points(figure, panel, runs) for panel in figure.panels]
+        for panel, frame in zip(figure.panels, found, strict=True):
+            front = pd.DataFrame(
+                {"figure": figure.number, "panel": panel.title}, frame.index
+            )
+            shown.append(pd.concat([front, frame], axis=1))
+        missing += sum(frame.empty for frame in found)
+        part = Part(_remarks(figure, found), [_illustrated(figure, found)])
+        title = f"Figure {figure.number}: {figure.title}"
+        sections.append(section_of(f"figure{figure.number}", title, [part]))
+    table = pd.concat([frame for frame in shown if len(frame)], ignore_index=True)
+    panels = sum(len(figure.panels) for figure in FIGURES)
+    report = Report(
+        title="Figures of Shallue et al. 2019",
+        lead=(
+            f"{panels - missing} of {panels} panels of Figures 1 to 11 have data: from "
+            "the sweeps that were given, and digitized from the published figures "
+            "where these have nothing."
+        ),
+        state="",
+        summary=(),
+        sections=tuple(sections),
+        cautions=(),
+        sweeps=() if tables is None else tables.sweeps,
+        results=table,
+        files={TABLE: "every point of every panel, with its source"},
+    )
+    return report, table
+
+
+def _remarks(figure: PublishedFigure, found: list[pd.DataFrame]) -> list[str]:
+    """Returns what is missing, and where the rest comes from."""
+    remarks = []
+    for panel, frame in zip(figure.panels, found, strict=True):
+        known = set(frame["series"])
+        wanted = panel.series if figure.kind != "budgets" or frame.empty else ()
+        lacking = [s for s in wanted if s.label not in known]
+        if lacking:
+            names = [f"{s.workload} with {s.optimizer} ({s.goal})" for s in lacking]
+            at = f" at batch size {panel.first}, too," if panel.first else ""
+            remarks.append(
+                f"{panel.title}: no data for {and_list(names)}; a sweep of it{at} or "
+                "the public archive would show it."
+            )
+    sources = sorted({s for frame in found for s in frame["source"].unique()})
+    if sources:
+        words = ["sweeps" if s == SWEEP else "digitized values" for s in sources]
+        remarks.append(f"Drawn from {and_list(words)}.")
+    return remarks
+
+
+def _illustrated(figure: PublishedFigure, found: list[pd.DataFrame]) -> Illustration:
+    rows = -(-len(figure.panels) // figure.columns)
+    with style.styled():
+        drawn = style.new_figure(3.4 * figure.columns, 0.6 + 2.9 * rows)
+        axes = small_axes(drawn, len(figure.panels), figure.columns)
+        for axis, panel, frame in zip(axes, figure.panels, found, strict=True):
+            axis.set_title(panel.title, fontsize=9.5)
+            axis.tick_params(labelsize=8)
+            if frame.empty:
+                axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center")
+                axis.set(xticks=[], yticks=[])
+            else:
+                _draw(axis, figure, panel, frame)
+    with_data = sum(not frame.empty for frame in found)
+    text = FigureText(
+        f"figure{figure.number}",
+        figure.title,
+        _caption(figure),
+        f"{count(with_data, 'panel')} of {len(found)} with data: "
+        + and_list([panel.title for panel in figure.panels], 6),
+    )
+    return illustration(drawn, text)
+
+
+def _caption(figure: PublishedFigure) -> str:
+    if figure.kind in ("steps", "normalized"):
+        return (
+            "Steps of the best trial against batch size; goals are strict. Dashed: "
+            "perfect scaling from the smallest batch size, or from n."
+        )
+    if figure.kind == "rates":
+        return "Dashed: the linear rule; dotted: that of the square root."
+    if figure.kind == "scatter":
+        return (
+            "Each mark is a trial; the best one met the goal first. Lines: the same "
+            "effective learning rate."
+        )
+    return "Goals are strict; the best of all trials."
+
+
+def _draw(
+    axis: Axes, figure: PublishedFigure, panel: Panel, frame: pd.DataFrame
+) -> None:
+    if figure.kind == "scatter":
+        _draw_scatter(axis, panel, frame)
+        return
+    style.log2_axis(axis, "x")
+    linear = figure.kind == "budgets" or (
+        figure.kind == "smoothing" and panel is figure.panels[0]
+    )
+    if not linear:
+        style.log2_axis(axis, "y")
+    line_styles = style.assign_styles(list(dict.fromkeys(frame["series"])))
+    for name, rows in frame.groupby("series", sort=False):
+        marks = style.joined_marks(line_styles[str(name)], markersize=4)
+        axis.plot(rows["batch_size"], rows["value"], label=str(name), **marks)
+    if figure.kind in ("steps", "normalized"):
+        _draw_scaling(axis, panel, frame, -1.0, "--")
+    if figure.kind == "rates":
+        _draw_scaling(axis, panel, frame, 1.0, "--")
+        _draw_scaling(axis, panel, frame, 0.5, ":")
+    if panel.limits is not None:
+        axis.set_ylim(*panel.limits)
+    low, high = (None if e is None else 2.0**e for e in (panel.low, panel.high))
+    axis.set_ylim(bottom=low, top=high) if low or high else None
+    label = _Y_LABEL.get(figure.kind, panel.title)
+    if figure.kind == "normalized":
+        label = f"Steps / (Steps at B={panel.first})"
+    axis.set_xlabel("Batch size", fontsize=9)
+    axis.set_ylabel(label, fontsize=9)
+    if frame["series"].nunique() > 1 or figure.kind == "budgets":
+        axis.legend(fontsize=7, handlelength=1.6)
+
+
+def _draw_scaling(
+    axis: Axes, panel: Panel, frame: pd.DataFrame, exponent: float, line: str
+) -> None:
+    """Draws v0 (B / B0)^exponent from the first point of the first curve."""
+    first = next((s.label for s in panel.series if s.label in set(frame["series"])), "")
+    rows = frame[frame["series"] == first].sort_values("batch_size")
+    if panel.first is not None:
+        rows = rows[rows["batch_size"] >= panel.first]
+    if rows.empty:
+        return
+    base, value = float(rows["batch_size"].iloc[0]), float(rows["value"].iloc[0])
+    sizes = np.array([base, float(frame["batch_size"].max())])
+    bottom, top = axis.get_ylim()
+    axis.plot(
+        sizes,
+        value * (sizes / base) ** exponent,
+        color=style.MUTED,
+        linewidth=0.9,
+        linestyle=line,
+        zorder=1.5,
+    )
+    # The line may leave the picture.
+    axis.set_ylim(bottom, top)
+
+
+def _draw_scatter(axis: Axes, panel: Panel, frame: pd.DataFrame) -> None:
+    low, high = panel.limits or (10**-4.5, 10**-0.5)
+    bottom, top = panel.limits or (1e-6, 10.0)
+    rates = np.geomspace(low, high, 2)
+    for effective in 10.0 ** np.arange(-6, 7):
+        axis.plot(rates, rates / effective, color=style.GRID, linewidth=0.7, zorder=1)
+    for status, (marker, color, size) in _STATUS.items():
+        rows = frame[frame["status"] == status]
+        axis.scatter(
+            rows["x"], rows["value"], s=size, marker=marker, c=color, label=status
+        )
+    axis.set(xlim=(low, high), ylim=(bottom, top))
+    style.log10_axis(axis, "x", 5)
+    style.log10_axis(axis, "y", 8)
+    axis.set_xlabel("Learning rate", fontsize=9)
+    axis.set_ylabel(_Y_LABEL["scatter"], fontsize=9)
+    axis.legend(fontsize=6.5, handlelength=1.0)

@@ -1,0 +1,365 @@
+"""Sets of photographs, by number out of their published records or a user's folder.
+
+An index beside a set, written once by `prepare`, holds the label and the SHA-256 of
+each image, so that starting reads no image. Images are decoded when they are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from dps_tf.core.errors import UserError
+from dps_tf.data.arrays import Arrays, DecodedRows, has_arrays, open_arrays
+from dps_tf.data.dataset import Source
+from dps_tf.data.prepared import ARRAYS, command, prepared_folder
+from dps_tf.data.splits import seeded_order
+from dps_tf.data.transforms import SCALINGS
+
+UNUSED = -1
+"""Fills up the labels of a picture that has fewer than others."""
+
+
+@dataclass(frozen=True)
+class PhotographSet:
+    """A set of photographs that TensorFlow Datasets builds.
+
+    Attributes:
+        name: in TensorFlow Datasets.
+        classes: number of labels.
+        splits: its splits, that for training first, then validation, then test.
+        config: which of its versions by size, or None.
+        manual: files to be fetched by hand, with their sizes in bytes.
+        where: where to get these.
+        built_bytes: size on disk when built, 0 where it is not known.
+        labels: most labels of an image; 1 where each has one.
+    """
+
+    name: str
+    classes: int
+    splits: tuple[str, ...]
+    config: str | None = None
+    manual: tuple[tuple[str, int], ...] = ()
+    where: str = ""
+    built_bytes: int = 0
+    labels: int = 1
+
+    def folder(self, data_dir: Path) -> Path | None:
+        """Returns where TensorFlow Datasets has built it, or None."""
+        place = self.name if self.config is None else f"{self.name}/{self.config}"
+        return prepared_folder(place, data_dir)
+
+
+# Sizes: the tables of TensorFlow Datasets 4.9.
+SETS = {
+    "imagenet2012": PhotographSet(
+        "imagenet2012",
+        1000,
+        ("train", "validation"),
+        manual=(
+            ("ILSVRC2012_img_train.tar", 147_897_477_120),
+            ("ILSVRC2012_img_val.tar", 6_744_924_160),
+        ),
+        where="https://www.image-net.org/download-images, after registration",
+        built_bytes=167_300_000_000,
+    ),
+    "imagenette": PhotographSet(
+        "imagenette", 10, ("train", "validation"), "160px-v2", built_bytes=110_000_000
+    ),
+    "imagenet_resized": PhotographSet(
+        "imagenet_resized", 1000, ("train", "validation"), "32x32"
+    ),
+    "open_images_v4": PhotographSet(
+        "open_images_v4",
+        7186,
+        ("train", "validation", "test"),
+        "300k",
+        labels=128,
+    ),
+}
+
+
+class Files:
+    """Images in files, by number, as records of TensorFlow Datasets are."""
+
+    def __init__(self, root: Path, names: Sequence[str]):
+        self._root = root
+        self._names = names
+
+    def __len__(self) -> int:
+        """Returns the number of images."""
+        return len(self._names)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        """Returns what is in a file; UserError if it is not there."""
+        path = self._root / self._names[row]
+        try:
+            return {"image": path.read_bytes(), "name": str(path)}
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be read ({error.strerror}): bring it back, or prepare "
+                "the folder again."
+            ) from error
+
+
+class _Rows:
+    """Some of the records of a set, each with words for it."""
+
+    def __init__(self, records: Any, rows: np.ndarray, what: str):
+        self._records, self._rows, self._what = records, rows, what
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, row: int) -> tuple[bytes, str]:
+        number = int(self._rows[row])
+        record = self._records[number]
+        return record["image"], record.get("name", f"image {number} of {self._what}")
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split of a set: records by number, and their index."""
+
+    records: Any
+    index: Arrays
+    what: str
+
+    def images(self, rows: np.ndarray, side: int) -> np.ndarray:
+        """Returns the central squares of images, which are decoded when read."""
+        from dps_tf.data.square_crops import decoded_square  # imports TensorFlow
+
+        if not len(rows):
+            raise UserError(f"{self.what} has no image left: take a larger part of it.")
+        decoded = DecodedRows(
+            _Rows(self.records, rows, self.what),
+            lambda record: decoded_square(record[0], side, record[1]),
+        )
+        return cast(np.ndarray, decoded)
+
+    def several_labels(self, rows: np.ndarray, classes: int) -> np.ndarray:
+        """Returns labels as 0 or 1 for each class, made when they are read."""
+
+        def decode(numbers: np.ndarray) -> np.ndarray:
+            found = np.zeros(classes, np.uint8)
+            found[numbers[numbers != UNUSED]] = 1
+            return found
+
+        numbers = self.index.labels[rows]
+        return cast(np.ndarray, DecodedRows(numbers, decode))
+
+
+def opened(name: str, data_dir: Path | None, split: str) -> Split:
+    """Returns a split of a set that `prepare` has indexed; UserError if it has not."""
+    from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
+
+    folder = None if data_dir is None else SETS[name].folder(data_dir)
+    index = None if folder is None else folder / ARRAYS / split
+    if folder is None or index is None or not has_arrays(index):
+        raise UserError(
+            f"data set {name!r} is not prepared in {data_dir}: run "
+            f"{command(name, data_dir)}"
+        )
+    return _matching(Split(tfds.records(folder, split), open_arrays(index), name))
+
+
+def _matching(split: Split) -> Split:
+    if len(split.records) != len(split.index.labels):
+        raise UserError(
+            f"{split.what} has {len(split.records)} images and its index "
+            f"{len(split.index.labels)}: prepare it again."
+        )
+    return split
+
+
+def imagenet2012(
+    data_dir: Path | None,
+    classes: int = 1000,
+    images_share: float = 1.0,
+    side: int = 224,
+    held_out: int = 50_045,
+) -> Source:
+    """Returns ImageNet as Shallue et al. 2019 divided it.
+
+    Its own validation set is that of 50,000 images, its test set `held_out` images of
+    the training set, by a fixed seed (which ones they took is not known).
+
+    Args:
+        data_dir: where it was prepared.
+        classes: of the 1,000, chosen by a fixed seed and numbered anew; the validation
+            set is restricted to them.
+        images_share: share of the training images of each class, likewise.
+        side: of the images that the network reads, see `square_crops.SquareCrops`.
+        held_out: size of the test set.
+    """
+    train, validation = (opened("imagenet2012", data_dir, s) for s in SPLIT_NAMES)
+    labels = np.asarray(train.index.labels)
+    order = seeded_order(len(labels), 0)
+    kept = order[held_out:]
+    if images_share < 1:
+        kept = _share_of_each_class(kept, labels, images_share)
+    number = _numbers(1000, classes)
+    parts = [
+        (train, _of_classes(kept, labels, number)),
+        (train, _of_classes(order[:held_out], labels, number)),
+        (validation, _of_classes(None, np.asarray(validation.index.labels), number)),
+    ]
+    facts = f"{classes}/{images_share}/{held_out}"
+    return _source(parts, classes, side, number, facts)
+
+
+SPLIT_NAMES = ("train", "validation")
+
+
+def imagenet_resized(data_dir: Path | None) -> Source:
+    """Returns ImageNet at 32 x 32, each image standardized, without augmentation."""
+    return replace(
+        photographs("imagenet_resized", 32)(data_dir),
+        preprocess=SCALINGS["standardized"],
+        transform=None,
+    )
+
+
+def photographs(name: str, side: int) -> Callable[..., Source]:
+    """Returns the loader of a set with a validation set, read at `side` by default."""
+
+    def load_photographs(data_dir: Path | None, side: int = side) -> Source:
+        parts = [
+            (found, np.arange(len(found.index.labels)))
+            for found in (opened(name, data_dir, split) for split in SPLIT_NAMES)
+        ]
+        classes = SETS[name].classes
+        train, validation = parts
+        none = (train[0], np.arange(0))
+        return _source([train, none, validation], classes, side, None, "")
+
+    return load_photographs
+
+
+def open_images_v4(data_dir: Path | None, side: int = 224) -> Source:
+    """Returns Open Images with 0 or 1 for each of the 7,186 trainable classes.
+
+    Images with a positive label that a person has verified; all that is not verified
+    as positive counts as 0 (Shallue et al. 2019 are said to have done so). Deviation:
+    the training images are those with boxes, which TensorFlow Datasets has.
+    """
+    name, classes = "open_images_v4", SETS["open_images_v4"].classes
+    found = [opened(name, data_dir, split) for split in SETS[name].splits]
+    sets = []
+    for split in found:
+        rows = np.flatnonzero(np.asarray(split.index.labels[:, 0]) != UNUSED)
+        sets.append(
+            (split.images(rows, _stored(side)), split.several_labels(rows, classes))
+        )
+    contents = "/".join(split.index.content for split in found)
+    return Source(
+        *sets[0],
+        classes,
+        max(1, len(sets[0][0]) // 10),
+        transform=_crops(side),
+        given_validation=sets[1],
+        given_test=sets[2],
+        content=hashlib.sha256(f"{contents}/{side}".encode()).hexdigest(),
+        content_of_given=True,
+    )
+
+
+def _stored(side: int) -> int:
+    """Returns the side of the squares that crops of a side are taken from.
+
+    Those of 32 are not cropped, see `imagenet_resized`.
+    """
+    return side if side <= 32 else round(side * 320 / 224)
+
+
+def _crops(side: int) -> Any:
+    from dps_tf.data.square_crops import SquareCrops  # imports TensorFlow
+
+    if side <= 0:
+        raise UserError(f"side is {side!r}; it must be a number of pixels.")
+    return SquareCrops(side, round(side * 256 / 224), round(side * 512 / 224))
+
+
+def _source(
+    parts: Sequence[tuple[Split, np.ndarray]],
+    classes: int,
+    side: int,
+    number: np.ndarray | None,
+    facts: str,
+) -> Source:
+    """Returns a source of training, test (if any) and validation images."""
+    sets: list[tuple[np.ndarray, np.ndarray] | None] = []
+    for split, rows in parts:
+        labels = np.asarray(split.index.labels)[rows]
+        labels = labels if number is None else number[labels]
+        sets.append((split.images(rows, _stored(side)), labels) if len(rows) else None)
+    if sets[0] is None:
+        raise UserError(f"{parts[0][0].what} has no training images left.")
+    contents = "/".join(split.index.content for split, _ in parts)
+    return Source(
+        *sets[0],
+        classes,
+        max(1, len(sets[0][1]) // 10),
+        transform=_crops(side),
+        given_test=sets[1],
+        given_validation=sets[2],
+        content=hashlib.sha256(f"{contents}/{facts}/{side}".encode()).hexdigest(),
+        content_of_given=True,
+    )
+
+
+def _numbers(classes: int, kept: int) -> np.ndarray:
+    """Returns what each class is called among those kept, UNUSED for the others."""
+    if not 1 < kept <= classes:
+        raise UserError(
+            f"classes is {kept!r}; it must be a number from 2 to {classes}."
+        )
+    found = np.full(classes, UNUSED, np.int32)
+    found[np.sort(seeded_order(classes, 0)[:kept])] = np.arange(kept)
+    return found
+
+
+def _of_classes(
+    rows: np.ndarray | None, labels: np.ndarray, number: np.ndarray
+) -> np.ndarray:
+    rows = np.arange(len(labels)) if rows is None else np.sort(rows)
+    return rows[number[labels[rows]] != UNUSED]
+
+
+def _share_of_each_class(
+    rows: np.ndarray, labels: np.ndarray, share: float
+) -> np.ndarray:
+    """Returns the first share of the rows of each class, at least one."""
+    if not 0 < share < 1:
+        raise UserError(f"images_share is {share!r}; it must be above 0, at most 1.")
+    found = []
+    for label in np.unique(labels[rows]):
+        own = rows[labels[rows] == label]
+        found.append(own[: max(1, round(share * len(own)))])
+    return np.concatenate(found)
+
+
+def image_folder(data_dir: Path | None, folder: str, side: int = 224) -> Source:
+    """Returns the images of a user's folder, one subfolder for each class.
+
+    `folder`: the NAME that `prepare --dataset=image_folder --raw_dir=.../NAME` read.
+    A tenth is for validation unless a workload asks for another number.
+    """
+    index = None if data_dir is None else data_dir / "image_folder" / folder
+    if index is None or not has_arrays(index):
+        raise UserError(
+            f"no folder {folder!r} of images is prepared in {data_dir}: run "
+            f"{command('image_folder', data_dir)} --raw_dir=.../{folder}"
+        )
+    arrays = open_arrays(index)
+    records = Files(Path(arrays.facts["root"]), arrays.facts["files"])
+    split = _matching(Split(records, arrays, str(index)))
+    rows = np.arange(len(arrays.labels))
+    part = (split, rows)
+    none = (split, rows[:0])
+    return _source([part, none, none], len(arrays.facts["classes"]), side, None, "")

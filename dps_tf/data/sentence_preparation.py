@@ -1,0 +1,262 @@
+"""Makes a vocabulary by SentencePiece and writes sentences in it; resumes.
+
+The vocabulary is made from the first million sentences for training, with three
+sub-words of its own: 0 for what it cannot spell, 1 before a sentence, 2 behind it. Text
+must be UTF-8. Sub-words behind `length` are cut off; padding fills up shorter ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dps_tf.core.errors import UserError
+from dps_tf.data.arrays import has_arrays, verify_arrays, write_arrays
+from dps_tf.data.photograph_preparation import Report, check_space
+from dps_tf.data.prepared import prepared_folder
+from dps_tf.data.sentences import PADDING, place
+
+_FOR_VOCABULARY = 1_000_000  # sentences
+_BATCH = 10_000  # sentences; after a stop, at most so many are cut up again
+_UNKNOWN, _BEGIN, _END = 0, 1, 2
+
+Texts = Callable[[int], Iterator[str]]
+"""Gives the sentences of a split from a number on."""
+
+
+@dataclass(frozen=True)
+class SentenceSet:
+    """A set of texts that TensorFlow Datasets builds.
+
+    Attributes:
+        name: in TensorFlow Datasets.
+        config: which of its versions, or None.
+        parts: for each split, TFDS's split with first and last (None: the end) text.
+        sentences: those for training that are taken.
+        built_bytes: size on disk when built, 0 where it is not known.
+        remark: what has to be known before it can be built.
+    """
+
+    name: str
+    config: str | None
+    parts: dict[str, tuple[str, int, int | None]]
+    sentences: int
+    built_bytes: int
+    remark: str = ""
+
+
+# Shallue et al. 2019 are said to have taken held-out shard 0 of 50 for validation and
+# shard 1 as test set; TFDS has all shards in the order of a hash: as many, from there.
+SETS = {
+    "lm1b": SentenceSet(
+        "lm1b",
+        None,
+        {
+            "train": ("train", 0, None),
+            "validation": ("test", 0, 6_075),
+            "test": ("test", 6_075, 6_075 + 6_206),
+        },
+        30_301_028,
+        6_520_000_000,
+    ),
+    "c4": SentenceSet(
+        "c4",
+        "en",
+        {"train": ("train", 0, None), "validation": ("validation", 0, 6_075)},
+        30_301_028,
+        0,
+        "TensorFlow Datasets builds c4/en with Apache Beam on a cluster; a built copy "
+        "(format array_record or tfrecord) can be fetched from the bucket that its "
+        "page names",
+    ),
+}
+
+
+def prepare_sentences(
+    name: str, data_dir: Path, vocabulary: int, length: int, report: Report
+) -> Path:
+    """Returns the folder of the sentences of a published set, in sub-words."""
+    from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
+
+    described = SETS[name]
+    built = name if described.config is None else f"{name}/{described.config}"
+    folder = prepared_folder(built, data_dir)
+    if folder is None and described.remark:
+        raise UserError(
+            f"{described.remark}: put it into {data_dir / built} and run this again."
+        )
+    if folder is None:
+        check_space(name, data_dir, described.built_bytes, report)
+        report(f"building {name} in {data_dir}; downloads are kept for another try")
+        try:
+            tfds.build(name, described.config, data_dir, None)
+        except Exception as error:  # TFDS and its downloads raise many kinds
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise UserError(
+                f"TensorFlow Datasets cannot build {name} ({reason[:200]}): if it "
+                "cannot be downloaded, build it elsewhere and copy its folder into "
+                f"{data_dir / name}."
+            ) from error
+        folder = prepared_folder(built, data_dir)
+    if folder is None:
+        raise UserError(f"TensorFlow Datasets left no {name!r} in {data_dir}.")
+    source = folder
+
+    def texts(split: str, begin: int, end: int | None, first: int) -> Iterator[str]:
+        found = tfds.read_texts_from(source, split, begin + first)
+        count = None if end is None else end - begin - first
+        for row, text in enumerate(itertools.islice(found, count)):
+            yield _decoded(text, f"text {begin + first + row} of {name}/{split}")
+
+    def part(split: str, begin: int, end: int | None) -> Texts:
+        end = described.sentences if end is None else end
+        return lambda first: texts(split, begin, end, first)
+
+    parts = {split: part(*where) for split, where in described.parts.items()}
+    return _prepared(place(data_dir, name, vocabulary, length), parts, report)
+
+
+def prepare_text_folder(
+    data_dir: Path, raw_dir: Path | None, vocabulary: int, length: int, report: Report
+) -> Path:
+    """Returns the folder of the lines of a user's text files, in sub-words."""
+    if raw_dir is None:
+        raise UserError(
+            "the data set 'text_folder' is a folder of yours: name it with --raw_dir, "
+            "with files *.txt in UTF-8, a sentence on each line."
+        )
+    root = raw_dir.resolve()
+    files = sorted(root.rglob("*.txt"))
+    if not files:
+        raise UserError(f"{root} has no file *.txt: put your text there, in UTF-8.")
+
+    def lines() -> Iterator[str]:
+        for path in files:
+            with path.open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    text = _decoded(line, f"line {number} of {path}").strip()
+                    if text:
+                        yield text
+
+    target = place(data_dir, f"text_folder/{root.name}", vocabulary, length)
+    return _prepared(
+        target, {"train": lambda first: itertools.islice(lines(), first, None)}, report
+    )
+
+
+def _decoded(text: bytes, what: str) -> str:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{what} is not UTF-8 (byte {error.start} is {text[error.start]:#04x}): "
+            "convert the text, for example with iconv, and prepare it again."
+        ) from error
+
+
+def _prepared(target: Path, parts: dict[str, Texts], report: Report) -> Path:
+    """Writes the splits of a set in sub-words; `target` names vocabulary and length."""
+    _, vocabulary, length = target.name.split("-")
+    model = _vocabulary(target, int(vocabulary), parts["train"], report)
+    for split, texts in parts.items():
+        folder = target / split
+        if has_arrays(folder):
+            verify_arrays(folder)
+            continue
+        facts = {"vocabulary": hashlib.sha256(model).hexdigest(), "split": split}
+
+        def written(
+            first: int, texts: Texts = texts, split: str = split
+        ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            return _rows(model, texts, int(length), split, first, report)
+
+        write_arrays(folder, written, facts)
+    report(f"{target.parent.name} is prepared in {target}")
+    return target
+
+
+def _rows(  # noqa: PLR0913 - what is written, and how
+    model: bytes, texts: Texts, length: int, split: str, first: int, report: Report
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields sub-words [n, length + 1] of sentences, and how many of them count."""
+    processor = _sentencepiece().SentencePieceProcessor(model_proto=model)
+    kind = np.int16 if processor.vocab_size() <= np.iinfo(np.int16).max else np.int32
+    remaining, done = texts(first), first
+    while batch := list(itertools.islice(remaining, _BATCH)):
+        rows = np.full((len(batch), length + 1), PADDING, kind)
+        counts = np.empty(len(batch), np.int32)
+        for row, tokens in enumerate(processor.encode(batch)):
+            whole = [_BEGIN, *tokens, _END][: length + 1]
+            rows[row, : len(whole)] = whole
+            counts[row] = len(whole) - 1
+        done += len(batch)
+        report(f"{split}: {done:,} sentences in sub-words")
+        yield rows, counts
+
+
+def _vocabulary(folder: Path, size: int, texts: Texts, report: Report) -> bytes:
+    """Returns the vocabulary of a folder, which is made from texts if it is missing.
+
+    Raises UserError for one of another size.
+    """
+    library = _sentencepiece()
+    path = folder / "vocabulary.model"
+    if path.is_file():
+        model = path.read_bytes()
+        try:
+            found = library.SentencePieceProcessor(model_proto=model).vocab_size()
+        except RuntimeError as error:
+            raise UserError(
+                f"{path} is no vocabulary of SentencePiece: remove it and prepare the "
+                "set again."
+            ) from error
+        if found != size:
+            raise UserError(
+                f"{path} has {found:,} sub-words and not {size:,}: remove it, or ask "
+                f"for --vocabulary={found}."
+            )
+        return model
+    report(f"making a vocabulary of {size:,} sub-words")
+    written = io.BytesIO()
+    try:
+        library.SentencePieceTrainer.train(
+            sentence_iterator=itertools.islice(texts(0), _FOR_VOCABULARY),
+            model_writer=written,
+            vocab_size=size,
+            model_type="unigram",
+            unk_id=_UNKNOWN,
+            bos_id=_BEGIN,
+            eos_id=_END,
+            pad_id=-1,
+            character_coverage=1.0,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1][-200:]
+        raise UserError(
+            f"no vocabulary of {size:,} sub-words can be made from this text "
+            f"({reason}): choose another --vocabulary."
+        ) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / ".vocabulary.model"
+    partial.write_bytes(written.getvalue())
+    partial.replace(path)
+    return written.getvalue()
+
+
+def _sentencepiece() -> Any:
+    try:
+        import sentencepiece
+    except ImportError as error:
+        raise UserError(
+            "sentences are cut into sub-words by the package sentencepiece, which is "
+            "not installed: pip install 'dps_tf[text]'."
+        ) from error
+    return sentencepiece
