@@ -18,7 +18,7 @@ from dps_tf.cli.command_line import (
     FINISHED,
     RUN_AGAIN,
     import_modules,
-    import_ray_engine,
+    import_ray,
     import_tensorflow,
     require,
     run,
@@ -181,9 +181,8 @@ def _on_ray(
     from dps_tf.probing import Measurer
     from dps_tf.probing.measurement import replayed_elsewhere
 
-    ray_engine = import_ray_engine()
     wanted = _wanted()
-    with ray_engine.calling(replayed_elsewhere, options, stop) as call:
+    with import_ray("ray_cluster").calling(replayed_elsewhere, options, stop) as call:
 
         def replays(study: RecordedStudy, trial: RecordedTrial) -> pd.DataFrame:
             name = f"{study.name} trial {trial.number}"

@@ -78,10 +78,9 @@ def time_and_cost(results: pd.DataFrame, step_times: pd.DataFrame) -> pd.DataFra
     """Returns time-to-result and cost, one row per cell with a K* and its devices.
 
     Columns: those of `study_key`, steps_to_result, steps_bound, devices, seconds,
-    price, time_seconds = K* x seconds, time_seconds_low (with the lower end of K*'s
-    bracket),
-    cost = time x price, and within each curve is_fastest and is_cheapest (ties: the
-    smaller batch, then fewer devices). Cells whose K* is only bounded are never either.
+    price, time_seconds = K* x seconds, cost = time x price, and within each curve
+    is_fastest and is_cheapest (ties: the smaller batch, then fewer devices). Cells
+    whose K* is only bounded are never either.
 
     Args:
         results: one row per cell, of `reduce.results`.
@@ -93,7 +92,7 @@ def time_and_cost(results: pd.DataFrame, step_times: pd.DataFrame) -> pd.DataFra
     times = checked_step_times(step_times)
     keys = [name for name in study_key(times) if name in times.columns]
     reached = results[results["steps_to_result"].notna()]
-    columns = [*study_key(results), "steps_to_result", "bracket_low", "steps_bound"]
+    columns = [*study_key(results), "steps_to_result", "steps_bound"]
     frame = reached[columns].merge(times[[*keys, *COLUMNS[1:]]], on=keys, how="inner")
     if frame.empty:
         measured = ", ".join(str(b) for b in sorted(reached["batch_size"].unique()))
@@ -102,16 +101,14 @@ def time_and_cost(results: pd.DataFrame, step_times: pd.DataFrame) -> pd.DataFra
             f"the batch sizes {measured or '(none)'}."
         )
     steps = frame["steps_to_result"].to_numpy(np.float64)
-    low = frame["bracket_low"].fillna(frame["steps_to_result"]).to_numpy(np.float64)
     seconds = frame["seconds"].to_numpy(np.float64)
     frame["time_seconds"] = steps * seconds
-    frame["time_seconds_low"] = low * seconds
     hourly = frame["price"].to_numpy(np.float64) / _SECONDS_PER_HOUR
     frame["cost"] = frame["time_seconds"] * hourly
     frame = frame.sort_values(
         [*curve_key(frame), "batch_size", "devices"], kind="stable"
     )
-    frame = frame.drop(columns="bracket_low").reset_index(drop=True)
+    frame = frame.reset_index(drop=True)
     frame["is_fastest"] = _is_least(frame, "time_seconds")
     frame["is_cheapest"] = _is_least(frame, "cost")
     return frame

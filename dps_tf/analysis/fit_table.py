@@ -45,6 +45,9 @@ from dps_tf.analysis.tables import (
 )
 from dps_tf.core.errors import UserError, on_one_line
 
+_LARGEST = 1e15
+_NOISIEST = 64.0  # octaves
+
 
 @dataclass(frozen=True)
 class FitSettings:
@@ -176,6 +179,17 @@ def _numbers(column: pd.Series) -> Floats:
         raise UserError(
             f"{column.name} is {column.iloc[row]!r} in row {row + 1}; it must be a "
             "number."
+        )
+    size = np.abs(np.where(np.isfinite(values), values, 0))
+    absurd = (size > _LARGEST) | ((size > 0) & (size < 1 / _LARGEST))
+    if column.name == "noise":
+        absurd = values > _NOISIEST
+    if absurd.any():
+        row = int(np.argmax(absurd))
+        bound = _NOISIEST if column.name == "noise" else _LARGEST
+        raise UserError(
+            f"{column.name} is {values[row]:g} in row {row + 1}, which nobody can have "
+            f"measured: at most {bound:g} is read."
         )
     return values
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import gammaln
 
 from dps_tf.analysis.tables import Floats, belongs, curve_key
 from dps_tf.core.errors import UserError
@@ -56,35 +55,16 @@ def mass_on_minimum(trials: int) -> float:
     return 1.0 - (1.0 - 1.0 / trials) ** trials
 
 
-def probability_among_first(
-    trials: int, draws: ArrayLike, replacement: bool = True
-) -> Floats:
+def probability_among_first(trials: int, draws: ArrayLike) -> Floats:
     """Returns P(best of n is among the first k), [number of n, trials + 1].
 
     Args:
         trials: N.
-        draws: n, each at least 1; at most N without replacement.
-        replacement: whether a trial may be drawn again.
+        draws: n, each at least 1.
     """
     n = np.atleast_1d(np.asarray(draws, np.float64))[:, None]
     k = np.arange(trials + 1, dtype=np.float64)[None, :]
-    if replacement:
-        return np.asarray(1.0 - (1.0 - k / trials) ** n, np.float64)
-    if (n > trials).any():
-        raise UserError(
-            f"{int(n.max())} draws without replacement from {trials} trials are too "
-            "many: use at most as many draws as trials."
-        )
-    # C(N - k, n) / C(N, n): 0 where fewer than n trials lie behind the first k.
-    rest = np.maximum(trials - k, n)
-    log_ratio = (
-        gammaln(rest + 1)
-        - gammaln(rest - n + 1)
-        - gammaln(trials + 1)
-        + gammaln(trials - n + 1)
-    )
-    none = np.where(trials - k >= n, np.exp(log_ratio), 0.0)
-    return np.asarray(np.clip(1.0 - none, 0.0, 1.0), np.float64)
+    return np.asarray(1.0 - (1.0 - k / trials) ** n, np.float64)
 
 
 @dataclass(frozen=True)
@@ -131,9 +111,8 @@ def best_of_n(
     draws: Sequence[int] | None = None,
     *,
     quantiles: Sequence[float] = QUANTILES,
-    replacement: bool = True,
 ) -> BestOfN:
-    """Returns the distribution of the best of n trials drawn from the given ones.
+    """Returns the distribution of the best of n trials redrawn from the given ones.
 
     The k-th order statistic lies between the k-th of `earliest` and the k-th of
     `latest`, whatever the unknown results are; a quantile is one of them.
@@ -143,7 +122,6 @@ def best_of_n(
         latest: [N] greatest steps-to-result; `earliest` if all are known.
         draws: n; 1 .. N by default.
         quantiles: levels in (0, 1).
-        replacement: whether a trial may be drawn again.
     """
     low = np.sort(np.asarray(earliest, np.float64))
     high = low if latest is None else np.sort(np.asarray(latest, np.float64))
@@ -152,7 +130,7 @@ def best_of_n(
     n = np.arange(1, len(low) + 1) if draws is None else np.asarray(draws)
     if len(n) == 0 or n.min() < 1:
         raise UserError("the number of draws must be at least 1.")
-    reached = probability_among_first(len(low), n, replacement)
+    reached = probability_among_first(len(low), n)
     # Rank of a quantile: the least k whose probability is not below the level; the
     # slack keeps a level that is met exactly from falling to rounding.
     levels = np.asarray(quantiles, np.float64) - 1e-12

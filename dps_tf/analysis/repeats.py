@@ -34,12 +34,7 @@ def repeats_of(
     Repeats of points that are no trial of the sweep (any more) are left out.
 
     Columns: those of `study_key` of the trials (which may have been given a label),
-    and
-        trial: number of the trial whose point was repeated.
-        repeat: number of the repeat, from 0.
-        outcome, steps_to_result, bracket_low: as in `trials`, of the repeat.
-        earliest, latest: the least and greatest evaluated step at which the repeat can
-            have met the goal first; infinity for never within the step budget.
+    and what `columns.entries("repeats")` describes.
 
     Args:
         bounded: trials of the repeats' own studies, with `earliest` and `latest`.

@@ -101,14 +101,14 @@ def import_tensorflow() -> None:
             os.close(before)
 
 
-def import_ray_engine() -> Any:
-    """Returns the module of slots on Ray.
+def import_ray(name: str) -> Any:
+    """Returns a module of the tuning room that needs Ray.
 
     Raises:
         UserError: Ray is not installed.
     """
     try:
-        return importlib.import_module("dps_tf.tuning.ray_engine")
+        return importlib.import_module(f"dps_tf.tuning.{name}")
     except ImportError as error:
         raise UserError(
             f"--engine=ray needs Ray ({error}): pip install 'dps_tf[ray]'."

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dps_tf.cli.command_line import import_ray_engine
+from dps_tf.cli.command_line import import_ray
 from dps_tf.core.errors import UserError
 from dps_tf.training.gfile_files import files_for
 from dps_tf.training.placement import explain
@@ -85,7 +85,7 @@ class SweepRun:
         if self.options.engine != "ray":
             return self._sweep(stop).run(gin_text)
         sweep = self.configuration.specification
-        outcome: SweepOutcome = import_ray_engine().run_sweep(
+        outcome: SweepOutcome = import_ray("ray_engine").run_sweep(
             sweep, gin_text, self.options, self._files, self._backends, stop
         )
         return outcome

@@ -23,7 +23,7 @@ class GroupLost(UserError):
 
 def near_matches(name: str, known: Iterable[str]) -> str:
     """Returns the tail of an error about an unknown name: near matches, then all."""
-    names = sorted(known)
+    names = sorted(map(printable, known))
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     guess = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return f"{guess}known: {', '.join(names) if names else 'none'}"

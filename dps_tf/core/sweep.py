@@ -161,10 +161,7 @@ def grid(  # noqa: PLR0913 - each is independent of the others
         )
     _check_owners(axes or {}, workloads)
     cells = [
-        (
-            workload.at(size),
-            Cell(workload.name, workload.optimizer, method, seed, size, s),
-        )
+        (workload.at(size), Cell(*workload.named, method, seed, size, s))
         for seed in seeds
         for s in sparsities
         for method in ((DENSE,) if s == 0 else sparsity_methods)

@@ -177,6 +177,12 @@ class Workload:
     def __post_init__(self) -> None:
         checked_name("workload", self.name)
         checked_name("optimizer", self.optimizer)
+        for name in _MAPPINGS:
+            if not isinstance(value := getattr(self, name), Mapping):
+                raise UserError(
+                    f"workload.{name} is {value!r}; it must be a dictionary, such as "
+                    "{'width': 64}."
+                )
         _one_of("sequence", self.sequence, SEQUENCES)
         _one_of("count", self.count, COUNTS)
         _one_of("order", self.order, ORDERS)
@@ -215,6 +221,11 @@ class Workload:
         """Returns itself: the same workload for every batch size (`WorkloadFamily`)."""
         del batch_size
         return self
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """Its name and optimizer, by which cells know it."""
+        return self.name, self.optimizer
 
     @property
     def metaparameters(self) -> tuple[str, ...]:

@@ -123,6 +123,11 @@ class WorkloadFamily:
         """The optimizer of all of its workloads."""
         return self.template.optimizer
 
+    @property
+    def named(self) -> tuple[str, str]:
+        """Name and optimizer, by which cells know it."""
+        return self.template.named
+
     def at(self, batch_size: int) -> Workload:
         """Returns the workload of a batch size; UserError if a table has none."""
         found = self.template

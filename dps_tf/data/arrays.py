@@ -83,8 +83,7 @@ def write_arrays(
     ):
         count = found
         for batch in batches(found) if callable(batches) else batches:
-            if len(batch[0]) != len(batch[1]):
-                raise ValueError(f"{len(batch[0])} inputs, {len(batch[1])} labels")
+            _check_rows(batch)
             if not like:
                 begun.write_text(_begun_text(batch, dict(facts or {})))
             count += len(batch[0])
@@ -103,11 +102,20 @@ def write_arrays(
         }
         for name in _NAMES
     }
-    manifest = {"format": _FORMAT, **described, "facts": dict(facts or {})}
+    _write_manifest(folder, {**described, "facts": dict(facts or {})})
+    begun.unlink(missing_ok=True)
+
+
+def _write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
+    manifest = {"format": _FORMAT, **described}
     partial = folder / f".{_MANIFEST}"
     partial.write_text(json.dumps(manifest, indent=1, sort_keys=True))
     partial.replace(folder / _MANIFEST)
-    begun.unlink(missing_ok=True)
+
+
+def _check_rows(batch: tuple[np.ndarray, np.ndarray]) -> None:
+    if len(batch[0]) != len(batch[1]):
+        raise ValueError(f"{len(batch[0])} inputs, {len(batch[1])} labels")
 
 
 def _begun_text(batch: tuple[np.ndarray, np.ndarray], facts: dict[str, Any]) -> str:

@@ -46,17 +46,7 @@ def prepare_photographs(
     if folder is None:
         _check_manual(described, raw_dir)
         check_space(described.name, data_dir, described.built_bytes, report)
-        report(f"building {name} in {data_dir}; downloads are kept for another try")
-        try:
-            tfds.build(name, described.config, data_dir, raw_dir)
-        except Exception as error:  # TFDS and its downloads raise many kinds
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise UserError(
-                f"TensorFlow Datasets cannot build {name} ({reason[:200]}): if it "
-                "cannot be downloaded, get it elsewhere, build it there with "
-                "file_format='array_record', and copy its folder into "
-                f"{data_dir / name}."
-            ) from error
+        build(name, described.config, data_dir, raw_dir, report)
         folder = described.folder(data_dir)
     if folder is None:
         raise UserError(f"TensorFlow Datasets left no {name!r} in {data_dir}.")
@@ -76,6 +66,24 @@ def prepare_photographs(
         write_arrays(index, indexed, facts)
     report(f"{name} is prepared in {folder}")
     return folder
+
+
+def build(
+    name: str, config: str | None, data_dir: Path, raw_dir: Path | None, report: Report
+) -> None:
+    """Makes TensorFlow Datasets download and build a set, or says why it cannot."""
+    from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
+
+    report(f"building {name} in {data_dir}; downloads are kept for another try")
+    try:
+        tfds.build(name, config, data_dir, raw_dir)
+    except Exception as error:  # TFDS and its downloads raise many kinds
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"TensorFlow Datasets cannot build {name} ({reason[:200]}): if it cannot "
+            "be downloaded, get it elsewhere, build it there with "
+            f"file_format='array_record', and copy its folder into {data_dir / name}."
+        ) from error
 
 
 def _check_manual(described: PhotographSet, raw_dir: Path | None) -> None:
@@ -160,18 +168,7 @@ def prepare_image_folder(data_dir: Path, raw_dir: Path | None, report: Report) -
             "one subfolder of images for each class."
         )
     root = raw_dir.resolve()
-    classes = sorted(path.name for path in root.iterdir() if path.is_dir())
-    files = [
-        (path.relative_to(root).as_posix(), label)
-        for label, name in enumerate(classes)
-        for path in sorted((root / name).iterdir())
-        if path.suffix.lower() in IMAGES
-    ]
-    if len(classes) < 2 or not files:
-        raise UserError(
-            f"{root} has {len(classes)} subfolders with {len(files)} images: it needs "
-            f"one for each class, at least two, with files {', '.join(IMAGES)}."
-        )
+    classes, files = _images_below(root)
     records = Files(root, [name for name, _ in files])
     labels = np.asarray([label for _, label in files], np.int16)
 
@@ -195,3 +192,20 @@ def prepare_image_folder(data_dir: Path, raw_dir: Path | None, report: Report) -
     write_arrays(target, indexed, facts)
     report(f"{root.name} is prepared in {target}")
     return target
+
+
+def _images_below(root: Path) -> tuple[list[str], list[tuple[str, int]]]:
+    """Returns the classes of a folder, and its files with the number of their class."""
+    classes = sorted(path.name for path in root.iterdir() if path.is_dir())
+    files = [
+        (path.relative_to(root).as_posix(), label)
+        for label, name in enumerate(classes)
+        for path in sorted((root / name).iterdir())
+        if path.suffix.lower() in IMAGES
+    ]
+    if len(classes) < 2 or not files:
+        raise UserError(
+            f"{root} has {len(classes)} subfolders with {len(files)} images: it needs "
+            f"one for each class, at least two, with files {', '.join(IMAGES)}."
+        )
+    return classes, files

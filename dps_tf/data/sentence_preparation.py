@@ -19,7 +19,7 @@ import numpy as np
 
 from dps_tf.core.errors import UserError
 from dps_tf.data.arrays import has_arrays, verify_arrays, write_arrays
-from dps_tf.data.photograph_preparation import Report, check_space
+from dps_tf.data.photograph_preparation import Report, build, check_space
 from dps_tf.data.prepared import prepared_folder
 from dps_tf.data.sentences import PADDING, place
 
@@ -94,16 +94,7 @@ def prepare_sentences(
         )
     if folder is None:
         check_space(name, data_dir, described.built_bytes, report)
-        report(f"building {name} in {data_dir}; downloads are kept for another try")
-        try:
-            tfds.build(name, described.config, data_dir, None)
-        except Exception as error:  # TFDS and its downloads raise many kinds
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise UserError(
-                f"TensorFlow Datasets cannot build {name} ({reason[:200]}): if it "
-                "cannot be downloaded, build it elsewhere and copy its folder into "
-                f"{data_dir / name}."
-            ) from error
+        build(name, described.config, data_dir, None, report)
         folder = prepared_folder(built, data_dir)
     if folder is None:
         raise UserError(f"TensorFlow Datasets left no {name!r} in {data_dir}.")
@@ -209,20 +200,7 @@ def _vocabulary(folder: Path, size: int, texts: Texts, report: Report) -> bytes:
     library = _sentencepiece()
     path = folder / "vocabulary.model"
     if path.is_file():
-        model = path.read_bytes()
-        try:
-            found = library.SentencePieceProcessor(model_proto=model).vocab_size()
-        except RuntimeError as error:
-            raise UserError(
-                f"{path} is no vocabulary of SentencePiece: remove it and prepare the "
-                "set again."
-            ) from error
-        if found != size:
-            raise UserError(
-                f"{path} has {found:,} sub-words and not {size:,}: remove it, or ask "
-                f"for --vocabulary={found}."
-            )
-        return model
+        return _checked_vocabulary(path, size)
     report(f"making a vocabulary of {size:,} sub-words")
     written = io.BytesIO()
     try:
@@ -249,6 +227,23 @@ def _vocabulary(folder: Path, size: int, texts: Texts, report: Report) -> bytes:
     partial.write_bytes(written.getvalue())
     partial.replace(path)
     return written.getvalue()
+
+
+def _checked_vocabulary(path: Path, size: int) -> bytes:
+    model = path.read_bytes()
+    try:
+        found = _sentencepiece().SentencePieceProcessor(model_proto=model).vocab_size()
+    except RuntimeError as error:
+        raise UserError(
+            f"{path} is no vocabulary of SentencePiece: remove it and prepare the set "
+            "again."
+        ) from error
+    if found != size:
+        raise UserError(
+            f"{path} has {found:,} sub-words and not {size:,}: remove it, or ask for "
+            f"--vocabulary={found}."
+        )
+    return model
 
 
 def _sentencepiece() -> Any:

@@ -58,17 +58,21 @@ def divided(  # noqa: PLR0913 - the ways of dividing a set
         train, held, carved = split_indices(split, examples, validation, seed, for_test)
         rows = [train, carved]
         parts = [source.examples(held)]
-    if training is not None and training > len(rows[0]):
-        raise UserError(
-            f"training_examples is {training}, and the training split of {name!r} has "
-            f"{len(rows[0])}: give a number up to that."
-        )
-    parts.insert(0, source.examples(rows[0][:training]))
+    parts.insert(0, source.examples(_first(name, rows[0], training)))
     if test == "carved":
         parts.append(source.examples(rows[1]))
     elif test == "given":
         parts.append(_given(name, source, "test", source.given_test))
     return parts
+
+
+def _first(name: str, rows: np.ndarray, wanted: int | None) -> np.ndarray:
+    if wanted is not None and wanted > len(rows):
+        raise UserError(
+            f"training_examples is {wanted}, and the training split of {name!r} has "
+            f"{len(rows)}: give a number up to that."
+        )
+    return rows[:wanted]
 
 
 def _given(name: str, source: Source, split: str, found: Given | None) -> Examples:

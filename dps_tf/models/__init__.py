@@ -14,8 +14,16 @@ from dps_tf.core.registry import Registry, arguments_of
 from dps_tf.models import image_networks, language_networks, networks
 from dps_tf.models.initial_point import initial_point
 from dps_tf.models.precision import in_precision
+from dps_tf.models.structure import check_functional, check_logits
 
-__all__ = ["NETWORKS", "build", "in_precision", "initial_point", "register"]
+__all__ = [
+    "NETWORKS",
+    "build",
+    "check_logits",
+    "in_precision",
+    "initial_point",
+    "register",
+]
 
 Builder = Callable[..., keras.Model]
 
@@ -56,7 +64,10 @@ def build(
     """Returns a new model: [batch, *input_shape] -> logits [batch, ..., classes].
 
     `arguments`: those of the builder beyond the first two, for example `widths`.
-    Raises UserError for an unknown name or argument.
+    Raises UserError for an unknown name or argument, and where the builder returns
+    something else than a functional model of tf_keras.
     """
     arguments = NETWORKS.resolve(name, arguments)
-    return NETWORKS[name](tuple(input_shape), classes, **arguments)
+    model = NETWORKS[name](tuple(input_shape), classes, **arguments)
+    check_functional(name, model)
+    return model

@@ -1,4 +1,4 @@
-"""The structure of a network as one hash, to notice a builder that was edited."""
+"""What is a network made of? One hash of it all, and what no builder may return."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
 
 _LIBRARIES = {"dps_tf", "keras", "numpy", "tensorflow", "tf_keras"}
 _LIBRARIES |= {"builtins", "tensorflow_model_optimization"}
@@ -176,3 +177,41 @@ def _source(function: Callable[..., Any]) -> str:
         if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(tree)
+
+
+def check_functional(name: str, model: object) -> None:
+    """Raises UserError unless a builder has returned a functional tf_keras model.
+
+    Args:
+        name: of the network, for the message.
+        model: what its builder returned.
+    """
+    if not isinstance(model, keras.Model):
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        raise UserError(
+            f"network {name!r} is a {kind}; its builder must return a model of "
+            "tf_keras (import tf_keras as keras), as Keras 3 keeps variables of "
+            "another kind."
+        )
+    if not model.inputs or not model.outputs:
+        raise UserError(
+            f"network {name!r} is a model whose layers are not known before it is "
+            "called; its builder must return a functional model: keras.Model(inputs, "
+            "outputs), or keras.Sequential that begins with keras.Input."
+        )
+
+
+def check_logits(model: keras.Model, link: str) -> None:
+    """Raises UserError for a network that ends in what the loss itself applies.
+
+    Args:
+        model: a functional model.
+        link: `softmax` or `sigmoid`; '' refuses nothing.
+    """
+    last = model.outputs[0]._keras_history.layer
+    activation = getattr(getattr(last, "activation", None), "__name__", "")
+    if link and link in (activation, type(last).__name__.lower()):
+        raise UserError(
+            f"network {model.name!r} ends in {link}, and the objective applies {link} "
+            "itself: leave it out, so that the outputs are logits."
+        )

@@ -111,6 +111,7 @@ def softmax_cross_entropy(
         loss,
         (error, mean_loss("cross_entropy"), accuracy, *more),
         metaparameters=_READS,
+        link="softmax",
     )
 
 
@@ -145,6 +146,7 @@ def token_cross_entropy(
         tuple(metrics),
         metaparameters=_READS,
         weights=lambda labels: tf.cast(labels >= 0, tf.float32),
+        link="softmax",
     )
 
 

@@ -46,6 +46,7 @@ def sigmoid_cross_entropy(thresholds: int = 0) -> Objective:
         (mean_loss("cross_entropy"), *metrics),
         labels=INDICATORS,
         weights=lambda labels: tf.cast(labels >= 0, tf.float32),
+        link="sigmoid",
     )
 
 

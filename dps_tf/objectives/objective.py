@@ -53,6 +53,8 @@ class Objective:
         weights: labels -> float32, one per label: what a position counts in the loss,
             0 for padding, or unknown labels; None counts every position once, and then
             no sum of weights has to be exchanged between devices.
+        link: what the loss itself applies to outputs, `softmax` or `sigmoid`; a network
+            that ends in it is refused. '' refuses nothing.
     """
 
     loss: Callable[[tf.Tensor, tf.Tensor, Metaparameters], tf.Tensor]
@@ -60,6 +62,7 @@ class Objective:
     labels: str = CLASSES
     metaparameters: Reads = field(default_factory=dict)
     weights: Callable[[tf.Tensor], tf.Tensor] | None = None
+    link: str = ""
 
     def __post_init__(self) -> None:
         if self.labels not in _TAKEN:

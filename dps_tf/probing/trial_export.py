@@ -56,7 +56,7 @@ class TrainedTrial:
         """The trained weights by name, `layer/variable`, as copies."""
         trained = self.model.trainable_variables
         return {
-            role.name: np.array(variable)
+            role.name: variable.numpy()
             for role, variable in zip(prunable.roles(self.model), trained, strict=True)
         }
 

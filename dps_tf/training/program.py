@@ -20,6 +20,7 @@ from dps_tf.core.execution import TrialState
 from dps_tf.core.goal import Goal
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import VALIDATION
+from dps_tf.models import check_logits
 from dps_tf.models.randomness import seed_layers
 from dps_tf.training import strategy as strategies
 from dps_tf.training.compiled_slice import CompiledSlice, Trained
@@ -103,6 +104,7 @@ class Program:
                 self.pruning_wrapper.model if self.pruning_wrapper else self.network
             )
             seed_layers(self.model)
+            check_logits(self.network, self.objective.link)
             self._check_labels(task)
             trained = self._build_trained(task)
         self._jit_compile = jit_compile

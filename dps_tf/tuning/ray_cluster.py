@@ -7,23 +7,28 @@ moment.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-# Read once, when Ray is imported: no statistics are sent.
+# Read once, when Ray is imported: no statistics are sent, and nothing that a node has
+# to say, such as the end of another, is printed in the middle of the run's own output.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
 
 import ray
+from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import SlotLost
+from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.remote_slot import RemoteSlot
 from dps_tf.tuning.resources import processors
@@ -31,6 +36,9 @@ from dps_tf.tuning.slot_pool import SlotPool
 
 _LOOK_SECONDS = 2.0
 """How often the nodes of the cluster are looked at."""
+_REPEATS = 3
+"""How often a call is repeated whose process was lost."""
+_POLL_SECONDS = 1.0
 _REFUSED_SECONDS = 60.0
 """How long a node is waited for that can be used, where all others are left out."""
 _OBJECT_STORE_BYTES = 256 * 2**20
@@ -248,6 +256,48 @@ def connect(address: str | None, slots: int) -> None:
             f"the Ray cluster at --ray_address={address} cannot be joined ({why}): "
             "give 'auto' on a node of it, or host:port of its head node."
         ) from error
+
+
+@contextlib.contextmanager
+def calling(
+    function: Callable[..., Any], options: Options, stop: StopRequest
+) -> Iterator[Callable[..., Any]]:
+    """Lets a function be called in processes of a Ray cluster.
+
+    Args:
+        function: is given the options as they are there, then the arguments.
+        options: of the run.
+        stop: whether to leave.
+
+    Yields:
+        What calls it: with a name, which the dashboard shows, and the arguments. Waits
+        for the result; any thread may call. A call whose process was lost is repeated,
+        _REPEATS times. Raises what the function raises, and Interrupted.
+    """
+    connect(options.ray_address, options.slots)
+    remote = ray.remote(max_retries=_REPEATS)(function)
+
+    def call(name: str, *arguments: Any) -> Any:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        wanted = [need for resources in nodes for need in needs(resources)[:1]]
+        # A processor where there is nothing else.
+        need = min(wanted, key=lambda w: "num_cpus" in w, default={"num_cpus": 1.0})
+        task = remote.options(name=name, **need).remote(
+            options_there(options), *arguments
+        )
+        while not ray.wait([task], timeout=_POLL_SECONDS)[0]:
+            if stop():
+                ray.cancel(task, force=True)
+                raise Interrupted
+        try:
+            return ray.get(task)
+        except RayTaskError as error:
+            raise error.cause from error
+
+    try:
+        yield call
+    finally:
+        ray.shutdown()
 
 
 def _absolute(path: str) -> str:

@@ -32,12 +32,11 @@ from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.files import FileSystem
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.ray_cluster import RayCluster, connect, needs, options_there
+from dps_tf.tuning.ray_cluster import RayCluster
 from dps_tf.tuning.remote_slot import StateMissing
 from dps_tf.tuning.sweep import Sweep, SweepOutcome
 
 _POLL_SECONDS = 1.0
-_REPEATS = 3
 _EXIT = "worker process has died"  # what Ray says of a process that ended by itself
 
 
@@ -88,48 +87,6 @@ def run_sweep(  # noqa: PLR0913 - each is independent of the others
         return whole.run(gin_text)
     finally:
         cluster.close()
-
-
-@contextlib.contextmanager
-def calling(
-    function: Callable[..., Any], options: Options, stop: StopRequest
-) -> Iterator[Callable[..., Any]]:
-    """Lets a function be called in processes of a Ray cluster.
-
-    Args:
-        function: is given the options as they are there, then the arguments.
-        options: of the run.
-        stop: whether to leave.
-
-    Yields:
-        What calls it: with a name, which the dashboard shows, and the arguments. Waits
-        for the result; any thread may call. A call whose process was lost is repeated,
-        _REPEATS times. Raises what the function raises, and Interrupted.
-    """
-    connect(options.ray_address, options.slots)
-    remote = ray.remote(max_retries=_REPEATS)(function)
-
-    def call(name: str, *arguments: Any) -> Any:
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        wanted = [need for resources in nodes for need in needs(resources)[:1]]
-        # A processor where there is nothing else.
-        need = min(wanted, key=lambda w: "num_cpus" in w, default={"num_cpus": 1.0})
-        task = remote.options(name=name, **need).remote(
-            options_there(options), *arguments
-        )
-        while not ray.wait([task], timeout=_POLL_SECONDS)[0]:
-            if stop():
-                ray.cancel(task, force=True)
-                raise Interrupted
-        try:
-            return ray.get(task)
-        except RayTaskError as error:
-            raise error.cause from error
-
-    try:
-        yield call
-    finally:
-        ray.shutdown()
 
 
 class RayBackend:
@@ -230,17 +187,18 @@ class RayRunner(Runner):
         """Returns whether a slot knows the study; lets it begin to otherwise."""
         if slot in self._opened:
             return True
-        with self._blaming(slot):
-            if slot not in self._opening:
-                actor = self._cluster.slot(slot).actor
-                self._opening[slot] = actor.open.options(
-                    name=f"{self._cell} open"
-                ).remote(self._study)
-            done, _ = ray.wait([self._opening[slot]], timeout=0)
-            if not done:
-                return False
-            return self._accept(slot, ray.get(self._opening.pop(slot)))
-        return False
+        try:
+            with self._raising_lost():
+                if slot not in self._opening:
+                    begin = self._cluster.slot(slot).actor.open
+                    named = begin.options(name=f"{self._cell} open")
+                    self._opening[slot] = named.remote(self._study)
+                if not ray.wait([self._opening[slot]], timeout=0)[0]:
+                    return False
+                return self._accept(slot, ray.get(self._opening.pop(slot)))
+        except SlotLost:
+            self._opening.pop(slot, None)
+            return False
 
     def _accept(self, slot: int, found: tuple[Any, Any]) -> bool:
         """Takes a slot in unless it would compute other bits, or has other data."""
@@ -386,16 +344,3 @@ class RayRunner(Runner):
             if isinstance(cause, RayActorError | StateMissing):
                 raise SlotLost(str(cause)) from error
             raise cause from error
-
-    @contextlib.contextmanager
-    def _blaming(self, slot: int) -> Iterator[None]:
-        """Drops a slot that is lost while it opens the study.
-
-        Raises:
-            UserError: the study cannot be run on its machine.
-        """
-        try:
-            with self._raising_lost():
-                yield
-        except SlotLost:
-            self._opening.pop(slot, None)

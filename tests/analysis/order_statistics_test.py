@@ -18,37 +18,21 @@ from dps_tf.core.errors import UserError
 STEPS = np.array([300.0, 100.0, 200.0, 200.0, 500.0])
 
 
-def enumerated(steps, n, level, replacement):
-    draws = (
-        itertools.product(steps, repeat=n)
-        if replacement
-        else itertools.combinations(steps, n)
-    )
-    minima = np.sort([min(draw) for draw in draws])
-    return minima[int(np.ceil(level * len(minima) - 1e-9)) - 1]
-
-
-@pytest.mark.parametrize("replacement", [True, False])
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
-def test_quantiles_are_those_of_every_possible_redraw(n, replacement):
+def test_quantiles_are_those_of_every_possible_redraw(n):
     levels = (0.05, 0.1, 0.5, 0.9, 0.95)
-    found = best_of_n(STEPS, draws=[n], quantiles=levels, replacement=replacement)
-    wanted = [enumerated(STEPS, n, level, replacement) for level in levels]
+    found = best_of_n(STEPS, draws=[n], quantiles=levels)
+    minima = np.sort([min(draw) for draw in itertools.product(STEPS, repeat=n)])
+    wanted = [minima[int(np.ceil(q * len(minima) - 1e-9)) - 1] for q in levels]
     assert list(found.low[0]) == wanted
     assert list(found.high[0]) == wanted
 
 
-@pytest.mark.parametrize("replacement", [True, False])
-def test_probabilities_are_those_of_every_possible_redraw(replacement):
+def test_probabilities_are_those_of_every_possible_redraw():
     for n in (1, 2, 3):
-        draws = (
-            itertools.product(range(5), repeat=n)
-            if replacement
-            else itertools.combinations(range(5), n)
-        )
-        minima = np.array([min(draw) for draw in draws])
+        minima = np.array([min(d) for d in itertools.product(range(5), repeat=n)])
         wanted = [(minima < k).mean() for k in range(6)]
-        found = probability_among_first(5, n, replacement)[0]
+        found = probability_among_first(5, n)[0]
         np.testing.assert_allclose(found, wanted, atol=1e-12)
 
 
@@ -130,8 +114,3 @@ def test_repeats_give_least_and_greatest_over_seeds():
 def test_no_draws_are_refused(draws):
     with pytest.raises(UserError, match="at least 1"):
         best_of_n(STEPS, draws=draws)
-
-
-def test_more_draws_than_trials_need_replacement():
-    with pytest.raises(UserError, match="without replacement"):
-        best_of_n(STEPS, draws=[6], replacement=False)

@@ -556,6 +556,21 @@ def test_coarse_evaluation_is_warned_of():
     assert any("batch size 256" in cell for cell in found.cells)
 
 
+def test_winners_that_are_alone_in_most_cells_are_the_searchs_doing():
+    tables = tables_of(make(SMALL))
+
+    def found(*alone):
+        results = tables.results.assign(lone_winner=pd.array(alone, dtype="boolean"))
+        return cautions_of(dataclasses.replace(tables, results=results))
+
+    (one,) = [c for c in found(True, False, None) if "alone" in c.title]
+    assert one.cells == ("sgd, batch size 16",)
+    most = found(True, True, None)
+    assert "The winner is alone" not in titles(most)
+    (coarse,) = [c for c in most if c.title == "A coarse search"]
+    assert coarse.text.startswith("In 2 of 3 cells K_(2)") and not coarse.cells
+
+
 def test_unequal_numbers_of_trials_are_warned_of():
     tables = tables_of(make(SMALL))
     results = tables.results.copy()

@@ -41,6 +41,7 @@ _GRID_SECONDS = flags.DEFINE_string(
     "grid_seconds", "seconds.csv", "CSV file of the times that grid_cost measures."
 )
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Prepared data, for actors.")
+_TRIALS = flags.DEFINE_integer("trials", 400, "Trials of the race of driver.")
 _GRID_BATCH_SIZES = (2, 8, 32, 128, 512, 2048)
 
 Rows = list[dict[str, Any]]
@@ -115,8 +116,10 @@ def main(arguments: Sequence[str]) -> None:
         "start_up": lambda: of_each(start_up.run),
         "step_time": lambda: _step_time(batch_sizes),
         "grid_cost": _grid_cost,
-        "driver": lambda: [_slots().driver()],
-        "actors": lambda: [_slots().actors(b, _DATA_DIR.value) for b in batch_sizes],
+        "driver": lambda: [_slots().driver(_TRIALS.value)],
+        "actors": lambda: [
+            _slots().actors(b, _DATA_DIR.value, _REPEATS.value) for b in batch_sizes
+        ],
     }
     by_name = ("grid_cost", "driver", "actors")
     names = list(arguments[1:]) or [name for name in known if name not in by_name]

@@ -1,38 +1,34 @@
 """Slots of a cluster: how many turns the driver hands out, and what actors cost.
 
 `driver`: turns per second of one race on simulated slots whose turns take no time.
-`actors`: steps per second of the same sweep on two actors and on two threads.
+`actors`: steps per second of the same race on two actors and on two threads.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import statistics
 import tempfile
 import time
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from dps_tf.core.execution import Job, TrialState, TurnReport
+from dps_tf.core.execution import Job, Runner, TrialState, TurnReport
 from dps_tf.core.study import StudySpecification
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.study_record import open_study
+from dps_tf.tuning.backends import TrainedBackend
 from dps_tf.tuning.driver import StudyDriver
+from dps_tf.tuning.interruption import StopRequest
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import configure_threads
 from dps_tf.tuning.simulation import SimulatedBackend, SimulatedRunner
 from dps_tf.workloads.reading import read_configuration
 
 SLOTS = 200
-TRIALS = 4
-BUDGETS = (400, 2400)
-"""Step budgets, whose difference in time is that of training alone."""
-SWEEP = (
-    "--gin_file=lee2021/mnist_sgd",
-    "--gin_bindings=sweep.sparsities = (0.0,)",
-    f"--gin_bindings=workload.points = {TRIALS}",
-    "--gin_bindings=goal.threshold = 0.0",
-)
+BUDGETS = {8: 500, 64: 200, 512: 100}
+"""Steps of each trial by batch size: some seconds for four on two slots."""
 
 
 class InstantSlots(SimulatedRunner):
@@ -61,48 +57,69 @@ class InstantSlots(SimulatedRunner):
         return replace(report, state=TrialState(report.step, ()))
 
 
-def driver(points: int = 400) -> dict[str, Any]:
-    """Returns turns per second of a race of `points` trials on 200 slots."""
-    bindings = [f"workload.points = {points}", "sweep.batch_sizes = (1048576,)"]
-    sweep, _ = read_configuration(["nqm/sgd"], bindings)
-    study = sweep.studies[0]
-    prepared = SimulatedBackend().prepare(study)
+def drive(study: StudySpecification, inputs: tuple[Any, Any], runner: Runner) -> float:
+    """Runs a study in a new folder to its end; returns the seconds that it took."""
     with tempfile.TemporaryDirectory() as folder:
         layout = SweepLayout(folder).cell(study.cell.name)
-        record = open_study(
-            LocalFiles(), layout, study, prepared.environment, prepared.training_inputs
-        )
+        record = open_study(LocalFiles(), layout, study, *inputs)
         drawn = study.workload.draw(study.cell.seed, study.rule.draws_limit)
-        slots = InstantSlots(study, SLOTS)
         begun = time.perf_counter()
-        StudyDriver(record, slots, drawn.__getitem__, lambda: False).run()
-        seconds = time.perf_counter() - begun
+        StudyDriver(record, runner, drawn.__getitem__, lambda: False).run()
+        return time.perf_counter() - begun
+
+
+def driver(points: int) -> dict[str, Any]:
+    """Returns turns per second of a race of `points` trials on 200 slots."""
+    bindings = [f"workload.points = {points}", "sweep.batch_sizes = (1048576,)"]
+    study = read_configuration(["nqm/sgd"], bindings)[0].studies[0]
+    prepared = SimulatedBackend().prepare(study)
+    slots = InstantSlots(study, SLOTS)
+    inputs = prepared.environment, prepared.training_inputs
+    seconds = drive(study, inputs, slots)
     return {
         "slots": SLOTS,
         "trials": points,
         "turns": slots.turns,
+        "seconds": seconds,
         "turns per second": slots.turns / seconds,
     }
 
 
-def actors(batch_size: int, data_dir: str) -> dict[str, Any]:
-    """Returns steps per second of MNIST on two threads and on two actors."""
-    found: dict[str, Any] = {"batch size": batch_size}
-    for name, more in (("threads", []), ("actors", ["--engine=ray"])):
-        options = ["--slots=2", f"--data_dir={data_dir}", *more]
-        options.append(f"--gin_bindings=sweep.batch_sizes = ({batch_size},)")
-        first, second = (_seconds(options, budget) for budget in BUDGETS)
-        # What both do alike, imports and tracing, is no part of the difference.
-        found[name] = TRIALS * (BUDGETS[1] - BUDGETS[0]) / (second - first)
-    found["actors / threads"] = found["actors"] / found["threads"]
-    return found
+def actors(batch_size: int, data_dir: str, rounds: int) -> dict[str, Any]:
+    """Returns steps per second of four trials of MNIST on two threads and two actors.
 
+    Medians over rounds in turn, in one process, after one that compiles the programs.
+    """
+    from dps_tf.tuning.ray_cluster import RayCluster
+    from dps_tf.tuning.ray_engine import RayBackend
 
-def _seconds(options: list[str], budget: int) -> float:
-    """Returns how long the command takes for a step budget."""
-    command = [sys.executable, "-m", "dps_tf.train", *SWEEP, *options]
-    command.append(f"--gin_bindings=workload.step_budget = {budget}")
-    with tempfile.TemporaryDirectory() as folder:
-        begun = time.perf_counter()
-        subprocess.run([*command, f"--sweep_dir={folder}/sweep"], check=True)
-        return time.perf_counter() - begun
+    configure_threads()
+    budget = BUDGETS[batch_size]
+    bindings = ["sweep.sparsities = (0.0,)", "workload.points = 4"]
+    bindings += ["goal.threshold = 0.0", f"workload.step_budget = {budget}"]
+    bindings.append(f"sweep.batch_sizes = ({batch_size},)")
+    study = read_configuration(["lee2021/mnist_sgd"], bindings)[0].studies[0]
+    options = Options(tempfile.gettempdir(), data_dir, slots=2)
+    trained = TrainedBackend(options, LocalFiles())
+    cluster = RayCluster(replace(options, engine="ray"))
+    cluster.connect()
+    backend = RayBackend(trained, cluster, StopRequest(), options)
+    prepared = {"threads": trained.prepare(study), "actors": backend.prepare(study)}
+    while len(prepared["actors"].runner.idle_slots((), 2)) < 2:
+        time.sleep(0.1)
+    rates: dict[str, list[float]] = {"threads": [], "actors": []}
+    for _ in range(1 + rounds):
+        for name, of in prepared.items():
+            inputs = of.environment, of.training_inputs
+            rates[name].append(4 * budget / drive(study, inputs, of.runner))
+        print({name: round(every[-1], 2) for name, every in rates.items()}, flush=True)
+    cluster.close()
+    found = {name: statistics.median(every[1:]) for name, every in rates.items()}
+    ratios = [a / b for a, b in zip(rates["actors"], rates["threads"], strict=True)]
+    return {
+        "batch size": batch_size,
+        **found,
+        "actors / threads": statistics.median(ratios[1:]),
+        "least": min(ratios[1:]),
+        "most": max(ratios[1:]),
+    }

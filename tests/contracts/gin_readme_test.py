@@ -7,6 +7,10 @@ import shlex
 import subprocess
 import sys
 
+import numpy as np
+
+from dps_tf.analysis.law import Observations, compare, fit_law, prefers_power_law
+from dps_tf.analysis.report import cautions
 from dps_tf.workloads import gin_files as configurations
 from tests.launch.dry_runs import dry_run
 from tests.packaging.source_tree import SOURCE_TREE
@@ -42,6 +46,17 @@ def test_every_sweep_shown_is_reported_from_where_it_was_written():
     measured = directories("measure")
     assert set(measured) <= set(trained)
     assert len(shown_commands()) == 2 * len(trained) + len(measured)
+
+
+def test_the_misfit_of_the_quickstart_that_is_told_is_one_that_is_warned_of():
+    text = (SOURCE_TREE / "README.md").read_text()
+    assert "more abruptly" in text and "Before trusting a number" in text
+    rows = re.findall(r"^ *(\d+) +(\d+) \((\d+), \d+\] ", text, re.MULTILINE)
+    sizes, steps, low = np.array(rows, float).T
+    assert len(sizes) == 9
+    fit = fit_law(Observations.of(sizes, steps, low))
+    far = np.abs(fit.residuals).max() >= cautions.MISFIT
+    assert far or prefers_power_law(compare(fit.observations))
 
 
 def test_tables_are_those_of_the_records_beside_them():

@@ -20,6 +20,9 @@ from dps_tf.data import photograph_preparation, sentence_preparation
 from dps_tf.data.arrays import has_arrays, open_arrays, verify_arrays, write_arrays
 from dps_tf.data.preparation import prepare
 from dps_tf.data.square_crops import SquareCrops, decoded_square
+from dps_tf.training.program import Program
+from dps_tf.training.streamed_data import StreamedData
+from tests.training.problems import Problem, one_device
 
 TRAIN, VALIDATION, HELD_OUT = 40, 8, 5
 LABELLED = ("label", "confidence", "source")
@@ -370,3 +373,14 @@ def test_rows_that_a_killed_writer_has_left_are_not_made_again(tmp_path):
         write_arrays(tmp_path, lambda first: rows(first, 6), {"a": 1})
     write_arrays(tmp_path, rows, {"a": 2})
     assert made == [0, 3, 6, 0, 3, 0, 3, 6]  # other facts: from the beginning
+
+
+def test_photographs_are_cropped_and_learned_inside_the_compiled_step(images):
+    found = loaded(images)
+    problem = Problem(found, network="mlp", optimizer="sgd", batch_size=4)
+    program = Program(problem.task, StreamedData(found, one_device()), 4)
+    problem.begin(program, learning_rate=1e-4)
+    advance = program.advance(np.arange(8, dtype=np.int32).reshape(2, 4))
+    assert (advance.steps, advance.diverged) == (2, False)
+    metrics = program.evaluate().metrics
+    assert 0 <= metrics["validation/classification_error"] <= 1

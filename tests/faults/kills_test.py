@@ -18,8 +18,6 @@ from tests.tuning.synthetic_runner import SyntheticRunner
 
 pytestmark = pytest.mark.fault
 
-REAL_KILLS = 20 if os.environ.get("CI") == "true" else 100
-
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> dict[str, bytes]:
@@ -99,11 +97,10 @@ def test_killed_a_few_times_it_leaves_the_same_tables(children, undisturbed, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
 def test_killed_a_hundred_times_it_leaves_the_same_tables(
-    children, undisturbed, tmp_path, seed
+    children, undisturbed, tmp_path
 ):
-    kill_at_random(children, tmp_path / "sweep", kills=100, seed=seed)
+    kill_at_random(children, tmp_path / "sweep", kills=100, seed=2)
     check_all(tmp_path / "sweep", undisturbed)
 
 
@@ -121,54 +118,3 @@ def test_owner_that_was_killed_does_not_block(children, tmp_path):
     children.start(kind="synthetic", directory=str(tmp_path))
     assert children.end() == 0
     assert time.monotonic() - begun < 30
-
-
-TRAIN = [
-    "--gin_file=quickstart",
-    *(
-        f"--gin_bindings={binding}"
-        for binding in (
-            "workload.points=6",
-            "workload.step_budget=300",
-            "goal.threshold=0.1",
-            "evaluation.examples=640",
-            "sweep.batch_sizes=(16, 64)",
-            "sweep.finishers=2",
-        )
-    ),
-]
-
-
-def results_of(directory: Path) -> dict[str, bytes]:
-    return {
-        f"{path.parent.name}/{path.name}": path.read_bytes()
-        for name in ("trials", "curves")
-        for path in sorted(directory.glob(f"cells/*/{name}.parquet"))
-    }
-
-
-@pytest.mark.slow
-def test_real_training_killed_at_random_moments_leaves_the_same_tables(
-    children, tmp_path
-):
-    def train(directory: Path, **order: float) -> int:
-        arguments = [*TRAIN, f"--sweep_dir={directory}", "--slots=2"]
-        children.start(kind="train", arguments=arguments, **order)
-        return children.end()
-
-    begun = time.monotonic()
-    assert train(tmp_path / "undisturbed") == 0
-    whole = time.monotonic() - begun
-    expected = results_of(tmp_path / "undisturbed")
-    assert len(expected) == 4
-    rng = random.Random(5)
-    died = sweeps = 0
-    while died < REAL_KILLS:
-        directory = tmp_path / f"sweep-{sweeps}"
-        code = train(directory, kill_after=rng.uniform(0.1, 0.8) * whole)
-        died += code == -signal.SIGKILL
-        if len(results_of(directory)) == 4 and train(directory) == 0:
-            assert results_of(directory) == expected
-            sweeps += 1
-    assert train(directory) == 0
-    assert results_of(directory) == expected

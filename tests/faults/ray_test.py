@@ -1,8 +1,9 @@
 """Races on a Ray cluster of real processes, which are killed one after the other.
 
 The nodes are those of Ray's own fixture, all on this machine. With DPS_TF_RAY_KILLS=N
-N processes are killed instead of a few, the quickstart is trained under kills too, and
-there are four nodes instead of two.
+N processes are killed instead of three, and nodes fall silent and come back; the
+quickstart is trained under kills too; there are four nodes instead of two; and nodes
+join and drain.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 KILLS = int(os.environ.get("DPS_TF_RAY_KILLS", "0"))
 NODES = 4 if KILLS else 2
+BY_HAND = pytest.mark.skipif(not KILLS, reason="by hand, with DPS_TF_RAY_KILLS")
 NOISY_QUADRATIC = (
     "--gin_file=nqm/sgd",
     "--gin_bindings=workload.points = 16",
     "--gin_bindings=sweep.batch_sizes = (65536, 1048576)",
     "--gin_bindings=evaluation.examples = 8388608",
-    "--gin_bindings=evaluation.minimum = 256",
+    "--gin_bindings=evaluation.minimum = 512",
     "--import=tests.faults.slow_simulation",
 )
 QUICKSTART = ("--gin_file=quickstart",)
@@ -239,7 +241,7 @@ def killed_sweep(
             continue
         done.append(what)
     said = driver.end()
-    assert "failed" not in said, said
+    assert "failed" not in said and "ray" not in said.lower(), said
     return done
 
 
@@ -267,6 +269,7 @@ def test_actors_nodes_and_driver_killed_leave_the_tables_of_one_machine(
         left -= len(done)
 
 
+@BY_HAND
 def test_a_race_on_all_slots_is_that_of_one_and_hardly_more_work(
     nodes, alone, train, tmp_path
 ):
@@ -278,6 +281,7 @@ def test_a_race_on_all_slots_is_that_of_one_and_hardly_more_work(
     assert "ray" not in said.lower() and "Traceback" not in said
 
 
+@BY_HAND
 def test_nodes_that_join_are_used_and_those_that_drain_are_left(
     nodes, alone, train, tmp_path
 ):

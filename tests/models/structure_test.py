@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from dps_tf import models
 from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
 from dps_tf.models.structure import structure_hash
 
 layers = keras.layers
@@ -19,6 +20,7 @@ layers = keras.layers
 PLAIN = """
 import tensorflow as tf
 from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
 
 SCALE = 2.0
 
@@ -132,3 +134,51 @@ def test_layer_without_configuration_is_told_by_its_weights():
         inputs = keras.Input((2,))
         found.append(structure_hash(keras.Model(inputs, Own(units)(inputs))))
     assert found[0] != found[1]
+
+
+class _Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.last = layers.Dense(10)
+
+    def call(self, inputs):
+        return self.last(inputs)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (_Subclassed, "its builder must return a functional model"),
+        (lambda: keras.Sequential([layers.Dense(10)]), "begins with keras.Input"),
+        (lambda: None, "is a builtins.NoneType"),
+        (lambda: tf.Module(), "Keras 3 keeps variables of another kind"),
+    ],
+)
+def test_what_is_no_functional_model_is_refused(monkeypatch, model, sentence):
+    monkeypatch.setitem(models.NETWORKS._entries, "mlp", lambda *_, **__: model())
+    with pytest.raises(UserError, match=sentence):
+        models.build("mlp", (8,), 10)
+
+
+@pytest.mark.parametrize(
+    ("link", "last", "is_refused"),
+    [
+        ("softmax", layers.Dense(3, activation="softmax"), True),
+        ("softmax", layers.Softmax(), True),
+        ("softmax", layers.Activation("softmax"), True),
+        ("softmax", layers.Dense(3), False),
+        ("softmax", layers.Dense(3, activation="sigmoid"), False),
+        ("sigmoid", layers.Dense(3, activation="sigmoid"), True),
+        ("", layers.Dense(3, activation="softmax"), False),
+    ],
+)
+def test_probabilities_are_not_taken_for_logits(link, last, is_refused):
+    for model in (
+        keras.Sequential([keras.Input((2,)), layers.Dense(3), last]),
+        keras.Model(inputs := keras.Input((2,)), last(layers.Dense(3)(inputs))),
+    ):
+        if is_refused:
+            with pytest.raises(UserError, match=f"ends in {link}"):
+                models.check_logits(model, link)
+        else:
+            models.check_logits(model, link)

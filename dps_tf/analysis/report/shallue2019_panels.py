@@ -8,71 +8,19 @@ and budgets are not known; these are inferred (figure 11) or chosen (figure 9).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dps_tf.analysis.report.shallue2019_content import (
+    NESTEROV,
+    Panel,
+    PublishedFigure,
+    Series,
+)
 from dps_tf.core.goal import Goal
 
 ERROR = "validation/classification_error"
 LOSS = "validation/cross_entropy"
 PRECISION = "validation/average_precision"
-NESTEROV = "nesterov"
 LM1B_SENTENCES = 30_301_028
 MNIST_IMAGES = 55_000
-
-
-@dataclass(frozen=True)
-class Series:
-    """A curve of a panel: whose K*, and for which goal."""
-
-    label: str
-    workload: str
-    goal: Goal
-    optimizer: str = NESTEROV
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A pair of axes.
-
-    Attributes:
-        title: what it is about.
-        series: its curves; the first is the reference of the scaling line.
-        first: batch size n that curves are divided at and lines start from; None is the
-            smallest.
-        low: lower end of the y axis, log2; None is where the data end.
-        high: its upper end, log2.
-        batch_size: of a scatter, which it shows.
-        budgets: of a comparison of budgets, in steps or epochs.
-        epochs: whether those, or the budget of a scatter, are epochs of `examples`.
-        examples: training examples.
-        limits: of a linear y axis.
-    """
-
-    title: str
-    series: tuple[Series, ...]
-    first: int | None = None
-    low: float | None = None
-    high: float | None = None
-    batch_size: int = 0
-    budgets: tuple[int, ...] = ()
-    epochs: bool = False
-    examples: int = 0
-    limits: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True)
-class PublishedFigure:
-    """A figure: its kind says what is drawn in its panels.
-
-    Kinds: `steps`, `goals` (without a scaling line), `normalized`, `smoothing`,
-    `rates`, `scatter`, `budgets`.
-    """
-
-    number: int
-    title: str
-    kind: str
-    panels: tuple[Panel, ...]
-    columns: int = 3
 
 
 def error(threshold: float) -> Goal:

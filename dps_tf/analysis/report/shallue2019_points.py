@@ -15,7 +15,7 @@ import pandas as pd
 
 from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.report.shallue2019_panels import Panel, PublishedFigure, Series
+from dps_tf.analysis.report.shallue2019_content import Panel, PublishedFigure, Series
 from dps_tf.analysis.tables import study_key
 
 COLUMNS = ["series", "batch_size", "x", "value", "status", "source"]

@@ -1,0 +1,94 @@
+"""Which slots of a cluster may work on a study, by what they say of themselves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from dps_tf.store.records import read_json
+from dps_tf.tuning.slot_pool import SlotPool
+from tests.tuning.memory_studies import LAYOUT, MemoryStudy
+from tests.tuning.studies import (
+    ENVIRONMENT,
+    SIX,
+    SIX_TRIALS,
+    TRAINING_INPUTS,
+    study_of,
+)
+from tests.tuning.synthetic_runner import SyntheticRunner
+
+ray_engine = pytest.importorskip("dps_tf.tuning.ray_engine", exc_type=ImportError)
+
+OTHER = {**ENVIRONMENT, "instruction_sets": "neon"}
+
+
+class Cluster(SimpleNamespace):
+    """What a runner asks of a cluster when a slot has opened a study."""
+
+    def __init__(self):
+        super().__init__(pool=SlotPool(), refused={}, first=None)
+
+    def kind(self, environment):
+        self.first = self.first or environment
+        return self.first
+
+    def refuse_node(self, slot, why):
+        self.refused[slot] = why
+
+
+def runner_of(cluster, *, allowed=False):
+    return ray_engine.RayRunner(study_of(SIX), cluster, lambda: False, allowed)
+
+
+def test_a_slot_that_rounds_otherwise_is_refused():
+    cluster = Cluster()
+    runner = runner_of(cluster)
+    assert runner._accept(0, (ENVIRONMENT, TRAINING_INPUTS))
+    assert not runner._accept(1, (OTHER, TRAINING_INPUTS))
+    assert runner._accept(2, (dict(ENVIRONMENT), TRAINING_INPUTS))
+    assert list(cluster.refused) == [1] and "round otherwise" in cluster.refused[1]
+    assert runner.new_environments() == []
+
+
+def test_two_studies_at_once_do_not_refuse_each_others_nodes():
+    cluster = Cluster()
+    one, two = runner_of(cluster), runner_of(cluster)
+    assert one._accept(0, (ENVIRONMENT, TRAINING_INPUTS))
+    assert not two._accept(1, (OTHER, TRAINING_INPUTS))
+    assert two._accept(2, (ENVIRONMENT, TRAINING_INPUTS))
+    assert list(cluster.refused) == [1]
+
+
+def test_a_slot_that_rounds_otherwise_is_told_of_once_where_it_is_allowed():
+    cluster = Cluster()
+    runner = runner_of(cluster, allowed=True)
+    for slot, environment in enumerate((ENVIRONMENT, OTHER)):
+        assert runner._accept(slot, (environment, TRAINING_INPUTS))
+    assert runner.new_environments() == [OTHER]
+    assert runner.new_environments() == [] and not cluster.refused
+
+
+def test_a_slot_with_other_data_is_refused_whatever_is_allowed():
+    cluster = Cluster()
+    runner = runner_of(cluster, allowed=True)
+    runner._accept(0, (ENVIRONMENT, TRAINING_INPUTS))
+    other = {**TRAINING_INPUTS, "content_hash": "other"}
+    assert not runner._accept(1, (ENVIRONMENT, other))
+    assert "other data" in cluster.refused[1]
+
+
+def test_machines_of_another_kind_are_in_the_record_before_their_first_turn():
+    told, seen = [OTHER], []
+    one = MemoryStudy(study_of(SIX))
+
+    class Runner(SyntheticRunner):
+        def new_environments(self):
+            return [told.pop()] if told else []
+
+        def run(self, slot, job, stop):
+            seen.append(read_json(one.files, LAYOUT.study)["environments"])
+            return super().run(slot, job, stop)
+
+    assert one.drive(Runner(SIX_TRIALS)).decided
+    assert seen[0] == seen[-1] == [ENVIRONMENT, OTHER]
