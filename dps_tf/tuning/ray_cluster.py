@@ -17,11 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-# Read once, when Ray is imported: no statistics are sent, and nothing that a node has
-# to say, such as the end of another, is printed in the middle of the run's own output.
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
-
 import ray
 from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

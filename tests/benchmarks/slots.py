@@ -101,10 +101,12 @@ def actors(batch_size: int, data_dir: str, rounds: int) -> dict[str, Any]:
     study = read_configuration(["lee2021/mnist_sgd"], bindings)[0].studies[0]
     options = Options(tempfile.gettempdir(), data_dir, slots=2)
     trained = TrainedBackend(options, LocalFiles())
+    # First, as it imports lazily: no other thread may import anything meanwhile.
+    threads = trained.prepare(study)
     cluster = RayCluster(replace(options, engine="ray"))
     cluster.connect()
     backend = RayBackend(trained, cluster, StopRequest(), options)
-    prepared = {"threads": trained.prepare(study), "actors": backend.prepare(study)}
+    prepared = {"threads": threads, "actors": backend.prepare(study)}
     while len(prepared["actors"].runner.idle_slots((), 2)) < 2:
         time.sleep(0.1)
     rates: dict[str, list[float]] = {"threads": [], "actors": []}
