@@ -69,7 +69,6 @@ def write_arrays(
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MANIFEST).unlink(missing_ok=True)
-    begun = folder / _BEGUN
     found = _rows_written(folder, dict(facts or {})) if callable(batches) else 0
     sums = {name: hashlib.sha256() for name in _NAMES}
     like: dict[str, np.ndarray] = {}
@@ -85,7 +84,7 @@ def write_arrays(
         for batch in batches(found) if callable(batches) else batches:
             _check_rows(batch)
             if not like:
-                begun.write_text(_begun_text(batch, dict(facts or {})))
+                (folder / _BEGUN).write_text(_begun_text(batch, dict(facts or {})))
             count += len(batch[0])
             for name, file, array in zip(_NAMES, (one, two), batch, strict=True):
                 first = like.setdefault(name, array[:0])
@@ -103,7 +102,6 @@ def write_arrays(
         for name in _NAMES
     }
     _write_manifest(folder, {**described, "facts": dict(facts or {})})
-    begun.unlink(missing_ok=True)
 
 
 def _write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
@@ -111,6 +109,7 @@ def _write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
     partial = folder / f".{_MANIFEST}"
     partial.write_text(json.dumps(manifest, indent=1, sort_keys=True))
     partial.replace(folder / _MANIFEST)
+    (folder / _BEGUN).unlink(missing_ok=True)
 
 
 def _check_rows(batch: tuple[np.ndarray, np.ndarray]) -> None:
