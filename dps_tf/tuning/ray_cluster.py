@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import SlotLost
-from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.interruption import SIGNALS, Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.remote_slot import RemoteSlot
 from dps_tf.tuning.resources import processors
@@ -239,7 +240,8 @@ def connect(address: str | None, slots: int) -> None:
         quiet |= {"num_cpus": slots or processors(), "include_dashboard": False}
         quiet["object_store_memory"] = _OBJECT_STORE_BYTES
     try:
-        ray.init(address=address or "local", runtime_env=runtime, **quiet)
+        with _own_signals():
+            ray.init(address=address or "local", runtime_env=runtime, **quiet)
     except Exception as error:  # Ray raises that of every kind, Exception included
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         if address is None:
@@ -251,6 +253,22 @@ def connect(address: str | None, slots: int) -> None:
             f"the Ray cluster at --ray_address={address} cannot be joined ({why}): "
             "give 'auto' on a node of it, or host:port of its head node."
         ) from error
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Gives the signals that ask to stop back to this process.
+
+    Ray takes SIGTERM: it prints its stacks and aborts what has not ended three seconds
+    later, which leaves no time to save.
+    """
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from types import SimpleNamespace
 
 import pytest
 
 from dps_tf.store.records import read_json
+from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.slot_pool import SlotPool
 from tests.tuning.memory_studies import LAYOUT, MemoryStudy
 from tests.tuning.studies import (
@@ -19,6 +21,7 @@ from tests.tuning.studies import (
 from tests.tuning.synthetic_runner import SyntheticRunner
 
 ray_engine = pytest.importorskip("dps_tf.tuning.ray_engine", exc_type=ImportError)
+ray_cluster = pytest.importorskip("dps_tf.tuning.ray_cluster", exc_type=ImportError)
 
 OTHER = {**ENVIRONMENT, "instruction_sets": "neon"}
 
@@ -92,3 +95,15 @@ def test_machines_of_another_kind_are_in_the_record_before_their_first_turn():
 
     assert one.drive(Runner(SIX_TRIALS)).decided
     assert seen[0] == seen[-1] == [ENVIRONMENT, OTHER]
+
+
+def test_ray_does_not_keep_the_signal_that_asks_to_stop(monkeypatch):
+    monkeypatch.setattr(
+        ray_cluster.ray,
+        "init",
+        lambda **_: signal.signal(signal.SIGTERM, lambda *_: pytest.fail("Ray's")),
+    )
+    with StopRequest().listening() as stop:
+        ray_cluster.connect(None, 1)
+        signal.raise_signal(signal.SIGTERM)
+        assert stop() and stop.signal_name == "SIGTERM"
