@@ -6,6 +6,7 @@ would take.
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -147,7 +148,7 @@ def _illustrated(figure: PublishedFigure, found: list[pd.DataFrame]) -> Illustra
         drawn = style.new_figure(3.4 * figure.columns, 0.6 + 2.9 * rows)
         axes = small_axes(drawn, len(figure.panels), figure.columns)
         for axis, panel, frame in zip(axes, figure.panels, found, strict=True):
-            axis.set_title(panel.title, fontsize=9.5)
+            axis.set_title(textwrap.fill(panel.title, 26), fontsize=9.5)
             axis.tick_params(labelsize=8)
             if frame.empty:
                 axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center")
@@ -187,12 +188,12 @@ def _draw(
     if figure.kind == "scatter":
         _draw_scatter(axis, panel, frame)
         return
-    style.log2_axis(axis, "x")
+    style.log2_axis(axis, "x", 6)
     linear = figure.kind == "budgets" or (
         figure.kind == "smoothing" and panel is figure.panels[0]
     )
     if not linear:
-        style.log2_axis(axis, "y")
+        style.log2_axis(axis, "y", 8)
     line_styles = style.assign_styles(list(dict.fromkeys(frame["series"])))
     for name, rows in frame.groupby("series", sort=False):
         marks = style.joined_marks(line_styles[str(name)], markersize=4)

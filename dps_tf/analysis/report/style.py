@@ -180,14 +180,25 @@ def spell(value: float) -> str:
     return f"{value:.7g}"
 
 
-def log2_axis(axis: Axes, which: str) -> None:
-    """Makes the x or y axis logarithmic with ticks at powers of two, as numbers."""
+def _power_of_two(value: float) -> str:
+    """Returns a power of two as an axis shows it: below 1 as a fraction."""
+    return spell(value) if value >= 1 or not value else f"1/{spell(1 / value)}"
+
+
+def log2_axis(axis: Axes, which: str, most: int = 12) -> None:
+    """Makes the x or y axis logarithmic with ticks at powers of two.
+
+    Args:
+        axis: to be changed.
+        which: `x` or `y`.
+        most: number of ticks at most.
+    """
     set_scale = axis.set_xscale if which == "x" else axis.set_yscale
     set_scale("log", base=2)
     ticks = axis.xaxis if which == "x" else axis.yaxis
-    ticks.set_major_locator(LogLocator(base=2, numticks=12))
+    ticks.set_major_locator(LogLocator(base=2, numticks=most))
     ticks.set_minor_locator(NullLocator())
-    ticks.set_major_formatter(FuncFormatter(lambda value, _: spell(value)))
+    ticks.set_major_formatter(FuncFormatter(lambda value, _: _power_of_two(value)))
     ticks.set_minor_formatter(NullFormatter())
 
 
