@@ -32,7 +32,7 @@ class CellStatus:
         outcomes: trials by outcome; of an open study, `running` are those that have
             to go on. Empty where no trial has begun.
         steps_to_result: K* so far: of an open study an upper bound.
-        bracket_low: the goal was met in (bracket_low, steps_to_result].
+        bracket_low: the evaluation before that of steps_to_result.
         steps_done: steps that count for the result.
         steps_left: steps still needed at most, as far as is known; None where the cell
             has not begun, or its record is damaged.
