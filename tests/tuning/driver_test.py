@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import random
 import threading
 
@@ -13,7 +12,6 @@ from dps_tf.store.errors import StoreError
 from dps_tf.store.study_history import Irreproducible
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, answer
-from tests.core.race_test import studies
 from tests.tuning.memory_studies import KeptFiles, MemoryStudy
 from tests.tuning.studies import (
     SIX,
@@ -21,14 +19,10 @@ from tests.tuning.studies import (
     interrupting,
     rows_of,
     study_of,
+    todays_studies,
     trials_of,
 )
 from tests.tuning.synthetic_runner import SyntheticRunner
-
-# What is run today; the other rule is that of studies which were recorded before it.
-TODAYS = studies().map(
-    lambda found: (dataclasses.replace(found[0], until="K_1"), found[1])
-)
 
 
 def undisturbed(study, trials) -> dict[str, bytes]:
@@ -38,7 +32,7 @@ def undisturbed(study, trials) -> dict[str, bytes]:
 
 
 @settings(max_examples=60)
-@given(TODAYS, st.sampled_from([1, 2, 4]), st.integers(1, 12))
+@given(todays_studies(), st.sampled_from([1, 2, 4]), st.integers(1, 12))
 def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
     found, slots, slice_steps
 ):
@@ -58,7 +52,7 @@ def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
 
 
 @settings(max_examples=40)
-@given(TODAYS, st.integers(0, 2**32))
+@given(todays_studies(), st.integers(0, 2**32))
 def test_interruptions_leave_no_trace_in_the_tables(found, seed):
     study, trials = found
     rng = random.Random(seed)
@@ -85,7 +79,7 @@ def test_interruptions_leave_no_trace_in_the_tables(found, seed):
 
 
 @settings(max_examples=25)
-@given(TODAYS, st.integers(0, 2**32))
+@given(todays_studies(), st.integers(0, 2**32))
 def test_interrupted_work_is_not_repeated(found, seed):
     study, trials = found
     rng = random.Random(seed)
@@ -116,7 +110,7 @@ def test_interrupted_work_is_not_repeated(found, seed):
 
 
 @settings(max_examples=15)
-@given(TODAYS, st.booleans(), st.integers(0, 2**32))
+@given(todays_studies(), st.booleans(), st.integers(0, 2**32))
 def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
     study, trials = found
     rng = random.Random(seed)
