@@ -33,7 +33,7 @@ LONG = (  # Nobody gets there, so that there is time to stop and kill.
     "sweep.sparsities = (0.5,)",
     "sweep.sparsity_methods = ('snip',)",
     "workload.points = 2",
-    "workload.step_budget = 30000",
+    "workload.step_budget = 10000",
     "evaluation.steps = 500",
     "goal.threshold = 0.0",
 )
