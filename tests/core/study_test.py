@@ -148,6 +148,7 @@ IDENTITY_CHANGES = {
     "oracle": {"oracle": "keras_tuner.oracles.RandomSearchOracle"},
     "oracle_arguments": {"oracle_arguments": {"beta": 1}},
     "dataset_arguments": {"dataset_arguments": {"examples": 9}},
+    "training_examples": {"training_examples": 9},
     "network_arguments": {"network_arguments": {"widths": (3,)}},
     "objective": {"objective": "squared_error"},
     "objective_arguments": {"objective_arguments": {"top": (5,)}},
