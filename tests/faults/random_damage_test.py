@@ -56,11 +56,14 @@ def damage(root: Path, name: str, kind: str, position: float, other: str) -> Non
 def numbers(root: Path) -> tuple[dict[str, list], list[str]]:
     """Returns what a closed cell's tables and status tell, and what is said beside."""
     sweep = SweepReader(FILES, str(root))
+    cells = sweep_status(FILES, sweep)
     status = {
         cell.name: (cell.steps_to_result, cell.bracket_low)
-        for cell in sweep_status(FILES, sweep)
+        for cell in cells
         if cell.closed
     }
+    # Without closed.json a study is an open one, as after a kill while it was closed.
+    opened = [cell.line for cell in cells if "but not closed: run" in cell.line]
     loaded = loading.load(root)
     finished = loaded.studies["closed"].astype(bool)
     results = loaded.results[finished.to_numpy()]
@@ -69,7 +72,7 @@ def numbers(root: Path) -> tuple[dict[str, list], list[str]]:
             "status": sorted(status.values()),
             "load": results.astype(str).values.tolist(),
         },
-        [*sweep.problems, *loaded.problems],
+        [*sweep.problems, *loaded.problems, *opened],
     )
 
 
