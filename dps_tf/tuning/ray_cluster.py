@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import ray_constants
 from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -235,7 +236,9 @@ def connect(address: str | None, slots: int) -> None:
     paths = {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *_python_path()])}
     runtime = {"env_vars": {**paths, "TF_CPP_MIN_LOG_LEVEL": "3"}}
     if address is None:
-        os.environ.setdefault(_LOOPBACK_ONLY, "0")
+        os.environ[_LOOPBACK_ONLY] = "0"
+        # This process has read the variable when it imported Ray.
+        ray_constants.ENABLE_RAY_CLUSTER = False
         os.environ.setdefault(_NICENESS, "0")
         quiet |= {"num_cpus": slots or processors(), "include_dashboard": False}
         quiet["object_store_memory"] = _OBJECT_STORE_BYTES

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -240,8 +241,9 @@ def killed_sweep(
         elif not kill(nodes, what, chance):
             continue
         done.append(what)
-    said = driver.end()
-    assert "failed" not in said and "ray" not in said.lower(), said
+    # TensorFlow may speak of GPUs that are not there.
+    said = [line for line in driver.end().splitlines() if "cuInit" not in line]
+    assert not [line for line in said if re.search("failed|ray", line.lower())], said
     return done
 
 
@@ -326,7 +328,12 @@ def test_a_trial_that_kills_its_process_twice_has_failed(train):
 def listening(process: psutil.Process) -> set[str]:
     """Returns the addresses at which a process listens."""
     found = process.net_connections("inet")
-    return {c.laddr.ip for c in found if c.status == psutil.CONN_LISTEN}
+    # An IPv4 address may be written as one of IPv6.
+    return {
+        c.laddr.ip.removeprefix("::ffff:")
+        for c in found
+        if c.status == psutil.CONN_LISTEN
+    }
 
 
 def test_the_quickstart_trains_on_two_slots_as_on_one_machine(alone, train, tmp_path):

@@ -176,7 +176,8 @@ class RegistryTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_user_model_is_built_by_name_and_keeps_its_name(self):
         def linear(input_shape, classes):
-            return keras.Sequential([keras.layers.Dense(classes)])
+            inputs = keras.Input(input_shape)
+            return keras.Sequential([inputs, keras.layers.Dense(classes)])
 
         models.register("linear_for_test", linear)
         models.register("linear_for_test", linear)
