@@ -89,7 +89,7 @@ LAUNCHERS: dict[str, Callable[[list[str], Path], list[str]]] = {
     "sky jobs launch": of_skypilot,
 }
 # The benchmark has a test of its own, beside it.
-WITHOUT_TRAINING = ("docker build", "export", "python -m tests.benchmarks")
+WITHOUT_TRAINING = ("docker build", "export", "mkdir", "python -m tests.benchmarks")
 
 
 def shown_lines() -> list[str]:
