@@ -336,6 +336,7 @@ def listening(process: psutil.Process) -> set[str]:
     }
 
 
+@BY_HAND
 def test_the_quickstart_trains_on_two_slots_as_on_one_machine(alone, train, tmp_path):
     sweep = (
         *QUICKSTART,
