@@ -136,6 +136,7 @@ def test_metadata_name_licence_and_python(metadata):
         "gpu",
         "ray",
         "tensorboard",
+        "text",
         "tpu",
     }
 
