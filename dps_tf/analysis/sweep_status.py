@@ -170,6 +170,7 @@ def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
     history, result = study.history, study.result()
     pending, left = _left(study.specification, history)
     first = result.finishers[0] if result.finishers else None
+    seconds = sum(trial.work.seconds for trial in history.trials.values())
     return CellStatus(
         name=name,
         outcomes=_outcomes(result, set(pending)) if history.trials else {},
@@ -177,9 +178,9 @@ def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
         bracket_low=result.trials[first[1]].bracket_low if first else None,
         steps_done=sum(trial.end_step for trial in result.trials),
         steps_left=left,
-        seconds_left=_seconds(history, left),
+        seconds_left=_seconds_left(history, left, seconds),
         owner=owner,
-        seconds=sum(trial.work.seconds for trial in history.trials.values()),
+        seconds=seconds,
         slots=history.slots,
         data_wait=history.data_wait,
         causes=_causes(t.error for t in result.trials if t.error is not None),
@@ -231,7 +232,7 @@ def _outcomes(result: StudyResult, running: set[int]) -> dict[str, int]:
     return counts
 
 
-def _seconds(history: StudyHistory, steps: int) -> float | None:
+def _seconds_left(history: StudyHistory, steps: int, seconds: float) -> float | None:
+    """Returns the time of some steps at the pace of those that took `seconds`."""
     done = sum(trial.work.steps for trial in history.trials.values())
-    seconds = sum(trial.work.seconds for trial in history.trials.values())
     return steps * seconds / done / history.slots if done else None

@@ -21,6 +21,8 @@ from dps_tf.data.prepared import ARRAYS, command, prepared_folder
 from dps_tf.data.splits import seeded_order
 from dps_tf.data.transforms import SCALINGS
 
+LabelledImages = tuple[Any, np.ndarray]
+"""Images, decoded when they are read, and their labels."""
 UNUSED = -1
 """Fills up the labels of a picture that has fewer than others."""
 
@@ -257,17 +259,9 @@ def open_images_v4(data_dir: Path | None, side: int = 224) -> Source:
         sets.append(
             (split.images(rows, _stored(side)), split.several_labels(rows, classes))
         )
+    train, validation, test = sets
     contents = "/".join(split.index.content for split in found)
-    return Source(
-        *sets[0],
-        classes,
-        max(1, len(sets[0][0]) // 10),
-        transform=_crops(side),
-        given_validation=sets[1],
-        given_test=sets[2],
-        content=hashlib.sha256(f"{contents}/{side}".encode()).hexdigest(),
-        content_of_given=True,
-    )
+    return _cropped(train, validation, test, classes, side, f"{contents}/{side}")
 
 
 def _stored(side: int) -> int:
@@ -301,15 +295,29 @@ def _source(
         sets.append((split.images(rows, _stored(side)), labels) if len(rows) else None)
     if sets[0] is None:
         raise UserError(f"{parts[0][0].what} has no training images left.")
+    train, test, validation = sets[0], sets[1], sets[2]
     contents = "/".join(split.index.content for split, _ in parts)
+    identity = f"{contents}/{facts}/{side}"
+    return _cropped(train, validation, test, classes, side, identity)
+
+
+def _cropped(  # noqa: PLR0913 - each is independent of the others
+    train: LabelledImages,
+    validation: LabelledImages | None,
+    test: LabelledImages | None,
+    classes: int,
+    side: int,
+    identity: str,
+) -> Source:
+    """Returns a source of squares cut out of images; `identity` names its content."""
     return Source(
-        *sets[0],
+        *train,
         classes,
-        max(1, len(sets[0][1]) // 10),
+        max(1, len(train[1]) // 10),
         transform=_crops(side),
-        given_test=sets[1],
-        given_validation=sets[2],
-        content=hashlib.sha256(f"{contents}/{facts}/{side}".encode()).hexdigest(),
+        given_validation=validation,
+        given_test=test,
+        content=hashlib.sha256(identity.encode()).hexdigest(),
         content_of_given=True,
     )
 
