@@ -5,8 +5,8 @@ archive, unpacked, into a sweep directory, where report, status and load find it
 study is in memory at a time; run the command again to go on after a stop.
 
 With --format, the runs of anybody are read: --read names a folder of two tables (CSV or
-Parquet), of TensorBoard's event files, of MLflow's runs or of exported charts of
-Weights & Biases, or the database of an Optuna study. A goal has to be given.
+Parquet), of TensorBoard's event files or of exported charts of Weights & Biases, or the
+database of MLflow or of an Optuna study. A goal has to be given.
 
 `python -m dps_tf.archive --write=FOLDER --sweep_dir=D` writes your own studies in the
 same layout: study.json, and metadata.json and measurements.csv per trial.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, run
+from dps_tf.cli.command_line import FINISHED, run, tell_of_damage
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
 
@@ -61,7 +61,10 @@ _FIRST_REPORT = flags.DEFINE_integer(
     "With --format: number under which the first is logged; 0 for epochs from 0.",
 )
 _STUDY = flags.DEFINE_string(
-    "study", None, "With --format=optuna: name of the study, if there are several."
+    "study",
+    None,
+    "Name of the study of --format=optuna, or of the experiment of --format=mlflow, if "
+    "there are several.",
 )
 _DIRECTION = flags.DEFINE_enum(
     "direction",
@@ -181,7 +184,7 @@ def _read_runs() -> None:
 
 def _runs(goal: Goal) -> Runs:
     """Returns the runs that --read names."""
-    from dps_tf.analysis.interchange import event_files, runs, trackers
+    from dps_tf.analysis.interchange import event_files, mlflow_runs, runs, trackers
 
     if _FORMAT.value == "tables":
         return runs.read_runs(_READ.value)
@@ -195,9 +198,10 @@ def _runs(goal: Goal) -> Runs:
     if _FORMAT.value == "optuna":
         study = trackers.load_optuna(_READ.value, _STUDY.value)
         return trackers.from_optuna(study, goal.metric, **options)
+    if _FORMAT.value == "mlflow":
+        return mlflow_runs.from_mlflow(_READ.value, _STUDY.value, **options)
     readers: dict[str, Callable[..., Runs]] = {
         "tensorboard": event_files.from_tensorboard,
-        "mlflow": trackers.from_mlflow,
         "wandb": trackers.from_wandb,
     }
     return readers[_FORMAT.value](_READ.value, **options)
@@ -232,6 +236,7 @@ def _write() -> None:
     from dps_tf.cli.sweep_files import load
 
     tables = load(*_SWEEP_DIRS.value)
+    tell_of_damage(tables.problems, set())
     folders = write_archive(
         tables.studies,
         tables.trials,

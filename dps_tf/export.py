@@ -16,6 +16,7 @@ from dps_tf.cli.command_line import (
     import_tensorflow,
     require,
     run,
+    tell_of_damage,
 )
 from dps_tf.core.errors import UserError
 
@@ -50,6 +51,7 @@ def main(argv: Sequence[str]) -> int:
     sweep = SweepReader(files, _SWEEP_DIR.value)
     configure_threads()
     found = trained_trial(files, sweep, _CELL.value, _TRIAL.value, _DATA_DIR.value)
+    tell_of_damage(found.problems, set())
     print(found.save(_OUT.value))
     return FINISHED
 

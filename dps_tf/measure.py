@@ -7,7 +7,6 @@ where `dps_tf.report` finds it; running the command again does what is missing.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -22,9 +21,10 @@ from dps_tf.cli.command_line import (
     import_tensorflow,
     require,
     run,
+    tell_of_damage,
 )
 from dps_tf.cli.sweep_files import files_of
-from dps_tf.core.errors import UserError, printable
+from dps_tf.core.errors import UserError
 from dps_tf.store.layout import SweepLayout
 
 if TYPE_CHECKING:
@@ -227,8 +227,7 @@ def finished_cells(sweep: SweepReader) -> list[str]:
         UserError: nothing in it is finished.
     """
     finished = [name for name, study in sweep.studies.items() if study.is_closed]
-    for problem in sweep.problems:
-        print(printable(f"note: {problem}"), file=sys.stderr)
+    tell_of_damage(sweep.problems, set())
     for name in sweep.studies:
         if name not in finished:
             print(f"{name}: left out, it is not finished.")

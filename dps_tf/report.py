@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, import_modules, run
+from dps_tf.cli.command_line import FINISHED, import_modules, run, tell_of_damage
 from dps_tf.cli.page_server import served
 from dps_tf.cli.sweep_files import load
 from dps_tf.core.errors import UserError, printable
 
 if TYPE_CHECKING:
+    from dps_tf.analysis.loading import Tables
     from dps_tf.analysis.report import ReportOptions
 
 _SWEEP_DIRS = flags.DEFINE_multi_string(
@@ -110,8 +111,15 @@ def main(argv: Sequence[str]) -> int:
 def _draw_figures(out: Path) -> None:
     from dps_tf.analysis.report.shallue2019_figures import figures_text, write_figures
 
-    tables = load(*_SWEEP_DIRS.value) if _SWEEP_DIRS.value else None
+    tables = _tables(set()) if _SWEEP_DIRS.value else None
     print(figures_text(write_figures(tables, out)), end="")
+
+
+def _tables(told: set[str]) -> Tables:
+    """Returns the tables of the sweeps; tells of damage that was not told before."""
+    tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value, labels=_LABELS.value)
+    tell_of_damage(tables.problems, told)
+    return tables
 
 
 def _options() -> ReportOptions:
@@ -126,7 +134,7 @@ def _report_sweeps(out: Path) -> None:
     from dps_tf.analysis import report
 
     options = _options()
-    tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value, labels=_LABELS.value)
+    tables = _tables(set())
     found = report.write_report(tables, out, options)
     print(printable(report.terminal_text(found, tables)), end="")
     if _TENSORBOARD.value:
@@ -142,13 +150,12 @@ def _watch(out: Path) -> int:
     from dps_tf.analysis import report
 
     options = _options()
+    told: set[str] = set()
     with served(out, _PORT.value) as address:
         print(f"watching: {address}/report.html (Ctrl-C ends it)", flush=True)
         try:
             while True:
-                tables = load(
-                    *_SWEEP_DIRS.value, goal=_GOAL.value, labels=_LABELS.value
-                )
+                tables = _tables(told)
                 waiting = any(sweep.not_begun for sweep in tables.sweeps)
                 is_done = bool(tables.studies["closed"].all()) and not waiting
                 refresh = 0 if is_done else _PAUSE

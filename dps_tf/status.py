@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, require, run
+from dps_tf.cli.command_line import FINISHED, require, run, tell_of_damage
 from dps_tf.core.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -42,16 +41,20 @@ def main(argv: Sequence[str]) -> int:
     if _JSON.value:
         if _WATCH.value:
             raise UserError("--json and --watch exclude each other: give one of them.")
-        print(json.dumps([cell.to_json() for cell in _cells()], indent=1))
+        print(json.dumps([cell.to_json() for cell in _cells(set())], indent=1))
     elif _WATCH.value:
         _watch()
     else:
-        print(_text(_cells()))
+        print(_text(_cells(set())))
     return FINISHED
 
 
-def _cells() -> list[CellStatus]:
-    """Returns how far every cell is; tells of damage on standard error."""
+def _cells(told: set[str]) -> list[CellStatus]:
+    """Returns how far every cell is; tells of damage on standard error.
+
+    Args:
+        told: what has been told already, and is not again; added to.
+    """
     # After the flags are checked: tables take a second to load.
     from dps_tf.analysis.sweep_status import merged_status, sweep_status
     from dps_tf.cli.sweep_files import files_of
@@ -62,8 +65,7 @@ def _cells() -> list[CellStatus]:
         files = files_of(directory)
         sweep = SweepReader(files, directory)
         statuses.append(sweep_status(files, sweep))
-        for problem in sweep.problems:
-            print(printable(f"note: {problem}"), file=sys.stderr)
+        tell_of_damage(sweep.problems, told)
     return merged_status(statuses)
 
 
@@ -81,6 +83,7 @@ def _watch() -> None:
     from rich.text import Text
 
     console = Console()
+    told: set[str] = set()
     with (
         Live(console=console, auto_refresh=False)
         if console.is_terminal
@@ -88,7 +91,7 @@ def _watch() -> None:
     ):
         try:
             while True:
-                cells = _cells()
+                cells = _cells(told)
                 if live is None:
                     print(_text(cells), flush=True)
                 else:

@@ -14,7 +14,7 @@ import select
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,20 @@ def import_modules(names: Sequence[str]) -> None:
                 f"--import={name} fails with {type(error).__name__}: {text} "
                 f"({place.filename}, line {place.lineno}); correct the module."
             ) from error
+
+
+def tell_of_damage(problems: Iterable[str], told: set[str]) -> None:
+    """Prints sentences about damaged files to standard error.
+
+    Args:
+        problems: of whatever was read.
+        told: what has been told already, and is not again; added to.
+    """
+    for problem in problems:
+        if problem not in told:
+            told.add(problem)
+            # Names of files hold what their makers wanted.
+            print(printable(f"note: {problem}"), file=sys.stderr)
 
 
 def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:

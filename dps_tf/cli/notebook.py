@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from dps_tf.analysis.columns import documentation
-from dps_tf.cli.command_line import import_tensorflow
+from dps_tf.cli.command_line import import_tensorflow, tell_of_damage
 from dps_tf.cli.sweep_files import files_of
 from dps_tf.cli.sweep_files import load as load
 from dps_tf.core.errors import UserError, near_matches
@@ -183,4 +183,6 @@ def load_trial(
     if sweep.study(cell or names[0]).trained().cell.sparsity > 0:
         # Its scores may have to be taken again: with the threads of training.
         configure_threads()
-    return trained_trial(files, sweep, cell or names[0], str(trial), folder)
+    found = trained_trial(files, sweep, cell or names[0], str(trial), folder)
+    tell_of_damage(found.problems, set())
+    return found

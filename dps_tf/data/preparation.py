@@ -81,7 +81,12 @@ def _prepared_large(
     from dps_tf.data import sentence_preparation as sentences
     from dps_tf.data.photographs import SETS
 
-    known = [*PUBLISHED, *SETS, *sentences.SETS]
+    known = [*PUBLISHED, *SETS, *sentences.SETS, "image_folder", "text_folder"]
+    if name not in known:
+        raise UserError(
+            f"no data set named {name!r} can be prepared (embedded ones need not be): "
+            f"{near_matches(name, known)}"
+        )
     with _lock(name, data_dir):
         if name in SETS:
             return photographs.prepare_photographs(name, data_dir, raw_dir, report)
@@ -89,12 +94,7 @@ def _prepared_large(
             return photographs.prepare_image_folder(data_dir, raw_dir, report)
         if name in sentences.SETS:
             return sentences.prepare_sentences(name, data_dir, *sub_words, report)
-        if name == "text_folder":
-            return sentences.prepare_text_folder(data_dir, raw_dir, *sub_words, report)
-    raise UserError(
-        f"no data set named {name!r} can be prepared (embedded ones need not be): "
-        f"{near_matches(name, [*known, 'image_folder', 'text_folder'])}"
-    )
+        return sentences.prepare_text_folder(data_dir, raw_dir, *sub_words, report)
 
 
 @contextlib.contextmanager
@@ -107,11 +107,17 @@ def _lock(name: str, data_dir: Path) -> Iterator[None]:
     with os.fdopen(os.open(lock_path, flags, 0o666), "r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            # Who held it may have removed it just now, and somebody begun anew.
+            if not os.path.samestat(os.fstat(lock.fileno()), lock_path.lstat()):
+                raise BlockingIOError
+        except (BlockingIOError, FileNotFoundError) as error:
             raise UserError(
                 f"another process is preparing {name} in {data_dir}: wait for it"
             ) from error
-        yield
+        try:
+            yield
+        finally:
+            lock_path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -40,6 +40,7 @@ class TrainedTrial:
         masks: 0/1, by the names of the trainable variables; ones for a dense cell.
         about: the cell as a JSON object.
         prunable: the set of variables that sparsity counts.
+        problems: sentences about damaged files that were passed over.
     """
 
     cell: str
@@ -50,6 +51,7 @@ class TrainedTrial:
     masks: Mapping[str, np.ndarray]
     about: Mapping[str, Any]
     prunable: str
+    problems: tuple[str, ...] = ()
 
     @property
     def weights(self) -> dict[str, np.ndarray]:
@@ -98,7 +100,7 @@ def trained_trial(
     study = sweep.study(cell)
     specification = study.trained()
     number = _trial_number(study, cell, trial)
-    state = _state(study, cell, number)
+    state, damaged = _state(study, cell, number)
     dataset = build.load_dataset(specification.workload, data_dir)
     if dataset.content_hash != study.training_inputs["content_hash"]:
         raise UserError(
@@ -125,6 +127,7 @@ def trained_trial(
         dict(zip(names, masks, strict=True)),
         specification.cell.to_json(),
         specification.pruning.prunable,
+        (*sweep.problems, *damaged),
     )
 
 
@@ -166,12 +169,12 @@ def _trial_number(study: StudyReader, cell: str, trial: str) -> int:
     return best
 
 
-def _state(study: StudyReader, cell: str, trial: int) -> State:
-    """Returns the newest kept state of a trial."""
+def _state(study: StudyReader, cell: str, trial: int) -> tuple[State, Sequence[str]]:
+    """Returns the newest kept state of a trial, and what is damaged of newer ones."""
     store = study.states
     state, problems = store.load(trial)
     if state is not None:
-        return state
+        return state, problems
     kept = ", ".join(map(str, store.trials())) or "none (they were discarded)"
     damage = "".join(f"{problem} " for problem in problems)
     raise UserError(

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from dps_tf._keras import keras
 from dps_tf.analysis import report
 from dps_tf.analysis.interchange.event_files import from_tensorboard
+from dps_tf.analysis.interchange.mlflow_runs import from_mlflow
 from dps_tf.analysis.interchange.runs import (
     Run,
     Runs,
@@ -30,7 +32,6 @@ from dps_tf.analysis.interchange.runs import (
 )
 from dps_tf.analysis.interchange.trackers import (
     from_keras,
-    from_mlflow,
     from_optuna,
     from_wandb,
     load_optuna,
@@ -292,6 +293,45 @@ def write_mlruns(root: Path) -> None:
         (run / "meta.yaml").write_text(f"run_id: {name}\nstatus: {status}\ntags: []\n")
 
 
+MLFLOW_TABLES = """
+    CREATE TABLE experiments (experiment_id INTEGER PRIMARY KEY, name VARCHAR(256));
+    CREATE TABLE runs (run_uuid VARCHAR(32), name VARCHAR(250), status VARCHAR(9),
+        start_time BIGINT, lifecycle_stage VARCHAR(20), experiment_id INTEGER);
+    CREATE TABLE params (key VARCHAR(250), value VARCHAR(8000), run_uuid VARCHAR(32));
+    CREATE TABLE metrics (key VARCHAR(250), value FLOAT, timestamp BIGINT,
+        run_uuid VARCHAR(32), step BIGINT, is_nan BOOLEAN);
+    INSERT INTO experiments VALUES (0, 'Default'), (1, 'mine');
+"""
+"""Columns of MLflow 3.17 that are read."""
+
+
+def write_mlflow_database(path: Path) -> None:
+    """Writes what MLflow's own library does by default, with a run that was deleted."""
+    with sqlite3.connect(path) as database:
+        database.executescript(MLFLOW_TABLES)
+        runs = {**CURVES, "gone": [0.0]}
+        for start, (name, values) in enumerate(runs.items()):
+            status = "FINISHED" if FINISHED.get(name) else "KILLED"
+            stage = "active" if name in CURVES else "deleted"
+            database.execute(
+                "INSERT INTO runs VALUES (?, 'any', ?, ?, ?, 1)",
+                (name, status, 1700 + start, stage),
+            )
+            params = {**PARAMETERS.get(name, {}), "batch_size": 8, "data": "/where"}
+            for key, value in params.items():
+                database.execute(
+                    "INSERT INTO params VALUES (?, ?, ?)", (key, str(value), name)
+                )
+            # A step that was logged twice: the later value counts.
+            rows = [(0.99, 16, 10), *((v, 17, 10 * n) for n, v in enumerate(values, 1))]
+            for value, time, step in rows:
+                database.execute(
+                    "INSERT INTO metrics VALUES ('val/error', ?, ?, ?, ?, 0)",
+                    (value, time, name, step),
+                )
+    database.close()
+
+
 def write_mlflow_export(root: Path) -> None:
     """Writes what mlflow-export-import does, a run.json per run."""
     for name, values in CURVES.items():
@@ -318,7 +358,13 @@ def wandb_api_runs() -> list[SimpleNamespace]:
             config={**PARAMETERS[name], "batch_size": 8, "arch": "mlp"},
             state="finished" if FINISHED[name] else "crashed",
             scan_history=lambda values=values: [
-                {"_step": 10 * (n + 1), "_runtime": 3.0, "val/error": v, "note": "x"}
+                {
+                    "_step": 10 * (n + 1),
+                    "_runtime": 3.0,
+                    "val/error": v,
+                    "note": "x",
+                    "norm": "Infinity",
+                }
                 for n, v in enumerate(values)
             ],
         )
@@ -339,6 +385,7 @@ def write_chart(path: Path) -> None:
 
 def test_every_tracker_gives_the_same_runs(tmp_path):
     write_mlruns(tmp_path / "mlruns")
+    write_mlflow_database(tmp_path / "mlflow.db")
     write_mlflow_export(tmp_path / "export")
     write_chart(tmp_path / "chart.csv")
     told = {
@@ -347,6 +394,7 @@ def test_every_tracker_gives_the_same_runs(tmp_path):
     }
     found = {
         "mlruns": from_mlflow(tmp_path / "mlruns"),
+        "database": from_mlflow(tmp_path / "mlflow.db"),
         "export": from_mlflow(tmp_path / "export"),
         "api": from_wandb(wandb_api_runs()),
         "chart": from_wandb(tmp_path / "chart.csv", about=told, batch_size="8"),
@@ -361,10 +409,77 @@ def test_every_tracker_gives_the_same_runs(tmp_path):
             mine = runs.evaluations[runs.evaluations["trial"] == by_run[run]]
             assert mine["step"].tolist() == [10, 20, 30][: len(values)], name
             assert mine["validation/error"].tolist() == values, name
+            if name == "api":
+                assert mine["logged/norm"].tolist() == [math.inf] * len(values)
         write_runs(runs, tmp_path / f"sweep_{name}", GOAL)
         row = load(tmp_path / f"sweep_{name}").results.iloc[0]
         assert (row["steps_to_result"], row["steps_bound"]) == (30, ""), name
         assert row["censored"] == 1, name
+
+
+def test_runs_of_several_experiments_are_not_mixed(tmp_path):
+    path = tmp_path / "mlflow.db"
+    write_mlflow_database(path)
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "INSERT INTO runs VALUES ('other', 'any', 'FINISHED', 9, 'active', 0)"
+        )
+    database.close()
+    with pytest.raises(UserError, match=r"several experiments.*'Default', 'mine'"):
+        from_mlflow(path)
+    with pytest.raises(UserError, match="did you mean 'mine'"):
+        from_mlflow(path, "mime")
+    # In the order in which they began.
+    assert from_mlflow(path, "mine").trials.index.tolist() == ["red", "blue"]
+    done = archive(
+        "--format=mlflow", f"--read={path}", "--study=mine", "--goal=0.2",
+        f"--metric={GOAL.metric}", f"--sweep_dir={tmp_path / 's'}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert load(tmp_path / "s").results["steps_to_result"].tolist() == [30]
+
+
+def test_models_and_deleted_runs_of_mlruns_are_no_runs(tmp_path):
+    write_mlruns(tmp_path)
+    meta = tmp_path / "123456" / "blue" / "meta.yaml"
+    meta.write_text(meta.read_text() + "lifecycle_stage: deleted\n")
+    model = tmp_path / "123456" / "models" / "m-1"
+    (model / "metrics").mkdir(parents=True)
+    (model / "meta.yaml").write_text("model_id: m-1\nstatus: 2\n")
+    assert from_mlflow(tmp_path).trials.index.tolist() == ["red"]
+
+
+@pytest.mark.parametrize("kind", ["text", "view", "value", "folder"])
+def test_what_is_no_database_of_mlflow_is_one_sentence(tmp_path, kind):
+    path = tmp_path / "mlflow.db"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "text":
+        path.write_text("no database\n" * 99)
+    else:
+        write_mlflow_database(path)
+        with sqlite3.connect(path) as database:
+            if kind == "value":
+                database.execute("UPDATE metrics SET value = 'nought'")
+            else:
+                # What is looked up there would never end.
+                database.executescript(
+                    "DROP TABLE params; CREATE VIEW params AS WITH RECURSIVE n(i) AS "
+                    "(VALUES(1) UNION ALL SELECT i + 1 FROM n) SELECT i AS key, "
+                    "i AS value, i AS run_uuid FROM n;"
+                )
+        database.close()
+    with pytest.raises(UserError, match=r"no (database|run) of MLflow") as refusal:
+        from_mlflow(path)
+    assert "\n" not in str(refusal.value)
+
+
+def test_weights_and_biases_of_a_machine_are_named(tmp_path):
+    (tmp_path / "offline-run-1").mkdir()
+    (tmp_path / "offline-run-1" / "run-1.wandb").write_bytes(b":W&B")
+    for place in (tmp_path, tmp_path / "offline-run-1" / "run-1.wandb"):
+        with pytest.raises(UserError, match="wandb sync"):
+            from_wandb(place, batch_size=8)
 
 
 @pytest.mark.parametrize(
@@ -379,6 +494,7 @@ def test_every_tracker_gives_the_same_runs(tmp_path):
 def test_damaged_runs_of_mlflow_are_one_sentence(tmp_path, place, content, sentence):
     path = tmp_path / "run" / place
     path.parent.mkdir(parents=True)
+    (tmp_path / "run" / "meta.yaml").write_text("run_id: run\n")
     path.write_text(content)
     with pytest.raises(UserError, match=sentence):
         from_mlflow(tmp_path, batch_size=8)

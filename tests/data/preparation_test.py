@@ -253,11 +253,13 @@ class PrepareTest(tf.test.TestCase, parameterized.TestCase):
     def test_what_the_user_can_mend_is_one_sentence(self):
         with self.assertRaisesRegex(UserError, "did you mean 'mnist'"):
             prepare("mnits", self.data, self.raw)
+        self.assertFalse(self.data.exists())
         self.raw.mkdir()
         with self.assertRaisesRegex(
             UserError, "does not hold the raw files of 'mnist'"
         ):
             prepare("mnist", self.data, self.raw)
+        self.assertEqual(list(self.data.iterdir()), [])
         (self.root / "file").touch()
         with self.assertRaisesRegex(UserError, "cannot prepare mnist in .*file"):
             prepare("mnist", self.root / "file", self.raw)

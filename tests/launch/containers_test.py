@@ -35,10 +35,10 @@ def required(*extras: str) -> list[Requirement]:
     return [Requirement(line) for line in lines if line and line[0] != "#"]
 
 
-@pytest.mark.parametrize("kind", ["cpu", "tpu"])
+@pytest.mark.parametrize("kind", ["cpu", "gpu", "tpu"])
 def test_a_lock_holds_what_the_package_asks_for(kind):
     found = locked(kind)
-    extras = {"cpu": ("ray",), "tpu": ("tpu",)}[kind]
+    extras = {"cpu": ("ray",), "gpu": ("ray", "gpu"), "tpu": ("tpu",)}[kind]
     environment = {**default_environment(), "python_version": "3.11"}
     for wanted in required(*extras):
         name = canonicalize_name(wanted.name)
@@ -49,6 +49,8 @@ def test_a_lock_holds_what_the_package_asks_for(kind):
     # Beside tensorflow-tpu its files would be overwritten.
     assert ("tensorflow" in found) == (kind != "tpu")
     assert "setuptools" in found
+    # What the wheels of CUDA are called is the affair of tensorflow.
+    assert any(name.startswith("nvidia-cuda") for name in found) == (kind == "gpu")
 
 
 def test_lower_bounds_have_no_known_holes():
@@ -71,7 +73,7 @@ def test_containers_are_named_by_digest_and_run_as_nobody():
     installs = [line for line in lines if line.startswith("RUN launch")]
     assert [line.split()[2:] for line in installs] == [
         ["--locked", "cpu"],
-        ["gpu"],
+        ["--locked", "gpu"],
         ["--locked", "tpu"],
     ]
 

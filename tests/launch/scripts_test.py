@@ -59,10 +59,9 @@ def test_container_file_has_a_stage_for_each_kind_of_machine():
     assert list(found) == ["base", "cpu", "gpu", "tpu"]
     for kind in ("cpu", "gpu", "tpu"):
         lines = [line for line in found[kind] if not line.startswith("#")]
-        locked = "" if kind == "gpu" else "--locked "
         assert lines[:2] == [
             f"FROM base AS {kind}",
-            f"RUN launch/containers/install {locked}{kind}",
+            f"RUN launch/containers/install --locked {kind}",
         ]
     # A public image, and signals reach training from the first moment.
     assert found["base"][0].startswith("FROM docker.io/library/python:3.")

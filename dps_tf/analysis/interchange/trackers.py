@@ -2,14 +2,13 @@
 
 Each takes, beside what is its own, the keywords of `runs.runs_of`: `about` and columns
 of all runs (`batch_size=64`), `rename` and `leave_out`. None of the libraries is
-imported. Event files of TensorBoard are read by `event_files`.
+imported. Event files of TensorBoard are read by `event_files`, runs of MLflow by
+`mlflow_runs`.
 """
 
 from __future__ import annotations
 
 import importlib
-import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,9 @@ from dps_tf.core.errors import UserError, on_one_line
 
 Steps = int | Callable[[Any], int]
 """Updates between two reports, or a function of the run that tells them."""
-_MLFLOW_FINISHED = ("3", "FINISHED")
+
+
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
 def from_keras(histories: Mapping[str, Any], **options: Any) -> Runs:
@@ -183,6 +184,12 @@ def from_wandb(source: str | Path | Iterable[Any], **options: Any) -> Runs:
         return runs_of(map(_wandb_run, source), "Weights & Biases", **options)
     path = Path(source).expanduser().absolute()
     charts = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+    if path.suffix == ".wandb" or (not charts and any(path.rglob("*.wandb"))):
+        raise UserError(
+            f"{str(path)!r} holds what wandb keeps for its server, which is not read: "
+            "send it by `wandb sync`, and give wandb.Api().runs(...) or an exported "
+            "chart."
+        )
     curves: dict[str, dict[int, dict[str, float]]] = {}
     for chart in charts:
         _read_chart(chart, curves)
@@ -195,13 +202,20 @@ def from_wandb(source: str | Path | Iterable[Any], **options: Any) -> Runs:
 
 def _wandb_run(run: Any) -> Run:
     rows = [
-        {name: value for name, value in row.items() if isinstance(value, (int, float))}
+        # JSON has no words for the numbers that are none.
+        {
+            name: float(value)
+            for name, value in row.items()
+            if isinstance(value, (int, float)) or value in _NO_NUMBERS
+        }
         for row in run.scan_history()
     ]
-    curve = pd.DataFrame(rows).rename(columns={"_step": "step"})
+    curve = pd.DataFrame(rows, columns=None if rows else ["_step"])
+    curve = curve.rename(columns={"_step": "step"})
     hidden = [name for name in curve.columns if str(name).startswith("_")]
     status = COMPLETE if run.state == "finished" else INCOMPLETE
-    return Run(run.name, curve.drop(columns=hidden), dict(run.config), status)
+    columns = dict(run.config)
+    return Run(run.name or run.id, curve.drop(columns=hidden), columns, status)
 
 
 def _read_chart(path: Path, curves: dict[str, dict[int, dict[str, float]]]) -> None:
@@ -219,88 +233,3 @@ def _read_chart(path: Path, curves: dict[str, dict[int, dict[str, float]]]) -> N
         known = frame[["Step", column]].dropna()
         for step, value in zip(known["Step"], known[column], strict=True):
             curves.setdefault(run, {}).setdefault(int(step), {})[metric] = float(value)
-
-
-def from_mlflow(folder: str | Path, **options: Any) -> Runs:
-    """Returns the runs of an `mlruns` folder, or of what mlflow-export-import wrote.
-
-    Parameters are metaparameters; a run that did not finish was cut off.
-
-    Args:
-        folder: with `<experiment>/<run>/meta.yaml`, `metrics/` and `params/`, or with a
-            `run.json` for each run.
-        options: see `runs.runs_of`.
-
-    Raises:
-        UserError: no run, or one that cannot be read; see also `runs.runs_of`.
-    """
-    root = Path(folder).expanduser().absolute()
-    exported = [p / "run.json" for p in foreign_files.folders_with(root, "run.json")]
-    if exported:
-        found = (_mlflow_or_refused(_exported_run, path) for path in exported)
-        return runs_of(found, str(root), **options)
-    places = foreign_files.folders_with(root, "metrics")
-    found = (_mlflow_or_refused(_mlruns_run, place) for place in places)
-    return runs_of(found, str(root), **options)
-
-
-def _mlflow_or_refused(read: Callable[[Path], Run], path: Path) -> Run:
-    """Returns a run of MLflow; UserError with its path for one that is damaged."""
-    try:
-        return read(path)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"{str(path)!r} is no run of MLflow: {on_one_line(error)}."
-        ) from error
-
-
-def _exported_run(path: Path) -> Run:
-    content = foreign_files.read_json(path).get("mlflow", {})
-    info = content.get("info", {})
-    values: dict[int, dict[str, float]] = defaultdict(dict)
-    for name, rows in content.get("metrics", {}).items():
-        for row in rows:
-            values[int(row["step"])][name] = float(row["value"])
-    status = str(info.get("status"))
-    return _mlflow_run(
-        str(info.get("run_id", path.parent.name)),
-        values,
-        content.get("params", {}),
-        status,
-    )
-
-
-def _mlruns_run(place: Path) -> Run:
-    """Returns a run of MLflow's file store: a line `time value step` per value."""
-    values: dict[int, dict[str, float]] = defaultdict(dict)
-    for path in sorted((place / "metrics").rglob("*")):
-        if path.is_file():
-            name = path.relative_to(place / "metrics").as_posix()
-            for line in _lines(path):
-                _, value, step = line.split()[:3]
-                values[int(step)][name] = float(value)
-    params = {
-        path.name: "\n".join(_lines(path)) for path in (place / "params").glob("*")
-    }
-    meta = "\n".join(_lines(place / "meta.yaml"))
-    status = re.search(r"^status: *(\w+)", meta, re.M)
-    return _mlflow_run(place.name, values, params, status[1] if status else "")
-
-
-def _mlflow_run(
-    name: str,
-    values: Mapping[int, Mapping[str, float]],
-    params: Mapping[str, Any],
-    status: str,
-) -> Run:
-    rows = [{"step": step, **values[step]} for step in sorted(values)]
-    curve = pd.DataFrame(rows, columns=None if rows else ["step"])
-    done = COMPLETE if status in _MLFLOW_FINISHED else INCOMPLETE
-    return Run(name, curve, dict(params), done)
-
-
-def _lines(path: Path) -> list[str]:
-    data = foreign_files.read_bytes(path, foreign_files.LARGEST_TABLE)
-    return data.decode("utf-8", "replace").splitlines()
