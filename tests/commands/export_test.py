@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from dps_tf.probing import trial_export
 from dps_tf.sparsity import export
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import LocalFiles
+from dps_tf.store.sweep_reader import SweepReader
 
 ROOT = Path(__file__).parents[2]
 CELL = "digits_mlp-nesterov-snip-seed0-b32-s0.8"
@@ -41,7 +43,7 @@ def run(module: str, *arguments: object) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
         capture_output=True,
         text=True,
         check=False,
@@ -119,9 +121,24 @@ class ExportCommandTest(parameterized.TestCase):
         with self.assertRaisesRegex(UserError, "no trial of b8 has reached the goal"):
             trial_export._trial_number(best, "b8", "best")
 
+    def test_damage_that_is_passed_over_is_told(self):
+        copy = self.root / "damaged"
+        shutil.copytree(self.sweep, copy)
+        cell = copy / "cells" / DENSE
+        (cell / "curves.parquet").write_bytes(b"")
+        newest = sorted(cell.glob(f"states/trial-{WINNER:06d}.*"))[-1]
+        newest.write_bytes(newest.read_bytes()[:-1])
+        sweep = SweepReader(LocalFiles(), str(copy))
+        try:
+            told = trial_export.trained_trial(LocalFiles(), sweep, DENSE).problems
+        except UserError as error:  # there was no older state
+            told = ("curves.parquet", str(error))
+        self.assertIn("curves.parquet", " ".join(told))
+        self.assertIn(newest.name, " ".join(told))
+
     def check_saved(self, cell, sparsity, trial=WINNER):
         done = self.export(cell, trial, cell)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("after 20 steps", done.stdout)
         self.assertIn(f"{sparsity:.4f}\nsaved in", done.stdout)
         dataset = data.load("digits")

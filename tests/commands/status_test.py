@@ -174,6 +174,29 @@ def test_time_left_of_a_sweep_counts_cells_that_run_and_those_that_wait():
         assert progress_line(cells).endswith("; time left not known yet")
 
 
+LOOKING_THREE_TIMES = """
+from dps_tf import status
+pauses = iter(range(2))
+def pause(seconds):
+    if next(pauses, None) is None:
+        raise KeyboardInterrupt
+status.time.sleep = pause
+status.entry_point()
+"""
+
+
+def test_watching_tells_of_damage_once(tmp_path):
+    write_open_study(tmp_path, 32)
+    (tmp_path / ".dps_tf").unlink()
+    command = [sys.executable, "-c", LOOKING_THREE_TIMES]
+    done = subprocess.run(
+        [*command, f"--sweep_dir={tmp_path}", "--watch"], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert done.stdout.count("0 of 1 cells finished") == 3
+    assert done.stderr.count("note: ") == done.stderr.count("\n") == 1
+
+
 def test_watching_a_finished_sweep_ends_and_json_is_not_watched(finished):
     command = [
         sys.executable,

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from dps_tf.analysis import loading
 from dps_tf.analysis.sweep_status import sweep_status
 from dps_tf.core.errors import UserError
+from dps_tf.probing.recorded_study import read_recorded
 from dps_tf.store.errors import StoreError
 from dps_tf.store.files import LocalFiles
+from dps_tf.store.layout import SweepLayout
 from dps_tf.store.sweep_reader import SweepReader
 from tests.faults.damage_test import STUDY, begun, closed, files_of  # noqa: F401
 from tests.tuning.studies import SIX_TRIALS, run_in_sweep, tables
@@ -67,13 +69,30 @@ def numbers(root: Path) -> tuple[dict[str, list], list[str]]:
     loaded = loading.load(root)
     finished = loaded.studies["closed"].astype(bool)
     results = loaded.results[finished.to_numpy()]
+    measured, refused = to_be_measured(root, list(sweep.studies))
     return (
         {
             "status": sorted(status.values()),
             "load": results.astype(str).values.tolist(),
+            "measure": measured,
         },
-        [*sweep.problems, *loaded.problems, *opened],
+        [*sweep.problems, *loaded.problems, *opened, *refused],
     )
+
+
+def to_be_measured(root: Path, cells: list[str]) -> tuple[list[str], list[str]]:
+    """Returns what `measure` would train again and compare with, and refusals."""
+    found, refused = [], []
+    for cell in cells:
+        try:
+            study = read_recorded(FILES, SweepLayout(str(root)), cell)
+        except UserError as error:
+            refused.append(str(error))
+            continue
+        if study is not None:
+            asked = study.specification, study.training_inputs, study.environments
+            found.append(repr((asked, study.trial(study.winner()))))
+    return found, refused
 
 
 def check(original: Path, before: dict, expected: dict, change: tuple) -> None:
