@@ -160,11 +160,8 @@ def load(
     sweeps = [_open(files(name), name) for name in names]
     read = [_read(sweep, name) for sweep, name in zip(sweeps, names, strict=True)]
     read = _with_all_axes(read)
-    held = pd.concat([tables.studies for tables in read], ignore_index=True)
-    records = tuple(
-        _sweep_record(sweep, name, held)
-        for sweep, name in zip(sweeps, names, strict=True)
-    )
+    found_labels = labels or [""] * len(names)
+    records = _sweep_records(names, sweeps, read, found_labels)
     if labels:
         labelled = zip(read, labels, strict=True)
         read = _with_all_axes([_labelled(t, label) for t, label in labelled])
@@ -371,25 +368,32 @@ def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
             seen[cell] = sweep
 
 
-def _sweep_record(
-    sweep: SweepReader, directory: str, studies: pd.DataFrame
-) -> SweepRecord:
-    """Returns what a sweep was run with.
+def _sweep_records(
+    names: Sequence[str],
+    sweeps: Sequence[SweepReader],
+    read: Sequence[StoredTables],
+    labels: Sequence[str],
+) -> tuple[SweepRecord, ...]:
+    """Returns what each sweep was run with.
 
-    Args:
-        sweep: its reader.
-        directory: as the user named it.
-        studies: of all sweeps that are loaded. Each shard of a sweep plans the whole
-            grid, so a cell has not begun only if no other directory holds it.
+    Each shard of a sweep plans the whole grid: of those of one label, a cell waits in
+    the first only, and in none if it has begun in one of them.
     """
-    begun = {
-        cell_name(row)
-        for row in studies[study_key(studies)].astype(object).to_dict("records")
-    }
-    return SweepRecord(
-        directory,
-        gin=sweep.configuration(),
-        environments=sweep.environments(),
-        not_begun=tuple(name for name in sweep.planned if name not in begun),
-        written=sweep.written(),
-    )
+    begun: dict[str, set[str]] = {label: set() for label in labels}
+    for tables, label in zip(read, labels, strict=True):
+        rows = tables.studies[study_key(tables.studies)].astype(object)
+        begun[label].update(map(cell_name, rows.to_dict("records")))
+    records = []
+    for name, sweep, label in zip(names, sweeps, labels, strict=True):
+        waiting = tuple(cell for cell in sweep.planned if cell not in begun[label])
+        begun[label].update(waiting)
+        records.append(
+            SweepRecord(
+                name,
+                gin=sweep.configuration(),
+                environments=sweep.environments(),
+                not_begun=waiting,
+                written=sweep.written(),
+            )
+        )
+    return tuple(records)

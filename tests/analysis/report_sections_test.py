@@ -23,6 +23,7 @@ from dps_tf.analysis.report import (
     naming,
     regimes,
     sensitivity,
+    training_curves,
 )
 from dps_tf.analysis.report import repeats as report_repeats
 from dps_tf.core.durations import duration
@@ -178,6 +179,26 @@ def test_charts_hold_every_trial_and_its_last_evaluation():
             assert trial["values"][-1] == pytest.approx(last[METRIC][number], rel=1e-4)
             assert len(trial["steps"]) <= 40
         assert [t["outcome"] for t in cell["trials"]].count("best trial") == 1
+
+
+def test_where_evaluations_only_bound_the_metric_the_loss_is_drawn():
+    tables = tables_of(make(SMALL))
+    # As of a large validation split: the goal's metric is told where it is met.
+    is_met = tables.curves[METRIC] <= tables.goals[0].threshold
+    losses = np.linspace(2, 1, len(tables.curves))
+    told = tables.curves.assign(**{"is_bound": ~is_met, "train/loss": losses})
+    bounded = dataclasses.replace(tables, curves=told)
+    for cell in charts.learning_curve_data(context_of(bounded)):
+        assert (cell["metric"], cell["goal"]) == ("train/loss", None)
+        assert f"only bound {METRIC}" in cell["notes"]
+        assert max(len(trial["steps"]) for trial in cell["trials"]) > 1
+        assert all(1 <= v <= 2 for trial in cell["trials"] for v in trial["values"])
+    [figure] = training_curves.training_figures(context_of(bounded))
+    assert figure.caption.startswith("train/loss at every") and "Dashed" not in (
+        figure.caption
+    )
+    [figure] = training_curves.training_figures(context_of(tables))
+    assert figure.caption.startswith(METRIC) and "Dashed: the goal" in figure.caption
 
 
 def test_ids_of_charts_do_not_depend_on_charts_made_before():

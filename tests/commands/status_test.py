@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dps_tf.analysis import loading
+from dps_tf.analysis import loading, report
+from dps_tf.analysis.report.assembly import assemble
 from dps_tf.analysis.sweep_status import (
     CellStatus,
     merged_status,
@@ -129,8 +130,14 @@ def test_shards_are_one_sweep(tmp_path):
         "64-s0.0",
         "waits",
     ]
-    waiting = [sweep.not_begun for sweep in loading.load(*places).sweeps]
-    assert waiting == [("waits",), ("waits",)]
+    tables = loading.load(*places)
+    assert [sweep.not_begun for sweep in tables.sweeps] == [("waits",), ()]
+    text = report.terminal_text(assemble(tables), tables)
+    assert "1 cell has not begun" in text
+    assert "Cells that have not begun (1 of 3 cells)" in text
+    # Under names of the user's they are sweeps of their own.
+    apart = loading.load(*places, labels=("one", "two"))
+    assert [len(sweep.not_begun) for sweep in apart.sweeps] == [2, 2]
 
 
 def test_the_command_reads_several_directories_and_tells_of_damage(tmp_path):

@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from bokeh.embed import json_item
-from bokeh.models import BasicTickFormatter, ColumnDataSource, HoverTool
+from bokeh.models import (
+    BasicTickFormatter,
+    ColumnDataSource,
+    FixedTicker,
+    HoverTool,
+    NoOverlap,
+)
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
@@ -22,6 +28,11 @@ from dps_tf.analysis.report.content import Chart, ReportContext
 from dps_tf.analysis.report.curves import Curves, RowsByCell, fit_lines
 from dps_tf.analysis.report.naming import cell_names
 from dps_tf.analysis.report.style import LineStyle
+from dps_tf.analysis.report.training_curves import (
+    columns_drawn,
+    drawn_metric,
+    told_of,
+)
 from dps_tf.analysis.tables import metaparameter_names, study_key
 from dps_tf.analysis.wording import number, steps
 
@@ -45,6 +56,8 @@ _OUTCOMES = {
     "infeasible": "#D55E00",
     "failed": "#CC79A7",
 }
+_LOG_TICKS = [mark * 10.0**power for power in range(-9, 10) for mark in (1, 2, 5)]
+"""On logarithmic axes. Below two decades, bokeh's own are evenly spaced numbers."""
 _MOST_TRIALS = 3000
 """Trials of the whole page: each takes some 500 bytes."""
 _MOST_EVALUATIONS = 40
@@ -86,6 +99,11 @@ def _new_figure(x_label: str, y_label: str, y_type: str = "log") -> Any:
         axis.formatter = BasicTickFormatter(use_scientific=False)
         axis.axis_label_text_font_style = "normal"
         axis.minor_tick_line_color = None
+        # A phone has no room for them all.
+        axis.major_label_policy = NoOverlap(min_distance=8)
+    for axis, kind in ((plot.xaxis, "log"), (plot.yaxis, y_type)):
+        if kind == "log":
+            axis.ticker = FixedTicker(ticks=_LOG_TICKS)
     # A page that is scrolled by the wheel must not be caught by a chart.
     plot.toolbar.active_scroll = None
     return plot
@@ -98,6 +116,7 @@ def _finish(plot: Any) -> None:
     plot.legend.location = "center"
     plot.legend.margin = 0
     plot.legend.padding = 0
+    plot.legend.spacing = 14
     plot.legend.ncols = 3
     plot.add_layout(plot.legend[0], "below")
 
@@ -230,15 +249,16 @@ def _empty(*names: str) -> ColumnDataSource:
 def learning_curve_data(context: ReportContext) -> list[dict[str, Any]]:
     """Returns the evaluations of the trials of each cell that has any.
 
-    Each cell: name, metric, goal, left_out (trials that are not held); trials: number,
-    outcome (`best trial` for the best), point (metaparameters in words), steps, values.
+    Each cell: name, metric, goal (None where the loss of training stands in for the
+    goal's metric), left_out (trials that are not held), notes; trials: number, outcome
+    (`best trial` for the best), point (metaparameters in words), steps, values.
     """
     curves, tables = context.curves, context.tables
     key = study_key(tables.studies)
     keys = tables.studies[key].itertuples(index=False, name=None)
     goals = dict(zip(keys, tables.goals, strict=True))
     metrics = {goal.metric for goal in tables.goals} & set(map(str, tables.curves))
-    columns = ["trial", "step", "is_bound", *sorted(metrics)]
+    columns = columns_drawn(tables.curves, metrics)
     records = RowsByCell(tables.curves, curves.cells, columns)
     trials = RowsByCell(tables.bounded, curves.cells, list(tables.bounded.columns))
     names = metaparameter_names(tables.trials)
@@ -250,18 +270,21 @@ def learning_curve_data(context: ReportContext) -> list[dict[str, Any]]:
         if goal.metric not in metrics:
             continue
         rows = records.of(cell)
-        rows = rows[rows[goal.metric].notna() & ~rows["is_bound"]]
-        rows = rows[np.isfinite(rows[goal.metric].to_numpy(float))]
+        metric = drawn_metric(rows, goal)
+        rows = told_of(rows, metric)
         shown = trials.of(cell).sort_values("latest", kind="stable")
         mine = dict(iter(rows.groupby("trial")))
         drawn = [
-            _trial(trial, mine[trial["trial"]], goal.metric, cell["best_trial"], names)
+            _trial(trial, mine[trial["trial"]], metric, cell["best_trial"], names)
             for trial in shown.to_dict("records")
             if trial["trial"] in mine
         ]
         if drawn:
-            about = {"name": cell["cell_name"], "metric": goal.metric}
-            about |= {"goal": goal.threshold, "left_out": max(0, len(drawn) - most)}
+            threshold = goal.threshold if metric == goal.metric else None
+            about = {"name": cell["cell_name"], "metric": metric, "goal": threshold}
+            about |= {"left_out": max(0, len(drawn) - most), "notes": ""}
+            if threshold is None:
+                about["notes"] = f"Most evaluations only bound {goal.metric}."
             found.append({**about, "trials": drawn[:most]})
     return found
 

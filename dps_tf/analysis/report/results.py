@@ -209,7 +209,7 @@ def terminal_text(report: Report, tables: Tables) -> str:
         parts.append(f"first error of a failed trial: {first_error(tables.trials)}\n")
     warned = [caution for caution in report.cautions if not caution.is_note]
     if warned:
-        total = len(report.results)
+        total = len(report.results) + sum(len(s.not_begun) for s in report.sweeps)
         lines = [
             f"  {item.title} ({len(item.cells)} of {total} cells)"
             if item.cells and item.unit == "cell"

@@ -62,6 +62,7 @@
   function fill(view, cell) {
     const names = new Map(view.model.renderers.map((item) => [item.name, item]));
     const outcomes = [...names.keys()].filter((name) => name && name.startsWith("lines "));
+    const entries = view.model.below.find((item) => item.type === "Legend").items;
     let end = [Infinity, 0];
     for (const name of outcomes) {
       const outcome = name.slice("lines ".length);
@@ -77,8 +78,11 @@
       names.get(name).data_source.data = {
         xs: trials.map((trial) => trial.steps), ys: trials.map((trial) => trial.values) };
       names.get(`marks ${outcome}`).data_source.data = marks;
+      entries.find((entry) => entry.label.value === outcome).visible = trials.length > 0;
     }
-    names.get("goal").data_source.data = { x: end, y: [cell.goal, cell.goal] };
+    const has_goal = cell.goal !== null;
+    names.get("goal").data_source.data = has_goal ? { x: end, y: [cell.goal, cell.goal] } : { x: [], y: [] };
+    entries.find((entry) => entry.label.value === "goal").visible = has_goal;
     view.model.left[0].axis_label = cell.metric;
   }
   async function draw(explorer) {
@@ -93,7 +97,8 @@
       const show = () => {
         const cell = cells[choice.value];
         fill(view, cell);
-        note.textContent = cell.left_out ? `${cell.left_out} slower trials are in curves.parquet only.` : "";
+        const left_out = cell.left_out ? `${cell.left_out} slower trials are in curves.parquet only.` : "";
+        note.textContent = `${cell.notes} ${left_out}`.trim();
       };
       choice.addEventListener("change", show);
       show();
