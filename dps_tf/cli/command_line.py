@@ -36,6 +36,11 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     """
     # TensorFlow's libraries write about devices they do not find; errors are raised.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    module = sys.modules[main.__module__]
+    if module.__name__ != "__main__":
+        # Of a console script, absl would show the help: it has neither text nor flags.
+        sys.argv[0] = module.__name__
+        sys.modules["__main__"].__doc__ = module.__doc__
     try:
         try:
             app.run(lambda argv: _guarded(main, argv), flags_parser=_parse_flags)

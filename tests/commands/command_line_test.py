@@ -48,10 +48,18 @@ def test_the_package_lists_every_command():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_is_no_failure(name):
+def test_help_is_no_failure(name, tmp_path):
     done = run(f"dps_tf.{name}", "--help")
     assert done.returncode == 0, done.stderr
-    assert "--" in done.stdout and done.stderr == ""
+    assert "flags:\n" in done.stdout and done.stderr == ""
+    # As pip installs it.
+    script = tmp_path / f"dps-{name}"
+    script.write_text(f"from dps_tf.{name} import entry_point\nentry_point()\n")
+    installed = subprocess.run(
+        [sys.executable, script, "--help"], capture_output=True, text=True, check=True
+    )
+    module = f"{sys.modules['dps_tf'].__path__[0]}/{name}.py:"
+    assert installed.stdout == done.stdout.replace(module, f"dps_tf.{name}:")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
