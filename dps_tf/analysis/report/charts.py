@@ -232,8 +232,10 @@ def _learning_curves(context: ReportContext) -> Chart | None:
 
 def _outcome(plot: Any, outcome: str, color: str) -> Any:
     """Adds the lines and marks of one outcome, still empty; returns the marks."""
-    shared = {"color": color, "legend_label": outcome}
-    wide = 3 if outcome == "best trial" else 1
+    is_best = outcome == "best trial"
+    level = "overlay" if is_best else "glyph"  # above all others
+    shared = {"color": color, "legend_label": outcome, "level": level}
+    wide = 3 if is_best else 1
     line = {"name": f"lines {outcome}", "line_width": wide, **shared}
     plot.multi_line("xs", "ys", source=_empty("xs", "ys"), **line)
     mark = {"name": f"marks {outcome}", "size": 5, "fill_alpha": 0.5, **shared}
