@@ -125,15 +125,15 @@ class ExportCommandTest(parameterized.TestCase):
         copy = self.root / "damaged"
         shutil.copytree(self.sweep, copy)
         cell = copy / "cells" / DENSE
-        (cell / "curves.parquet").write_bytes(b"")
+        (cell / "trials.parquet").write_bytes(b"")
         newest = sorted(cell.glob(f"states/trial-{WINNER:06d}.*"))[-1]
         newest.write_bytes(newest.read_bytes()[:-1])
         sweep = SweepReader(LocalFiles(), str(copy))
         try:
             told = trial_export.trained_trial(LocalFiles(), sweep, DENSE).problems
         except UserError as error:  # there was no older state
-            told = ("curves.parquet", str(error))
-        self.assertIn("curves.parquet", " ".join(told))
+            told = (*sweep.problems, str(error))
+        self.assertIn("trials.parquet", " ".join(told))
         self.assertIn(newest.name, " ".join(told))
 
     def check_saved(self, cell, sparsity, trial=WINNER):
