@@ -16,8 +16,11 @@ ROOT = Path(__file__).parents[2]
 
 # The command as it is, with the tiny CIFAR-10 in place of the published one.
 WITH_TINY_SET = """
-import sys
+import os
 from dps_tf import prepare
+from dps_tf.cli.command_line import import_tensorflow
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # as the command sets it
+import_tensorflow()
 from tests.data import tiny_published
 with tiny_published.in_place_of_published("cifar10"):
     prepare.entry_point()
