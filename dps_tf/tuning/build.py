@@ -16,6 +16,7 @@ from dps_tf.core.study import TRAIN_LOSS, VALIDATION, StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
 from dps_tf.objectives import Objective
+from dps_tf.training.local_workers import check_shares
 from dps_tf.training.task import PruningWrapper, Task
 
 
@@ -30,13 +31,33 @@ def check_names(workload: Workload) -> None:
     if workload.split not in data.SPLITS:
         known = near_matches(workload.split, data.SPLITS)
         raise UserError(f"split {workload.split!r} is unknown: {known}")
-    if "delay" in set(workload.metaparameters) - set(workload.fixed):
+    for name in set(optim.COMPILED) & set(workload.metaparameters):
+        if name not in workload.fixed:
+            raise UserError(
+                f"{name} is tuned, and a program is compiled for one: set it in "
+                f"workload.fixed, or make workload.fixed.{name} an axis."
+            )
+    if len({"workers", "local_steps"} & set(workload.metaparameters)) == 1:
         raise UserError(
-            "delay is tuned, and a program is compiled for one: set it in "
-            "workload.fixed, or make workload.fixed.delay an axis."
+            "local SGD is so many workers that make so many local_steps each, and only "
+            "one of these is given: set both in workload.fixed, or make them axes."
         )
     reads = optim.reads(workload.optimizer, workload.learning_rate_schedule)
     workload.check_metaparameters({**reads, **build_objective(workload).reads})
+
+
+def check_workers(specification: StudySpecification) -> None:
+    """Raises UserError for workers of local SGD that cannot share a study's batch."""
+    cell = specification.cell
+    workers = int(specification.workload.fixed.get("workers", 1))
+    check_shares(cell.batch_size, workers)
+    method = sparsity.SPARSITY_METHODS[cell.sparsity_method] if cell.sparsity else None
+    if workers > 1 and method is not None and method.prunes_while_training:
+        raise UserError(
+            f"sparsity method {cell.sparsity_method!r} prunes while it trains, and "
+            "workers of local SGD keep the zeros that they begin with: leave "
+            "workload.fixed.workers out, or use a method that prunes before."
+        )
 
 
 def check_objective(specification: StudySpecification) -> None:
@@ -162,7 +183,9 @@ def build_task(
             workload.learning_rate_schedule,
             [name for name in given if name not in objective.reads],
             workload.step_budget,
-            int(workload.fixed.get("delay", 0)),
+            **{
+                n: int(workload.fixed[n]) for n in optim.COMPILED if n in workload.fixed
+            },
         ),
         dataset=dataset,
         loss_metaparameters=tuple(n for n in objective.reads if n in given),
