@@ -18,6 +18,13 @@ settings.register_profile(
 )
 settings.load_profile("shared")
 
+LONGEST = (
+    "distribution/slurm",
+    "faults/ray",
+    "end_to_end/readme",
+)
+"""Files whose tests take or wait a minute and more, the longest first."""
+
 
 @pytest.fixture(autouse=True)
 def reproducible() -> None:
@@ -31,6 +38,12 @@ def reproducible() -> None:
         sys.modules["tensorflow"].random.set_seed(0)
     if "gin" in sys.modules:
         sys.modules["gin"].clear_config()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with the longest files, so that processes side by side end together."""
+    place = {f"tests/{name}_test.py": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.nodeid.split("::")[0], len(place)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -7,7 +7,6 @@ import math
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,6 +37,7 @@ from dps_tf.analysis.interchange.trackers import (
 from dps_tf.analysis.loading import load
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
+from tests import interpreter
 from tests.packaging.source_tree import SOURCE_TREE
 
 GOAL = Goal("validation/error", 0.2)
@@ -443,12 +443,8 @@ def test_two_tables_are_read_by_the_command(tmp_path, ending):
 
 def archive(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command that reads runs."""
-    return subprocess.run(
-        [sys.executable, "-m", "dps_tf.archive", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["-m", "dps_tf.archive", *arguments]
+    return interpreter.run(words, modules=interpreter.TABLES)
 
 
 def test_the_command_reads_the_database_of_a_study(studies, tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests import interpreter
 from tests.analysis.synthetic_sweeps import write_open_study, write_sweep
 from tests.analysis.synthetic_tables import Sweep, make
 
@@ -38,14 +38,11 @@ def place(tmp_path_factory) -> Path:
 
 def run(place: Path, *arguments: str) -> subprocess.CompletedProcess:
     path = os.pathsep.join([str(place / "blocked"), str(ROOT)])
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "dps_tf.report", *arguments],
+    return interpreter.run(
+        ["-W", "error", "-m", "dps_tf.report", *arguments],
+        modules=interpreter.TABLES,
         cwd=place,
         env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
     )
 
 
