@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import random
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,12 +21,8 @@ settings.register_profile(
 )
 settings.load_profile("shared")
 
-LONGEST = (
-    "distribution/slurm",
-    "faults/ray",
-    "end_to_end/readme",
-)
-"""Files whose tests take or wait a minute and more, the longest first."""
+SLOW_SECONDS = 1.0
+"""A test that takes longer is marked slow."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +39,22 @@ def reproducible() -> None:
         sys.modules["gin"].clear_config()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begins with the longest files, so that processes side by side end together."""
-    place = {f"tests/{name}_test.py": number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.nodeid.split("::")[0], len(place)))
+    """Marks what is slow by record, and begins with the longest files.
+
+    So processes that share the tests end together. `.ci/record_durations.py` records.
+    """
+    with Path(__file__).with_name("durations.csv").open(newline="") as file:
+        seconds = {row["test"]: float(row["seconds"]) for row in csv.DictReader(file)}
+    files: Counter[str] = Counter()
+    for item in items:
+        path, *names = item.nodeid.split("::")
+        test = ".".join([path.removesuffix(".py").replace("/", "."), *names])
+        files[path] += seconds.get(test, 0.0)
+        if seconds.get(test, 0.0) > SLOW_SECONDS:
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: -files[item.nodeid.split("::")[0]])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

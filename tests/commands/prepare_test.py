@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -28,8 +29,12 @@ def run(*arguments: object, script: str | None = None) -> subprocess.CompletedPr
     program = ["-m", "dps_tf.prepare"] if script is None else ["-c", script]
     # A proxy on this machine that nobody listens on: no test reaches the network.
     nobody = {f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https")}
-    environment = {**os.environ, **nobody}
-    return interpreter.run([*program, *arguments], cwd=ROOT, env=environment)
+    with tempfile.TemporaryDirectory() as empty:
+        return interpreter.run(
+            [*program, *arguments],
+            cwd=empty,
+            env={**os.environ, **nobody, "PYTHONPATH": str(ROOT)},
+        )
 
 
 class PrepareCommandTest(parameterized.TestCase):
