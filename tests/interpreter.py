@@ -187,17 +187,15 @@ def _main(descriptor: int, modules: Sequence[str]) -> None:
     while True:
         message, descriptors, _, _ = socket.recv_fds(orders, 1 << 20, 4)
         if not message:
+            _reap()
             return
-        keeper = _fork()
-        if keeper == 0:
+        _reap()
+        if _fork() == 0:
             orders.close()
             break
         for number in descriptors:
             os.close(number)
-        os.waitpid(keeper, 0)
-    # A fork that is waited for by a fork that nobody waits for.
-    if _fork():
-        os._exit(0)
+    # A fork that waits for the program, so that others can be begun meanwhile.
     *streams, answers = descriptors
     child = _fork()
     if child:
@@ -257,6 +255,13 @@ def _import(modules: Sequence[str]) -> None:
             warnings.simplefilter("error")
         for name in modules:
             importlib.import_module(name)
+
+
+def _reap() -> None:
+    """Takes leave of forks that have ended; what they used counts as used here."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _fork() -> int:
