@@ -16,6 +16,7 @@ from dps_tf.analysis.report.curves import comparable, curves_of, effects
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.tables import study_goal, study_key
+from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make
 
@@ -107,7 +108,8 @@ def test_the_fit_of_a_results_table_has_a_curve_for_every_value(tables, tmp_path
     assert found.joint is not None
 
 
-def test_the_report_and_the_terminal_tell_the_axis(tables, tmp_path):
+def test_the_report_and_the_terminal_tell_the_axis(tables, tmp_path, monkeypatch):
+    draw_only(monkeypatch, "headline", "table", "law", "frontier", "training", "health")
     report.write_report(tables, tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "sgd, width 16" in page
