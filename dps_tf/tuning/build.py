@@ -85,11 +85,21 @@ def check_pruning(specification: StudySpecification) -> None:
 
 
 @functools.lru_cache(maxsize=2)
-def _loaded(
-    name: str, data_dir: str | None, options: tuple[tuple[str, Any], ...]
-) -> Dataset:
+def _loaded(name: str, data_dir: str | None, options: str) -> Dataset:
     folder = None if data_dir is None else Path(data_dir)
-    return data.load(name, folder, **dict(options))
+    return data.load(name, folder, **_with_tuples(json.loads(options)))
+
+
+def _with_tuples(value: Any) -> Any:
+    """Returns a value of JSON with its lists as tuples, at every depth.
+
+    A loader gets the same from a gin file as from a record, which is JSON.
+    """
+    if isinstance(value, dict):
+        return {name: _with_tuples(of) for name, of in value.items()}
+    if isinstance(value, list):
+        return tuple(_with_tuples(of) for of in value)
+    return value
 
 
 def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
@@ -106,7 +116,7 @@ def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
         "training_examples": workload.training_examples,
         **workload.dataset_arguments,
     }
-    return _loaded(workload.dataset, data_dir, tuple(sorted(options.items())))
+    return _loaded(workload.dataset, data_dir, json.dumps(options, sort_keys=True))
 
 
 @functools.lru_cache(maxsize=4)
