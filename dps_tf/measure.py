@@ -277,7 +277,8 @@ def compared(measured: pd.DataFrame) -> str:
             )
         lines.append(
             f"{row['workload']}, batch size {row['batch_size']}: {row['quantity']} of "
-            f"{row['sparsity_method']} {row['sparsity']:g} over dense {matched}: {found}"
+            f"{row['sparsity_method']} {row['sparsity']:g} over dense {matched}: "
+            f"{found}"
         )
     return "\n".join(lines)
 
