@@ -156,8 +156,8 @@ def _start_anew_for_another_text(
     if mark.is_file() and mark.read_text() != sums:
         report(f"{target} is made anew: the text is another one than before")
         shutil.rmtree(target)
-    if not target.exists():
-        target.mkdir(parents=True)
+    if not (target / _MODEL).is_file():
+        target.mkdir(parents=True, exist_ok=True)
         mark.write_text(sums)
 
 

@@ -7,6 +7,7 @@ take.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def figures_report(tables: Tables | None) -> tuple[Report, pd.DataFrame]:
     runs = Runs(tables)
     sections, shown = [], []
     with_data: dict[bool, list[bool]] = {True: [], False: []}
-    for place, figure in enumerate(_EVERY, start=1):
+    for figure in _EVERY:
         found = [points(figure, panel, runs) for panel in figure.panels]
         for panel, frame in zip(figure.panels, found, strict=True):
             front = pd.DataFrame(
@@ -108,10 +109,9 @@ def figures_report(tables: Tables | None) -> tuple[Report, pd.DataFrame]:
             shown.append(pd.concat([front, frame], axis=1))
         numbered = figure.number is not None
         with_data[numbered] += [not frame.empty for frame in found]
-        name = f"figure{place}"
-        part = Part(_remarks(figure, found), [_illustrated(figure, found, name)])
+        part = Part(_remarks(figure, found), [_illustrated(figure, found)])
         title = f"{figure.label}: {figure.title}" if numbered else figure.title
-        sections.append(section_of(name, title, [part]))
+        sections.append(section_of(_file_name(figure), title, [part]))
     table = pd.concat([frame for frame in shown if len(frame)], ignore_index=True)
     report = Report(
         title="Figures of Shallue et al. 2019",
@@ -130,6 +130,10 @@ def figures_report(tables: Tables | None) -> tuple[Report, pd.DataFrame]:
         files={TABLE: "every point of every panel, with its source"},
     )
     return report, table
+
+
+def _file_name(figure: PublishedFigure) -> str:
+    return re.sub(r"\W+", "_", figure.label.lower().replace("figure ", "figure"))
 
 
 def _share(with_data: list[bool]) -> str:
@@ -159,9 +163,7 @@ def _remarks(figure: PublishedFigure, found: list[pd.DataFrame]) -> list[str]:
     return remarks
 
 
-def _illustrated(
-    figure: PublishedFigure, found: list[pd.DataFrame], name: str
-) -> Illustration:
+def _illustrated(figure: PublishedFigure, found: list[pd.DataFrame]) -> Illustration:
     rows = -(-len(figure.panels) // figure.columns)
     with style.styled():
         drawn = style.new_figure(3.4 * figure.columns, 0.6 + 2.9 * rows)
@@ -176,7 +178,7 @@ def _illustrated(
                 _draw(axis, figure, panel, frame)
     filled = sum(not frame.empty for frame in found)
     text = FigureText(
-        name,
+        _file_name(figure),
         figure.title,
         _caption(figure),
         f"{count(filled, 'panel')} of {len(found)} with data: "
