@@ -16,7 +16,12 @@ from dps_tf.analysis.report.shallue2019_content import Series
 from dps_tf.analysis.report.shallue2019_figures import figures_report, figures_text
 from dps_tf.analysis.report.shallue2019_further import FURTHER
 from dps_tf.analysis.report.shallue2019_panels import FIGURES
-from dps_tf.analysis.report.shallue2019_points import DIGITIZED, SWEEP, Runs
+from dps_tf.analysis.report.shallue2019_points import (
+    DIGITIZED,
+    SWEEP,
+    Runs,
+    points,
+)
 from tests.analysis.archive_files import write_study
 
 C1, C2 = 6400.0, 100.0
@@ -246,8 +251,10 @@ def test_best_of_fewer_trials_is_that_of_redrawing(drawn):
 
 def test_best_of_fewer_trials_is_not_taken_from_a_race(tables):
     raced = replace(tables, studies=tables.studies.assign(schedule="race"))
-    _, table = figures_report(raced)
-    assert "Steps to result of fewer trials" not in set(table["figure"])
+    (figure,) = [each for each in FURTHER if each.kind == "trials"]
+    (panel,) = [each for each in figure.panels if each.title.startswith("VGG")]
+    assert len(points(figure, panel, Runs(tables))) == len(SIZES)
+    assert points(figure, panel, Runs(raced)).empty
 
 
 def test_race_is_not_asked_for_a_stricter_goal(tables):

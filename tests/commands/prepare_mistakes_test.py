@@ -71,6 +71,16 @@ def write_raw(case: str, raw: Path) -> None:
         (raw / "a.txt").write_bytes(b"too little text\n")
 
 
+def write_text(folder: Path) -> Path:
+    """Returns a file of 300 lines in a folder of text."""
+    folder.mkdir()
+    words = "the cat sat on a mat and saw two dogs near the old red barn".split()
+    lines = [" ".join(words[i % 5 : 6 + i % 9]) for i in range(300)]
+    text = folder / "a.txt"
+    text.write_text("\n".join(lines))
+    return text
+
+
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory) -> tuple[Path, dict[str, one_process.Done]]:
     """The data folders of all cases, and how the command ended for each."""
@@ -83,11 +93,19 @@ def ended(tmp_path_factory) -> tuple[Path, dict[str, one_process.Done]]:
         if case not in ("no archive", "no folder"):
             line.append(f"--raw_dir={root / case / 'raw'}")
         lines.append(line)
+    text = write_text(root / "mine")
+    line = ["--dataset=text_folder", f"--raw_dir={root / 'mine'}", "--vocabulary=30"]
+    lines += [[*line, f"--data_dir={root / 'data'}", "--length=8"]] * 3
     place = list(SAID).index("cut inside")
-    whole = "from dps_tf.data.photographs import SETS; KEPT = dict(SETS)"
-    before = {0: whole, place: _SMALL_ARCHIVES, place + 1: "SETS.update(KEPT)"}
+    before = {
+        0: "from dps_tf.data.photographs import SETS; KEPT = dict(SETS)",
+        place: _SMALL_ARCHIVES,
+        place + 1: "SETS.update(KEPT)",
+        len(lines) - 1: f"open({str(text)!r}, 'a').write('\\nthe old red barn')",
+    }
     done = one_process.run("prepare", lines, root, before)
-    return root, dict(zip(SAID, done, strict=True))
+    names = [*SAID, "text", "text again", "text changed"]
+    return root, dict(zip(names, done, strict=True))
 
 
 @pytest.mark.parametrize("case", SAID)
@@ -96,24 +114,15 @@ def test_it_is_one_sentence_and_nothing_is_left(ended, case):
     assert done[case].code == 2
     assert SAID[case] in done[case].sentence
     data = root / case / "data"
-    left = {path.name for path in data.rglob("*")}
+    left = {path.relative_to(data).as_posix() for path in data.rglob("*")}
     assert left <= {f".preparing-{FLAGS[case][0]}.lock"}
 
 
-def test_text_that_was_changed_is_another_set(tmp_path):
+def test_text_that_was_changed_is_another_set(ended):
     """Its sub-words and its vocabulary are made anew."""
-    raw = tmp_path / "mine"
-    raw.mkdir()
-    words = "the cat sat on a mat and saw two dogs near the old red barn".split()
-    lines = [" ".join(words[i % 5 : 6 + i % 9]) for i in range(300)]
-    text = raw / "a.txt"
-    text.write_text("\n".join(lines))
-    line = ["--dataset=text_folder", f"--raw_dir={raw}", "--vocabulary=30"]
-    line += ["--length=8", f"--data_dir={tmp_path / 'data'}"]
-    change = f"open({str(text)!r}, 'a').write('\\nthe old red barn')"
-    done = one_process.run("prepare", [line] * 3, tmp_path, {2: change})
-    assert [each.code for each in done] == [0, 0, 0], done
-    first, again, changed = done
+    _, done = ended
+    first, again, changed = (done[f"text{n}"] for n in ("", " again", " changed"))
+    assert [first.code, again.code, changed.code] == [0, 0, 0], done
     assert "300 sentences" in first.out
     assert "sentences in sub-words" not in again.out
     assert "the text is another one than before" in changed.out

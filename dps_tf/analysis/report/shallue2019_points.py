@@ -206,12 +206,13 @@ def _trials(panel: Panel, runs: Runs) -> pd.DataFrame:
     """
     (series,) = panel.series
     studies = runs.studies(series)
+    if len(studies):
+        studies = studies[studies["schedule"] == "exhaustive"]
     if studies.empty:
         return _table([])
-    ran_on = studies[studies["schedule"] == "exhaustive"]
     first = runs.first_steps(series, _everything)
     rows = []
-    for size, drawn in runs.trials(ran_on).groupby("batch_size"):
+    for size, drawn in runs.trials(studies).groupby("batch_size"):
         met = first[first["batch_size"] == size]["step"].to_numpy(np.float64)
         never = np.full(len(drawn) - len(met), np.inf)
         numbers = [n for n in TRIALS if n <= len(drawn)]
