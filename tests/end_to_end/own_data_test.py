@@ -48,6 +48,8 @@ SETS = {
         "transformer/workload.network_arguments": _SMALL,
         "lstm/workload.network_arguments": "{'width': 8, 'units': 8, 'projection': 4}",
         "workload.validation_examples": 40,
+        "transformer/evaluation.steps": 3,
+        "lstm/evaluation.steps": 3,
         "goal.threshold": 0.5,
     },
     "lm1b": {
