@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -21,6 +19,7 @@ from dps_tf.probing import trial_export
 from dps_tf.sparsity import export
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import LocalFiles
+from tests import interpreter
 
 ROOT = Path(__file__).parents[2]
 CELL = "digits_mlp-nesterov-snip-seed0-b32-s0.8"
@@ -38,15 +37,7 @@ WINNER = 1
 
 
 def run(module: str, *arguments: object) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return interpreter.run(["-m", module, *arguments], cwd=ROOT)
 
 
 class ExportCommandTest(parameterized.TestCase):

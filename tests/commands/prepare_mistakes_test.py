@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from tests.commands import one_process
+from tests import interpreter
 from tests.data.large_sets_test import jpeg
 
 # The two archives at sizes that this test can make: their contents are at fault.
@@ -20,6 +21,8 @@ SETS["imagenet2012"] = replace(
     manual=(("ILSVRC2012_img_train.tar", 700), ("ILSVRC2012_img_val.tar", 700)),
     built_bytes=1,
 )
+from dps_tf import prepare
+prepare.entry_point()
 """
 SAID = {
     "no archive": "ILSVRC2012_img_train.tar has to be downloaded by hand from http",
@@ -81,50 +84,43 @@ def write_text(folder: Path) -> Path:
     return text
 
 
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory) -> tuple[Path, dict[str, one_process.Done]]:
-    """The data folders of all cases, and how the command ended for each."""
-    root = tmp_path_factory.mktemp("cases")
-    lines = []
-    for case in SAID:
-        write_raw(case, root / case / "raw")
-        name, *more = FLAGS[case]
-        line = [f"--dataset={name}", f"--data_dir={root / case / 'data'}", *more]
-        if case not in ("no archive", "no folder"):
-            line.append(f"--raw_dir={root / case / 'raw'}")
-        lines.append(line)
-    text = write_text(root / "mine")
-    line = ["--dataset=text_folder", f"--raw_dir={root / 'mine'}", "--vocabulary=30"]
-    lines += [[*line, f"--data_dir={root / 'data'}", "--length=8"]] * 3
-    place = list(SAID).index("cut inside")
-    before = {
-        0: "from dps_tf.data.photographs import SETS; KEPT = dict(SETS)",
-        place: _SMALL_ARCHIVES,
-        place + 1: "SETS.update(KEPT)",
-        len(lines) - 1: f"open({str(text)!r}, 'a').write('\\nthe old red barn')",
-    }
-    done = one_process.run("prepare", lines, root, before)
-    names = [*SAID, "text", "text again", "text changed"]
-    return root, dict(zip(names, done, strict=True))
+def prepared(
+    folder: Path, *flags: str, script: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Returns how the command ended, with `data` in a folder for what it makes."""
+    program = ["-m", "dps_tf.prepare"] if script is None else ["-c", script]
+    return interpreter.run([*program, f"--data_dir={folder / 'data'}", *flags])
 
 
 @pytest.mark.parametrize("case", SAID)
-def test_it_is_one_sentence_and_nothing_is_left(ended, case):
-    root, done = ended
-    assert done[case].code == 2
-    assert SAID[case] in done[case].sentence
-    data = root / case / "data"
+def test_it_is_one_sentence_and_nothing_is_left(case, tmp_path):
+    write_raw(case, tmp_path / "raw")
+    name, *flags = FLAGS[case]
+    if case not in ("no archive", "no folder"):
+        flags.append(f"--raw_dir={tmp_path / 'raw'}")
+    script = _SMALL_ARCHIVES if case == "cut inside" else None
+    done = prepared(tmp_path, f"--dataset={name}", *flags, script=script)
+    assert done.returncode == 2, done.stderr
+    (sentence,) = [x for x in done.stderr.splitlines() if x.startswith("error: ")]
+    assert SAID[case] in sentence
+    assert "Traceback" not in done.stderr
+    data = tmp_path / "data"
     left = {path.relative_to(data).as_posix() for path in data.rglob("*")}
-    assert left <= {f".preparing-{FLAGS[case][0]}.lock"}
+    assert left <= {f".preparing-{name}.lock"}
 
 
-def test_text_that_was_changed_is_another_set(ended):
+def test_text_that_was_changed_is_another_set(tmp_path):
     """Its sub-words and its vocabulary are made anew."""
-    _, done = ended
-    first, again, changed = (done[f"text{n}"] for n in ("", " again", " changed"))
-    assert [first.code, again.code, changed.code] == [0, 0, 0], done
-    assert "300 sentences" in first.out
-    assert "sentences in sub-words" not in again.out
-    assert "the text is another one than before" in changed.out
-    assert "making a vocabulary" in changed.out
-    assert "301 sentences" in changed.out
+    text = write_text(tmp_path / "mine")
+    flags = ["--dataset=text_folder", f"--raw_dir={tmp_path / 'mine'}"]
+    flags += ["--vocabulary=30", "--length=8"]
+    first, again = prepared(tmp_path, *flags), prepared(tmp_path, *flags)
+    with text.open("a") as file:
+        file.write("\nthe old red barn")
+    changed = prepared(tmp_path, *flags)
+    assert [each.returncode for each in (first, again, changed)] == [0, 0, 0]
+    assert "300 sentences" in first.stdout
+    assert "sentences in sub-words" not in again.stdout
+    assert "the text is another one than before" in changed.stdout
+    assert "making a vocabulary" in changed.stdout
+    assert "301 sentences" in changed.stdout

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
+import tempfile
 import unittest
 from pathlib import Path
 
 from absl.testing import parameterized
 
+from tests import interpreter
 from tests.data import raw_files, tiny_published
 
 ROOT = Path(__file__).parents[2]
@@ -28,15 +29,12 @@ def run(*arguments: object, script: str | None = None) -> subprocess.CompletedPr
     program = ["-m", "dps_tf.prepare"] if script is None else ["-c", script]
     # A proxy on this machine that nobody listens on: no test reaches the network.
     nobody = {f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https")}
-    return subprocess.run(
-        [sys.executable, *program, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, **nobody, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    with tempfile.TemporaryDirectory() as empty:
+        return interpreter.run(
+            [*program, *arguments],
+            cwd=empty,
+            env={**os.environ, **nobody, "PYTHONPATH": str(ROOT)},
+        )
 
 
 class PrepareCommandTest(parameterized.TestCase):

@@ -5,13 +5,14 @@ From files to K*, by `prepare`, `train` and `status` as a user runs them.
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dps_tf.analysis.loading import load
-from tests.commands import one_process
+from tests import interpreter
 from tests.data.large_sets_test import jpeg, lm1b
 
 pytestmark = pytest.mark.slow
@@ -28,6 +29,8 @@ SETS["lm1b"] = replace(
     sentences=250,
     built_bytes=0,
 )
+from dps_tf import prepare
+prepare.entry_point()
 """
 _SMALL = "{'width': 8, 'hidden': 16, 'heads': 2, 'depth': 1}"
 COMMON = {
@@ -83,52 +86,39 @@ def write_sets(root: Path) -> None:
             (root / "pets" / name / f"{i}.jpg").write_bytes(picture)
 
 
+Trained = tuple[Path, subprocess.CompletedProcess[str]]
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> dict[str, tuple[Path, one_process.Done]]:
+def trained(tmp_path_factory) -> dict[str, Trained]:
     """The sweep of each set, and how its training ended."""
     root = tmp_path_factory.mktemp("own data")
     write_sets(root)
-    sizes = ["--vocabulary=30", "--length=8"]
     raw = {"text_folder": "mine", "image_folder": "pets"}
-    prepared = one_process.run(
-        "prepare",
-        [
-            [f"--dataset={name}", "--data_dir=data", *sizes]
-            + ([f"--raw_dir={raw[name]}"] if name in raw else [])
-            for name in SETS
-        ],
-        root,
-        {0: _TINY_LM1B},
-    )
-    assert [each.code for each in prepared] == [0, 0, 0], prepared
-    lines = []
-    for name, found in SETS.items():
-        bound = {
-            **COMMON,
-            **{key: value for key, value in found.items() if key != "gin"},
-        }
-        lines.append(
-            [
-                f"--gin_file={found['gin']}",
-                f"--sweep_dir=sweeps/{name}",
-                "--data_dir=data",
-                *(f"--gin_bindings={key} = {value}" for key, value in bound.items()),
-            ]
-        )
-    other = [line.replace("'vocabulary': 30", "'vocabulary': 31") for line in lines[0]]
-    lines.append([line.replace("sweeps/text_folder", "sweeps/other") for line in other])
-    done = one_process.run("train", lines, root)
-    names = [*SETS, "other"]
-    return {
-        name: (root / "sweeps" / name, each)
-        for name, each in zip(names, done, strict=True)
-    }
+    for name in SETS:
+        program = ["-c", _TINY_LM1B] if name == "lm1b" else ["-m", "dps_tf.prepare"]
+        flags = [f"--dataset={name}", "--data_dir=data", "--vocabulary=30"]
+        flags += ["--length=8", *([f"--raw_dir={raw[name]}"] if name in raw else [])]
+        done = interpreter.run([*program, *flags], cwd=root)
+        assert done.returncode == 0, done.stderr
+
+    def train(name: str, found: dict[str, object]) -> Trained:
+        bound = {**COMMON, **found}
+        flags = [f"--gin_file={bound.pop('gin')}", f"--sweep_dir=sweeps/{name}"]
+        flags += [f"--gin_bindings={key} = {value}" for key, value in bound.items()]
+        words = ["-m", "dps_tf.train", "--data_dir=data", *flags]
+        return root / "sweeps" / name, interpreter.run(words, cwd=root)
+
+    other = "{'folder': 'mine', 'vocabulary': 31, 'length': 8}"
+    unprepared = {**SETS["text_folder"], "workload.dataset_arguments": other}
+    every = {**SETS, "other": unprepared}
+    return {name: train(name, found) for name, found in every.items()}
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_training_ends_and_its_metrics_are_those_of_a_beginning(trained, name):
     folder, done = trained[name]
-    assert done.code == 0, done.err
+    assert done.returncode == 0, done.stderr
     tables = load(folder)
     assert set(tables.trials["outcome"]) <= {"complete", "incomplete"}
     networks = 2 if name == "text_folder" else 1
@@ -150,8 +140,9 @@ def test_training_ends_and_its_metrics_are_those_of_a_beginning(trained, name):
 
 def test_vocabulary_that_was_not_prepared_is_one_sentence(trained):
     folder, done = trained["other"]
-    assert done.code == 2
-    assert "with 31 sub-words and sentences of 8 is not prepared" in done.sentence
-    assert "there are sentences-30-8" in done.sentence
-    assert "--vocabulary=31 --length=8" in done.sentence
+    assert done.returncode == 2
+    (sentence,) = [x for x in done.stderr.splitlines() if x.startswith("error: ")]
+    assert "with 31 sub-words and sentences of 8 is not prepared" in sentence
+    assert "there are sentences-30-8" in sentence
+    assert "--vocabulary=31 --length=8" in sentence
     assert not list(folder.rglob("*.parquet"))

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.commands import one_process
+from tests import interpreter
 
-_OPENS_NO_DATA = """
+# One process for all: each would read its modules of gin files anew.
+_SCRIPT = """
+import contextlib, io, json, sys
+from absl import flags
+from dps_tf import train
+from dps_tf.cli import command_line
 from dps_tf.cli.sweep_run import SweepRun
-SweepRun.try_out = lambda self: str(self.configuration)
+
+if not OPENS_DATA:
+    SweepRun.try_out = lambda self: str(self.configuration)
+for command in json.load(sys.stdin):
+    said = io.StringIO()
+    flags.FLAGS.unparse_flags()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            rest = command_line._parse_flags(["dps-train", *command, "--dry_run"])
+            code = command_line._guarded(train.main, rest)
+        except SystemExit as end:
+            code = end.code
+    print("\\n" + json.dumps([code, said.getvalue()[-2000:]]))
 """
 
 
@@ -24,7 +42,14 @@ def dry_run(
         opens_data: whether data are opened and networks built, as for a user; command
             lines of documents are about data and machines that are not here.
     """
-    lines = [[*command, "--dry_run"] for command in commands]
-    before = {} if opens_data else {0: _OPENS_NO_DATA}
-    done = one_process.run("train", lines, folder, before)
-    return [(each.code, each.out + each.err) for each in done]
+    done = interpreter.run(
+        ["-c", f"OPENS_DATA = {opens_data}\n{_SCRIPT}"],
+        input=json.dumps([list(command) for command in commands]),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = [
+        json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")
+    ]
+    assert len(answers) == len(commands)
+    return [(code, said) for code, said in answers]
