@@ -231,11 +231,19 @@ def _vocabulary(folder: Path, size: int, texts: Texts, report: Report) -> bytes:
 
     Raises UserError for one of another size.
     """
-    library = _sentencepiece()
     path = folder / _MODEL
     if path.is_file():
         return _checked_vocabulary(path, size)
     report(f"making a vocabulary of {size:,} sub-words")
+    made = _made_vocabulary(size, texts)
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".{_MODEL}"
+    partial.write_bytes(made)
+    partial.replace(path)
+    return made
+
+
+def _made_vocabulary(size: int, texts: Texts) -> bytes:
     written = io.BytesIO()
     unusable: list[UserError] = []
 
@@ -247,7 +255,7 @@ def _vocabulary(folder: Path, size: int, texts: Texts, report: Report) -> bytes:
             unusable.append(error)
 
     try:
-        library.SentencePieceTrainer.train(
+        _sentencepiece().SentencePieceTrainer.train(
             sentence_iterator=usable(),
             model_writer=written,
             vocab_size=size,
@@ -268,10 +276,6 @@ def _vocabulary(folder: Path, size: int, texts: Texts, report: Report) -> bytes:
             ) from error
     if unusable:
         raise unusable[0]
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{_MODEL}"
-    partial.write_bytes(written.getvalue())
-    partial.replace(path)
     return written.getvalue()
 
 
