@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import random
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +20,9 @@ settings.register_profile(
     "shared", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("shared")
+
+SLOW_SECONDS = 1.0
+"""A test that takes longer is marked slow."""
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +37,24 @@ def reproducible() -> None:
         sys.modules["tensorflow"].random.set_seed(0)
     if "gin" in sys.modules:
         sys.modules["gin"].clear_config()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what is slow by record, and begins with the longest files.
+
+    So processes that share the tests end together. `.ci/record_durations.py` records.
+    """
+    with Path(__file__).with_name("durations.csv").open(newline="") as file:
+        seconds = {row["test"]: float(row["seconds"]) for row in csv.DictReader(file)}
+    files: Counter[str] = Counter()
+    for item in items:
+        path, *names = item.nodeid.split("::")
+        test = ".".join([path.removesuffix(".py").replace("/", "."), *names])
+        files[path] += seconds.get(test, 0.0)
+        if seconds.get(test, 0.0) > SLOW_SECONDS:
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: -files[item.nodeid.split("::")[0]])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -126,11 +126,13 @@ def plan(
         prefix += 1
     room = rule.draws_limit - prefix
     extra = min(room, _speculation(known, rule))
-    further = _padded(trajectories, prefix + extra)
-    end = _end(known, rule)
+    last = cutoff(known, rule)
+    end = (rule.last_evaluation, rule.draws_limit) if rule.exhaustive else last
+    # A plan is made for each turn, so that nothing is looked at twice.
+    further = _padded(trajectories, prefix + extra) if extra else ()
     return Plan(
         prefix=prefix,
-        cutoff=cutoff(known, rule),
+        cutoff=last,
         pending=_behind(known, end, rule),
         speculative=tuple(n for n in _behind(further, end, rule) if n >= prefix),
         exhausted=wanted > 0,
@@ -222,13 +224,6 @@ def follow_to(number: int, end: Key, schedule: EvaluationSchedule) -> int:
     """Returns the last evaluation of a trial whose key is at or before `end`."""
     step, trial = end
     return step if number <= trial else schedule.previous(step)
-
-
-def _end(known: Sequence[Trajectory], rule: RaceRule) -> Key:
-    """Returns the key behind which no trial is followed."""
-    if rule.exhaustive:
-        return rule.last_evaluation, rule.draws_limit
-    return cutoff(known, rule)
 
 
 def _behind(known: Sequence[Trajectory], end: Key, rule: RaceRule) -> tuple[int, ...]:

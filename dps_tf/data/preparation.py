@@ -88,13 +88,25 @@ def _prepared_large(
             f"{near_matches(name, known)}"
         )
     with _lock(name, data_dir):
-        if name in SETS:
-            return photographs.prepare_photographs(name, data_dir, raw_dir, report)
-        if name == "image_folder":
-            return photographs.prepare_image_folder(data_dir, raw_dir, report)
-        if name in sentences.SETS:
-            return sentences.prepare_sentences(name, data_dir, *sub_words, report)
-        return sentences.prepare_text_folder(data_dir, raw_dir, *sub_words, report)
+        try:
+            if name in SETS:
+                return photographs.prepare_photographs(name, data_dir, raw_dir, report)
+            if name == "image_folder":
+                return photographs.prepare_image_folder(data_dir, raw_dir, report)
+            if name in sentences.SETS:
+                return sentences.prepare_sentences(name, data_dir, *sub_words, report)
+            return sentences.prepare_text_folder(data_dir, raw_dir, *sub_words, report)
+        except UserError:
+            for begun in (name, "downloads"):
+                _remove_empty(data_dir / begun)
+            raise
+
+
+def _remove_empty(folder: Path) -> None:
+    """Removes folders in which there is nothing, the innermost first."""
+    for inner, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):  # not empty
+            Path(inner).rmdir()
 
 
 @contextlib.contextmanager

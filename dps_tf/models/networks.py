@@ -96,11 +96,21 @@ def resnet8(input_shape: Sequence[int], classes: int) -> keras.Model:
 
 
 def mlp(
-    input_shape: Sequence[int], classes: int, widths: Sequence[int] = (64,)
+    input_shape: Sequence[int],
+    classes: int,
+    widths: Sequence[int] = (64,),
+    pooling: int = 1,
 ) -> keras.Model:
-    """Returns a fully connected ReLU network with hidden layers of `widths` units."""
-    inputs = keras.Input(tuple(input_shape), name="input")
-    x = layers.Flatten(name="flatten")(inputs)
+    """Returns a fully connected ReLU network with hidden layers of `widths` units.
+
+    `pooling`: side of the squares over which images are averaged before the first
+    layer; 1 takes inputs of any shape as they are.
+    """
+    inputs = x = keras.Input(tuple(input_shape), name="input")
+    if pooling != 1:
+        require_image("mlp with pooling", input_shape)
+        x = layers.AveragePooling2D(pooling, name="pool")(x)
+    x = layers.Flatten(name="flatten")(x)
     for index, width in enumerate(widths, start=1):
         x = dense(width, f"dense{index}", activation="relu")(x)
     logits = dense(classes, f"dense{len(widths) + 1}")(x)

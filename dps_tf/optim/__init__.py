@@ -13,11 +13,12 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.registry import Reads, Registry
 from dps_tf.core.workload import with_shares
 from dps_tf.optim import elementwise, tensorwise
-from dps_tf.optim.base import LEARNING_RATE, TensorOptimizer
+from dps_tf.optim.base import COMPILED, LEARNING_RATE, TensorOptimizer
 from dps_tf.optim.schedules import SCHEDULES, Schedule, register_schedule
 from dps_tf.optim.spaces import DEFAULT_SPACES
 
 __all__ = [
+    "COMPILED",
     "OPTIMIZERS",
     "SCHEDULES",
     "Schedule",
@@ -85,6 +86,7 @@ def build(
     metaparameters: Iterable[str] = (),
     step_budget: int | None = None,
     delay: int = 0,
+    workers: int = 1,
 ) -> TensorOptimizer:
     """Returns a new optimizer; its metaparameters are to be set before training.
 
@@ -95,6 +97,7 @@ def build(
             are among them.
         step_budget: what lengths that are given as shares are shares of.
         delay: updates by which gradients are late; see `base.OPTIONS`.
+        workers: of local SGD; likewise.
 
     Raises:
         UserError: an unknown name.
@@ -104,7 +107,7 @@ def build(
     # Lengths that are given as shares are read in place of those in steps.
     given += set(offered) - set(with_shares(offered, given))
     options = [option for option in offered if option in given]
-    return optimizer(schedule, options, step_budget, delay, name=name)
+    return optimizer(schedule, options, step_budget, delay, name, workers)
 
 
 def default_space(name: str) -> Mapping[str, Any]:

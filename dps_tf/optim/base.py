@@ -37,6 +37,8 @@ OPTIONS: Reads = {
     "warmup_steps": Argument(0.0, NOT_NEGATIVE),
     "warmup_start_factor": Argument(0.0, SHARE),
     "delay": Argument(0.0, Range(whole=True)),
+    "workers": Argument(1.0, Range(1, whole=True)),
+    "local_steps": Argument(1.0, Range(1, whole=True)),
 }
 """Metaparameters of every optimizer; each costs nothing where no point names it.
 
@@ -53,7 +55,14 @@ Options:
         the first tau apply none (Stich et al. 2021, section 2; Dean et al. 2012). The
         number of gradients that wait is part of the compiled program, so that it is
         fixed for a cell.
+    workers, local_steps: W and H of local SGD (Lin et al. 2020): each of W workers
+        makes H updates alone, with its share of every global batch and slots of its
+        own, before their weights are averaged; see `training.local_workers`. W is fixed
+        for a cell, as delay is. Without `workers` there is one.
 """
+
+COMPILED = ("delay", "workers")
+"""Options that are part of the compiled program: fixed for a cell, and not tuned."""
 
 
 class TensorOptimizer(keras.optimizers.Optimizer):
@@ -85,6 +94,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         step_budget: int | None = None,
         delay: int = 0,
         name: str | None = None,
+        workers: int = 1,
     ):
         """What has no default is NaN until it is set.
 
@@ -94,6 +104,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
             step_budget: what lengths that a point gives as shares are shares of.
             delay: the value of the option of that name.
             name: of the optimizer, for messages.
+            workers: the value of the option of that name.
         """
         super().__init__(
             name or type(self).__name__, weight_decay=None, jit_compile=False
@@ -106,6 +117,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         self._options = tuple(used)
         self._step_budget = step_budget
         self._delay = int(delay)
+        self.workers = int(workers)
         with tf.init_scope():
             self._metaparameters = {
                 name: tf.Variable(
@@ -161,11 +173,12 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         owner = f"optimizer {self.name!r} with the {self.schedule} schedule"
         point = lengths_in_steps(point, self._reads, self._step_budget)
         values = resolve(owner, self._reads, point)
-        if values.get("delay", self._delay) != self._delay:
-            raise UserError(
-                f"delay is {values['delay']!r}, and {owner} was built for "
-                f"{self._delay}: fix it in workload.fixed"
-            )
+        for name, built in zip(COMPILED, (self._delay, self.workers), strict=True):
+            if values.get(name, built) != built:
+                raise UserError(
+                    f"{name} is {values[name]!r}, and {owner} was built for {built}: "
+                    "fix it in workload.fixed"
+                )
         for name, value in values.items():
             self._metaparameters[name].assign(value)
 
@@ -216,13 +229,21 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         return [*lengths, *variable.shape]
 
     def slot_bytes(self, variables: Iterable[tf.Variable]) -> int:
-        """Returns the bytes that the slots of some variables take."""
-        return sum(
+        """Returns the bytes that the slots of some variables take.
+
+        Of several workers, the variables and slots that each has of its own too.
+        """
+        variables = list(variables)
+        slots = sum(
             math.prod(shape) * int(variable.dtype.size)
             for variable in variables
             for slot in self._slot_names
             if (shape := self._shape_of(slot, variable)) is not None
         )
+        if self.workers == 1:
+            return slots
+        weights = sum(math.prod(v.shape) * int(v.dtype.size) for v in variables)
+        return slots + self.workers * (weights + slots)
 
     def _clip_gradients(self, grads: Sequence[Any]) -> list[Any]:
         """Called by Keras with the gradients of the whole batch."""
@@ -300,4 +321,5 @@ class TensorOptimizer(keras.optimizers.Optimizer):
             "options": self._options,
             "step_budget": self._step_budget,
             "delay": self._delay,
+            "workers": self.workers,
         }

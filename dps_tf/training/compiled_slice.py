@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +22,14 @@ from dps_tf.models.randomness import Draws, check_graph
 from dps_tf.objectives import Objective, penalty
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
+from dps_tf.training.local_workers import LocalWorkers
 from dps_tf.training.placed_data import PlacedData
 from dps_tf.training.task import PruningWrapper
 
 _NUMBERS = itertools.count()
+
+Place = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+"""(seed of the trial, step, number of the replica or worker): where draws come from."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Trained:
         loss_metaparameters: variables that the loss reads, by name.
         pruning_wrapper: whose wrappers are told of each step; None for a plain network.
         transform: what a step makes of its examples; None leaves them.
+        workers: that make each step with weights of their own; None for one network.
     """
 
     model: keras.Model
@@ -51,6 +56,7 @@ class Trained:
     loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
     pruning_wrapper: PruningWrapper | None = None
     transform: Transform | None = None
+    workers: LocalWorkers | None = None
 
 
 class CompiledSlice:
@@ -89,9 +95,12 @@ class CompiledSlice:
         self._variables = trained.model.trainable_variables
         self._batches = data.train_batches(batch_size)
         self._strategy = data.strategy
-        self._positions = batch_size * data.labels_per_example
         self._replicas = self._strategy.num_replicas_in_sync
-        self._share = batch_size // self._replicas
+        # Replicas share the gradient of the global batch; workers have their own.
+        own = batch_size // (trained.workers.count if trained.workers else 1)
+        self._sharing = 1 if trained.workers else self._replicas
+        self._positions = own * data.labels_per_example
+        self._share = own // self._sharing
         self._loops_inside = strategies.loops_in_replica(self._strategy)
         around = jit_compile and self._loops_inside
         on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
@@ -100,12 +109,11 @@ class CompiledSlice:
         # all functions that run at once share: a scope of its own keeps them apart.
         self._scope = f"slice_{next(_NUMBERS)}"
         self._averages = _averages(trained.model)
+        # XLA compiles for one device at a time, and no all-reduce.
         self._gradient = self._loss_and_gradients
         if jit_compile and not around:
-            # XLA compiles for one device at a time, and no all-reduce.
-            self._gradient = tf.function(
-                self._loss_and_gradients, jit_compile=True, autograph=False
-            )
+            alone = tf.function(self._gradient, jit_compile=True, autograph=False)
+            self._gradient = alone
         self._run = tf.function(
             self._trace,
             input_signature=[*self._batches.signature, tf.TensorSpec([], tf.int32)],
@@ -162,12 +170,14 @@ class CompiledSlice:
         if not self._loops_inside:
 
             def step_of_all(done: tf.Tensor) -> tf.Tensor:
-                shares = self._strategy.run(self._step, args=(done, *values))
-                return self._strategy.reduce(
-                    tf.distribute.ReduceOp.SUM, shares, axis=None
-                )
+                if self._trained.workers is not None:
+                    return self._steps_of_workers(done, values, self._on_replicas)
+                return self._on_replicas(self._step, done, *values)
 
-            return self._loop(steps, step_of_all)
+            ended = self._loop(steps, step_of_all)
+            if self._trained.workers is not None:
+                self._strategy.run(self._trained.workers.show)
+            return ended
         done, loss = self._strategy.run(self._inside, args=(steps, *values))
         first = self._strategy.experimental_local_results
         return first(done)[0], first(loss)[0]
@@ -176,13 +186,26 @@ class CompiledSlice:
         """The whole loop, in a replica."""
 
         def step(done: tf.Tensor) -> tf.Tensor:
-            loss = self._step(done, *values)
+            if self._trained.workers is not None:
+                loss = self._steps_of_workers(done, values, lambda f, *a: f(*a))
+            else:
+                loss = self._step(done, *values)
             if self._replicas > 1:
                 context = tf.distribute.get_replica_context()
                 loss = context.all_reduce(tf.distribute.ReduceOp.SUM, loss)
             return loss
 
-        return self._loop(steps, step)
+        ended = self._loop(steps, step)
+        if self._trained.workers is not None:
+            self._trained.workers.show()
+        return ended
+
+    def _on_replicas(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Returns the sum of what replicas return, None for nothing."""
+        found = self._strategy.run(function, args=arguments)
+        if found is None:
+            return None
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, found, axis=None)
 
     def _loop(self, steps: tf.Tensor, step: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns (steps made, last loss)."""
@@ -211,21 +234,80 @@ class CompiledSlice:
             self._trained.optimizer.iterations.read_value(),
             tf.cast(context.replica_id_in_sync_group, tf.int64),
         )
-        inputs, labels = self._batches.batch(done, *values)
-        if self._trained.transform is not None:
-            draws = self._draws(*place)
-            inputs, labels = self._trained.transform(inputs, labels, draws)
-        loss, gradients = self._gradient(*place, inputs, labels, *self._weight(labels))
+        loss, gradients = self._gradient_of(place, self._batches.batch(done, *values))
         self._trained.optimizer.apply_gradients(
             zip(gradients, self._variables, strict=True)
         )
+        self._keep_zeros()
+        if self._replicas > 1 and self._averages:
+            self._agree_on_averages()
+        return loss
+
+    def _gradient_of(self, place: Place, examples: Any) -> Any:
+        """Returns (loss, gradients), shares of a batch, of the examples at a place."""
+        inputs, labels = examples
+        if self._trained.transform is not None:
+            draws = self._draws(*place)
+            inputs, labels = self._trained.transform(inputs, labels, draws)
+        return self._gradient(*place, inputs, labels, *self._weight(labels))
+
+    def _steps_of_workers(
+        self, done: tf.Tensor, values: Sequence[Any], run: Callable[..., Any]
+    ) -> tf.Tensor:
+        """Makes one update of each worker; returns the loss, a mean over workers.
+
+        `run` lets replicas make something, and adds what they return.
+        """
+        workers = self._trained.workers
+        assert workers is not None
+
+        def worker(turn: tf.Tensor, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return turn + 1, loss + run(self._worker_step, done, turn, *values)
+
+        self._if(workers.starts(), lambda: run(workers.begin))
+        _, loss = tf.while_loop(
+            lambda turn, _: turn < workers.turns,
+            worker,
+            (tf.constant(0), tf.constant(0.0)),
+            parallel_iterations=1,
+        )
+        self._if(workers.starts(), lambda: run(workers.average))
+        return loss
+
+    def _if(self, condition: tf.Tensor, run: Callable[[], Any]) -> None:
+        def branch() -> tf.Tensor:
+            run()
+            return tf.constant(0)
+
+        tf.cond(condition, branch, lambda: tf.constant(0))
+
+    def _worker_step(
+        self, done: tf.Tensor, turn: tf.Tensor, *values: tf.Tensor
+    ) -> tf.Tensor:
+        """Makes one update of a worker and returns its share of the loss."""
+        workers, optimizer = self._trained.workers, self._trained.optimizer
+        assert workers is not None
+        worker = workers.enter(turn)
+        place = (
+            self._trained.seed.read_value(),
+            optimizer.iterations.read_value(),
+            tf.cast(worker, tf.int64),
+        )
+        examples = self._batches.batch(done, *values, part=(turn, workers.turns))
+        loss, gradients = self._gradient_of(place, examples)
+        optimizer.apply_gradients(
+            zip(gradients, self._variables, strict=True),
+            skip_gradients_aggregation=True,
+        )
+        self._keep_zeros()
+        workers.leave(worker)
+        return loss / float(workers.count)
+
+    def _keep_zeros(self) -> None:
         if not self._trained.optimizer.keeps_zeros:
             tf.__internal__.distribute.interim.maybe_merge_call(
                 self._mask_variables, self._strategy
             )
-        if self._replicas > 1 and self._averages:
-            self._agree_on_averages()
-        return loss
 
     def _mask_variables(self, strategy: tf.distribute.Strategy) -> None:
         """Makes pruned entries exactly zero, whatever the update has made of them."""
@@ -234,17 +316,17 @@ class CompiledSlice:
                 variable, lambda v, m: v.assign(v * m), args=(mask,), group=False
             )
 
-    def _draws(self, seed: tf.Tensor, step: tf.Tensor, replica: tf.Tensor) -> Draws:
-        """Returns what a replica draws in a step."""
-        return Draws(seed, step, replica * self._share, self._share)
+    def _draws(self, seed: tf.Tensor, step: tf.Tensor, number: tf.Tensor) -> Draws:
+        """Returns what a replica, or worker, draws in a step."""
+        return Draws(seed, step, number * self._share, self._share)
 
     def _weight(self, labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Returns the sum of the weights of the global batch, if positions have any."""
+        """Returns the sum of the weights of a batch, if positions have any."""
         weights = self._trained.objective.weights
         if weights is None:
             return ()
         total = tf.reduce_sum(weights(labels))
-        if self._replicas > 1:
+        if self._sharing > 1:
             context = tf.distribute.get_replica_context()
             total = context.all_reduce(tf.distribute.ReduceOp.SUM, total)
         return (total,)
@@ -253,26 +335,26 @@ class CompiledSlice:
         self,
         seed: tf.Tensor,
         step: tf.Tensor,
-        replica: tf.Tensor,
+        number: tf.Tensor,
         inputs: tf.Tensor,
         labels: tf.Tensor,
         *weight: tf.Tensor,
     ) -> Any:
-        """Returns (share of the loss, masked gradients) of a replica's examples."""
+        """Returns (share of the loss, masked gradients) of some examples."""
         trained = self._trained
         metaparameters = trained.loss_metaparameters
         # A constant where every position counts once: exact, and cheaper.
         (positions,) = weight or (self._positions,)
-        draws = self._draws(seed, step, replica)
+        draws = self._draws(seed, step, number)
         with draws.active(), tf.GradientTape() as tape:
             outputs = tf.cast(trained.model(inputs, training=True), tf.float32)
-            # Divided by the global batch, so that shares of replicas add up.
+            # Divided by the whole batch, so that shares of replicas add up.
             loss = trained.objective.batch_loss(
                 labels, outputs, metaparameters, positions
             )
             added = penalty(trained.model, metaparameters)
             if added is not None:
-                loss += added / self._replicas
+                loss += added / self._sharing
         gradients = tape.gradient(loss, self._variables)
         return loss, [g * m for g, m in zip(gradients, trained.masks, strict=True)]
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training import evaluation
-from dps_tf.training.placed_data import Values
+from dps_tf.training.placed_data import Part, Values, part_of
 
 
 class ResidentSplit:
@@ -137,7 +137,9 @@ class ResidentBatches:
         """Yields all the steps at once."""
         yield len(indices), (indices,)
 
-    def batch(self, step: tf.Tensor, *arrays: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def batch(
+        self, step: tf.Tensor, *arrays: tf.Tensor, part: Part | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns a replica's (inputs, labels) of a step, in its graph."""
         indices, inputs, labels = arrays
         row = indices[step]
@@ -145,4 +147,5 @@ class ResidentBatches:
             context = tf.distribute.get_replica_context()
             shares = tf.reshape(row, [self._replicas, -1])
             row = shares[context.replica_id_in_sync_group]
+        row = part_of(row, part)
         return tf.gather(inputs, row), tf.gather(labels, row)

@@ -11,6 +11,17 @@ import tensorflow as tf
 Values = tuple[Any, ...]
 """Tensors, or one tensor for each replica of this process."""
 
+Part = tuple[tf.Tensor, int]
+"""(k, n): the k-th of n equal parts of a replica's examples."""
+
+
+def part_of(examples: tf.Tensor, part: Part | None) -> tf.Tensor:
+    """Returns a part of some examples; None: all."""
+    if part is None:
+        return examples
+    turn, parts = part
+    return tf.reshape(examples, [parts, -1, *examples.shape[1:]])[turn]
+
 
 class TrainBatches(Protocol):
     """The training batches of one size, for the loop over steps of a slice.
@@ -37,12 +48,15 @@ class TrainBatches(Protocol):
             indices: int32 [steps, batch_size], examples of the training split.
         """
 
-    def batch(self, step: tf.Tensor, *arrays: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def batch(
+        self, step: tf.Tensor, *arrays: tf.Tensor, part: Part | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns a replica's (inputs, labels) of a step of a piece, in its graph.
 
         Args:
             step: number of the step inside the piece.
             arrays: the replica's own of the piece's values, then of `held`.
+            part: which of them; None: all.
         """
 
 

@@ -31,6 +31,7 @@ from dps_tf.training.evaluator import (
     GoalEvaluator,
     ResidentGoalEvaluator,
 )
+from dps_tf.training.local_workers import LocalWorkers, check_shares
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.streamed_evaluator import StreamedGoalEvaluator
 from dps_tf.training.task import Task
@@ -106,11 +107,12 @@ class Program:
             seed_layers(self.model)
             check_logits(self.network, self.objective.link)
             self._check_labels(task)
-            trained = self._build_trained(task)
+            trained = self._build_trained(task, batch_size)
         self._jit_compile = jit_compile
         self._evaluators = {VALIDATION: self._build_evaluator(goal)}
         self.optimizer, self.masks = trained.optimizer, trained.masks
         self._seed = trained.seed
+        self._of_workers = trained.workers.variables if trained.workers else []
         self._loss_metaparameters = trained.loss_metaparameters
         self._slice = CompiledSlice(trained, data, batch_size, jit_compile)
         self._assign = self._build_assign()
@@ -124,10 +126,16 @@ class Program:
             shape = self.model.outputs[0].shape
             self.objective.check_outputs(examples.labels, shape, what)
 
-    def _build_trained(self, task: Task) -> Trained:
+    def _build_trained(self, task: Task, batch_size: int) -> Trained:
         """Makes the variables that go with the network; under the strategy's scope."""
         optimizer, variables = task.optimizer(), self.model.trainable_variables
         optimizer.build(variables)
+        workers = None
+        if optimizer.workers > 1:
+            check_shares(
+                batch_size, optimizer.workers, self.strategy.num_replicas_in_sync
+            )
+            workers = LocalWorkers(self.model, optimizer, self.strategy)
         masks = [tf.Variable(tf.ones_like(v), trainable=False) for v in variables]
         loss = {
             name: tf.Variable(0.0, trainable=False) for name in task.loss_metaparameters
@@ -142,6 +150,7 @@ class Program:
             loss,
             self.pruning_wrapper,
             task.dataset.transform,
+            workers,
         )
 
     def _build_evaluator(self, goal: Goal | None) -> ExactEvaluator | GoalEvaluator:
@@ -171,6 +180,7 @@ class Program:
             *weights,
             *self.optimizer.slots,
             *self._evaluators[VALIDATION].variables,
+            *self._of_workers,
             *of_wrapper,
         ]
 
@@ -180,7 +190,8 @@ class Program:
         Args:
             initial_point: in the order of `network.weights`, pruned entries zero.
         """
-        rest = [*self.optimizer.slots, *self._evaluators[VALIDATION].variables]
+        evaluated = self._evaluators[VALIDATION].variables
+        rest = [*self.optimizer.slots, *evaluated, *self._of_workers]
         zeros = [np.zeros(v.shape, v.dtype.as_numpy_dtype) for v in rest]
         of_wrapper = self.pruning_wrapper.fresh_state() if self.pruning_wrapper else []
         return TrialState(0, (*initial_point, *zeros, *of_wrapper))

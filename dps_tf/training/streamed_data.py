@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training import evaluation
-from dps_tf.training.placed_data import Values
+from dps_tf.training.placed_data import Part, Values, part_of
 
 PIECE_BYTES = 1 << 23
 """Examples of a piece take at most this, unless one step alone takes more."""
@@ -130,10 +130,12 @@ class StreamedBatches:
         """Yields the steps in pieces, each gathered while the one before is used."""
         return self._stream(indices)
 
-    def batch(self, step: tf.Tensor, *arrays: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def batch(
+        self, step: tf.Tensor, *arrays: tf.Tensor, part: Part | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns a replica's (inputs, labels) of a step, in its graph."""
         inputs, labels = arrays
-        return inputs[step], labels[step]
+        return part_of(inputs[step], part), part_of(labels[step], part)
 
 
 def padded_rows(rows: np.ndarray, length: int) -> np.ndarray:

@@ -51,6 +51,7 @@ class TrainedBackend:
     def check(self, study: StudySpecification) -> None:
         """Raises UserError unless every name in a study is registered."""
         build.check_names(study.workload)
+        build.check_workers(study)
         build.check_objective(study)
         build.check_pruning(study)
 

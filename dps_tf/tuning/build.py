@@ -16,6 +16,7 @@ from dps_tf.core.study import TRAIN_LOSS, VALIDATION, StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
 from dps_tf.objectives import Objective
+from dps_tf.training.local_workers import check_shares
 from dps_tf.training.task import PruningWrapper, Task
 
 
@@ -30,13 +31,33 @@ def check_names(workload: Workload) -> None:
     if workload.split not in data.SPLITS:
         known = near_matches(workload.split, data.SPLITS)
         raise UserError(f"split {workload.split!r} is unknown: {known}")
-    if "delay" in set(workload.metaparameters) - set(workload.fixed):
+    for name in set(optim.COMPILED) & set(workload.metaparameters):
+        if name not in workload.fixed:
+            raise UserError(
+                f"{name} is tuned, and a program is compiled for one: set it in "
+                f"workload.fixed, or make workload.fixed.{name} an axis."
+            )
+    if len({"workers", "local_steps"} & set(workload.metaparameters)) == 1:
         raise UserError(
-            "delay is tuned, and a program is compiled for one: set it in "
-            "workload.fixed, or make workload.fixed.delay an axis."
+            "local SGD is so many workers that make so many local_steps each, and only "
+            "one of these is given: set both in workload.fixed, or make them axes."
         )
     reads = optim.reads(workload.optimizer, workload.learning_rate_schedule)
     workload.check_metaparameters({**reads, **build_objective(workload).reads})
+
+
+def check_workers(specification: StudySpecification) -> None:
+    """Raises UserError for workers of local SGD that cannot share a study's batch."""
+    cell = specification.cell
+    workers = int(specification.workload.fixed.get("workers", 1))
+    check_shares(cell.batch_size, workers)
+    method = sparsity.SPARSITY_METHODS[cell.sparsity_method] if cell.sparsity else None
+    if workers > 1 and method is not None and method.prunes_while_training:
+        raise UserError(
+            f"sparsity method {cell.sparsity_method!r} prunes while it trains, and "
+            "workers of local SGD keep the zeros that they begin with: leave "
+            "workload.fixed.workers out, or use a method that prunes before."
+        )
 
 
 def check_objective(specification: StudySpecification) -> None:
@@ -64,11 +85,21 @@ def check_pruning(specification: StudySpecification) -> None:
 
 
 @functools.lru_cache(maxsize=2)
-def _loaded(
-    name: str, data_dir: str | None, options: tuple[tuple[str, Any], ...]
-) -> Dataset:
+def _loaded(name: str, data_dir: str | None, options: str) -> Dataset:
     folder = None if data_dir is None else Path(data_dir)
-    return data.load(name, folder, **dict(options))
+    return data.load(name, folder, **_with_tuples(json.loads(options)))
+
+
+def _with_tuples(value: Any) -> Any:
+    """Returns a value of JSON with its lists as tuples, at every depth.
+
+    A loader gets the same from a gin file as from a record, which is JSON.
+    """
+    if isinstance(value, dict):
+        return {name: _with_tuples(of) for name, of in value.items()}
+    if isinstance(value, list):
+        return tuple(_with_tuples(of) for of in value)
+    return value
 
 
 def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
@@ -85,7 +116,7 @@ def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
         "training_examples": workload.training_examples,
         **workload.dataset_arguments,
     }
-    return _loaded(workload.dataset, data_dir, tuple(sorted(options.items())))
+    return _loaded(workload.dataset, data_dir, json.dumps(options, sort_keys=True))
 
 
 @functools.lru_cache(maxsize=4)
@@ -152,7 +183,9 @@ def build_task(
             workload.learning_rate_schedule,
             [name for name in given if name not in objective.reads],
             workload.step_budget,
-            int(workload.fixed.get("delay", 0)),
+            **{
+                n: int(workload.fixed[n]) for n in optim.COMPILED if n in workload.fixed
+            },
         ),
         dataset=dataset,
         loss_metaparameters=tuple(n for n in objective.reads if n in given),

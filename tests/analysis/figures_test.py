@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -35,6 +33,7 @@ from dps_tf.analysis.report import (
     style,
     training_curves,
 )
+from tests import interpreter
 
 FOLDER = Path(report.__file__).parent
 SIZES = [4, 16, 64]
@@ -237,13 +236,7 @@ def test_no_figure_has_global_state():
         "assert 'matplotlib.pyplot' not in sys.modules\n"
         "assert 'tensorflow' not in sys.modules\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=FOLDER.parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = interpreter.run(["-c", code], modules=interpreter.TABLES)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +14,7 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
+from tests import interpreter
 from tests.analysis.synthetic_sweeps import (
     ENVIRONMENT,
     GIN,
@@ -224,13 +222,6 @@ def test_package_loads_tables_without_tensorflow(sweep_dir):
         f"print(len(dps_tf.load({str(sweep_dir)!r}).results))\n"
         "assert 'tensorflow' not in sys.modules\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = interpreter.run(["-c", code], modules=interpreter.TABLES)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "4"

@@ -27,6 +27,7 @@ from dps_tf.analysis.report.summary import summary
 from dps_tf.core.errors import UserError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.records import write_json
+from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make
 
@@ -173,7 +174,9 @@ def test_cells_that_have_not_begun_are_named(tmp_path):
 HALF = "mixed_bfloat16"
 
 
-def test_precisions_are_curves_of_their_own_and_the_report_says_which(tmp_path):
+def test_precisions_are_curves_of_their_own_and_the_report_says_which(
+    tmp_path, monkeypatch
+):
     pair = dataclasses.replace(GRID, sparsities=(0.0, 0.9), batch_sizes=(8, 32, 128))
     tables = tables_of(pair, dataclasses.replace(pair, precision=HALF))
     named = naming.naming(tables.results)
@@ -192,6 +195,7 @@ def test_precisions_are_curves_of_their_own_and_the_report_says_which(tmp_path):
     asked = specification_table(tables.studies).frame
     assert asked["precision"].tolist() == ["float32", "float32", HALF, HALF]
     assert HALF in terminal_table(tables.results)
+    draw_only(monkeypatch, "headline", "table", "law")
     write_report(tables, tmp_path)
     assert f"sparsity 0, {HALF}" in (tmp_path / "report.html").read_text()
     for name in ("results", "trials", "curves"):

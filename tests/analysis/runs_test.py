@@ -8,7 +8,6 @@ import os
 import re
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,6 +38,8 @@ from dps_tf.analysis.interchange.trackers import (
 from dps_tf.analysis.loading import load
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
+from tests import interpreter
+from tests.analysis.few_sections import draw_only
 from tests.packaging.source_tree import SOURCE_TREE
 
 GOAL = Goal("validation/error", 0.2)
@@ -98,7 +99,7 @@ def runs_of_studies(studies: dict[int, optuna.Study]) -> Runs:
     )
 
 
-def test_a_study_with_a_pruner_becomes_a_sweep(studies, tmp_path):
+def test_a_study_with_a_pruner_becomes_a_sweep(studies, tmp_path, monkeypatch):
     runs = runs_of_studies(studies)
     states = [t.state.name for study in studies.values() for t in study.trials]
     assert {"PRUNED", "COMPLETE"} == set(states), "the pruner has to prune"
@@ -109,6 +110,7 @@ def test_a_study_with_a_pruner_becomes_a_sweep(studies, tmp_path):
         tables.results.iterrows(), studies.values(), strict=True
     ):
         check_cell(row, tables.trials, study)
+    draw_only(monkeypatch, "headline", "table", "training")
     assert report.write_report(tables, tmp_path / "report").results is not None
     assert (tmp_path / "report" / "report.html").exists()
 
@@ -559,12 +561,8 @@ def test_two_tables_are_read_by_the_command(tmp_path, ending):
 
 def archive(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command that reads runs."""
-    return subprocess.run(
-        [sys.executable, "-m", "dps_tf.archive", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["-m", "dps_tf.archive", *arguments]
+    return interpreter.run(words, modules=interpreter.TABLES)
 
 
 def test_the_command_reads_the_database_of_a_study(studies, tmp_path):

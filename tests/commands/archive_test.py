@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.loading import load
+from tests import interpreter
 from tests.analysis.archive_files import write_study
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make
@@ -25,14 +25,11 @@ def run(
     place: Path, *arguments: str, command: str = "archive"
 ) -> subprocess.CompletedProcess:
     path = os.pathsep.join([str(place / "blocked"), str(ROOT)])
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", f"dps_tf.{command}", *arguments],
+    return interpreter.run(
+        ["-W", "error", "-m", f"dps_tf.{command}", *arguments],
+        modules=interpreter.TABLES,
         cwd=place,
         env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
     )
 
 

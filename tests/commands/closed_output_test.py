@@ -11,6 +11,7 @@ import pytest
 
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.records import write_json
+from tests import interpreter
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make
 from tests.packaging.source_tree import command_names
@@ -30,15 +31,11 @@ def run(
     if unbuffered:
         environment["PYTHONUNBUFFERED"] = "1"
     try:
-        return subprocess.run(
-            [sys.executable, "-m", f"dps_tf.{command}", *arguments],
+        return interpreter.run(
+            ["-m", f"dps_tf.{command}", *arguments],
             cwd=place,
             env=environment,
             stdout=writing,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=300,
         )
     finally:
         os.close(writing)

@@ -13,6 +13,7 @@ import pytest
 from dps_tf.__main__ import COMMANDS
 from dps_tf.cli.command_line import import_modules
 from dps_tf.core.errors import UserError
+from tests import interpreter
 
 NEEDED = {
     "archive": "give exactly one of --read",
@@ -89,12 +90,8 @@ def test_full_output_is_one_sentence(buffered):
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="a file system of Linux")
 def test_a_folder_that_only_the_system_makes_is_told():
-    done = run(
-        "dps_tf.train",
-        "--gin_file=nqm/sgd",
-        "--sweep_dir=/proc/sweep",
-        "--gin_bindings=sweep.batch_sizes = (1,)",
-    )
+    words = ["-m", "dps_tf.train", "--gin_file=nqm/sgd", "--sweep_dir=/proc/sweep"]
+    done = interpreter.run([*words, "--gin_bindings=sweep.batch_sizes = (1,)"])
     assert done.returncode == 2
     [line] = [x for x in done.stderr.splitlines() if x.startswith("error:")]
     assert "/proc/sweep" in line and "choose another directory" in line
@@ -154,7 +151,7 @@ def test_a_wrong_module_is_one_sentence(tmp_path, monkeypatch, text, sentence):
 def test_commands_tell_of_a_wrong_module_without_a_traceback(name, tmp_path):
     flags = ["--sweep_dir=x", "--cell=c", "--trial=0", "--import=no_such_module"]
     more = [f"--out={tmp_path}"] if name == "export" else []
-    done = run(f"dps_tf.{name}", *flags, *more)
+    done = interpreter.run(["-m", f"dps_tf.{name}", *flags, *more])
     assert done.returncode == 2
     assert done.stderr.startswith("error: --import=no_such_module")
     assert done.stderr.count("\n") == 1

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -23,6 +21,7 @@ from dps_tf.sparsity import export
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.sweep_reader import SweepReader
+from tests import interpreter
 
 ROOT = Path(__file__).parents[2]
 CELL = "digits_mlp-nesterov-snip-seed0-b32-s0.8"
@@ -40,15 +39,7 @@ WINNER = 1
 
 
 def run(module: str, *arguments: object) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)],
-        cwd=ROOT,
-        env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return interpreter.run(["-m", module, *arguments], cwd=ROOT)
 
 
 class ExportCommandTest(parameterized.TestCase):

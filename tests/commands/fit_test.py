@@ -9,18 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import interpreter
+
 ROOT = Path(__file__).parents[2]
 
 
 def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "dps_tf.fit", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    words = ["-m", "dps_tf.fit", *arguments]
+    return interpreter.run(words, modules=interpreter.TABLES, cwd=ROOT)
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from absl.testing import absltest, parameterized
 
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.sweep_reader import SweepReader
+from tests import interpreter
 from tests.tuning import small_sweeps
 
 ROOT = Path(__file__).parents[2]
@@ -20,15 +19,7 @@ CELL = "blobs-nesterov-none-seed0-b8-s0.0"
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "dps_tf.measure", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return interpreter.run(["-m", "dps_tf.measure", *arguments], cwd=ROOT)
 
 
 class MeasureCommandTest(parameterized.TestCase):

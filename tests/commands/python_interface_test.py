@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +17,7 @@ from dps_tf.cli import notebook
 from dps_tf.core.errors import UserError
 from dps_tf.store.schemas import MEANINGS, SCHEMAS
 from dps_tf.workloads.reading import read_configuration
+from tests import interpreter
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make
 
@@ -105,14 +103,7 @@ def _ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def python(folder: Path, *arguments: str) -> str:
     """Runs this Python in a folder; returns what it prints."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(dps_tf.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = interpreter.run(arguments, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -285,11 +276,5 @@ def test_outside_of_a_notebook_there_is_no_display():
 
 def test_environment_is_not_asked_for_more_than_is_needed():
     script = "import dps_tf, sys; dps_tf.Goal; print('tensorflow' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ,
-    )
+    done = interpreter.run(["-c", script], modules=interpreter.TABLES)
     assert done.stdout.strip() == "False"

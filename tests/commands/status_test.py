@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +23,7 @@ from dps_tf.store.records import read_json, write_json
 from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.sweep import start_sweep
+from tests import interpreter
 from tests.analysis.synthetic_sweeps import write_open_study
 from tests.faults.damage_test import damage
 from tests.tuning.studies import SIX, SIX_TRIALS, interrupting, run, study_of
@@ -144,16 +143,16 @@ def test_the_command_reads_several_directories_and_tells_of_damage(tmp_path):
     places = shards(tmp_path)
     (places[0] / ".dps_tf").unlink()
     flags = [f"--sweep_dir={place}" for place in places]
-    command = [sys.executable, "-m", "dps_tf.status", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    command = ["-m", "dps_tf.status", *flags]
+    done = interpreter.run(command, modules=interpreter.TABLES)
+    assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert len(lines) == 4 and lines[-1] == (
         "0 of 3 cells finished; time left not known yet"
     )
     assert "K* at most 300 in (200, 300]" in lines[0]
     assert f"note: {places[0]}/.dps_tf is missing" in done.stderr
-    as_json = [*command, "--json"]
-    done = subprocess.run(as_json, capture_output=True, text=True, check=True)
+    done = interpreter.run([*command, "--json"], modules=interpreter.TABLES)
     assert [cell["steps_left"] is None for cell in json.loads(done.stdout)] == [
         False,
         True,
@@ -195,9 +194,9 @@ status.entry_point()
 def test_watching_tells_of_damage_once(tmp_path):
     write_open_study(tmp_path, 32)
     (tmp_path / ".dps_tf").unlink()
-    command = [sys.executable, "-c", LOOKING_THREE_TIMES]
-    done = subprocess.run(
-        [*command, f"--sweep_dir={tmp_path}", "--watch"], capture_output=True, text=True
+    done = interpreter.run(
+        ["-c", LOOKING_THREE_TIMES, f"--sweep_dir={tmp_path}", "--watch"],
+        modules=interpreter.TABLES,
     )
     assert done.returncode == 0
     assert done.stdout.count("0 of 1 cells finished") == 3
@@ -205,15 +204,9 @@ def test_watching_tells_of_damage_once(tmp_path):
 
 
 def test_watching_a_finished_sweep_ends_and_json_is_not_watched(finished):
-    command = [
-        sys.executable,
-        "-m",
-        "dps_tf.status",
-        f"--sweep_dir={finished}",
-        "--watch",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    command = ["-m", "dps_tf.status", f"--sweep_dir={finished}", "--watch"]
+    done = interpreter.run(command, modules=interpreter.TABLES)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "1 of 1 cells finished"
-    both = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    both = interpreter.run([*command, "--json"], modules=interpreter.TABLES)
     assert both.returncode == 2 and "--json and --watch" in both.stderr

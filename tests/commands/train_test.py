@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from dps_tf.train import read_shard, worker_arguments
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.options import Options
 from dps_tf.workloads.reading import describe, read_configuration
+from tests import interpreter
 
 TINY = (
     "--gin_file=smoke/quickstart",
@@ -31,13 +31,7 @@ TINY = (
 
 def run(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs a command of the package and returns what it printed."""
-    return subprocess.run(
-        [sys.executable, "-m", f"dps_tf.{command}", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return interpreter.run(["-m", f"dps_tf.{command}", *arguments])
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 
 import numpy as np
 
 from dps_tf.analysis.law import Observations, compare, fit_law, prefers_power_law
 from dps_tf.analysis.report import cautions
 from dps_tf.workloads import gin_files as configurations
+from tests import interpreter
 from tests.launch.dry_runs import dry_run
 from tests.packaging.source_tree import SOURCE_TREE
 
@@ -60,6 +59,6 @@ def test_the_misfit_of_the_quickstart_that_is_told_is_one_that_is_warned_of():
 
 
 def test_tables_are_those_of_the_records_beside_them():
-    command = [sys.executable, str(SOURCE_TREE / "launch" / "documents"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    words = [SOURCE_TREE / "launch" / "documents", "--check"]
+    done = interpreter.run(words, modules=interpreter.TABLES)
     assert done.returncode == 0, done.stdout + done.stderr

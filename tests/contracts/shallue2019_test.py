@@ -1,5 +1,7 @@
 """Are the workloads of Shallue et al. 2019 those of the paper, and do they train?
 
+Beside them the two modern networks, and the studies of a size for two processor cores.
+
 The list of studies, the goals and the numbers of trials come from the tables of
 published facts, counts of parameters and sizes of data from the paper's description;
 none of them is read from the gin files.
@@ -26,12 +28,12 @@ from dps_tf.workloads import gin_files
 from dps_tf.workloads.reading import read_configuration
 from tests.training.problems import one_device
 
-OWN = ("mnist_fc_sizes", "linear_rule", "square_root_rule")
-NAMES = [
-    name
-    for name in gin_files.shipped()
-    if name.startswith("shallue2019/") and not name.endswith(OWN)
+CATALOGUE = [
+    name for name in gin_files.shipped() if name.startswith(("shallue2019/", "modern/"))
 ]
+# Files of published workloads are named by their optimizer.
+NAMES = [n for n in CATALOGUE if n.endswith(("_sgd", "_momentum", "_nesterov"))]
+OWN = [n for n in CATALOGUE if n not in NAMES]
 # The studies of longer runs have no goal of their own.
 ENDLESS = "solution_quality"
 SHAPES = {
@@ -43,7 +45,13 @@ SHAPES = {
     "lm1b": (64,),
     "c4": (64,),
 }
-CLASSES = {"imagenet2012": 1000, "open_images_v4": 7186, "lm1b": 32_000, "c4": 24_006}
+CLASSES = {
+    "imagenet2012": 1000,
+    "open_images_v4": 7186,
+    "lm1b": 32_000,
+    "c4": 24_006,
+    "tiny_shakespeare": 65,
+}
 # By the end of the name of a file, optimizer left out; the longest that fits counts.
 PARAMETERS = {
     "fc_64_64_64": 59_210,
@@ -69,11 +77,19 @@ PARAMETERS = {
     "transformer_shallow": 39_069_696,
     "transformer_narrow_and_shallow": 17_961_984,
 }
+# Of the two modern networks: nanoGPT has 65 * 128 (tied) + 64 * 128 + 128 and four
+# blocks of 12 * 128^2 + 256; of ViT-S/16 the positions are fixed.
+MODERN = {
+    "tiny_shakespeare-gpt": 65 * 128 + 64 * 128 + 128 + 4 * (12 * 128**2 + 256),
+    "imagenet-vit_s_16": 21_974_632,
+}
 QUICK = (
     "mnist_fc_64_64_64_sgd",
     "mnist_simple_cnn_narrow_sgd",
     "mnist_simple_cnn_base_nesterov",
     "cifar_10_resnet_8_nesterov",
+    "text_networks",
+    "modern/gpt_tiny_shakespeare",
 )
 # To build: seconds each.
 DEAR = (
@@ -104,7 +120,8 @@ def data_of(workload: Workload) -> tuple[tuple[int, ...], int]:
     """Returns the shape of an input and the number of classes."""
     arguments = workload.dataset_arguments
     classes = CLASSES.get(workload.dataset, 10)
-    return SHAPES[workload.dataset], arguments.get("classes", classes)
+    shape = SHAPES.get(workload.dataset, (arguments.get("length"),))
+    return shape, arguments.get("vocabulary", arguments.get("classes", classes))
 
 
 def test_there_is_a_file_for_each_workload_and_none_besides():
@@ -190,9 +207,44 @@ def test_network_has_the_parameters_of_the_specification(name):
     assert found == parameters_of(name)
 
 
+@pytest.mark.parametrize("name", [n for n in OWN if n.startswith("modern/")])
+def test_modern_network_has_the_parameters_of_its_layers(name):
+    workload = workload_of(name)
+    arguments = repr(dict(workload.network_arguments))
+    found = counted(workload.network, *data_of(workload), arguments)
+    assert found == MODERN[workload.name]
+
+
+def test_measured_studies_are_parts_of_the_published_ones():
+    """Of a published workload only points, space and evaluation are another."""
+    published_ones = {
+        (w.name, w.optimizer): w for w in (workload_of(name) for name in NAMES)
+    }
+    kept = ("goal", "network", "network_arguments", "dataset", "dataset_arguments")
+    kept += ("training_examples", "learning_rate_schedule", "validation_examples")
+    compared = set()
+    for name in OWN:
+        for study in sweep_of(name).studies:
+            workload = study.workload
+            original = published_ones.get((workload.name, workload.optimizer))
+            if original is None:
+                continue
+            compared.add(name)
+            for field in kept:
+                assert getattr(workload, field) == getattr(original, field), field
+            for entry, (_, low, high) in workload.space.to_json().items():
+                _, lowest, highest = original.space.to_json()[entry]
+                assert lowest <= low < high <= highest
+    studied = ("cifar_10_optimizers", "mnist_fc_sizes", "mnist_optimizers")
+    assert {*studied, "mnist_subsets"} <= {bare(name) for name in compared}
+
+
 def made_up(workload: Workload, examples: int) -> Dataset:
     """Returns examples without meaning in the shapes of a workload's data."""
     shape, classes = data_of(workload)
+    if workload.network == "resnet50":
+        # It averages over all places, so that it is the same for smaller images.
+        shape = (64, 64, 3)
     generator = np.random.default_rng(0)
     if len(shape) == 1:
         tokens = generator.integers(0, classes, (2 * examples, shape[0] + 1), np.int32)
@@ -210,9 +262,8 @@ def made_up(workload: Workload, examples: int) -> Dataset:
     return Dataset("made_up", *halves, classes, "", "none")
 
 
-def begun(name: str, examples: int, batch_size: int, rate: float) -> Program:
+def begun(workload: Workload, examples: int, batch_size: int, rate: float) -> Program:
     """Returns the program of a workload, at the first step of its first point."""
-    workload = workload_of(name)
     task = build_task(workload, made_up(workload, examples))
     program = Program(task, DeviceData(task.dataset, one_device()), batch_size)
     point = {**workload.draw(0, 1)[0], "learning_rate": rate}
@@ -221,25 +272,32 @@ def begun(name: str, examples: int, batch_size: int, rate: float) -> Program:
     return program
 
 
-def distinct() -> list[str]:
-    """Returns a workload for each architecture that there is."""
+def distinct() -> list[tuple[str, Workload]]:
+    """Returns a workload for each architecture that there is, with its file."""
     found = {}
-    for name in sorted(NAMES, key=lambda name: bare(name) not in QUICK):
-        workload = workload_of(name)
-        found.setdefault((workload.network, str(workload.network_arguments)), name)
+    for name in sorted(CATALOGUE, key=lambda name: bare(name) not in QUICK):
+        for workload in {
+            s.workload.name: s.workload for s in sweep_of(name).studies
+        }.values():
+            key = (workload.network, str(workload.network_arguments))
+            found.setdefault(key, (name, workload))
     return list(found.values())
 
 
 @pytest.mark.parametrize(
-    "name",
+    "workload",
     [
-        pytest.param(n, marks=() if bare(n) in QUICK else pytest.mark.slow)
-        for n in distinct()
+        pytest.param(
+            workload,
+            marks=() if bare(name) in QUICK else pytest.mark.slow,
+            id=f"{bare(name)}-{workload.name}",
+        )
+        for name, workload in distinct()
     ],
 )
-def test_two_steps_move_every_trainable_tensor(name):
-    batch_size = 32 if "resnet_50" in name else 4
-    program = begun(name, batch_size, batch_size, 0.01)
+def test_two_steps_move_every_trainable_tensor(workload):
+    batch_size = 32 if workload.network == "resnet50" else 4
+    program = begun(workload, batch_size, batch_size, 0.01)
     before = [v.numpy() for v in program.model.trainable_variables]
     order = np.tile(np.arange(batch_size), (2, 1))
     advance = program.advance(order)
@@ -251,6 +309,6 @@ def test_two_steps_move_every_trainable_tensor(name):
 
 @pytest.mark.parametrize("name", OVERFITS)
 def test_eight_examples_are_learned_by_heart(name):
-    program = begun(f"shallue2019/{name}", 8, 8, OVERFITS[name])
+    program = begun(workload_of(f"shallue2019/{name}"), 8, 8, OVERFITS[name])
     advance = program.advance(np.tile(np.arange(8), (200, 1)))
     assert advance.loss < 0.1

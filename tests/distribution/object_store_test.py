@@ -5,19 +5,17 @@ The store is a stand-in on a disk, without atomic renaming: it has never been a 
 
 from __future__ import annotations
 
-import os
+import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-import dps_tf
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.training.gfile_files import GFileFiles
+from tests import interpreter
 from tests.training.object_gfile import DiskObjects, ObjectGfile
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
@@ -25,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.fault]
 SWEEP_DIR = "gs://bucket/sweep"
 # Runs a sweep; its process dies at the n-th change of an object, 0 is never.
 SCRIPT = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
 from dps_tf.cli.command_line import import_tensorflow
 import_tensorflow()
@@ -36,6 +34,7 @@ from dps_tf.tuning.options import Options
 from dps_tf.tuning.resources import configure_threads
 from dps_tf.tuning.sweep import Sweep
 from dps_tf.workloads.reading import read_configuration
+from tests import interpreter
 from tests.training.object_gfile import DiskObjects, ObjectGfile
 
 sweep_dir, folder, die_at = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
@@ -57,32 +56,29 @@ if "://" in sweep_dir:
 backends = Backends(options, files)
 outcome = Sweep(files, sweep, options, backends, StopRequest()).run(text)
 assert not outcome.failed
-print("ran:", *outcome.ran)
-print("changes:", changes)
+told = folder.with_name(f"{folder.name}.{os.getpid()}.json")
+told.write_text(json.dumps([list(outcome.ran), changes]))
 """
 
 
-def start(sweep_dir: str, folder: Path, die_at: int = 0) -> subprocess.Popen[str]:
+def start(sweep_dir: str, folder: Path, die_at: int = 0) -> interpreter.Process:
     """Starts a run whose objects are kept in a folder."""
-    roots = [Path(dps_tf.__file__).parents[1], Path(__file__).parents[2]]
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, sweep_dir, str(folder), str(die_at)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots))},
-        cwd=folder.parent,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    words = ["-c", SCRIPT, sweep_dir, str(folder), str(die_at)]
+    return interpreter.start(words, cwd=Path(__file__).parents[2])
 
 
-def end(process: subprocess.Popen[str]) -> tuple[list[str], int]:
+def end(process: interpreter.Process, folder: Path) -> tuple[list[str], int]:
     """Returns the cells that a run has run, and how often it changed an object.
 
     Nothing for a run that has died as it was told to.
     """
-    said, _ = process.communicate(timeout=600)
-    assert process.returncode in (0, -signal.SIGKILL)
-    told = dict(line.split(":") for line in said.splitlines()[-2:] if ":" in line)
-    return told.get("ran", "").split(), int(told.get("changes", 0))
+    code = process.wait(600)
+    assert code in (0, -signal.SIGKILL)
+    if code:
+        return [], 0
+    told = folder.with_name(f"{folder.name}.{process.pid}.json")
+    ran, changes = json.loads(told.read_text())
+    return ran, changes
 
 
 def tables(files: FileSystem, sweep_dir: str) -> dict[str, pd.DataFrame]:
@@ -100,9 +96,9 @@ def test_a_sweep_killed_again_and_again_on_an_object_store_equals_one_on_a_disk(
 ):
     plain = start(f"{tmp_path}/plain", tmp_path / "unused")
     undisturbed = tmp_path / "undisturbed"
-    _, changes = end(start(SWEEP_DIR, undisturbed))
+    _, changes = end(start(SWEEP_DIR, undisturbed), undisturbed)
     assert changes > 20
-    end(plain)
+    end(plain, tmp_path / "unused")
     expected = tables(LocalFiles(), f"{tmp_path}/plain")
 
     killed = tmp_path / "killed"
@@ -110,9 +106,9 @@ def test_a_sweep_killed_again_and_again_on_an_object_store_equals_one_on_a_disk(
     processes = []
     for die_at in deaths:
         processes.append(start(SWEEP_DIR, killed, die_at))
-        end(processes[-1])
+        end(processes[-1], killed)
     assert sum(process.returncode != 0 for process in processes) >= 2
-    end(start(SWEEP_DIR, killed))
+    end(start(SWEEP_DIR, killed), killed)
 
     for folder in (undisturbed, killed):
         files = GFileFiles(ObjectGfile(objects=DiskObjects(folder)))
@@ -125,7 +121,7 @@ def test_a_sweep_killed_again_and_again_on_an_object_store_equals_one_on_a_disk(
 def test_of_two_machines_on_an_object_store_one_runs_each_cell(tmp_path):
     folder = tmp_path / "objects"
     processes = [start(SWEEP_DIR, folder) for _ in range(2)]
-    ran = [cell for process in processes for cell in end(process)[0]]
+    ran = [cell for process in processes for cell in end(process, folder)[0]]
     assert [process.returncode for process in processes] == [0, 0]
     files = GFileFiles(ObjectGfile(objects=DiskObjects(folder)))
     assert sorted(ran) == files.list_names(f"{SWEEP_DIR}/cells") and len(ran) == 2

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from tests import interpreter
 
 TINY = (
     "--gin_file=quickstart",
@@ -25,13 +25,7 @@ TINY = (
 
 def train(*arguments: str) -> str:
     """Runs the command and returns what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "dps_tf.train", *TINY, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = interpreter.run(["-m", "dps_tf.train", *TINY, *arguments])
     assert done.returncode == 0, done.stderr
     return done.stdout
 

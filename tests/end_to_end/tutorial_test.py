@@ -7,18 +7,15 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-import dps_tf
+from tests import interpreter
 from tests.packaging.source_tree import SOURCE_TREE
 
 TUTORIAL = SOURCE_TREE / "docs" / "pages" / "tutorial"
-_SECONDS = 600
 
 
 def blocks(language: str) -> list[str]:
@@ -35,16 +32,7 @@ def commands() -> list[list[str]]:
 
 def run(words: list[str], folder: Path) -> str:
     """Runs this Python in a folder and returns what it prints."""
-    path = str(Path(dps_tf.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
+    done = interpreter.run(words, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -114,16 +102,11 @@ def test_the_notebook_holds_no_output_and_begins_with_its_installation():
 
 @pytest.mark.slow
 def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path):
-    path = str(Path(dps_tf.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", CELLS],
+    done = interpreter.run(
+        ["-c", CELLS],
         input=json.dumps(notebook()[1:]),
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path, "IPYTHONDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
+        env={**os.environ, "IPYTHONDIR": str(tmp_path)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     shown = dict(re.findall(r"^SHOWN (\d+) (.*)$", done.stdout, re.M))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 
-import dps_tf
+from tests import interpreter
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make
 
@@ -23,14 +20,7 @@ def test_a_section_is_on_the_page_and_right(tmp_path):
     shutil.copy(MODULE, tmp_path)
     write_sweep(tmp_path / "sweep", make(SMALL))
     words = ["dps_tf.report", "--import=examples_section", "--sweep_dir=sweep"]
-    done = subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(dps_tf.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = interpreter.run(["-m", *words], modules=interpreter.TABLES, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "sweep" / "report"
     page = (folder / "report.html").read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 from pathlib import Path
 
@@ -94,7 +95,10 @@ def test_damage_to_any_file_is_told_and_leaves_the_result(
 ):
     original = request.getfixturevalue(state)
     expected = tables(closed, STUDY)
-    for name in files_of(original):
+    # Of files whose names differ in numbers only, the first and the last.
+    names = files_of(original)
+    both = [{re.sub(r"\d+", "0", n): n for n in some} for some in (names, names[::-1])]
+    for name in sorted({name for alike in both for name in alike.values()}):
         if kind != "deleted" and not (original / name).stat().st_size:
             continue
         place = tmp_path / name.replace("/", "_")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import dps_tf
+from tests import interpreter
 
-# One process for all: TensorFlow takes seconds to import.
+# One process for all: each would read its modules of gin files anew.
 _SCRIPT = """
 import contextlib, io, json, sys
 from absl import flags
@@ -45,14 +42,10 @@ def dry_run(
         opens_data: whether data are opened and networks built, as for a user; command
             lines of documents are about data and machines that are not here.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", f"OPENS_DATA = {opens_data}\n{_SCRIPT}"],
+    done = interpreter.run(
+        ["-c", f"OPENS_DATA = {opens_data}\n{_SCRIPT}"],
         input=json.dumps([list(command) for command in commands]),
-        env={**os.environ, "PYTHONPATH": str(Path(dps_tf.__file__).parents[1])},
         cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     answers = [

@@ -15,12 +15,13 @@ import pytest
 import dps_tf
 from dps_tf.store.closing import read_closed
 from dps_tf.store.files import LocalFiles
+from tests import interpreter
 from tests.launch.rendered import LAUNCH
 from tests.packaging.launch_test import Machine
 
 # Nobody reaches the goal, so every trial takes as long as it may.
 BINDINGS = (
-    "--gin_bindings=workload.step_budget = 400",
+    "--gin_bindings=workload.step_budget = 160",
     "--gin_bindings=goal.threshold = 0.0",
 )
 LOCAL = LAUNCH / "local"
@@ -128,17 +129,8 @@ def test_two_real_workers_stopped_and_started_again_equal_one(machine):
     )
     options = ["--gin_file=smoke/quickstart", *BINDINGS]
     # Beside the others, as they do not depend on each other.
-    one = subprocess.Popen(
-        [
-            "bash",
-            folder / "training",
-            "-m",
-            "dps_tf.train",
-            *options,
-            "--sweep_dir=one",
-        ],
-        cwd=folder,
-    )
+    alone = ["-m", "dps_tf.train", *options, "--sweep_dir=one"]
+    one = interpreter.start(alone, cwd=folder)
     command = [str(LOCAL), "2", *options, "--sweep_dir=two"]
     variables = {**os.environ, "DPS_TF_VENV": str(machine.environment)}
     with subprocess.Popen(command, cwd=folder, env=variables) as process:

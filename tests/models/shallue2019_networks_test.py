@@ -20,63 +20,19 @@ from dps_tf.models.sequence_layers import ProjectedLSTMCell, sinusoids
 IMAGENET = (224, 224, 3)
 SENTENCE = (16,)
 LM1B = 32_000
-COMMON_CRAWL = 24_006
 
-# Counts of the specification, from published code and sizes; those of the widths of
-# fully connected networks and of the fully convolutional parts by hand.
+# What the files of Shallue et al. train is counted in `tests/contracts`.
 COUNTS = [
-    *[
-        ("mlp", (28, 28, 1), 10, {"widths": widths}, count)
-        for widths, count in [
-            ((64,) * 3, 59_210),
-            ((128,) * 3, 134_794),
-            ((256,) * 3, 335_114),
-            ((512,) * 3, 932_362),
-            ((1024,), 814_090),
-            ((1024,) * 2, 1_863_690),
-            ((1024,) * 3, 2_913_290),
-            ((2048,) * 3, 10_020_874),
-        ]
-    ],
-    ("shallue2019_simple_cnn", (28, 28, 1), 10, {}, 3_274_634),
-    (
-        "shallue2019_simple_cnn",
-        (28, 28, 1),
-        10,
-        {"filters": (16, 32), "units": 512},
-        821_706,
-    ),
-    (
-        "shallue2019_simple_cnn",
-        (28, 28, 1),
-        10,
-        {"filters": (64, 128), "units": 2048},
-        13_074_186,
-    ),
-    ("resnet50", IMAGENET, 1000, {}, 25_549_352),
-    ("resnet50", IMAGENET, 500, {}, 24_524_852),
-    ("resnet50", IMAGENET, 7186, {}, 38_224_466),
-    ("vgg11", IMAGENET, 1000, {}, 132_863_336),
-    ("lstm", SENTENCE, LM1B, {}, 62_791_680),
-    ("transformer", SENTENCE, LM1B, {}, 51_671_040),
-    ("transformer", SENTENCE, COMMON_CRAWL, {}, 43_485_184),
+    ("resnet50", (64, 64, 3), 10, {}, 25_549_352 - 990 * 2049),
     ("transformer", SENTENCE, LM1B, {"depth": 2}, 39_069_696),
-    (
-        "transformer",
-        SENTENCE,
-        LM1B,
-        {"width": 256, "hidden": 1024, "depth": 2},
-        17_961_984,
-    ),
-    (
-        "transformer",
-        SENTENCE,
-        LM1B,
-        {"width": 1024, "hidden": 4096, "heads": 16},
-        141_090_816,
-    ),
     # Untied is the published form; tied has exactly one matrix less.
-    ("transformer", SENTENCE, LM1B, {"tied": True}, 51_671_040 - LM1B * 512),
+    (
+        "transformer",
+        SENTENCE,
+        LM1B,
+        {"depth": 2, "tied": True},
+        39_069_696 - LM1B * 512,
+    ),
     # karpathy/nanoGPT prints 0.80M, positions left out.
     ("gpt", (64,), 65, {}, 804_096),
     ("gpt", (256,), 65, {"width": 384, "heads": 6, "depth": 6}, 10_745_088),
@@ -90,12 +46,7 @@ def trainable(model: keras.Model) -> int:
 
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "arguments", "count"),
-    [
-        pytest.param(
-            *row, id=f"{row[0]}-{row[-1]}", marks=[pytest.mark.slow] * (row[-1] > 5e7)
-        )
-        for row in COUNTS
-    ],
+    [pytest.param(*row, id=f"{row[0]}-{row[-1]}") for row in COUNTS],
 )
 def test_number_of_parameters(name, shape, classes, arguments, count):
     model = models.build(name, shape, classes, **arguments)

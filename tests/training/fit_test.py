@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 
 import pytest
 import tensorflow as tf
@@ -100,11 +99,9 @@ class FitTest(tf.test.TestCase, parameterized.TestCase):
             )
         self.assertLess(losses[-1], losses[0])
 
-    @parameterized.parameters(
-        *itertools.product([*problems.STOCK, "muon"], ["constant", "linear"])
-    )
-    def test_package_optimizer(self, name, schedule):
-        problem = digits(name, schedule)
+    @parameterized.parameters(*problems.STOCK, "muon")
+    def test_package_optimizer_on_a_schedule(self, name):
+        problem = digits(name, "linear")
         self.assert_curve_of_slice(problem, fitted(problem, packaged(problem)))
 
     @parameterized.parameters(*problems.STOCK)

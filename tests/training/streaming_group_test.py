@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.training.group_member import INTERVAL, PROBLEM
-from tests.training.multi_worker_test import lines_of, start_group
+from tests.training.group_processes import ends, start_group
 from tests.training.problems import error_of
-from tests.training.streaming_member import GOAL
+from tests.training.streaming_member import GOAL, INTERVAL, PROBLEM
 
 STEPS = 30
 
@@ -18,9 +19,12 @@ STEPS = 30
 @pytest.mark.multi_device
 class StreamingGroupTest(tf.test.TestCase):
     def test_curve_is_that_of_one_device_and_each_process_reads_its_half(self):
-        (*one, last), (*other, other_last) = lines_of(
-            start_group("streaming_member", STEPS)
-        )
+        words = ["-m", "tests.training.streaming_member", str(STEPS)]
+        told = []
+        for code, output, errors in ends(start_group(words)):
+            self.assertEqual(code, 0, errors[-3000:])
+            told.append([json.loads(line) for line in output.splitlines()])
+        (*one, last), (*other, other_last) = told
         self.assertEqual(one, other)
         program = PROBLEM.program(goal=GOAL)
         PROBLEM.begin(program)

@@ -106,7 +106,7 @@ def undisturbed(study, trials) -> dict[str, bytes]:
     return one.tables()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(todays_studies(), st.sampled_from([1, 2, 4]), st.integers(0, 2**32))
 def test_slots_that_are_lost_leave_no_trace_in_the_tables(found, slots, seed):
     study, trials = found

@@ -9,6 +9,7 @@ import pytest
 from dps_tf.analysis.report import ReportOptions, write_report
 from dps_tf.cli import sweep_files
 from dps_tf.core.goal import Goal
+from tests.analysis.few_sections import draw_only
 from tests.tuning.small_sweeps import BINDINGS, configured, launched
 
 ERROR = "classification_error"
@@ -85,7 +86,8 @@ def test_goal_may_be_on_the_test_set(tmp_path):
     assert (met["step"] == last[met["trial"]].to_numpy()).all()
 
 
-def test_report_shows_the_test_error_at_the_step_of_the_result(tmp_path):
+def test_report_shows_the_test_error_at_the_step_of_the_result(tmp_path, monkeypatch):
+    draw_only(monkeypatch, "headline", "generalization")
     sizes = "sweep.batch_sizes = (8, 16)"
     found = curves(tmp_path / "sweep", sizes)
     tables = sweep_files.load(str(tmp_path / "sweep"))

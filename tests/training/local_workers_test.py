@@ -1,0 +1,344 @@
+"""Local SGD: against a plain loop in NumPy, synchronous SGD, and on several devices."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from dps_tf import data, models, objectives, optim
+from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
+from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.training import strategy as strategies
+from dps_tf.training.device_data import DeviceData
+from dps_tf.training.program import Program
+from dps_tf.training.streamed_data import StreamedData
+from dps_tf.training.task import Task
+from tests.training import problems
+from tests.training.problems import Problem, same_bits
+from tests.tuning import small_sweeps
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Local(Problem):
+    """A problem that workers train, H steps alone and then together."""
+
+    workers: int = 4
+    local_steps: int = 3
+
+    @property
+    def point(self) -> dict[str, float]:
+        local = {"workers": self.workers, "local_steps": self.local_steps}
+        return {**super().point, **(local if self.workers else {})}
+
+    @property
+    def task(self) -> Task:
+        optimizer = functools.partial(
+            optim.build,
+            self.optimizer,
+            self.schedule,
+            self.point,
+            workers=self.workers or 1,
+        )
+        return dataclasses.replace(super().task, optimizer=optimizer)
+
+
+def mirrored(replicas: int) -> tf.distribute.Strategy:
+    devices = tuple(f"/device:CPU:{i}" for i in range(replicas))
+    return strategies.build("mirrored", devices=devices)
+
+
+def trained(problem: Problem, program: Program, steps: int = 20, cut: int = 20):
+    problem.begin(program)
+    problem.curve(program, steps, cut)
+    return program.read()
+
+
+@functools.cache
+def on_one_device(problem: Problem):
+    return trained(problem, problem.program())
+
+
+MOMENTUM = Local(optimizer="momentum")
+
+
+def half_masks(program: Program) -> list[np.ndarray]:
+    generator = np.random.default_rng(0)
+    return [np.float32(generator.random(v.shape) < 0.5) for v in program.masks]
+
+
+class LinearRegressionTest(tf.test.TestCase, parameterized.TestCase):
+    """The truth: a loop over workers in plain NumPy, gradients by hand."""
+
+    def setUp(self):
+        super().setUp()
+        generator = np.random.default_rng(0)
+        inputs = generator.normal(size=(60, 3)).astype(np.float32)
+        labels = inputs @ [[1.0], [-2.0], [0.5]] + generator.normal(size=(60, 1))
+        examples = Examples(inputs, labels.astype(np.float32))
+        self.dataset = Dataset("line", examples, examples, 1, "", "none")
+        self.rows = generator.integers(0, 60, (11, 8)).astype(np.int32)
+
+    def expected(self, workers: int, local_steps: int, rate: float, momentum: float):
+        """Returns the averages of weights and of momentums after all steps."""
+        inputs, labels = self.dataset.train.inputs, self.dataset.train.labels
+        weights = np.zeros((workers, 3, 1))
+        velocity = np.zeros((workers, 3, 1))
+        for step, batch in enumerate(self.rows, start=1):
+            for w, rows in enumerate(np.split(batch, workers)):
+                error = inputs[rows] @ weights[w] - labels[rows]
+                gradient = 2 * inputs[rows].T @ error / len(rows)
+                velocity[w] = momentum * velocity[w] + gradient
+                weights[w] -= rate * velocity[w]
+            if step % local_steps == 0:
+                weights[:] = weights.mean(axis=0)
+        return weights.mean(axis=0), velocity.mean(axis=0)
+
+    @parameterized.parameters((2, 4, 0.0), (4, 3, 0.9), (8, 1, 0.9), (4, 50, 0.5))
+    def test_is_the_plain_loop(self, workers, local_steps, momentum):
+        def network() -> keras.Model:
+            inputs = keras.Input([3])
+            return keras.Model(inputs, keras.layers.Dense(1, use_bias=False)(inputs))
+
+        point = {"learning_rate": 0.05, "momentum": momentum}
+        point |= {"workers": workers, "local_steps": local_steps}
+        task = Task(
+            network,
+            lambda: optim.build("momentum", "constant", point, workers=workers),
+            self.dataset,
+            objective=objectives.build("squared_error"),
+        )
+        program = Program(task, DeviceData(self.dataset, problems.one_device()), 8)
+        program.load(program.fresh_state([np.zeros((3, 1), np.float32)]), point)
+        program.advance(self.rows)
+        found = program.read().arrays
+        weights, velocity = self.expected(workers, local_steps, 0.05, momentum)
+        self.assertAllClose(found[0], weights, rtol=1e-5)
+        self.assertAllClose(found[1], velocity, rtol=1e-4, atol=1e-5)
+
+
+class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
+    def test_one_local_step_of_sgd_is_synchronous_sgd_up_to_rounding(self):
+        local = on_one_device(Local(local_steps=1))
+        alone = on_one_device(Problem())
+        for found, wanted in zip(local.arrays[:4], alone.arrays, strict=True):
+            self.assertAllClose(found, wanted, rtol=0, atol=2e-6)
+        further = on_one_device(Local(local_steps=4))
+        self.assertGreater(np.abs(further.arrays[0] - alone.arrays[0]).max(), 1e-4)
+
+    def test_one_worker_is_synchronous_sgd_to_the_bit(self):
+        one = on_one_device(Local(optimizer="momentum", workers=1))
+        self.assertTrue(same_bits(one, on_one_device(Problem(optimizer="momentum"))))
+
+    def test_without_workers_nothing_is_in_the_state(self):
+        program = Problem().program()
+        self.assertLen(program.read().arrays, len(program.network.weights))
+
+
+class StateTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters("momentum", "adam", "muon", "soap", "schedule_free_sgd")
+    def test_slices_and_other_trials_change_no_bit(self, name):
+        problem = Local(optimizer=name)
+        first, second = problem.program(), problem.program()
+        problem.begin(first)
+        problem.curve(first, 20, 20)
+        problem.begin(second)
+        for step in range(0, 20, 5):  # the ends of slices fall within rounds
+            second.advance(problem.order(step, 5))
+            state = second.read()
+            problem.begin(second, seed=9)
+            second.advance(problem.order(0, 4))
+            second.evaluate()
+            second.load(state, problem.point)
+        self.assertTrue(same_bits(first.read(), second.read()))
+        self.assertEqual(first.traces, 1)
+
+    def test_what_is_evaluated_is_the_average_within_a_round_too(self):
+        program = MOMENTUM.program()
+        state = trained(MOMENTUM, program, 7)
+        weights, own = state.arrays[:4], state.arrays[8:12]
+        for average, of_workers in zip(weights, own, strict=True):
+            self.assertAllClose(average, of_workers.mean(axis=0), atol=1e-6)
+            self.assertGreater(np.abs(of_workers[1] - of_workers[0]).max(), 1e-4)
+
+    def test_local_steps_are_no_part_of_the_program(self):
+        program = MOMENTUM.program()
+        MOMENTUM.begin(program, local_steps=2)
+        program.advance(MOMENTUM.order(0, 6))
+        other = dataclasses.replace(MOMENTUM, local_steps=2)
+        wanted = other.program()
+        other.begin(wanted)
+        wanted.advance(other.order(0, 6))
+        self.assertTrue(same_bits(program.read(), wanted.read()))
+        with self.assertRaisesRegex(UserError, "workers is 2.*built for 4"):
+            MOMENTUM.begin(program, workers=2)
+
+    @parameterized.parameters("momentum", "muon", "lamb")
+    def test_pruned_entries_stay_zero(self, name):
+        problem = Local(optimizer=name)
+        program = problem.program()
+        masks = half_masks(program)
+        initial = models.initial_point(program.network, 3)
+        initial = [value * mask for value, mask in zip(initial, masks, strict=True)]
+        program.load(program.fresh_state(initial), problem.point, masks)
+        program.advance(problem.order(0, 8))
+        own = program.variables[-len(program.optimizer.slots) - 4 :]
+        for weights, of_workers, mask in zip(
+            program.read().arrays[:4], own[:4], masks, strict=True
+        ):
+            self.assertAllEqual(weights[mask == 0], np.zeros((mask == 0).sum()))
+            alone = of_workers.numpy()
+            self.assertAllEqual(alone * mask, alone)
+            self.assertGreater(np.abs(weights - alone[0]).max(), 0.0)
+
+    def test_memory_of_all_workers_is_counted(self):
+        program = MOMENTUM.program()
+        counted = program.optimizer.slot_bytes(program.network.trainable_variables)
+        there = sum(array.nbytes for array in program.read().arrays)
+        weights = sum(w.nbytes for w in program.network.get_weights())
+        self.assertEqual(counted, there - weights)
+
+
+class RefusalTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.parameters(
+        (Local(batch_size=18), "batch size 18 cannot be split over 4 workers"),
+        (Local(network="mlp_batch_norm"), "use a network without batch norm"),
+    )
+    def test_what_workers_cannot_share(self, problem, message):
+        with self.assertRaisesRegex(UserError, message):
+            problem.program()
+
+
+def fixed(**values: float) -> str:
+    return f"workload.fixed = {values}"
+
+
+@pytest.mark.parametrize(
+    ("bindings", "message"),
+    [
+        ([fixed(workers=3, local_steps=2)], "size 8 cannot be split over 3 workers"),
+        ([fixed(workers=2)], "only one of these is given: set both"),
+        ([fixed(local_steps=2)], "only one of these is given: set both"),
+        ([fixed(workers=2, local_steps=1.5)], "local_steps .* must be"),
+        ([fixed(workers=0, local_steps=1)], "workers .* must be"),
+        (
+            [
+                "workload.space = {'workers': ('linear', 1, 4)}",
+                fixed(local_steps=2, learning_rate=0.1),
+            ],
+            "workers is tuned, and a program is compiled for one",
+        ),
+        (
+            [
+                fixed(workers=2, local_steps=2),
+                "sweep.sparsities = (0.5,)",
+                "sweep.sparsity_methods = ('tfmot_constant',)",
+            ],
+            "'tfmot_constant' prunes while it trains, and workers",
+        ),
+    ],
+)
+def test_a_gin_file_that_workers_cannot_follow_is_refused(bindings, message):
+    with pytest.raises(UserError, match=message):
+        small_sweeps.configured([*small_sweeps.BINDINGS, *bindings])
+
+
+def network() -> keras.Model:
+    inputs = keras.Input([8, 8, 1])
+    x = keras.layers.Flatten()(inputs)
+    x = keras.layers.Dense(12, activation="relu")(x)
+    x = keras.layers.Dropout(0.3)(x)
+    return keras.Model(inputs, keras.layers.Dense(10)(x))
+
+
+class Noisy(Local):
+    """Digits that are cropped at random, through dropout."""
+
+    @property
+    def task(self) -> Task:
+        return dataclasses.replace(super().task, network=network)
+
+
+@functools.cache
+def noisy(**changes) -> Noisy:
+    digits = data.load("digits", augmentation=("pad_and_crop",))
+    return Noisy(digits, optimizer="momentum", **changes)
+
+
+@pytest.mark.multi_device
+class DevicesTest(tf.test.TestCase, parameterized.TestCase):
+    def assert_same(self, state, other) -> None:
+        for array, wanted in zip(state.arrays, other.arrays, strict=True):
+            self.assertAllClose(array, wanted, rtol=1e-3, atol=1e-4)
+
+    @parameterized.parameters(2, 4)
+    def test_replicas_train_the_workers_that_one_device_trains(self, replicas):
+        program = MOMENTUM.program(mirrored(replicas))
+        self.assert_same(trained(MOMENTUM, program), on_one_device(MOMENTUM))
+        for variable in program.variables:
+            copies = [copy.numpy().tobytes() for copy in variable.values]
+            self.assertLen(set(copies), 1)
+        self.assertEqual(program.traces, 1)
+
+    def test_slices_of_replicas_change_no_bit(self):
+        program = MOMENTUM.program(mirrored(2))
+        whole = trained(MOMENTUM, program)
+        self.assertTrue(same_bits(whole, trained(MOMENTUM, program, cut=5)))
+
+    def test_trial_moves_between_devices_within_a_round(self):
+        program = MOMENTUM.program(mirrored(2))
+        trained(MOMENTUM, program, 10, 10)
+        one = MOMENTUM.program()
+        one.load(program.read(), MOMENTUM.point)
+        one.advance(MOMENTUM.order(10, 10))
+        self.assert_same(one.read(), on_one_device(MOMENTUM))
+
+    def test_draws_belong_to_places_in_the_global_batch(self):
+        problem = noisy()
+        self.assert_same(
+            trained(problem, problem.program(mirrored(2)), 9, 9), on_one_device_of_9()
+        )
+
+    def test_under_xla(self):
+        program = MOMENTUM.program(jit_compile=True)
+        self.assert_same(trained(MOMENTUM, program), on_one_device(MOMENTUM))
+
+    @parameterized.parameters(1, 2)
+    def test_streamed_data_change_no_bit(self, replicas):
+        strategy = problems.one_device() if replicas == 1 else mirrored(2)
+        streamed = StreamedData(MOMENTUM.dataset, strategy)
+        program = Program(MOMENTUM.task, streamed, MOMENTUM.batch_size)
+        wanted = trained(MOMENTUM, MOMENTUM.program(strategy))
+        self.assertTrue(same_bits(trained(MOMENTUM, program), wanted))
+
+    def test_workers_that_replicas_cannot_share_are_refused(self):
+        with self.assertRaisesRegex(UserError, "3 workers of local SGD .* 2 replicas"):
+            Local(workers=3, batch_size=24).program(mirrored(2))
+
+
+@functools.cache
+def on_one_device_of_9():
+    """Dropout and crops: H = 1 of four workers draws as synchronous SGD does."""
+    return trained(noisy(), noisy().program(), 9, 9)
+
+
+class DrawsTest(tf.test.TestCase):
+    def test_of_one_local_step_are_those_of_synchronous_sgd(self):
+        found = [
+            trained(problem, problem.program(), 9, 9).arrays[:4]
+            for problem in (
+                dataclasses.replace(noisy(), optimizer="sgd", local_steps=1),
+                dataclasses.replace(noisy(), optimizer="sgd", workers=0),
+            )
+        ]
+        for one, other in zip(*found, strict=True):
+            self.assertAllClose(one, other, rtol=0, atol=2e-6)
+
+
+if __name__ == "__main__":
+    tf.test.main()
