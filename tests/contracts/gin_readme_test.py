@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 
@@ -15,18 +16,21 @@ from tests.launch.dry_runs import dry_run
 from tests.packaging.source_tree import SOURCE_TREE
 
 README = configurations.resolve("lee2021/mnist_sgd").parent / "README.md"
+FOLDERS = ("lee2021", "optimizers", "parallelism")
 TRAIN = "python -m dps_tf.train "
 
 
-def shown_commands() -> list[str]:
+def shown_commands(readme: Path = README) -> list[str]:
     """Returns the command lines of README.md, each as one line."""
-    blocks = re.findall(r"```bash\n(.*?)```", README.read_text(), re.DOTALL)
+    blocks = re.findall(r"```bash\n(.*?)```", readme.read_text(), re.DOTALL)
     return "".join(blocks).replace("\\\n", " ").splitlines()
 
 
 def test_commands_are_understood(tmp_path):
-    trains = [line for line in shown_commands() if line.startswith(TRAIN)]
-    assert trains
+    readmes = [README.parents[1] / folder / "README.md" for folder in FOLDERS]
+    shown = [line for readme in readmes for line in shown_commands(readme)]
+    trains = [line for line in shown if line.startswith(TRAIN)]
+    assert len(trains) > 4
     commands = [shlex.split(line.removeprefix(TRAIN)) for line in trains]
     for line, (code, said) in zip(trains, dry_run(commands, tmp_path), strict=True):
         assert code == 0, f"{line}\n{said}"
