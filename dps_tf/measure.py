@@ -269,11 +269,16 @@ def compared(measured: pd.DataFrame) -> str:
             if row["matched"] == "step"
             else "at equal training loss"
         )
+        found = "not known, no pair was looked at there"
+        if row["pairs"]:
+            found = (
+                f"{row['ratio']:.3g} ({row['low']:.3g} to {row['high']:.3g}; "
+                f"{row['pairs']} pairs of {row['seeds']} seeds)"
+            )
         lines.append(
             f"{row['workload']}, batch size {row['batch_size']}: {row['quantity']} of "
             f"{row['sparsity_method']} {row['sparsity']:g} over dense {matched}: "
-            f"{row['ratio']:.3g} ({row['low']:.3g} to {row['high']:.3g}; "
-            f"{row['pairs']} pairs of {row['seeds']} seeds)"
+            f"{found}"
         )
     return "\n".join(lines)
 

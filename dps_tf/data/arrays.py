@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dps_tf.core.errors import UserError
+from dps_tf.data.raw import sha256
 
 Preprocess = Callable[[np.ndarray], np.ndarray]
 
 _MANIFEST = "manifest.json"
 _FORMAT = 1
-_CHUNK = 1 << 20
 _ROWS = 1 << 12  # hashed at a time
 _NAMES = ("inputs", "labels")
 _BEGUN = ".begun.json"
@@ -58,7 +58,8 @@ def write_arrays(
 ) -> None:
     """Writes a set into a folder, which is made if it is missing.
 
-    The manifest comes last, so a folder without one holds no set.
+    The manifest comes last, so a folder without one holds no set. What a stop has left
+    is for the next writer; where batches raise UserError, nothing is left.
 
     Args:
         folder: replaced as a whole if it holds a set already.
@@ -69,7 +70,28 @@ def write_arrays(
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MANIFEST).unlink(missing_ok=True)
-    found = _rows_written(folder, dict(facts or {})) if callable(batches) else 0
+    facts = dict(facts or {})
+    try:
+        described = _written(folder, batches, facts)
+    except UserError:
+        _remove(folder)
+        raise
+    _write_manifest(folder, {**described, "facts": facts})
+
+
+def _remove(folder: Path) -> None:
+    """Removes what was written of a source that has to be another one."""
+    for name in ("inputs.bin", "labels.bin", _BEGUN):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _written(
+    folder: Path,
+    batches: Batches | Callable[[int], Batches],
+    facts: dict[str, Any],
+) -> dict[str, Any]:
+    """Writes the files of a set; returns what the manifest says of them."""
+    found = _rows_written(folder, facts) if callable(batches) else 0
     sums = {name: hashlib.sha256() for name in _NAMES}
     like: dict[str, np.ndarray] = {}
     for name, array in _kept(folder, found).items():
@@ -84,7 +106,7 @@ def write_arrays(
         for batch in batches(found) if callable(batches) else batches:
             _check_rows(batch)
             if not like:
-                (folder / _BEGUN).write_text(_begun_text(batch, dict(facts or {})))
+                (folder / _BEGUN).write_text(_begun_text(batch, facts))
             count += len(batch[0])
             for name, file, array in zip(_NAMES, (one, two), batch, strict=True):
                 first = like.setdefault(name, array[:0])
@@ -93,7 +115,7 @@ def write_arrays(
                 data = np.ascontiguousarray(array).data
                 sums[name].update(data)
                 file.write(data)
-    described = {
+    return {
         name: {
             "dtype": like[name].dtype.str,
             "shape": [count, *like[name].shape[1:]],
@@ -101,7 +123,6 @@ def write_arrays(
         }
         for name in _NAMES
     }
-    _write_manifest(folder, {**described, "facts": dict(facts or {})})
 
 
 def _write_manifest(folder: Path, described: Mapping[str, Any]) -> None:
@@ -183,14 +204,11 @@ def verify_arrays(folder: Path) -> None:
     open_arrays(folder)
     manifest = _manifest(folder)
     for name in _NAMES:
-        digest = hashlib.sha256()
-        with (folder / f"{name}.bin").open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-        if digest.hexdigest() != manifest[name]["sha256"]:
+        path = folder / f"{name}.bin"
+        if sha256(path) != manifest[name]["sha256"]:
             raise UserError(
-                f"{folder / name}.bin has changed since it was written: remove "
-                f"{folder} and prepare the set again."
+                f"{path} has changed since it was written: remove {folder} and prepare "
+                "the set again."
             )
 
 

@@ -81,20 +81,34 @@ def _prepared_large(
     from dps_tf.data import sentence_preparation as sentences
     from dps_tf.data.photographs import SETS
 
-    known = [*PUBLISHED, *SETS, *sentences.SETS]
     with _lock(name, data_dir):
-        if name in SETS:
-            return photographs.prepare_photographs(name, data_dir, raw_dir, report)
-        if name == "image_folder":
-            return photographs.prepare_image_folder(data_dir, raw_dir, report)
-        if name in sentences.SETS:
-            return sentences.prepare_sentences(name, data_dir, *sub_words, report)
-        if name == "text_folder":
-            return sentences.prepare_text_folder(data_dir, raw_dir, *sub_words, report)
+        try:
+            if name in SETS:
+                return photographs.prepare_photographs(name, data_dir, raw_dir, report)
+            if name == "image_folder":
+                return photographs.prepare_image_folder(data_dir, raw_dir, report)
+            if name in sentences.SETS:
+                return sentences.prepare_sentences(name, data_dir, *sub_words, report)
+            if name == "text_folder":
+                return sentences.prepare_text_folder(
+                    data_dir, raw_dir, *sub_words, report
+                )
+        except UserError:
+            for begun in (name, "downloads"):
+                _remove_empty(data_dir / begun)
+            raise
+    known = [*PUBLISHED, *SETS, *sentences.SETS, "image_folder", "text_folder"]
     raise UserError(
         f"no data set named {name!r} can be prepared (embedded ones need not be): "
-        f"{near_matches(name, [*known, 'image_folder', 'text_folder'])}"
+        f"{near_matches(name, known)}"
     )
+
+
+def _remove_empty(folder: Path) -> None:
+    """Removes folders in which there is nothing, the innermost first."""
+    for inner, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):  # not empty
+            Path(inner).rmdir()
 
 
 @contextlib.contextmanager

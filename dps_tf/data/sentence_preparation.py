@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +22,13 @@ from dps_tf.core.errors import UserError
 from dps_tf.data.arrays import has_arrays, verify_arrays, write_arrays
 from dps_tf.data.photograph_preparation import Report, build, check_space
 from dps_tf.data.prepared import prepared_folder
+from dps_tf.data.raw import sha256
 from dps_tf.data.sentences import PADDING, place
 
 _FOR_VOCABULARY = 1_000_000  # sentences
 _BATCH = 10_000  # sentences; after a stop, at most so many are cut up again
 _UNKNOWN, _BEGIN, _END = 0, 1, 2
+_MODEL = "vocabulary.model"
 
 Texts = Callable[[int], Iterator[str]]
 """Gives the sentences of a split from a number on."""
@@ -136,10 +139,26 @@ def prepare_text_folder(
                     if text:
                         yield text
 
+    def texts(first: int) -> Iterator[str]:
+        return itertools.islice(lines(), first, None)
+
     target = place(data_dir, f"text_folder/{root.name}", vocabulary, length)
-    return _prepared(
-        target, {"train": lambda first: itertools.islice(lines(), first, None)}, report
-    )
+    _start_anew_for_another_text(target, files, report)
+    return _prepared(target, {"train": texts}, report)
+
+
+def _start_anew_for_another_text(
+    target: Path, files: list[Path], report: Report
+) -> None:
+    """Removes vocabulary and rows that were made of other files than these."""
+    sums = "\n".join(f"{sha256(path)}  {path.name}" for path in files)
+    mark = target / "text.sha256"
+    if mark.is_file() and mark.read_text() != sums:
+        report(f"{target} is made anew: the text is another one than before")
+        shutil.rmtree(target)
+    if not (target / _MODEL).is_file():
+        target.mkdir(parents=True, exist_ok=True)
+        mark.write_text(sums)
 
 
 def _decoded(text: bytes, what: str) -> str:
@@ -153,9 +172,24 @@ def _decoded(text: bytes, what: str) -> str:
 
 
 def _prepared(target: Path, parts: dict[str, Texts], report: Report) -> Path:
-    """Writes the splits of a set in sub-words; `target` names vocabulary and length."""
+    """Writes the splits of a set in sub-words; `target` names vocabulary and length.
+
+    Where text cannot be used, the vocabulary that was made of it goes, too.
+    """
     _, vocabulary, length = target.name.split("-")
-    model = _vocabulary(target, int(vocabulary), parts["train"], report)
+    kept = (target / _MODEL).is_file() or any(has_arrays(target / s) for s in parts)
+    try:
+        return _written(target, parts, int(vocabulary), int(length), report)
+    except UserError:
+        if not kept:
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _written(
+    target: Path, parts: dict[str, Texts], vocabulary: int, length: int, report: Report
+) -> Path:
+    model = _vocabulary(target, vocabulary, parts["train"], report)
     for split, texts in parts.items():
         folder = target / split
         if has_arrays(folder):
@@ -166,7 +200,7 @@ def _prepared(target: Path, parts: dict[str, Texts], report: Report) -> Path:
         def written(
             first: int, texts: Texts = texts, split: str = split
         ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            return _rows(model, texts, int(length), split, first, report)
+            return _rows(model, texts, length, split, first, report)
 
         write_arrays(folder, written, facts)
     report(f"{target.parent.name} is prepared in {target}")
@@ -197,15 +231,32 @@ def _vocabulary(folder: Path, size: int, texts: Texts, report: Report) -> bytes:
 
     Raises UserError for one of another size.
     """
-    library = _sentencepiece()
-    path = folder / "vocabulary.model"
+    path = folder / _MODEL
     if path.is_file():
         return _checked_vocabulary(path, size)
     report(f"making a vocabulary of {size:,} sub-words")
+    made = _made_vocabulary(size, texts)
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".{_MODEL}"
+    partial.write_bytes(made)
+    partial.replace(path)
+    return made
+
+
+def _made_vocabulary(size: int, texts: Texts) -> bytes:
     written = io.BytesIO()
+    unusable: list[UserError] = []
+
+    def usable() -> Iterator[str]:
+        # What an iterator raises reaches SentencePiece, which garbles it.
+        try:
+            yield from itertools.islice(texts(0), _FOR_VOCABULARY)
+        except UserError as error:
+            unusable.append(error)
+
     try:
-        library.SentencePieceTrainer.train(
-            sentence_iterator=itertools.islice(texts(0), _FOR_VOCABULARY),
+        _sentencepiece().SentencePieceTrainer.train(
+            sentence_iterator=usable(),
             model_writer=written,
             vocab_size=size,
             model_type="unigram",
@@ -217,15 +268,14 @@ def _vocabulary(folder: Path, size: int, texts: Texts, report: Report) -> bytes:
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = str(error).splitlines()[-1][-200:]
-        raise UserError(
-            f"no vocabulary of {size:,} sub-words can be made from this text "
-            f"({reason}): choose another --vocabulary."
-        ) from error
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / ".vocabulary.model"
-    partial.write_bytes(written.getvalue())
-    partial.replace(path)
+        if not unusable:
+            reason = str(error).splitlines()[-1][-200:]
+            raise UserError(
+                f"no vocabulary of {size:,} sub-words can be made from this text "
+                f"({reason}): choose another --vocabulary."
+            ) from error
+    if unusable:
+        raise unusable[0]
     return written.getvalue()
 
 

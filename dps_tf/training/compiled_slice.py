@@ -96,12 +96,11 @@ class CompiledSlice:
         self._batches = data.train_batches(batch_size)
         self._strategy = data.strategy
         self._replicas = self._strategy.num_replicas_in_sync
-        # A gradient is that of a batch: of the global one, which replicas share, or of
-        # each worker's own.
-        workers = trained.workers.count if trained.workers else 1
+        # Replicas share the gradient of the global batch; workers have their own.
+        own = batch_size // (trained.workers.count if trained.workers else 1)
         self._sharing = 1 if trained.workers else self._replicas
-        self._positions = batch_size // workers * data.labels_per_example
-        self._share = batch_size // workers // self._sharing
+        self._positions = own * data.labels_per_example
+        self._share = own // self._sharing
         self._loops_inside = strategies.loops_in_replica(self._strategy)
         around = jit_compile and self._loops_inside
         on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
@@ -110,12 +109,11 @@ class CompiledSlice:
         # all functions that run at once share: a scope of its own keeps them apart.
         self._scope = f"slice_{next(_NUMBERS)}"
         self._averages = _averages(trained.model)
+        # XLA compiles for one device at a time, and no all-reduce.
         self._gradient = self._loss_and_gradients
         if jit_compile and not around:
-            # XLA compiles for one device at a time, and no all-reduce.
-            self._gradient = tf.function(
-                self._loss_and_gradients, jit_compile=True, autograph=False
-            )
+            alone = tf.function(self._gradient, jit_compile=True, autograph=False)
+            self._gradient = alone
         self._run = tf.function(
             self._trace,
             input_signature=[*self._batches.signature, tf.TensorSpec([], tf.int32)],

@@ -140,22 +140,18 @@ class LocalWorkers:
         return tf.cast(context.replica_id_in_sync_group, tf.int32) * self.turns
 
     def _own(self, variable: tf.Variable) -> tf.Tensor:
-        """Returns the rows of the replica's own workers."""
-        first = self._first()
-        return variable[first : first + self.turns]
+        """Returns a variable whose rows are zero but for the replica's own workers."""
+        number = tf.range(self.count) - self._first()
+        mine = tf.logical_and(number >= 0, number < self.turns)
+        mine = tf.reshape(mine, [-1, *[1] * (len(variable.shape) - 1)])
+        return tf.where(mine, variable, tf.zeros([], variable.dtype))
 
     def _means(self, variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
         sums = [tf.reduce_sum(self._own(own), axis=0) for own in variables]
         return [each / float(self.count) for each in _sum_of_replicas(sums)]
 
     def _gather(self) -> None:
-        before = self._first()
-        behind = self.count - self.turns - before
-        alone = [
-            tf.pad(self._own(own), [[before, behind], *[[0, 0]] * (len(own.shape) - 1)])
-            for own in self.variables
-        ]
-        whole = _sum_of_replicas(alone)
+        whole = _sum_of_replicas([self._own(own) for own in self.variables])
         for own, value in zip(self.variables, whole, strict=True):
             own.assign(value)
 

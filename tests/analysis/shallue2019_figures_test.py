@@ -1,4 +1,4 @@
-"""Figures 1 to 11 of Shallue et al. 2019, on a made-up archive with known curves."""
+"""Figures of Shallue et al. 2019, on a made-up archive with known curves."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.loading import Tables, load
 from dps_tf.analysis.report.shallue2019_content import Series
 from dps_tf.analysis.report.shallue2019_figures import figures_report, figures_text
+from dps_tf.analysis.report.shallue2019_further import FURTHER
 from dps_tf.analysis.report.shallue2019_panels import FIGURES
-from dps_tf.analysis.report.shallue2019_points import DIGITIZED, SWEEP, Runs
+from dps_tf.analysis.report.shallue2019_points import (
+    DIGITIZED,
+    SWEEP,
+    Runs,
+    points,
+)
 from tests.analysis.archive_files import write_study
 
 C1, C2 = 6400.0, 100.0
@@ -31,6 +37,15 @@ def steps_to(batch_size: int) -> int:
 def curve(reaches_at: float, goal: float, start: float = 9.0) -> np.ndarray:
     """Returns errors that fall below the goal at a step, and stay there."""
     return np.where(reaches_at <= STEPS, goal * 0.99, start)
+
+
+def finishes(workload: str, batch_size: int) -> list[int]:
+    """Returns when trials meet the goal, the first by the law, others later."""
+    first = steps_to(batch_size)
+    if workload == "imagenet-vgg_11":
+        # Of thirty, those behind the budget of 400 steps never do.
+        return [first + 20 * late for late in range(30)]
+    return [first, 2 * first]
 
 
 def write_archive(root: Path, series: list[Series]) -> None:
@@ -49,10 +64,10 @@ def write_archive(root: Path, series: list[Series]) -> None:
         own = {**strictest.to_json()}
         for size in SIZES:
             trials = [
-                ("COMPLETE", STEPS, curve(steps_to(size), strictest.threshold)),
-                ("COMPLETE", STEPS, curve(2 * steps_to(size), strictest.threshold)),
-                ("INFEASIBLE", STEPS[:3], curve(0, strictest.threshold)[:3]),
+                ("COMPLETE", STEPS, curve(step, strictest.threshold))
+                for step in finishes(workload, size)
             ]
+            trials.append(("INFEASIBLE", STEPS[:3], curve(0, strictest.threshold)[:3]))
             folder = write_study(
                 root,
                 dataset.replace(".", "/"),
@@ -64,8 +79,13 @@ def write_archive(root: Path, series: list[Series]) -> None:
                 train_steps=400,
             )
             for file in folder.glob("*/measurements.csv"):
-                lines = file.read_text().replace("val/classification_error", column)
-                file.write_text(lines)
+                table = pd.read_csv(file)
+                values = table.pop("val/classification_error")
+                # In training the goal is met in half of the steps.
+                ahead = np.minimum(2 * np.arange(len(values)), len(values) - 1)
+                trained = column.replace("val/", "train/")
+                table[trained] = values.to_numpy()[ahead]
+                table.assign(**{column: values}).to_csv(file, index=False)
 
 
 @pytest.fixture(scope="module")
@@ -157,15 +177,84 @@ def test_what_sweeps_lack_is_digitized_or_said_to_be_missing(drawn):
     subsets = report.sections[5]
     assert "mnist_subsets.mnist_6875-simple_cnn_base" in " ".join(subsets.paragraphs)
     assert rows_of(table, 6, "Simple CNN on subsets of MNIST").empty
-    assert "Figure  6: 0 of 2 panels" not in figures_text(table)
+    assert "Figure 6: 0 of 2 panels" not in figures_text(table)
 
 
 def test_every_figure_is_drawn_with_its_panels(drawn):
     report, _ = drawn
-    assert [section.name for section in report.sections] == [
-        f"figure{number}" for number in range(1, 12)
-    ]
+    names = [section.name for section in report.sections]
+    assert names[:11] == [f"figure{number}" for number in range(1, 12)]
+    assert names[12] == "learning_rate_of_the_best_trial"
     assert all(section.illustrations[0].svg for section in report.sections)
+
+
+def further(table: pd.DataFrame, title: str, panel: str) -> pd.DataFrame:
+    return table[(table["figure"] == title) & (table["panel"] == panel)]
+
+
+def test_further_figures_have_titles_and_no_numbers(drawn):
+    report, table = drawn
+    assert [figure.number for figure in FURTHER] == [None] * 6
+    titles = [section.title for section in report.sections[11:]]
+    assert titles == [figure.title for figure in FURTHER]
+    assert not any("Figure" in title for title in titles)
+    lacking = report.sections[11].paragraphs
+    # Beyond validation, nothing was digitized.
+    assert set(table[table["figure"].isin(titles)]["source"]) == {SWEEP}
+    assert any("Simple CNN on MNIST: no data" in text for text in lacking)
+    text = figures_text(table)
+    assert "Steps to result on the training set: 3 of 9 panels" in text
+
+
+@pytest.mark.parametrize("panel", ["ResNet-50 on ImageNet", "Transformer on LM1B"])
+def test_goals_on_the_training_set_are_met_in_half_of_the_steps(drawn, panel):
+    rows = further(drawn[1], "Steps to result on the training set", panel)
+    expected = {size: 10 * np.ceil(steps_to(size) / 20) for size in SIZES}
+    if panel.startswith("Transformer"):
+        # The archive's goal of 3.8 is stricter than that of the panel, as low as soon.
+        assert set(rows["batch_size"]) == set(SIZES)
+    assert dict(zip(rows["batch_size"], rows["value"], strict=True)) == expected
+
+
+def test_rate_and_momentum_are_those_of_the_best_trial(drawn):
+    panel = "VGG-11 on ImageNet"
+    rates = further(drawn[1], "Learning rate of the best trial", panel)
+    kept = further(drawn[1], "Momentum of the best trial", panel)
+    np.testing.assert_allclose(rates["value"], 0.1)
+    np.testing.assert_allclose(kept["value"], 1 - 0.99)
+    assert len(rates) == len(kept) == len(SIZES)
+
+
+def test_scatter_of_the_whole_budget_shows_all_that_was_trained(drawn):
+    title = "Which metaparameters reach the goal within the whole budget"
+    rows = further(drawn[1], title, "VGG-11 on ImageNet, B = 1024")
+    met = [step for step in finishes("imagenet-vgg_11", 1024) if step <= 400]
+    counted = rows["status"].value_counts()
+    assert counted["best"] + counted["achieved"] == len(met) < 30
+    assert counted["not achieved"] == 30 - len(met)
+    assert counted["infeasible"] == 1
+
+
+def test_best_of_fewer_trials_is_that_of_redrawing(drawn):
+    rows = further(drawn[1], "Steps to result of fewer trials", "VGG-11 on ImageNet")
+    assert set(rows["series"]) == {"25 trials"}  # of 31, not of 50 or 100
+    generator = np.random.default_rng(0)
+    for row in rows.to_dict("records"):
+        steps = np.array(finishes("imagenet-vgg_11", row["batch_size"]), float)
+        drawn_from = np.append(np.where(steps <= 400, steps, np.inf), np.inf)
+        best = generator.choice(drawn_from, (20_000, 25)).min(axis=1)
+        for name, level in (("low", 0.05), ("value", 0.5), ("high", 0.95)):
+            assert row[name] == np.quantile(best, level, method="inverted_cdf")
+    few = further(drawn[1], "Steps to result of fewer trials", "ResNet-50 on ImageNet")
+    assert few.empty
+
+
+def test_best_of_fewer_trials_is_not_taken_from_a_race(tables):
+    raced = replace(tables, studies=tables.studies.assign(schedule="race"))
+    (figure,) = [each for each in FURTHER if each.kind == "trials"]
+    (panel,) = [each for each in figure.panels if each.title.startswith("VGG")]
+    assert len(points(figure, panel, Runs(tables))) == len(SIZES)
+    assert points(figure, panel, Runs(raced)).empty
 
 
 def test_race_is_not_asked_for_a_stricter_goal(tables):

@@ -151,7 +151,8 @@ class Nodes:
                 title = " ".join(process.cmdline())
             except psutil.NoSuchProcess:
                 continue
-            if title.startswith(doing) and "IDLE" not in title:
+            # A node ends with its agents, whose titles begin like those of slots.
+            if title.startswith(doing) and not re.match("ray::(IDLE|.*Agent)", title):
                 found.append(process)
         return found
 

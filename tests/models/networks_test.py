@@ -111,6 +111,16 @@ class PaperNetworksTest(tf.test.TestCase, parameterized.TestCase):
         ]
         self.assertEqual(names, [*convolutions, "dense/kernel:0", "dense/bias:0"])
 
+    def test_pooled_perceptron_is_the_perceptron_of_averaged_images(self):
+        pooled = models.build("mlp", (8, 6, 1), CLASSES, widths=(5,), pooling=2)
+        plain = models.build("mlp", (4, 3, 1), CLASSES, widths=(5,))
+        plain.set_weights(pooled.get_weights())
+        images = np.random.default_rng(0).normal(size=(3, 8, 6, 1))
+        averages = images.reshape(3, 4, 2, 3, 2, 1).mean(axis=(2, 4))
+        self.assertAllClose(pooled(images), plain(averages), atol=1e-5)
+        with self.assertRaisesRegex(UserError, "takes images"):
+            models.build("mlp", (8,), CLASSES, pooling=2)
+
     @parameterized.parameters(*LANGUAGE)
     def test_language_model_does_not_look_ahead(self, name):
         model = build(name)

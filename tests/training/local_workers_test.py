@@ -21,6 +21,7 @@ from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.task import Task
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
+from tests.tuning import small_sweeps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -211,6 +212,40 @@ class RefusalTest(tf.test.TestCase, parameterized.TestCase):
     def test_what_workers_cannot_share(self, problem, message):
         with self.assertRaisesRegex(UserError, message):
             problem.program()
+
+
+def fixed(**values: float) -> str:
+    return f"workload.fixed = {values}"
+
+
+@pytest.mark.parametrize(
+    ("bindings", "message"),
+    [
+        ([fixed(workers=3, local_steps=2)], "size 8 cannot be split over 3 workers"),
+        ([fixed(workers=2)], "only one of these is given: set both"),
+        ([fixed(local_steps=2)], "only one of these is given: set both"),
+        ([fixed(workers=2, local_steps=1.5)], "local_steps .* must be"),
+        ([fixed(workers=0, local_steps=1)], "workers .* must be"),
+        (
+            [
+                "workload.space = {'workers': ('linear', 1, 4)}",
+                fixed(local_steps=2, learning_rate=0.1),
+            ],
+            "workers is tuned, and a program is compiled for one",
+        ),
+        (
+            [
+                fixed(workers=2, local_steps=2),
+                "sweep.sparsities = (0.5,)",
+                "sweep.sparsity_methods = ('tfmot_constant',)",
+            ],
+            "'tfmot_constant' prunes while it trains, and workers",
+        ),
+    ],
+)
+def test_a_gin_file_that_workers_cannot_follow_is_refused(bindings, message):
+    with pytest.raises(UserError, match=message):
+        small_sweeps.configured([*small_sweeps.BINDINGS, *bindings])
 
 
 def network() -> keras.Model:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report.along_axes import along_axes_part
 from dps_tf.analysis.report.best_of_n import best_of_n_part, best_of_n_table
 from dps_tf.analysis.report.budgets import budgets_part
 from dps_tf.analysis.report.cautions import cautions, not_begun
@@ -66,7 +67,7 @@ _FILES = {
     "best_of_n.csv": "best of n trials of each cell",
 }
 SECTIONS = [
-    SectionEntry("headline", "K* against batch size", (headline_part,)),
+    SectionEntry("headline", "K* against batch size", (headline_part, along_axes_part)),
     SectionEntry("table", "Results", (results_part,)),
     SectionEntry("law", "The law K* = c1/B + c2", (normalized_part, law_part)),
     SectionEntry("frontier", "Steps against examples", (frontier_part,)),

@@ -31,10 +31,11 @@ class Panel:
         low: lower end of the y axis, log2; None is where the data end.
         high: its upper end, log2.
         batch_size: of a scatter, which it shows.
-        budgets: of a comparison of budgets, in steps or epochs.
+        budgets: of a comparison of budgets, in steps or epochs; none in a scatter is
+            all that was trained.
         epochs: whether those, or the budget of a scatter, are epochs of `examples`.
         examples: training examples.
-        limits: of a linear y axis.
+        limits: of a linear y axis, or of both of a scatter.
     """
 
     title: str
@@ -54,11 +55,24 @@ class PublishedFigure:
     """A figure: its kind says what is drawn in its panels.
 
     Kinds: `steps`, `goals` (without a scaling line), `normalized`, `smoothing`,
-    `rates`, `scatter`, `budgets`.
+    `rates`, `learning_rate`, `momentum`, `scatter`, `budgets`, `trials`.
+
+    Attributes:
+        number: in the publication; None of one that is not known to stand there.
     """
 
-    number: int
     title: str
     kind: str
     panels: tuple[Panel, ...]
     columns: int = 3
+    number: int | None = None
+
+    @property
+    def key(self) -> int | str:
+        """What the table of all points calls it: number, or title."""
+        return self.number or self.title
+
+    @property
+    def label(self) -> str:
+        """What readers know it by: number, or title."""
+        return f"Figure {self.number}" if self.number else self.title

@@ -1,11 +1,13 @@
-"""Figures 1 to 11 of Shallue et al. 2019, drawn again from what there is.
+"""Figures of Shallue et al. 2019, drawn again from what there is.
 
-One page with a section for each figure. A panel of which nothing is known says what it
-would take.
+One page with a section for each figure: 1 to 11, and those further ones that the
+archive allows, by what they show. A panel of which nothing is known says what it would
+take.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -31,6 +33,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.drawing import small_axes
 from dps_tf.analysis.report.page import render
 from dps_tf.analysis.report.shallue2019_content import Panel, PublishedFigure
+from dps_tf.analysis.report.shallue2019_further import FURTHER
 from dps_tf.analysis.report.shallue2019_panels import FIGURES
 from dps_tf.analysis.report.shallue2019_points import SWEEP, Runs, points
 from dps_tf.analysis.report.style import Axes
@@ -47,9 +50,15 @@ _Y_LABEL = {
     "steps": "Steps",
     "goals": "Steps",
     "rates": "lr / (1 - momentum)",
+    "learning_rate": "Learning rate",
+    "momentum": "1 - momentum",
+    "trials": "Steps",
     "scatter": "1 - momentum",
     "budgets": "Best validation metric",
 }
+_EVERY = (*FIGURES, *FURTHER)
+_OWN_SERIES = ("budgets", "trials")
+"""Kinds whose curves are not those of workloads."""
 
 
 def write_figures(tables: Tables | None, out: str | Path) -> pd.DataFrame:
@@ -75,12 +84,12 @@ def write_figures(tables: Tables | None, out: str | Path) -> pd.DataFrame:
 def figures_text(table: pd.DataFrame) -> str:
     """Returns how much each figure has, from the table behind them, as plain text."""
     lines = []
-    for figure in FIGURES:
-        rows = table[table["figure"] == figure.number]
+    for figure in _EVERY:
+        rows = table[table["figure"] == figure.key]
         sources = and_list(sorted(rows["source"].unique()))
         has = f", {count(len(rows), 'point')} from {sources}" if sources else ""
         lines.append(
-            f"Figure {figure.number:2}: {rows['panel'].nunique()} of "
+            f"{figure.label}: {rows['panel'].nunique()} of "
             f"{len(figure.panels)} panels{has}"
         )
     return "\n".join(lines) + "\n"
@@ -89,26 +98,28 @@ def figures_text(table: pd.DataFrame) -> str:
 def figures_report(tables: Tables | None) -> tuple[Report, pd.DataFrame]:
     """Returns the report of all figures, and the table behind them."""
     runs = Runs(tables)
-    sections, shown, missing = [], [], 0
-    for figure in FIGURES:
+    sections, shown = [], []
+    with_data: dict[bool, list[bool]] = {True: [], False: []}
+    for figure in _EVERY:
         found = [points(figure, panel, runs) for panel in figure.panels]
         for panel, frame in zip(figure.panels, found, strict=True):
             front = pd.DataFrame(
-                {"figure": figure.number, "panel": panel.title}, frame.index
+                {"figure": figure.key, "panel": panel.title}, frame.index
             )
             shown.append(pd.concat([front, frame], axis=1))
-        missing += sum(frame.empty for frame in found)
+        numbered = figure.number is not None
+        with_data[numbered] += [not frame.empty for frame in found]
         part = Part(_remarks(figure, found), [_illustrated(figure, found)])
-        title = f"Figure {figure.number}: {figure.title}"
-        sections.append(section_of(f"figure{figure.number}", title, [part]))
+        title = f"{figure.label}: {figure.title}" if numbered else figure.title
+        sections.append(section_of(_file_name(figure), title, [part]))
     table = pd.concat([frame for frame in shown if len(frame)], ignore_index=True)
-    panels = sum(len(figure.panels) for figure in FIGURES)
     report = Report(
         title="Figures of Shallue et al. 2019",
         lead=(
-            f"{panels - missing} of {panels} panels of Figures 1 to 11 have data: from "
-            "the sweeps that were given, and digitized from the published figures "
-            "where these have nothing."
+            f"{_share(with_data[True])} panels of Figures 1 to 11 have data: from the "
+            "sweeps that were given, and digitized from the published figures where "
+            f"these have nothing. Behind them, {_share(with_data[False])} panels of "
+            "what the archive has beyond; what Figures 12 to 24 show is not known here."
         ),
         state="",
         summary=(),
@@ -121,16 +132,26 @@ def figures_report(tables: Tables | None) -> tuple[Report, pd.DataFrame]:
     return report, table
 
 
+def _file_name(figure: PublishedFigure) -> str:
+    return re.sub(r"\W+", "_", figure.label.lower().replace("figure ", "figure"))
+
+
+def _share(with_data: list[bool]) -> str:
+    return f"{sum(with_data)} of {len(with_data)}"
+
+
 def _remarks(figure: PublishedFigure, found: list[pd.DataFrame]) -> list[str]:
     """Returns what is missing, and where the rest comes from."""
     remarks = []
     for panel, frame in zip(figure.panels, found, strict=True):
         known = set(frame["series"])
-        wanted = panel.series if figure.kind != "budgets" or frame.empty else ()
+        wanted = () if figure.kind in _OWN_SERIES and len(frame) else panel.series
         lacking = [s for s in wanted if s.label not in known]
         if lacking:
             names = [f"{s.workload} with {s.optimizer} ({s.goal})" for s in lacking]
             at = f" at batch size {panel.first}, too," if panel.first else ""
+            if figure.kind == "trials":
+                at = " whose trials all run to their end"
             remarks.append(
                 f"{panel.title}: no data for {and_list(names)}; a sweep of it{at} or "
                 "the public archive would show it."
@@ -155,12 +176,12 @@ def _illustrated(figure: PublishedFigure, found: list[pd.DataFrame]) -> Illustra
                 axis.set(xticks=[], yticks=[])
             else:
                 _draw(axis, figure, panel, frame)
-    with_data = sum(not frame.empty for frame in found)
+    filled = sum(not frame.empty for frame in found)
     text = FigureText(
-        f"figure{figure.number}",
+        _file_name(figure),
         figure.title,
         _caption(figure),
-        f"{count(with_data, 'panel')} of {len(found)} with data: "
+        f"{count(filled, 'panel')} of {len(found)} with data: "
         + and_list([panel.title for panel in figure.panels], 6),
     )
     return illustration(drawn, text)
@@ -172,8 +193,15 @@ def _caption(figure: PublishedFigure) -> str:
             "Steps of the best trial against batch size; goals are strict. Dashed: "
             "perfect scaling from the smallest batch size, or from n."
         )
-    if figure.kind == "rates":
+    if figure.kind in ("rates", "learning_rate"):
         return "Dashed: the linear rule; dotted: that of the square root."
+    if figure.kind == "trials":
+        return (
+            "Median and 90 % band of the best of so many trials, redrawn from those "
+            "that there are; none where a twentieth misses the goal. Goals are strict."
+        )
+    if figure.kind == "momentum":
+        return "1 - momentum of the best trial."
     if figure.kind == "scatter":
         return (
             "Each mark is a trial; the best one met the goal first. Lines: the same "
@@ -197,10 +225,15 @@ def _draw(
     line_styles = style.assign_styles(list(dict.fromkeys(frame["series"])))
     for name, rows in frame.groupby("series", sort=False):
         marks = style.joined_marks(line_styles[str(name)], markersize=4)
-        axis.plot(rows["batch_size"], rows["value"], label=str(name), **marks)
+        (line,) = axis.plot(rows["batch_size"], rows["value"], label=str(name), **marks)
+        if figure.kind == "trials":
+            ends = (rows["low"], rows["high"].replace(np.inf, np.nan))
+            axis.fill_between(
+                rows["batch_size"], *ends, color=line.get_color(), alpha=0.15
+            )
     if figure.kind in ("steps", "normalized"):
         _draw_scaling(axis, panel, frame, -1.0, "--")
-    if figure.kind == "rates":
+    if figure.kind in ("rates", "learning_rate"):
         _draw_scaling(axis, panel, frame, 1.0, "--")
         _draw_scaling(axis, panel, frame, 0.5, ":")
     if panel.limits is not None:
@@ -212,7 +245,7 @@ def _draw(
         label = f"Steps / (Steps at B={panel.first})"
     axis.set_xlabel("Batch size", fontsize=9)
     axis.set_ylabel(label, fontsize=9)
-    if frame["series"].nunique() > 1 or figure.kind == "budgets":
+    if frame["series"].nunique() > 1 or figure.kind in _OWN_SERIES:
         axis.legend(fontsize=7, handlelength=1.6)
 
 

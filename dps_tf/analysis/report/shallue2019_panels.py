@@ -137,16 +137,15 @@ _SIZES = (
 
 FIGURES = (
     PublishedFigure(
-        1,
         "Steps to result against batch size",
         "steps",
         tuple(
             Panel(title, (_one("nesterov", workload, goal),), low=low, high=high)
             for title, workload, goal, low, high in _FIRST
         ),
+        number=1,
     ),
     PublishedFigure(
-        2,
         "Steps to result for several goals",
         "goals",
         (
@@ -156,9 +155,9 @@ FIGURES = (
             ),
             _goals("ResNet-50 on ImageNet", RESNET50, (0.25, 0.26, 0.27, 0.29, 0.31)),
         ),
+        number=2,
     ),
     PublishedFigure(
-        3,
         "Networks of different kind and size",
         "normalized",
         (
@@ -209,9 +208,9 @@ FIGURES = (
             ),
         ),
         2,
+        number=3,
     ),
     PublishedFigure(
-        4,
         "Optimizers",
         "steps",
         (
@@ -234,9 +233,9 @@ FIGURES = (
                 high=18,
             ),
         ),
+        number=4,
     ),
     PublishedFigure(
-        5,
         "Data sets",
         "normalized",
         (
@@ -265,9 +264,9 @@ FIGURES = (
                 high=1,
             ),
         ),
+        number=5,
     ),
     PublishedFigure(
-        6,
         "Sizes of the training set",
         "normalized",
         (
@@ -304,9 +303,9 @@ FIGURES = (
             ),
         ),
         2,
+        number=6,
     ),
     PublishedFigure(
-        7,
         "Label smoothing, ResNet-50 on ImageNet",
         "smoothing",
         tuple(
@@ -320,9 +319,9 @@ FIGURES = (
             for title in ("Best validation error", "Steps to 0.25")
         ),
         2,
+        number=7,
     ),
     PublishedFigure(
-        8,
         "Effective learning rate of the best trial",
         "rates",
         tuple(
@@ -332,15 +331,15 @@ FIGURES = (
             )
             for title, name, goal, _, _ in _FIRST
         ),
+        number=8,
     ),
     PublishedFigure(
-        9,
         "Which metaparameters reach the goal, Transformer on LM1B",
         "scatter",
         (*_scatter(1, True), *_scatter(25_000, False)),
+        number=9,
     ),
     PublishedFigure(
-        10,
         "Which metaparameters reach the goal, four Transformers at B = 1024",
         "scatter",
         tuple(
@@ -354,9 +353,9 @@ FIGURES = (
             for name, workload in _SIZES
         ),
         2,
+        number=10,
     ),
     PublishedFigure(
-        11,
         "Best validation metric within a budget",
         "budgets",
         (
@@ -394,5 +393,6 @@ FIGURES = (
             ),
         ),
         2,
+        number=11,
     ),
 )

@@ -15,11 +15,15 @@ import pandas as pd
 
 from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.order_statistics import best_of_n
 from dps_tf.analysis.report.shallue2019_content import Panel, PublishedFigure, Series
+from dps_tf.analysis.report.shallue2019_further import TRIALS
 from dps_tf.analysis.tables import study_key
 
-COLUMNS = ["series", "batch_size", "x", "value", "status", "source"]
-"""Of `points`: `x` and `status` of scatters and budgets only."""
+COLUMNS = ["series", "batch_size", "x", "value", "low", "high", "status", "source"]
+"""Of `points`: `x` and `status` of scatters and budgets only; `low` and `high`, the
+ends of a band, of numbers of trials."""
+BAND = (0.05, 0.95)
 SWEEP, DIGITIZED = "sweep", "digitized"
 
 
@@ -102,7 +106,10 @@ def points(figure: PublishedFigure, panel: Panel, runs: Runs) -> pd.DataFrame:
         "rates": _rates,
         "scatter": _scatter,
         "budgets": _budgets,
+        "trials": _trials,
     }
+    if figure.kind in ("learning_rate", "momentum"):
+        return _tuned(panel, runs, figure.kind)
     if figure.kind in makers:
         return makers[figure.kind](panel, runs)
     return _steps(panel, runs, figure.kind == "normalized")
@@ -155,24 +162,76 @@ def _published(frame: pd.DataFrame, series: Series) -> pd.DataFrame:
 def _rates(panel: Panel, runs: Runs) -> pd.DataFrame:
     """Returns lr / (1 - momentum) of the trial that met the goal first."""
     (series,) = panel.series
+    best = _best(series, runs)
+    if len(best):
+        kept = 1.0 - best.get("momentum", pd.Series(0.0, best.index))
+        return _table(_rows(series, best["learning_rate"] / kept, SWEEP))
+    frame = _published(published.effective_learning_rates(), series)
+    rates = frame.set_index("batch_size")["effective_learning_rate"]
+    return _table(_rows(series, rates, DIGITIZED))
+
+
+def _tuned(panel: Panel, runs: Runs, name: str) -> pd.DataFrame:
+    """Returns the learning rate, or 1 - momentum, of the trial that was first."""
+    (series,) = panel.series
+    best = _best(series, runs)
+    if name not in best:
+        return _table([])
+    values = 1.0 - best[name] if name == "momentum" else best[name]
+    return _table(_rows(series, values, SWEEP))
+
+
+def _best(series: Series, runs: Runs) -> pd.DataFrame:
+    """Returns the trial that met the goal first at each batch size, if any."""
+    first = runs.first_steps(series, _everything)
+    if first.empty:
+        return first
+    key = [name for name in first.columns if name != "step"]
+    trials = runs.trials(runs.studies(series)).merge(first, on=key)
+    return trials.sort_values(["step", "trial"]).groupby("batch_size").first()
+
+
+def _rows(series: Series, values: pd.Series, source: str) -> list[dict[str, Any]]:
+    """Returns a row for each batch size, by which the values are indexed."""
+    return [
+        {"series": series.label, "batch_size": b, "value": v, "source": source}
+        for b, v in values.items()
+    ]
+
+
+def _trials(panel: Panel, runs: Runs) -> pd.DataFrame:
+    """Returns the best of fewer trials, redrawn: median and band.
+
+    Only where every trial ran on: what a race has stopped might have met the goal.
+    """
+    (series,) = panel.series
+    studies = runs.studies(series)
+    if len(studies):
+        studies = studies[studies["schedule"] == "exhaustive"]
+    if studies.empty:
+        return _table([])
     first = runs.first_steps(series, _everything)
     rows = []
-    if len(first):
-        key = [name for name in first.columns if name != "step"]
-        trials = runs.trials(runs.studies(series)).merge(first, on=key)
-        kept = 1.0 - trials.get("momentum", pd.Series(0.0, trials.index))
-        trials = trials.assign(rate=trials["learning_rate"] / kept)
-        best = trials.sort_values(["step", "trial"]).groupby("batch_size").first()
-        rows = [
-            {"series": series.label, "batch_size": b, "value": v, "source": SWEEP}
-            for b, v in best["rate"].items()
-        ]
-    if not rows:
-        frame = _published(published.effective_learning_rates(), series)
-        rates = zip(frame["batch_size"], frame["effective_learning_rate"], strict=True)
-        rows = [
-            {"series": series.label, "batch_size": b, "value": v, "source": DIGITIZED}
-            for b, v in rates
+    for size, drawn in runs.trials(studies).groupby("batch_size"):
+        met = first[first["batch_size"] == size]["step"].to_numpy(np.float64)
+        never = np.full(len(drawn) - len(met), np.inf)
+        numbers = [n for n in TRIALS if n <= len(drawn)]
+        if not numbers:
+            continue
+        found = best_of_n(
+            [*met, *never], draws=numbers, quantiles=(BAND[0], 0.5, BAND[1])
+        )
+        rows += [
+            {
+                "series": f"{number} trials",
+                "batch_size": size,
+                "value": median,
+                "low": low,
+                "high": high,
+                "source": SWEEP,
+            }
+            for number, (low, median, high) in zip(numbers, found.low, strict=True)
+            if np.isfinite(median)
         ]
     return _table(rows)
 
@@ -203,9 +262,8 @@ def _smoothing(panel: Panel, runs: Runs, best: bool) -> pd.DataFrame:
 def _scatter(panel: Panel, runs: Runs) -> pd.DataFrame:
     """Returns 1 - momentum against the learning rate of each trial, and its status."""
     (series,) = panel.series
-    limit = panel.budgets[0] * (
-        panel.examples / panel.batch_size if panel.epochs else 1
-    )
+    limit = panel.budgets[0] if panel.budgets else np.inf
+    limit *= panel.examples / panel.batch_size if panel.epochs else 1
     trials = runs.trials(runs.studies(series))
     if trials.empty or not {"learning_rate", "momentum"} <= set(trials.columns):
         return _table([])

@@ -1,0 +1,162 @@
+"""Is the table of verdicts that of the records, and does every command of it parse?"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pandas as pd
+import pytest
+
+from dps_tf.analysis.fit_table import observations_by_curve, read_table
+from dps_tf.analysis.law import fit_joint, fit_law
+from dps_tf.analysis.wording import number
+from dps_tf.workloads import gin_files
+from dps_tf.workloads.reading import read_configuration
+from tests.launch.dry_runs import dry_run
+
+FOLDER = gin_files.folder()
+README = FOLDER / "README.md"
+TRAIN = "python -m dps_tf.train "
+SGD, PRUNED_SGD = "SGD, sparsity 0", "SGD, 0.9"
+NESTEROV, PRUNED_NESTEROV = "Nesterov, 0", "Nesterov, 0.9"
+
+
+def rows() -> pd.DataFrame:
+    """Returns the table: claim, found, trials, verdict, command."""
+    lines = [x for x in README.read_text().splitlines() if x.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    names = ["claim", "found", "trials", "verdict", "command"]
+    return pd.DataFrame(cells[2:], columns=names)
+
+
+def row(claim: str) -> pd.Series:
+    (found,) = [r for _, r in rows().iterrows() if claim in r["claim"]]
+    return found
+
+
+def reproduction() -> pd.DataFrame:
+    """Returns K* of the reproduction, a column for each curve."""
+    table = pd.read_csv(FOLDER / "lee2021" / "mnist_reproduction.csv")
+    return table.pivot(index="batch_size", columns="curve", values="steps_to_result")
+
+
+def trials_of(name: str) -> int:
+    """Returns the trials that a shipped sweep asks for, its repeats among them."""
+    sweep = read_configuration([name], [])[0]
+    searched = sum(study.workload.points for study in sweep.studies)
+    return searched + len(sweep.studies) * sweep.repeats * sweep.repeated_points
+
+
+def test_every_claim_has_a_verdict_and_measured_ones_their_record():
+    table = rows()
+    assert len(table) == 17
+    for _, found in table.iterrows():
+        first = found["verdict"].split(",")[0]
+        assert first in ("agrees", "does not", "open"), found["claim"]
+        links = re.findall(r"\]\(([^)]+)\)", found["found"])
+        assert all((FOLDER / link).is_file() for link in links)
+        assert bool(links) == (found["trials"] != "0")
+        if first != "open":
+            assert links
+
+
+def test_commands_are_understood(tmp_path):
+    commands = [found.strip("`") for found in rows()["command"]]
+    trains = sorted({c for c in commands if c.startswith(TRAIN)})
+    words = [shlex.split(c.removeprefix(TRAIN)) for c in trains]
+    for line, (code, said) in zip(trains, dry_run(words, tmp_path), strict=True):
+        assert code == 0, f"{line}\n{said}"
+    others = {c for c in commands if not c.startswith(TRAIN)}
+    assert {c.split(" --")[0] for c in others} == {"python -m dps_tf.measure"}
+
+
+@pytest.mark.parametrize(
+    ("claim", "name"),
+    [
+        ("Three regimes", "mnist_reproduction"),
+        ("orders of magnitude", "mnist_reproduction"),
+        ("Sparse networks need", "mnist_reproduction"),
+        ("c1/B", "mnist_reproduction"),
+        ("Momentum extends", "mnist_reproduction"),
+        ("square-root rule", "mnist_sgd_sparsity"),
+        ("noise of seeds", "mnist_repeats"),
+    ],
+)
+def test_numbers_of_trials_are_those_that_the_sweeps_ask_for(claim, name):
+    found = trials_of(f"lee2021/{name}")
+    # Both curves of dense networks are half of the cells.
+    assert int(row(claim)["trials"]) == (found // 2 if "extends" in claim else found)
+
+
+def test_steps_fall_as_the_record_says():
+    found = reproduction()
+    falls = found.loc[4] / found.loc[256]
+    text = row("Three regimes")["found"]
+    assert f"{falls[SGD]:.0f} times with SGD" in text
+    assert f"{falls[PRUNED_SGD]:.1f} times pruned" in text
+    more = {
+        optimizer: found[pruned] / found[dense]
+        for optimizer, dense, pruned in (
+            ("SGD", SGD, PRUNED_SGD),
+            # Of bounds at 256 there is no ratio.
+            ("Nesterov", NESTEROV, PRUNED_NESTEROV),
+        )
+    }
+    text = row("Sparse networks need")["found"]
+    for optimizer, ratios in more.items():
+        ratios = ratios.drop(256) if optimizer == "Nesterov" else ratios
+        assert ratios.min() > 1
+        assert f"{ratios.min():.1f} to {ratios.max():.1f} times" in text
+        assert optimizer in text
+
+
+def test_fits_are_those_of_the_record():
+    path = FOLDER / "lee2021" / "mnist_reproduction.csv"
+    curves = observations_by_curve(read_table(path))
+    fits = {name: fit_law(each) for name, each in curves.items()}
+    critical = [fit.critical_batch_size.value for fit in fits.values()]
+    text = row("orders of magnitude")["found"]
+    assert f"{number(min(critical))} to {number(max(critical))}" in text
+    sizes = [fit.rms for fit in fits.values()]
+    assert f"{min(sizes):.2f} to {max(sizes):.2f} octaves" in row("c1/B")["found"]
+    joint = fit_joint(curves, SGD, pairs=[(NESTEROV, SGD)])
+    text = row("Momentum extends")["found"]
+    for ratio in (joint.ratios[0].c1, joint.ratios[0].c2):
+        low, high = number(ratio.low), number(ratio.high)
+        assert f"({number(ratio.value)} times, {low} to {high})" in text
+    text = row("pruned network with momentum")["found"]
+    for name in (SGD, PRUNED_NESTEROV):
+        size = fits[name].critical_batch_size
+        shown = f"{number(size.value)} ({number(size.low)} to {number(size.high)})"
+        assert shown in text
+
+
+def test_rates_rise_as_the_record_says():
+    table = pd.read_csv(FOLDER / "lee2021" / "mnist_sgd_sparsity.csv")
+    text = row("square-root rule")["found"]
+    rates = table.pivot(index="batch_size", columns="curve", values="learning_rate")
+    rises = rates.loc[512] / rates.loc[8]
+    sizes = rates.index.max() / rates.index.min()
+    assert f"over {sizes:.0f} times the batch" in text
+    assert f"say {sizes:.0f} and {sizes**0.5:.0f}" in text
+    for name, said in (
+        ("sparsity 0", "(dense)"),
+        ("sparsity 0.5", "(sparsity 0.5)"),
+        ("sparsity 0.9", "(0.9)"),
+    ):
+        assert f"{rises[name]:.1f} times {said}" in text
+
+
+def test_repeats_and_smoothness_are_those_of_the_records():
+    table = pd.read_csv(FOLDER / "lee2021" / "mnist_repeats.csv")
+    again = table[table["repeat"].notna()]
+    key = ["sparsity", "batch_size", "seed"]
+    medians = again.groupby(key)["steps_to_result"].median()
+    means = medians.groupby(["sparsity", "batch_size"]).mean()
+    ratios = means[0.9] / means[0.0]
+    text = row("noise of seeds")["found"]
+    assert f"{ratios.min():.1f} to {ratios.max():.1f} times" in text
+    assert f"{len(again)} repeats" in text
+    smooth = pd.read_csv(FOLDER / "lee2021" / "mnist_smoothness.csv")
+    assert int(row("local smoothness")["trials"]) == 2 * len(smooth)
