@@ -55,6 +55,7 @@ TENSORFLOW = (
     *TABLES,
 )
 """What is imported before programs are begun. Not the commands: their flags clash."""
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class Process:
@@ -119,7 +120,9 @@ def start(
             for stream in (stdin, stdout, stderr)
         ]
         message = json.dumps(order).encode()
-        socket.send_fds(_forker(modules), [message], [*streams, theirs.fileno()])
+        with _ONE_AT_A_TIME:
+            orders = _forker(modules)
+        socket.send_fds(orders, [message], [*streams, theirs.fileno()])
     return Process(given, mine)
 
 

@@ -85,15 +85,16 @@ def test_seven_files_say_what_they_assume() -> None:
 
 
 def kinds(sweep: SweepSpecification) -> dict[tuple, StudySpecification]:
-    """Returns a cell of a sweep for each optimizer and sparsity method.
+    """Returns a cell of a sweep for each optimizer, sparsity method and axis value.
 
     Dense ones only where nothing is pruned, as networks are the same.
     """
-    pruned = any(study.cell.sparsity for study in sweep.studies)
+    cells = {study.cell: study for study in sweep.studies}
+    pruned = any(cell.sparsity for cell in cells)
     return {
-        (study.workload.name, study.cell.optimizer, study.cell.sparsity_method): study
-        for study in sweep.studies
-        if study.cell.sparsity or not pruned
+        (cell.workload, cell.optimizer, cell.sparsity_method, cell.axes): study
+        for cell, study in cells.items()
+        if cell.sparsity or not pruned
     }
 
 

@@ -160,7 +160,7 @@ def test_the_commands_for_mnist_work(tmp_path: Path) -> None:
             arguments.append(f"--raw_dir={raw}")
         if "dps_tf.train" in words and "--data_dir=data" in words:
             # The same command at less cost: its numbers are not looked at.
-            arguments += ["--gin_bindings=workload.step_budget = 40"]
+            arguments += ["--gin_bindings=workload.step_budget = 100"]
             arguments += ["--gin_bindings=workload.points = 2"]
             arguments += ["--gin_bindings=sweep.batch_sizes = (64,)"]
         printed = run(arguments, tmp_path)
