@@ -16,7 +16,7 @@ from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, import_modules, run, tell_of_damage
 from dps_tf.cli.page_server import served
-from dps_tf.cli.sweep_files import load
+from dps_tf.cli.sweep_files import cell_statuses, load
 from dps_tf.core.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -148,6 +148,7 @@ def _report_sweeps(out: Path) -> None:
 def _watch(out: Path) -> int:
     """Writes and serves the page until all studies are closed; returns 0."""
     from dps_tf.analysis import report
+    from dps_tf.analysis.sweep_status import progress_line
 
     options = _options()
     told: set[str] = set()
@@ -158,10 +159,11 @@ def _watch(out: Path) -> int:
                 tables = _tables(told)
                 waiting = any(sweep.not_begun for sweep in tables.sweeps)
                 is_done = bool(tables.studies["closed"].all()) and not waiting
-                refresh = 0 if is_done else _PAUSE
-                report.write_report(tables, out, options, refresh)
                 if is_done:
+                    report.write_report(tables, out, options)
                     break
+                progress = progress_line(cell_statuses(_SWEEP_DIRS.value, told))
+                report.write_report(tables, out, options, _PAUSE, progress)
                 time.sleep(_PAUSE)
         except KeyboardInterrupt:
             pass

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, require, run, tell_of_damage
+from dps_tf.cli.command_line import FINISHED, require, run
+from dps_tf.cli.sweep_files import cell_statuses
 from dps_tf.core.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -41,32 +42,13 @@ def main(argv: Sequence[str]) -> int:
     if _JSON.value:
         if _WATCH.value:
             raise UserError("--json and --watch exclude each other: give one of them.")
-        print(json.dumps([cell.to_json() for cell in _cells(set())], indent=1))
+        cells = cell_statuses(_SWEEP_DIRS.value, set())
+        print(json.dumps([cell.to_json() for cell in cells], indent=1))
     elif _WATCH.value:
         _watch()
     else:
-        print(_text(_cells(set())))
+        print(_text(cell_statuses(_SWEEP_DIRS.value, set())))
     return FINISHED
-
-
-def _cells(told: set[str]) -> list[CellStatus]:
-    """Returns how far every cell is; tells of damage on standard error.
-
-    Args:
-        told: what has been told already, and is not again; added to.
-    """
-    # After the flags are checked: tables take a second to load.
-    from dps_tf.analysis.sweep_status import merged_status, sweep_status
-    from dps_tf.cli.sweep_files import files_of
-    from dps_tf.store.sweep_reader import SweepReader
-
-    statuses = []
-    for directory in _SWEEP_DIRS.value:
-        files = files_of(directory)
-        sweep = SweepReader(files, directory)
-        statuses.append(sweep_status(files, sweep))
-        tell_of_damage(sweep.problems, told)
-    return merged_status(statuses)
 
 
 def _text(cells: Sequence[CellStatus]) -> str:
@@ -91,7 +73,7 @@ def _watch() -> None:
     ):
         try:
             while True:
-                cells = _cells(told)
+                cells = cell_statuses(_SWEEP_DIRS.value, told)
                 if live is None:
                     print(_text(cells), flush=True)
                 else:

@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dps_tf.cli.command_line import import_tensorflow
+from dps_tf.cli.command_line import import_tensorflow, tell_of_damage
 from dps_tf.store.files import FileSystem, LocalFiles
 
 if TYPE_CHECKING:
     from dps_tf.analysis.loading import Tables
+    from dps_tf.analysis.sweep_status import CellStatus
     from dps_tf.core.goal import Goal
 
 
@@ -25,6 +26,26 @@ def files_of(directory: str) -> FileSystem:
     from dps_tf.training import gfile_files
 
     return gfile_files.files_for(directory)
+
+
+def cell_statuses(sweep_dirs: Sequence[str], told: set[str]) -> list[CellStatus]:
+    """Returns how far every cell of some sweeps is; tells of damage on standard error.
+
+    Args:
+        sweep_dirs: sweep directories, such as the shards of one sweep.
+        told: what has been told already, and is not again; added to.
+    """
+    # After the flags are checked: tables take a second to load.
+    from dps_tf.analysis.sweep_status import merged_status, sweep_status
+    from dps_tf.store.sweep_reader import SweepReader
+
+    statuses = []
+    for directory in sweep_dirs:
+        files = files_of(directory)
+        sweep = SweepReader(files, directory)
+        statuses.append(sweep_status(files, sweep))
+        tell_of_damage(sweep.problems, told)
+    return merged_status(statuses)
 
 
 def load(

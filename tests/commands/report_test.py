@@ -122,6 +122,27 @@ def test_watching_a_finished_sweep_ends(place):
     assert 'http-equiv="refresh"' not in page
 
 
+STOPPED_AFTER_ONE_LOOK = """
+from dps_tf import report
+def pause(seconds):
+    raise KeyboardInterrupt
+report.time.sleep = pause
+report.entry_point()
+"""
+
+
+def test_a_watched_page_tells_how_far_the_sweep_is(place):
+    done = interpreter.run(
+        ["-c", STOPPED_AFTER_ONE_LOOK, "--sweep_dir=open", "--watch", "--out=looked"],
+        modules=interpreter.TABLES,
+        cwd=place,
+    )
+    assert done.returncode == 0, done.stderr
+    page = (place / "looked" / "report.html").read_text()
+    assert 'http-equiv="refresh"' in page
+    assert "Now: 0 of 1 cells finished; at most " in page
+
+
 def test_watched_page_is_served_to_this_machine_alone(tmp_path):
     from dps_tf.cli.page_server import served
     from dps_tf.core.errors import UserError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,7 @@ def write_report(
     out: str | Path,
     options: ReportOptions = ReportOptions(),  # noqa: B008 (frozen)
     refresh: int = 0,
+    progress: str = "",
 ) -> Report:
     """Writes page, figures and tables into a directory and returns the report.
 
@@ -252,12 +254,15 @@ def write_report(
         out: the directory; made if absent.
         options: what else is asked for.
         refresh: seconds after which a browser loads the page again; 0 for never.
+        progress: how far the sweeps are while they run, for the top of the page.
 
     Raises:
         UserError: the directory cannot be written, or an option cannot be met.
     """
     folder = made_folder(Path(out))
     report = assemble(tables, options)
+    if progress:
+        report = replace(report, state=f"{report.state} Now: {progress}.".strip())
     trials = tables.bounded.drop(columns=["earliest", "latest"])
     contents = {
         PAGE: render(report, specification_table(tables.studies), refresh).encode(),
