@@ -14,6 +14,7 @@ from matplotlib.container import ErrorbarContainer
 
 from dps_tf.analysis import report
 from dps_tf.analysis.report import (
+    along_axes,
     best_of_n,
     budgets,
     cost,
@@ -102,6 +103,13 @@ DRAWINGS = {
     ),
     "normalized": lambda a: normalized.draw_ratios(
         a, two_curves(ratio=[1.0, 0.3, 0.1], base=[4, 4, 4]), STYLES
+    ),
+    "along_axes": lambda a: along_axes.draw_along(
+        a,
+        pd.DataFrame({"line": list("aaabbb"), "value": [0, 1, 16] * 2}).assign(
+            steps_to_result=[100.0, 120.0, 900.0, 60.0, 64.0, 80.0]
+        ),
+        STYLES,
     ),
     "best_of_n": lambda a: best_of_n.draw_quantiles(
         a, QUANTILES, line_style=STYLES["a"], top=2.0

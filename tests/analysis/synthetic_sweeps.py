@@ -32,7 +32,10 @@ def write_sweep(directory: Path, made: Made) -> Path:
     files, sweep = LocalFiles(), SweepLayout(str(directory))
     write_json(files, sweep.marker, {})
     files.write_atomic(sweep.config, GIN.encode())
-    for row in made.studies.astype(object).to_dict("records"):
+    studies = made.studies.astype(object).to_dict("records")
+    cells = [Cell.from_json(row).name for row in studies]
+    write_json(files, sweep.sweep, {"cells": cells})
+    for row in studies:
         identity = Cell.from_json(row).to_json()
         layout = sweep.cell(Cell.from_json(row).name)
         trials, curves, measured = (

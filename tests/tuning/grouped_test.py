@@ -29,8 +29,8 @@ LONG = (  # Nobody gets there, so that there is time to stop and kill.
     "sweep.sparsities = (0.5,)",
     "sweep.sparsity_methods = ('snip',)",
     "workload.points = 2",
-    "workload.step_budget = 600",
-    "evaluation.steps = 50",
+    "workload.step_budget = 2400",
+    "evaluation.steps = 200",
     "goal.threshold = 0.0",
 )
 GONE = "error: another process of the group that TF_CONFIG names is gone: start all"
@@ -101,12 +101,12 @@ def test_sweep_is_that_of_one_device_and_is_not_run_twice(tmp_path):
 @pytest.mark.multi_device
 @pytest.mark.fault
 def test_stopped_and_killed_it_goes_on_from_the_kept_states(tmp_path):
-    group = started(tmp_path / "group", 150)
+    group = started(tmp_path / "group", 600)
     group[1].process.send_signal(signal.SIGTERM)
     stopped = ends(group)
     assert [code for code, *_ in stopped] == [75, 75]
     assert "stopped by SIGTERM" in stopped[0][1]
-    for killed, step in ((1, 250), (0, 350)):
+    for killed, step in ((1, 1000), (0, 1400)):
         group = started(tmp_path / "group", step)
         group[killed].process.send_signal(signal.SIGKILL)
         begun = time.monotonic()
