@@ -44,8 +44,8 @@ class LocalWorkers:
     """The weights and slots of all workers, and the network that each is trained in.
 
     `enter` makes network and optimizer those of a worker, `leave` keeps what they have
-    become. All methods are parts of a graph; but for `starts` and `ends` they are run
-    in a replica. Every replica has rows for all workers and knows its own; after
+    become. All methods are parts of a graph; but for `starts` they are run in a
+    replica. Every replica has rows for all workers and knows its own; after
     `show`, it knows all.
 
     Attributes:

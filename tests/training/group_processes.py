@@ -13,7 +13,8 @@ from tests import interpreter
 PROCESSES = 2
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Returns ports of loopback at which nobody listens."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [held.getsockname()[1] for held in sockets]
     for held in sockets:
@@ -49,7 +50,7 @@ class Member:
 
 def start_group(words: Sequence[str]) -> list[Member]:
     """Starts the same program in all processes of a group."""
-    workers = [f"127.0.0.1:{port}" for port in _free_ports(PROCESSES)]
+    workers = [f"127.0.0.1:{port}" for port in free_ports(PROCESSES)]
     tasks = [{"type": "worker", "index": index} for index in range(PROCESSES)]
     return [Member(words, {"cluster": {"worker": workers}, "task": t}) for t in tasks]
 

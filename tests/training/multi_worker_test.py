@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -14,18 +13,10 @@ import pytest
 import tensorflow as tf
 
 from tests.training.group_member import INTERVAL, PROBLEM
+from tests.training.group_processes import PROCESSES, free_ports
 from tests.training.problems import error_of
 
 ROOT = Path(__file__).parents[2]
-PROCESSES = 2
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
 
 
 def start_group(member: str, *arguments: object) -> list[subprocess.Popen]:

@@ -17,16 +17,10 @@ from dps_tf.training import strategy as strategies
 from dps_tf.training import threads
 from dps_tf.training.placement import place
 from dps_tf.training.program import Program
+from tests.training.group_member import INTERVAL, PROBLEM
 from tests.training.noted_rows import NotedRows
-from tests.training.problems import Problem, error_of
+from tests.training.problems import error_of
 
-INTERVAL = 10
-PROBLEM = Problem(
-    network="mlp_batch_norm",
-    optimizer="momentum",
-    smoothing=True,
-    arguments={"ghost_batch_size": 4},
-)
 GOAL = Goal("validation/classification_error", 0.2)
 
 

@@ -19,7 +19,8 @@ import pandas as pd
 import pytest
 
 import dps_tf
-from tests.training.multi_worker_test import ROOT, free_ports
+from tests.training.group_processes import free_ports
+from tests.training.multi_worker_test import ROOT
 from tests.tuning import small_sweeps
 
 GRID = (

@@ -22,8 +22,6 @@ from dps_tf.core.errors import UserError, on_one_line
 
 Steps = int | Callable[[Any], int]
 """Updates between two reports, or a function of the run that tells them."""
-
-
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
