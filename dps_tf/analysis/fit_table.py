@@ -213,7 +213,7 @@ def fit_table(
     usable: dict[str, Observations] = {}
     too_short: dict[str, int] = {}
     rows: dict[str, int] = {}
-    for name, part in _curves(frame).items():
+    for name, part in curves_of_table(frame).items():
         observations = _observations(part)
         rows[name] = len(part) - len(observations)
         if observations.batch_sizes < MINIMUM_POINTS:
@@ -241,7 +241,7 @@ def observations_by_curve(frame: pd.DataFrame) -> dict[str, Observations]:
     Args:
         frame: of `read_table`, or a results table.
     """
-    return {name: _observations(part) for name, part in _curves(frame).items()}
+    return {name: _observations(part) for name, part in curves_of_table(frame).items()}
 
 
 def _fit(
@@ -260,7 +260,7 @@ def _fit(
     return CurveFit(name, fit, forms, critical, regimes, left_out)
 
 
-def _curves(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def curves_of_table(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Returns the rows of each curve, in the order of the table."""
     if "curve" in frame.columns:
         if frame["curve"].isna().any():

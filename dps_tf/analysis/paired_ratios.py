@@ -111,6 +111,42 @@ def paired_ratios(
     return pd.DataFrame(rows)
 
 
+def with_theory_products(measurements: pd.DataFrame) -> pd.DataFrame:
+    """Returns measurements with what c1 and c2 are proportional to in the theory.
+
+    Lee et al. 2021, section 4: c1 is proportional to Delta L beta / eps^2, and c2 to
+    Delta / (eta eps). Deviation: each is taken at a look, where the theory has bounds
+    over a training. Delta is the fall of the training loss since step 0, L the local
+    smoothness, beta the trace of the gradients' covariance, eps the squared norm of the
+    gradient, and eta the learning rate. mu is not measured and left out of both.
+
+    Args:
+        measurements: schema MEASUREMENTS, with curvature.
+
+    Returns:
+        The measurements, then the quantities `theory_c1` and `theory_c2` of each look
+        after step 0 at which all of these are known.
+    """
+    key = [n for n in measurements.columns if n not in ("quantity", "value")]
+    trial = [n for n in key if n != "step"]
+    wide = measurements.pivot(index=key, columns="quantity", values="value")
+    wide = wide.reset_index()
+    first = wide[wide["step"] == 0][[*trial, "loss"]]
+    wide = wide.merge(first, on=trial, suffixes=("", "_at_first"))
+    fall = wide["loss_at_first"] - wide["loss"]
+    rate = wide["rate_times_eigenvalue"] / wide["largest_eigenvalue"]
+    eps = wide["gradient_square"]
+    found = {
+        "theory_c1": fall * wide["smoothness"] * wide["noise_trace"] / eps**2,
+        "theory_c2": fall / (rate * eps),
+    }
+    parts = [
+        wide[key].assign(quantity=name, value=value)[(wide["step"] > 0) & value.notna()]
+        for name, value in found.items()
+    ]
+    return pd.concat([measurements, *parts], ignore_index=True)
+
+
 def _looks(rows: pd.DataFrame, quantity: str) -> dict[tuple[int, int], Array]:
     """Returns (step, log loss, log quantity) of each look, by seed and trial.
 

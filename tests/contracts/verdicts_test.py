@@ -149,7 +149,7 @@ def test_rates_rise_as_the_record_says():
 
 
 def test_repeats_and_smoothness_are_those_of_the_records():
-    table = pd.read_csv(FOLDER / "lee2021" / "mnist_repeats.csv")
+    table = pd.read_csv(FOLDER / "lee2021" / "mnist_repeats_trials.csv")
     again = table[table["repeat"].notna()]
     key = ["sparsity", "batch_size", "seed"]
     medians = again.groupby(key)["steps_to_result"].median()

@@ -44,6 +44,7 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.noise import noise_part
 from dps_tf.analysis.report.normalized import normalized_part
 from dps_tf.analysis.report.page import render, specification_table
+from dps_tf.analysis.report.pairs import pairs_part
 from dps_tf.analysis.report.published import beside_published, published_part
 from dps_tf.analysis.report.regimes import regimes_of
 from dps_tf.analysis.report.repeats import repeats_part
@@ -83,7 +84,9 @@ SECTIONS = [
         (metaparameters_part, learning_rates_part, training_curves_part, budgets_part),
     ),
     SectionEntry("generalization", "Generalization", (generalization_part,)),
-    SectionEntry("causes", "Causes", (smoothness_part, noise_part, layers_part)),
+    SectionEntry(
+        "causes", "Causes", (smoothness_part, pairs_part, noise_part, layers_part)
+    ),
     SectionEntry("health", "Health of the search", (health_part, best_of_n_part)),
 ]
 """The sections of the page in their order; one that shows nothing is left out."""

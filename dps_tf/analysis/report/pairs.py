@@ -1,0 +1,183 @@
+"""Is the loss of a pruned network less smooth than that of the dense one beside it?
+
+Trials of equal seed, number and metaparameters are compared, as by
+`dps_tf.measure --pairs`: at equal steps, and at equal training loss. Trials that were
+measured and have no such partner are in the section's other figures alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.paired_ratios import FIRST_STEP, paired_ratios
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.content import (
+    Column,
+    FigureText,
+    Illustration,
+    PageTable,
+    Part,
+    ReportContext,
+    SortableText,
+    illustration,
+    page_table,
+)
+from dps_tf.analysis.report.drawing import draw_curves
+from dps_tf.analysis.report.naming import file_name
+from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.tables import metaparameter_names, study_key
+from dps_tf.analysis.wording import interval, number, with_panel
+
+QUANTITIES = {
+    "smoothness": "local smoothness L",
+    "largest_eigenvalue": "largest eigenvalue of the Hessian",
+    "gradient_curvature": "curvature along the gradient",
+    "gradient_square": "squared norm of the gradient",
+    "noise_trace": "trace of the gradients' covariance",
+}
+_DRAWN = ("smoothness", "largest_eigenvalue")
+_HOW = (
+    "A pruned and the dense network of a pair have equal seed, trial and "
+    f"metaparameters. They are compared at equal steps from {FIRST_STEP} on, and at "
+    "equal training loss, where a network that is merely later in its training is no "
+    "other. Intervals are 95 % ones of a t distribution over seeds. A pruned network "
+    "is less smooth only if both intervals lie above 1."
+)
+
+
+def pairs_part(context: ReportContext) -> Part:
+    """Returns ratios of pruned to dense networks, and their curves."""
+    paired = paired_measurements(context.tables.measurements, context.tables.trials)
+    if paired.empty:
+        return Part()
+    measured = [name for name in QUANTITIES if name in set(paired["quantity"])]
+    named = context.curves.naming.name(paired)
+    figures = [
+        _figure(rows, quantity, context.curves.panel_title(panel), size)
+        for (panel, size), rows in named.groupby(["panel", "batch_size"], sort=False)
+        for quantity in _DRAWN
+        if quantity in set(rows["quantity"]) and "loss" in set(rows["quantity"])
+    ]
+    return Part((_HOW,), figures, (_table(paired_ratios(paired, measured)),))
+
+
+def paired_measurements(
+    measurements: pd.DataFrame, trials: pd.DataFrame
+) -> pd.DataFrame:
+    """Returns the measurements of trials that have a partner, those of both.
+
+    Partners differ in sparsity and its method only: one of them is dense, and their
+    metaparameters are equal.
+    """
+    points = metaparameter_names(trials)
+    cell = study_key(measurements)
+    known = measurements.merge(
+        trials[[*cell, "trial", *points]], on=[*cell, "trial"], how="left"
+    )
+    alike = [n for n in cell if n not in ("sparsity", "sparsity_method")]
+    groups = known.groupby([*alike, "trial", *points], dropna=False)["sparsity"]
+    is_paired = (groups.transform("min") == 0) & (groups.transform("max") > 0)
+    return measurements[is_paired.to_numpy()].reset_index(drop=True)
+
+
+def means_along(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """Returns geometric means over seeds and trials, a row for each curve and step.
+
+    Columns: curve, step, loss, value.
+    """
+    wanted = measured[measured["quantity"].isin(("loss", quantity))]
+    logs = wanted.assign(value=np.log(wanted["value"].where(wanted["value"] > 0)))
+    means = logs.groupby(["curve", "step", "quantity"], sort=False)["value"].mean()
+    wide = np.exp(means.unstack("quantity")).reset_index()
+    return wide.rename(columns={quantity: "value"})[["curve", "step", "loss", "value"]]
+
+
+def draw_pairs(
+    axes: tuple[Axes, Axes], means: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws a quantity against the step, and against the training loss.
+
+    Args:
+        axes: two empty axes.
+        means: of `means_along`; what lies at step 0 is not drawn.
+        line_styles: line style of each curve.
+    """
+    shown = means[means["step"] > 0]
+    for axis, x, label in zip(
+        axes, ("step", "loss"), ("Step", "Training loss"), strict=True
+    ):
+        draw_curves(axis, shown, (x, "value"), line_styles, markersize=4.5)
+        style.log10_axis(axis, "x", 5)
+        style.log10_axis(axis, "y")
+        axis.set_xlabel(label)
+    # Training runs from the left to the right in both.
+    axes[1].invert_xaxis()
+
+
+def _figure(
+    measured: pd.DataFrame, quantity: str, panel: str, size: int
+) -> Illustration:
+    means = means_along(measured, quantity)
+    what = QUANTITIES[quantity]
+    line_styles = style.assign_styles(means["curve"].unique())
+    with style.styled():
+        figure = style.new_figure(8.6, 4.2)
+        left, right = figure.subplots(1, 2, sharey=True)
+        draw_pairs((left, right), means, line_styles)
+        left.set_ylabel(what[0].upper() + what[1:])
+        style.legend_below(figure, style.curve_handles(line_styles))
+    last = means[means["step"] == means["step"].max()]
+    ends = "; ".join(
+        f"{row['curve']}: {number(row['value'])} at loss {number(row['loss'])}"
+        for row in last.to_dict("records")
+    )
+    about = f"{panel}, batch size {size}" if panel else f"batch size {size}"
+    text = FigureText(
+        name=file_name("pairs", quantity, about),
+        title=with_panel(f"Pruned and dense: {what}", about),
+        caption=(
+            f"{what[0].upper()}{what[1:]} of networks of equal seeds and "
+            "metaparameters against the step, and against the training loss. Geometric "
+            "means over seeds and trials; initialization is left out."
+        ),
+        alt=f"Two line charts of the {what}. At the last step, {ends}.",
+    )
+    return illustration(figure, text)
+
+
+def _table(ratios: pd.DataFrame) -> PageTable:
+    columns = [
+        Column("network", "pruned network"),
+        Column("batch_size", "batch size"),
+        Column("quantity", "quantity"),
+        Column("step", "at equal steps"),
+        Column("loss", "at equal training loss"),
+        Column("seeds", "seeds"),
+    ]
+    names = [n for n in study_key(ratios) if n in ratios]
+    rows = []
+    for _, both in ratios.groupby([*names, "quantity"], sort=False, dropna=False):
+        first = both.iloc[0]
+        found = {row["matched"]: row for row in both.to_dict("records")}
+        rows.append(
+            {
+                "network": f"{first['sparsity_method']} {first['sparsity']:g}",
+                "batch_size": first["batch_size"],
+                "quantity": QUANTITIES[first["quantity"]],
+                **{how: _ratio(found[how]) for how in ("step", "loss")},
+                "seeds": first["seeds"],
+            }
+        )
+    return page_table(
+        "pairs", "Ratios of a pruned network to the dense one.", columns, rows
+    )
+
+
+def _ratio(row: Mapping[str, float]) -> SortableText:
+    if not row["seeds"]:
+        return SortableText("not known", float("nan"))
+    text = f"{number(row['ratio'])} ({interval(row['low'], row['high'])})"
+    return SortableText(text, float(row["ratio"]))
