@@ -28,6 +28,7 @@ from dps_tf.analysis.report import (
     metaparameters,
     noise,
     normalized,
+    pairs,
     published,
     repeats,
     sensitivity,
@@ -134,6 +135,14 @@ DRAWINGS = {
         a,
         STEPS.assign(value=[20.0, np.nan, 90.0, 30.0, 60.0, 120.0]),
         "noise_scale",
+        STYLES,
+    ),
+    "pairs": lambda a: pairs.draw_means(
+        a,
+        STEPS.assign(
+            loss=[2.0, 1.0, 0.5, 2.2, 1.5, 0.9], value=[9.0, 7.0, 5.0, 8.0, 8.0, 6.0]
+        ),
+        "loss",
         STYLES,
     ),
     "noise_and_critical": lambda a: noise.draw_beside_critical(

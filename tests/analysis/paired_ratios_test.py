@@ -6,7 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.paired_ratios import paired_ratio, paired_ratios
+from dps_tf.analysis.paired_ratios import (
+    paired_ratio,
+    paired_ratios,
+    with_theory_products,
+)
 
 STEPS = (0, 20, 100, 200, 400, 700, 999)
 
@@ -109,3 +113,29 @@ def test_each_pruned_network_is_compared_with_the_dense_one():
     just_measured = pd.concat(parts).drop(columns="precision")
     again = paired_ratios(just_measured, ["smoothness"])
     np.testing.assert_array_equal(again["ratio"], found["ratio"])
+
+
+def test_products_of_the_theory_are_those_of_its_quantities():
+    looks = {
+        0: {"loss": 2.5, "smoothness": 9.0, "gradient_square": 4.0},
+        20: {"loss": 0.5, "smoothness": 3.0, "gradient_square": 0.5},
+    }
+    about = {"seed": 0, "trial": 1, "examples": 1000}
+    rows = [
+        {**about, "step": step, "quantity": name, "value": value}
+        for step, look in looks.items()
+        for name, value in {
+            **look,
+            "noise_trace": 7.0,
+            "rate_times_eigenvalue": 0.6,
+            "largest_eigenvalue": 6.0,
+        }.items()
+    ]
+    measured = pd.DataFrame(rows)
+    found = with_theory_products(measured)
+    pd.testing.assert_frame_equal(found.iloc[: len(measured)], measured)
+    added = found.iloc[len(measured) :].set_index("quantity")
+    assert list(added["step"]) == [20, 20]
+    # Delta = 2, L = 3, beta = 7, eps = 0.5, eta = 0.1.
+    assert added.loc["theory_c1", "value"] == pytest.approx(2 * 3 * 7 / 0.25)
+    assert added.loc["theory_c2", "value"] == pytest.approx(2 / (0.1 * 0.5))

@@ -21,6 +21,7 @@ from dps_tf.analysis.report import (
     frontier,
     law,
     naming,
+    pairs,
     regimes,
     sensitivity,
     training_curves,
@@ -114,6 +115,62 @@ def test_speeds_are_seconds_over_steps():
 )
 def test_durations_have_two_units_at_most(seconds, text):
     assert duration(seconds) == text
+
+
+# Pairs of pruned and dense networks.
+
+
+def paired_tables(*, other_rates: bool = False) -> loading.Tables:
+    """Returns a sweep whose first trials were measured: 1.5 times as much if pruned."""
+    sweep = dataclasses.replace(
+        SMALL, sparsities=(0.0, 0.9), seeds=(0, 1), batch_sizes=(64,)
+    )
+    made = make(sweep)
+    trials = made.trials.assign(learning_rate=0.1 * (1 + made.trials["trial"]))
+    if other_rates:
+        trials["learning_rate"] += trials["sparsity"]
+    first = trials[trials["trial"] < 2]
+    about = first[[*CELL_KEY, "precision", "trial"]]
+    rows = [
+        about.assign(step=step, quantity=quantity, value=value, examples=1000)
+        for step in (0, 20, 100, 200)
+        for quantity, value in (
+            ("loss", 2.0 / (1 + step)),
+            ("smoothness", (7 + step) * np.where(first["sparsity"] > 0, 1.5, 1.0)),
+        )
+    ]
+    measured = pd.concat(rows, ignore_index=True)
+    return tables_of(dataclasses.replace(made, trials=trials, measurements=measured))
+
+
+def test_pairs_are_compared_and_drawn():
+    part = pairs.pairs_part(context_of(paired_tables()))
+    [table] = part.tables
+    [row] = table.frame.to_dict("records")
+    assert (row["network"], row["seeds"]) == ("snip 0.9", 2)
+    assert row["step"].key == pytest.approx(1.5)
+    assert row["loss"].text == "1.50 (1.50 to 1.50)"
+    assert [each.name for each in part.illustrations] == [
+        "pairs_smoothness_batch_size_64"
+    ]
+
+
+def test_trials_of_unequal_metaparameters_are_no_pair():
+    part = pairs.pairs_part(context_of(paired_tables(other_rates=True)))
+    assert part == content.Part()
+
+
+def test_means_are_geometric_over_seeds_and_trials():
+    measured = pd.DataFrame(
+        [
+            ("a", 1, quantity, value)
+            for quantity, values in (("loss", (1.0, 4.0)), ("smoothness", (2.0, 32.0)))
+            for value in values
+        ],
+        columns=["curve", "step", "quantity", "value"],
+    )
+    [row] = pairs.means_along(measured, "smoothness").to_dict("records")
+    assert row == pytest.approx({"curve": "a", "step": 1, "loss": 2.0, "value": 8.0})
 
 
 # Sensitivities.

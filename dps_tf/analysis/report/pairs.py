@@ -8,6 +8,7 @@ measured and have no such partner are in the section's other figures alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -56,8 +57,8 @@ def pairs_part(context: ReportContext) -> Part:
     measured = [name for name in QUANTITIES if name in set(paired["quantity"])]
     named = context.curves.naming.name(paired)
     figures = [
-        _figure(rows, quantity, context.curves.panel_title(panel), size)
-        for (panel, size), rows in named.groupby(["panel", "batch_size"], sort=False)
+        _figure(rows, quantity, context.curves.panel_title(panel))
+        for (panel, _), rows in named.groupby(["panel", "batch_size"], sort=False)
         for quantity in _DRAWN
         if quantity in set(rows["quantity"]) and "loss" in set(rows["quantity"])
     ]
@@ -91,42 +92,41 @@ def means_along(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
     wanted = measured[measured["quantity"].isin(("loss", quantity))]
     logs = wanted.assign(value=np.log(wanted["value"].where(wanted["value"] > 0)))
     means = logs.groupby(["curve", "step", "quantity"], sort=False)["value"].mean()
-    wide = np.exp(means.unstack("quantity")).reset_index()
-    return wide.rename(columns={quantity: "value"})[["curve", "step", "loss", "value"]]
+    wide = means.map(np.exp).unstack("quantity").reset_index()
+    found: pd.DataFrame = wide.rename(columns={quantity: "value"})
+    return found[["curve", "step", "loss", "value"]]
 
 
-def draw_pairs(
-    axes: tuple[Axes, Axes], means: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+def draw_means(
+    axis: Axes, means: pd.DataFrame, x: str, line_styles: Mapping[str, LineStyle]
 ) -> None:
-    """Draws a quantity against the step, and against the training loss.
+    """Draws a quantity as training goes on, a line per curve.
 
     Args:
-        axes: two empty axes.
+        axis: an empty axis.
         means: of `means_along`; what lies at step 0 is not drawn.
+        x: `step`, or `loss`, which falls from the left to the right.
         line_styles: line style of each curve.
     """
     shown = means[means["step"] > 0]
-    for axis, x, label in zip(
-        axes, ("step", "loss"), ("Step", "Training loss"), strict=True
-    ):
-        draw_curves(axis, shown, (x, "value"), line_styles, markersize=4.5)
-        style.log10_axis(axis, "x", 5)
-        style.log10_axis(axis, "y")
-        axis.set_xlabel(label)
-    # Training runs from the left to the right in both.
-    axes[1].invert_xaxis()
+    draw_curves(axis, shown, (x, "value"), line_styles, markersize=4.5)
+    style.log10_axis(axis, "x", 5)
+    style.log10_axis(axis, "y")
+    if x == "loss":
+        axis.invert_xaxis()
+    axis.set_xlabel({"step": "Step", "loss": "Training loss"}[x])
 
 
-def _figure(
-    measured: pd.DataFrame, quantity: str, panel: str, size: int
-) -> Illustration:
+def _figure(measured: pd.DataFrame, quantity: str, panel: str) -> Illustration:
     means = means_along(measured, quantity)
+    size = int(measured["batch_size"].iloc[0])
     what = QUANTITIES[quantity]
     line_styles = style.assign_styles(means["curve"].unique())
     with style.styled():
         figure = style.new_figure(8.6, 4.2)
         left, right = figure.subplots(1, 2, sharey=True)
-        draw_pairs((left, right), means, line_styles)
+        draw_means(left, means, "step", line_styles)
+        draw_means(right, means, "loss", line_styles)
         left.set_ylabel(what[0].upper() + what[1:])
         style.legend_below(figure, style.curve_handles(line_styles))
     last = means[means["step"] == means["step"].max()]
@@ -176,7 +176,7 @@ def _table(ratios: pd.DataFrame) -> PageTable:
     )
 
 
-def _ratio(row: Mapping[str, float]) -> SortableText:
+def _ratio(row: Mapping[Any, Any]) -> SortableText:
     if not row["seeds"]:
         return SortableText("not known", float("nan"))
     text = f"{number(row['ratio'])} ({interval(row['low'], row['high'])})"
