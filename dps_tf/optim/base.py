@@ -7,6 +7,7 @@ state. Slots start at zero, so that a state can be made without an optimizer.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -179,8 +180,19 @@ class TensorOptimizer(keras.optimizers.Optimizer):
                     f"{name} is {values[name]!r}, and {owner} was built for {built}: "
                     "fix it in workload.fixed"
                 )
-        for name, value in values.items():
-            self._metaparameters[name].assign(value)
+        self._assign([float(values[name]) for name in self._metaparameters])
+
+    @functools.cached_property
+    def _assign(self) -> Any:
+        """Assigns all metaparameters, in one call instead of one for each."""
+        variables = list(self._metaparameters.values())
+
+        def assign(values: tf.Tensor) -> None:
+            for variable, value in zip(variables, tf.unstack(values), strict=True):
+                variable.assign(value)
+
+        specs = [tf.TensorSpec([len(variables)], tf.float32)]
+        return tf.function(assign, input_signature=specs, autograph=False)
 
     def value(self, name: str) -> tf.Tensor:
         """Returns the value of a metaparameter, float32 []."""

@@ -32,6 +32,7 @@ from dps_tf.training.evaluator import (
     ResidentGoalEvaluator,
 )
 from dps_tf.training.local_workers import LocalWorkers, check_shares
+from dps_tf.training.packed_variables import PackedVariables
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.streamed_evaluator import StreamedGoalEvaluator
 from dps_tf.training.task import Task
@@ -115,7 +116,9 @@ class Program:
         self._of_workers = trained.workers.variables if trained.workers else []
         self._loss_metaparameters = trained.loss_metaparameters
         self._slice = CompiledSlice(trained, data, batch_size, jit_compile)
-        self._assign = self._build_assign()
+        self._state = PackedVariables(self.variables)
+        self._packed_masks = PackedVariables(self.masks)
+        self._loaded_masks: Sequence[np.ndarray] | None = None
         self._show = self._build_show()
 
     def _check_labels(self, task: Task) -> None:
@@ -238,17 +241,18 @@ class Program:
         self.optimizer.set_metaparameters(optimizer)
         for name, variable in self._loss_metaparameters.items():
             variable.assign(loss.get(name, 0.0))
-        if masks is None:
-            masks = [np.ones(v.shape, np.float32) for v in self.masks]
-        own_seed = np.int64(derive_seed(seed, 0, "draws"))
-        self._assign(np.int64(state.step), own_seed, list(state.arrays), list(masks))
+        # Those of a dense network are ones from the beginning.
+        if masks is not self._loaded_masks:
+            ones = [np.ones(v.shape, np.float32) for v in self.masks]
+            self._packed_masks.assign(ones if masks is None else masks)
+            self._loaded_masks = masks
+        self._seed.assign(np.int64(derive_seed(seed, 0, "draws")))
+        self.optimizer.iterations.assign(np.int64(state.step))
+        self._state.assign(state.arrays)
 
     def read(self) -> TrialState:
         """Returns the state of the trial in the program, as copies."""
-        return TrialState(
-            int(self.optimizer.iterations.numpy()),
-            tuple(np.array(_value(v)) for v in self.variables),
-        )
+        return TrialState(int(self.optimizer.iterations.numpy()), self._state.read())
 
     def advance(self, indices: np.ndarray) -> Advance:
         """Trains on the given batches, at most up to a loss that is not finite.
@@ -275,26 +279,6 @@ class Program:
 
         specs = [tf.TensorSpec(v.shape, v.dtype) for v in trained]
         return tf.function(show, input_signature=[specs], autograph=False)
-
-    def _build_assign(self) -> Any:
-        def assign(
-            step: tf.Tensor,
-            seed: tf.Tensor,
-            values: Sequence[tf.Tensor],
-            masks: Sequence[tf.Tensor],
-        ) -> None:
-            self.optimizer.iterations.assign(step)
-            self._seed.assign(seed)
-            for variable, value in zip(self.variables, values, strict=True):
-                variable.assign(value)
-            for variable, value in zip(self.masks, masks, strict=True):
-                variable.assign(value)
-
-        specs = [tf.TensorSpec(v.shape, v.dtype) for v in self.variables]
-        masks = [tf.TensorSpec(v.shape, v.dtype) for v in self.masks]
-        number = tf.TensorSpec([], tf.int64)
-        signature = [number, number, specs, masks]
-        return tf.function(assign, input_signature=signature, autograph=False)
 
 
 def _value(variable: Any) -> np.ndarray:
