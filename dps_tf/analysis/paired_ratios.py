@@ -116,32 +116,34 @@ def with_theory_products(measurements: pd.DataFrame) -> pd.DataFrame:
 
     Lee et al. 2021, section 4: c1 is proportional to Delta L beta / eps^2, and c2 to
     Delta / (eta eps). Deviation: each is taken at a look, where the theory has bounds
-    over a training. Delta is the fall of the training loss since step 0, L the local
-    smoothness, beta the trace of the gradients' covariance, eps the squared norm of the
-    gradient, and eta the learning rate. mu is not measured and left out of both.
+    over a training. Delta is the fall of the training loss since the first look, which
+    ought to be at step 0 or 1, L the local smoothness, beta the trace of the gradients'
+    covariance, eps the squared norm of the gradient, and eta the learning rate. mu is
+    not measured and left out of both.
 
     Args:
         measurements: schema MEASUREMENTS, with curvature.
 
     Returns:
         The measurements, then the quantities `theory_c1` and `theory_c2` of each look
-        after step 0 at which all of these are known.
+        after the first at which all of these are known.
     """
     key = [n for n in measurements.columns if n not in ("quantity", "value")]
     trial = [n for n in key if n != "step"]
     wide = measurements.pivot(index=key, columns="quantity", values="value")
     wide = wide.reset_index()
-    first = wide[wide["step"] == 0][[*trial, "loss"]]
+    first = wide.sort_values("step").drop_duplicates(trial)[[*trial, "step", "loss"]]
     wide = wide.merge(first, on=trial, suffixes=("", "_at_first"))
     fall = wide["loss_at_first"] - wide["loss"]
     rate = wide["rate_times_eigenvalue"] / wide["largest_eigenvalue"]
     eps = wide["gradient_square"]
+    is_later = wide["step"] > wide["step_at_first"]
     found = {
         "theory_c1": fall * wide["smoothness"] * wide["noise_trace"] / eps**2,
         "theory_c2": fall / (rate * eps),
     }
     parts = [
-        wide[key].assign(quantity=name, value=value)[(wide["step"] > 0) & value.notna()]
+        wide[key].assign(quantity=name, value=value)[is_later & value.notna()]
         for name, value in found.items()
     ]
     return pd.concat([measurements, *parts], ignore_index=True)

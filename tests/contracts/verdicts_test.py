@@ -9,7 +9,13 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.fit_table import observations_by_curve, read_table
-from dps_tf.analysis.law import fit_joint, fit_law
+from dps_tf.analysis.law import Estimate, fit_joint, fit_law
+from dps_tf.analysis.paired_ratios import (
+    PairedRatio,
+    paired_ratio,
+    with_theory_products,
+)
+from dps_tf.analysis.tables import read_csv, study_key
 from dps_tf.analysis.wording import number
 from dps_tf.workloads import gin_files
 from dps_tf.workloads.reading import read_configuration
@@ -50,7 +56,7 @@ def trials_of(name: str) -> int:
 
 def test_every_claim_has_a_verdict_and_measured_ones_their_record():
     table = rows()
-    assert len(table) == 17
+    assert len(table) == 18
     for _, found in table.iterrows():
         first = found["verdict"].split(",")[0]
         assert first in ("agrees", "does not", "open"), found["claim"]
@@ -148,7 +154,7 @@ def test_rates_rise_as_the_record_says():
         assert f"{rises[name]:.1f} times {said}" in text
 
 
-def test_repeats_and_smoothness_are_those_of_the_records():
+def test_repeats_are_those_of_the_record():
     table = pd.read_csv(FOLDER / "lee2021" / "mnist_repeats_trials.csv")
     again = table[table["repeat"].notna()]
     key = ["sparsity", "batch_size", "seed"]
@@ -158,5 +164,46 @@ def test_repeats_and_smoothness_are_those_of_the_records():
     text = row("noise of seeds")["found"]
     assert f"{ratios.min():.1f} to {ratios.max():.1f} times" in text
     assert f"{len(again)} repeats" in text
-    smooth = pd.read_csv(FOLDER / "lee2021" / "mnist_smoothness.csv")
-    assert int(row("local smoothness")["trials"]) == 2 * len(smooth)
+
+
+def shown(estimate: Estimate | PairedRatio) -> str:
+    """Returns a value with its interval, as the table has it."""
+    value = estimate.ratio if isinstance(estimate, PairedRatio) else estimate.value
+    return f"{number(value)} ({number(estimate.low)} to {number(estimate.high)})"
+
+
+def test_smoothness_and_products_are_those_of_the_record():
+    wide = read_csv(FOLDER / "lee2021" / "causes_measurements.csv")
+    names = [*study_key(wide), "trial", "step", "examples"]
+    measured = wide.melt(names, var_name="quantity", value_name="value")
+    measured = with_theory_products(measured)
+    dense = measured[measured["sparsity"] == 0]
+    snip = measured[measured["sparsity_method"] == "snip"]
+
+    def ratio(quantity: str, matched: str) -> str:
+        return shown(paired_ratio(snip, dense, quantity, matched))
+
+    text = row("local smoothness")["found"]
+    for quantity in ("smoothness", "largest_eigenvalue"):
+        at_step, at_loss = ratio(quantity, "step"), ratio(quantity, "loss")
+        assert at_step in text and at_loss in text
+    text = row("products of the theory")["found"]
+    c1, c2 = ratio("theory_c1", "loss"), ratio("theory_c2", "loss")
+    assert f"products are {c1} and {c2} times" in text
+    path = FOLDER / "lee2021" / "mnist_reproduction.csv"
+    joint = fit_joint(observations_by_curve(read_table(path)), SGD)
+    (fits,) = [each for each in joint.ratios if each.curve == PRUNED_SGD]
+    assert f"were {shown(fits.c1)} and {shown(fits.c2)} times" in text
+    trials = len(measured.drop_duplicates(["sparsity_method", "seed", "trial"]))
+    assert int(row("local smoothness")["trials"]) == trials
+
+
+def test_ends_of_perfect_scaling_of_optimizers_are_those_of_the_record():
+    curves = observations_by_curve(
+        read_table(FOLDER / "optimizers" / "fashion_mnist_fc.csv")
+    )
+    found = row("other than momentum")
+    for name in ("soap", "adam", "sgd"):
+        fit = fit_law(curves[f"optimizer {name}"])
+        assert shown(fit.critical_batch_size) in found["found"]
+    assert int(found["trials"]) == trials_of("optimizers/fashion_mnist_fc")
