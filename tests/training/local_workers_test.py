@@ -30,11 +30,13 @@ class Local(Problem):
 
     workers: int = 4
     local_steps: int = 3
+    delay: int = 0
 
     @property
     def point(self) -> dict[str, float]:
         local = {"workers": self.workers, "local_steps": self.local_steps}
-        return {**super().point, **(local if self.workers else {})}
+        late = {"delay": self.delay} if self.delay else {}
+        return {**super().point, **(local if self.workers else {}), **late}
 
     @property
     def task(self) -> Task:
@@ -44,6 +46,7 @@ class Local(Problem):
             self.schedule,
             self.point,
             workers=self.workers or 1,
+            delay=self.delay,
         )
         return dataclasses.replace(super().task, optimizer=optimizer)
 
@@ -130,6 +133,14 @@ class SynchronousTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(found, wanted, rtol=0, atol=2e-6)
         further = on_one_device(Local(local_steps=4))
         self.assertGreater(np.abs(further.arrays[0] - alone.arrays[0]).max(), 1e-4)
+
+    def test_late_gradients_of_one_local_step_are_those_of_late_synchronous_sgd(self):
+        local = on_one_device(Local(local_steps=1, delay=3))
+        alone = on_one_device(Local(workers=0, delay=3))
+        for found, wanted in zip(local.arrays[:4], alone.arrays[:4], strict=True):
+            self.assertAllClose(found, wanted, rtol=0, atol=2e-6)
+        prompt = on_one_device(Problem())
+        self.assertGreater(np.abs(prompt.arrays[0] - alone.arrays[0]).max(), 1e-4)
 
     def test_one_worker_is_synchronous_sgd_to_the_bit(self):
         one = on_one_device(Local(optimizer="momentum", workers=1))
