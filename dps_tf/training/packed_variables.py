@@ -56,7 +56,7 @@ class PackedVariables:
         return tuple(found)
 
     def _packed(self) -> list[tf.Tensor]:
-        flat = [tf.reshape(_first_replica(v), [-1]) for v in self._variables]
+        flat = [tf.reshape(first_replica(v), [-1]) for v in self._variables]
         return [tf.concat([flat[place] for place in g], 0) for g in self._groups]
 
     def _build_assign(self) -> Any:
@@ -73,6 +73,7 @@ class PackedVariables:
         return tf.function(assign, input_signature=[specs], autograph=False)
 
 
-def _first_replica(variable: Any) -> Any:
+def first_replica(variable: Any) -> Any:
+    """Returns a variable, or its first replica where it has several."""
     values = getattr(variable, "values", None)
     return values[0] if values else variable

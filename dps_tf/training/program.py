@@ -32,7 +32,7 @@ from dps_tf.training.evaluator import (
     ResidentGoalEvaluator,
 )
 from dps_tf.training.local_workers import LocalWorkers, check_shares
-from dps_tf.training.packed_variables import PackedVariables
+from dps_tf.training.packed_variables import PackedVariables, first_replica
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.streamed_evaluator import StreamedGoalEvaluator
 from dps_tf.training.task import Task
@@ -243,8 +243,11 @@ class Program:
             variable.assign(loss.get(name, 0.0))
         # Those of a dense network are ones from the beginning.
         if masks is not self._loaded_masks:
-            ones = [np.ones(v.shape, np.float32) for v in self.masks]
-            self._packed_masks.assign(ones if masks is None else masks)
+            self._packed_masks.assign(
+                [np.ones(v.shape, np.float32) for v in self.masks]
+                if masks is None
+                else masks
+            )
             self._loaded_masks = masks
         self._seed.assign(np.int64(derive_seed(seed, 0, "draws")))
         self.optimizer.iterations.assign(np.int64(state.step))
@@ -283,5 +286,4 @@ class Program:
 
 def _value(variable: Any) -> np.ndarray:
     """Returns the value of a variable, of its first replica where it has several."""
-    values = getattr(variable, "values", None)
-    return (values[0] if values else variable).numpy()
+    return first_replica(variable).numpy()
