@@ -40,7 +40,7 @@ class CellStatus:
         owner: who is running it, or None.
         seconds: for which trials have been trained, all slots together.
         slots: trials that are trained side by side; 1 where that is not recorded.
-        data_wait: share of an open study's time for which training waited for data.
+        data_wait: share of an open study's time for which trials waited for data.
         causes: why trials failed, each once.
     """
 

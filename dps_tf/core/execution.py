@@ -62,7 +62,7 @@ class TurnReport:
         diverged_step: step whose loss or metric was not finite, if that happened.
         steps_executed: updates made in this turn.
         seconds: wall time of the turn.
-        data_wait: seconds of them for which training waited for streamed data.
+        data_wait: seconds of them that training and evaluation waited for their data.
     """
 
     trial: int

@@ -48,7 +48,7 @@ class Work:
         steps: updates made.
         evaluations: evaluations of the validation split.
         seconds: wall time of its turns.
-        data_wait: seconds of them for which training waited for streamed data.
+        data_wait: seconds of them for which trials waited for streamed data.
     """
 
     steps: int = 0
@@ -182,7 +182,7 @@ class StudyHistory:
 
     @property
     def data_wait(self) -> float:
-        """Share in [0, 1] of the time of turns for which training waited for data."""
+        """Share in [0, 1] of the time of turns for which trials waited for data."""
         works = [trial.work for trial in self.trials.values()]
         seconds = sum(work.seconds for work in works)
         return sum(work.data_wait for work in works) / seconds if seconds else 0.0

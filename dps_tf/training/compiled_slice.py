@@ -8,8 +8,7 @@ Batches are gathered on the device, or come from the host several steps at a tim
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,7 +67,6 @@ class CompiledSlice:
 
     Attributes:
         traces: how often the graph was traced; stays at 1.
-        data_wait: seconds for which the latest call waited for streamed data.
     """
 
     def __init__(
@@ -90,7 +88,6 @@ class CompiledSlice:
             UserError: the step draws random numbers that no seed decides.
         """
         self.traces = 0
-        self.data_wait = 0.0
         self._trained = trained
         self._variables = trained.model.trainable_variables
         self._batches = data.train_batches(batch_size)
@@ -133,25 +130,12 @@ class CompiledSlice:
         if self._is_compiled_by_shape:
             rows = np.pad(rows, [(0, self._missing(steps)), (0, 0)])
         done, loss = 0, 0.0
-        self.data_wait = 0.0
-        for length, values in self._arriving(rows):
+        for length, values in self._batches.pieces(rows):
             made, last = self._run(*values, np.int32(min(length, steps - done)))
             done, loss = done + int(made), float(last)
             if not np.isfinite(loss):
                 break
         return done, loss
-
-    def _arriving(self, rows: np.ndarray) -> Iterator[tuple[int, Any]]:
-        """Yields the pieces of a slice, and notes how long it took to get them."""
-        pieces = iter(self._batches.pieces(rows))
-        while True:
-            begun = time.perf_counter()
-            piece = next(pieces, None)
-            if self._batches.most_steps is not None:
-                self.data_wait += time.perf_counter() - begun
-            if piece is None:
-                return
-            yield piece
 
     def _missing(self, steps: int) -> int:
         """Returns how many steps fill up the last piece.

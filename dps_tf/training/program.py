@@ -46,13 +46,11 @@ class Advance:
         steps: updates made, including one that diverged.
         loss: mini-batch loss of the last of them, before its update.
         diverged: whether that loss was not finite; the slice ended there.
-        data_wait: seconds for which it waited for streamed data.
     """
 
     steps: int
     loss: float
     diverged: bool
-    data_wait: float = 0.0
 
 
 class Program:
@@ -270,7 +268,7 @@ class Program:
             )
         with strategies.whole_group(self.strategy):
             steps, loss = self._slice(indices)
-        return Advance(steps, loss, not np.isfinite(loss), self._slice.data_wait)
+        return Advance(steps, loss, not np.isfinite(loss))
 
     def _build_show(self) -> Any:
         """Returns what gives the trained variables other values."""

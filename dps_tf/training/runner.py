@@ -23,6 +23,7 @@ from dps_tf.core.study import TRAIN_LOSS
 from dps_tf.models import initial_point
 from dps_tf.sparsity.prunable import trainable_positions
 from dps_tf.training.program import Advance, Program
+from dps_tf.training.streamed_data import data_wait
 
 SLICE_SECONDS = 5.0
 """Longest slice: a signal is heard only between two slices."""
@@ -135,16 +136,15 @@ class TrainingRunner(Runner):
 
         A divergence, a stop or TURN_SECONDS end the turn before that.
         """
-        begun = time.monotonic()
+        begun, waited = time.monotonic(), data_wait()
         program = self._programs[slot]
         state = self._begin(program, job.trial) if job.state is None else job.state
         masks = self._pruned_point(job.trial).masks
         program.load(state, job.point, masks, self.initial_seed(job.trial))
-        step, loss, diverged, data_wait = state.step, math.nan, False, 0.0
+        step, loss, diverged = state.step, math.nan, False
         while step < job.until and not diverged:
             done = self._slice(slot, program, job, step)
             step, loss, diverged = step + done.steps, done.loss, done.diverged
-            data_wait += done.data_wait
             if stop() or time.monotonic() - begun > TURN_SECONDS:
                 break
         metrics, is_bound = None, False
@@ -167,7 +167,7 @@ class TrainingRunner(Runner):
             diverged_step=step if diverged else None,
             steps_executed=step - state.step,
             seconds=time.monotonic() - begun,
-            data_wait=data_wait,
+            data_wait=data_wait() - waited,
         )
 
     def _check_sparsity(

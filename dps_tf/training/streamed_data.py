@@ -7,6 +7,8 @@ it begins wherever it is asked to, and what it yields depends on the indices alo
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,6 +26,22 @@ PIECES = 4
 AHEAD = 2
 """Pieces that wait for their use."""
 _MOST_GATHERS = 8
+
+
+class _Waited(threading.local):
+    seconds = 0.0
+
+
+_WAITED = _Waited()
+
+
+def data_wait() -> float:
+    """Returns the seconds for which this thread has waited for streamed data so far.
+
+    Training and evaluation both count. On an accelerator, which goes on with one part
+    of an evaluation while the host waits for the next, this is an upper bound.
+    """
+    return _WAITED.seconds
 
 
 class StreamedSplit:
@@ -202,12 +220,22 @@ class ExampleStream:
         )
 
     def __call__(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
-        """Yields (steps, values) of pieces that follow each other.
+        """Yields (steps, values) of pieces that follow each other; see `data_wait`.
 
         Args:
             indices: int32 [steps, replicas * share]; replica r reads the r-th share of
                 each row. -1 stands for padding.
         """
+        pieces = self._pieces(indices)
+        while True:
+            begun = time.perf_counter()
+            piece = next(pieces, None)
+            _WAITED.seconds += time.perf_counter() - begun
+            if piece is None:
+                return
+            yield piece
+
+    def _pieces(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
         rows = shares(indices, self._strategy.num_replicas_in_sync, self._replicas)
         if not len(rows):
             return

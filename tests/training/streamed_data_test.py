@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
@@ -15,7 +16,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.analysis.sweep_status import CellStatus
-from dps_tf.core.execution import TrialState, TurnReport
+from dps_tf.core.execution import Job, TrialState, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.study import Pruning
 from dps_tf.data.arrays import MappedRows
@@ -26,9 +27,11 @@ from dps_tf.store.study_history import StudyHistory, report_events
 from dps_tf.training import evaluation, streamed_data
 from dps_tf.training import strategy as strategies
 from dps_tf.training.program import Program
+from dps_tf.training.runner import TrainingRunner
 from dps_tf.training.streamed_data import (
     ExampleStream,
     StreamedData,
+    data_wait,
     local_replicas,
     shares,
 )
@@ -276,31 +279,67 @@ class StreamTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class WaitingTest(tf.test.TestCase):
-    def test_waiting_is_that_for_data_that_are_slow_to_read(self):
+    def slow(self, split: str, **arguments) -> Program:
+        """A program, begun, that reads each piece of a split in 0.2 s or more."""
+
         class Slow(NotedRows):
             def __getitem__(self, rows):
                 time.sleep(0.2)
                 return super().__getitem__(rows)
 
-        plain = MLP.dataset
-        examples = Examples(Slow(plain.train.inputs), plain.train.labels)
-        slow = dataclasses.replace(
-            MLP, dataset=dataclasses.replace(plain, train=examples)
+        examples = getattr(MLP.dataset, split)
+        examples = Examples(Slow(examples.inputs), examples.labels)
+        dataset = dataclasses.replace(MLP.dataset, **{split: examples})
+        program = streamed(
+            dataclasses.replace(MLP, dataset=dataset), piece_bytes=1, **arguments
         )
-        program = streamed(slow, piece_bytes=1)
         MLP.begin(program)
-        program.advance(MLP.order(0, 2))
-        begun = time.perf_counter()
-        advance = program.advance(MLP.order(2, 8))
-        seconds = time.perf_counter() - begun
-        # Each step is a piece, and as many are read at a time as there are threads.
-        least = 0.2 * -(-8 // streamed_data.gathers())
-        self.assertBetween(advance.data_wait, 0.8 * least, seconds)
+        return program
+
+    def waited(self, do: Callable[[], object], pieces: int) -> None:
+        do()  # traces
+        begun, before = time.perf_counter(), data_wait()
+        do()
+        seconds, waited = time.perf_counter() - begun, data_wait() - before
+        # As many pieces are read at a time as there are threads.
+        least = 0.2 * -(-pieces // streamed_data.gathers())
+        self.assertBetween(waited, 0.8 * least, seconds)
+
+    def test_training_waits_for_data_that_are_slow_to_read(self):
+        program = self.slow("train")
+        # Each step is a piece.
+        self.waited(lambda: program.advance(MLP.order(2, 8)), 8)
+
+    def test_evaluation_waits_for_data_that_are_slow_to_read(self):
+        count = len(MLP.dataset.validation)
+        self.waited(self.slow("validation").evaluate, -(-count // 8))
+
+    def test_evaluation_up_to_a_goal_waits_too(self):
+        # It looks at one batch of ten before all is wrong that may be.
+        goal = Goal(ERROR, 0.0)
+        self.waited(self.slow("validation", goal=goal).evaluate, 1)
+
+    def test_waiting_is_told_of_the_turn_and_not_of_other_threads(self):
+        program, before = self.slow("train"), data_wait()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(program.advance, MLP.order(0, 2)).result()
+            self.assertGreater(pool.submit(data_wait).result(), 0.15)
+        self.assertEqual(data_wait(), before)
+
+    def test_a_turn_reports_its_own_waiting(self):
+        runner = TrainingRunner([self.slow("train")], 11)
+        job = Job(trial=0, point=MLP.point, state=None, until=2)
+        runner.run(0, job, lambda: False)
+        report = runner.run(0, job, lambda: False)
+        self.assertBetween(report.data_wait, 0.15, report.seconds)
 
     def test_data_on_the_device_are_never_waited_for(self):
         program = held(MLP)
         MLP.begin(program)
-        self.assertEqual(program.advance(MLP.order(0, 3)).data_wait, 0.0)
+        before = data_wait()
+        program.advance(MLP.order(0, 3))
+        program.evaluate()
+        self.assertEqual(data_wait(), before)
 
     def test_the_share_goes_from_turns_to_the_log_and_the_status(self):
         history = StudyHistory()
