@@ -198,14 +198,17 @@ def test_smoothness_and_products_are_those_of_the_record():
 
 
 def test_ends_of_perfect_scaling_of_optimizers_are_those_of_the_record():
-    curves = observations_by_curve(
-        read_table(FOLDER / "optimizers" / "fashion_mnist_fc.csv")
-    )
     found = row("other than momentum")
-    for name in ("soap", "adam", "sgd"):
-        fit = fit_law(curves[f"optimizer {name}"])
-        assert shown(fit.critical_batch_size) in found["found"]
-    assert int(found["trials"]) == trials_of("optimizers/fashion_mnist_fc")
+    shows = {
+        "optimizers/fashion_mnist_fc": ("soap", "adam", "sgd"),
+        "optimizers/text_transformer": ("soap", "muon", "sgd"),
+    }
+    for study, names in shows.items():
+        curves = observations_by_curve(read_table(FOLDER / f"{study}.csv"))
+        for name in names:
+            fit = fit_law(curves[f"optimizer {name}"])
+            assert shown(fit.critical_batch_size) in found["found"]
+    assert int(found["trials"]) == sum(trials_of(study) for study in shows)
 
 
 def test_cost_of_delays_is_that_of_the_record():
