@@ -33,7 +33,6 @@ class CellStatus:
             to go on. Empty where no trial has begun.
         steps_to_result: K* so far: of an open study an upper bound.
         bracket_low: the evaluation before that of steps_to_result.
-        steps_done: steps that count for the result.
         steps_left: steps still needed at most, as far as is known; None where the cell
             has not begun, or its record is damaged.
         seconds_left: steps_left at the pace so far, or None before the first turn.
@@ -49,7 +48,6 @@ class CellStatus:
     outcomes: dict[str, int] = field(default_factory=dict)
     steps_to_result: int | None = None
     bracket_low: int | None = None
-    steps_done: int = 0
     steps_left: int | None = None
     seconds_left: float | None = None
     owner: str | None = None
@@ -176,7 +174,6 @@ def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
         outcomes=_outcomes(result, set(pending)) if history.trials else {},
         steps_to_result=first[0] if first else None,
         bracket_low=result.trials[first[1]].bracket_low if first else None,
-        steps_done=sum(trial.end_step for trial in result.trials),
         steps_left=left,
         seconds_left=_seconds_left(history, left, seconds),
         owner=owner,
@@ -197,7 +194,6 @@ def _closed_status(closed: Closed, name: str) -> CellStatus:
         outcomes={outcome: int(counts.get(outcome, 0)) for outcome in OUTCOMES},
         steps_to_result=None if best is None else int(best["steps_to_result"]),
         bracket_low=None if best is None else int(best["bracket_low"]),
-        steps_done=int(trials["end_step"].sum()),
         steps_left=0,
         seconds_left=0.0,
         seconds=float(seconds["value"].sum()),

@@ -8,8 +8,7 @@ maps (one per coordinate), so that any step's expected loss needs no step before
 
 Source: Zhang et al. 2019 (arXiv 1907.04164) and its published code.
 Deviation: powers of the maps are taken by repeated squaring and not from eigenvectors,
-which momentum lacks where two eigenvalues meet; and a K* is the first step below the
-target, where the published bisection returns the one before.
+which momentum lacks where two eigenvalues meet.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.noisy_quadratic_maps import Codes, Floats
 
 OPTIMIZERS = ("sgd", "momentum", "ema")
-TARGET_LOSS = 0.01
-MAXIMUM_STEPS = 10**7  # The published code's upper end with momentum.
 _CHUNK = 2048  # Steps at a time: bounds memory, changes no number.
-_PER_OCTAVE = 64
 
 
 @dataclass(frozen=True)
@@ -110,50 +106,6 @@ class NoisyQuadratic:
                     moment = self.moment(optimizer, momentum, state)
                     found[part] = self.loss_of(moment)
         return np.where(np.isnan(found), np.inf, found)
-
-    def steps_to_loss(
-        self,
-        optimizer: str,
-        learning_rate: float,
-        momentum: float,
-        batch_size: int,
-        *,
-        target: float = TARGET_LOSS,
-        maximum_steps: int = MAXIMUM_STEPS,
-    ) -> int | None:
-        """Returns the first step at which the expected loss is below the target.
-
-        Looked for at every step up to 256, then at 64 steps per octave and between two
-        of them by bisection: exact where the loss falls monotonically, at most 1/64
-        octave late where it oscillates. None if it is not met within maximum_steps.
-        """
-        octaves = max(np.log2(max(maximum_steps, 1)) - 8, 0)
-        points = np.arange(1, int(octaves * _PER_OCTAVE) + 2) / _PER_OCTAVE
-        scan = np.concatenate([np.arange(257), np.round(256 * np.exp2(points))])
-        scan = np.unique(np.minimum(scan, maximum_steps)).astype(np.int64)
-        arguments = (optimizer, learning_rate, momentum, batch_size)
-        below = self.loss(*arguments, scan) < target
-        if not below.any():
-            return None
-        place = int(np.argmax(below))
-        high = int(scan[place])
-        low = int(scan[place - 1]) if place else high - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.loss(*arguments, [middle])[0] < target:
-                high = middle
-            else:
-                low = middle
-        return high
-
-    def information_bound(
-        self, batch_size: float, target: float = TARGET_LOSS
-    ) -> float:
-        """Returns the steps below which no optimizer can reach the target.
-
-        dimensions / (2 target B): so many examples are needed to know the optimum.
-        """
-        return self.dimensions / (2 * target * batch_size)
 
     def scaled(self, rates: Floats, batch_size: int) -> tuple[Floats, Floats]:
         """Returns x = lr p h and n = (lr p)^2 h / B, each [r, bins]."""

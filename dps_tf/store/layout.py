@@ -176,8 +176,3 @@ def segments(log: str) -> str:
 def set_aside_path(path: str, number: int) -> str:
     """Returns the name under which a damaged file is kept."""
     return f"{path}.damaged-{number}"
-
-
-def is_set_aside(name: str) -> bool:
-    """Returns whether a file of that name was set aside as damaged."""
-    return ".damaged-" in name

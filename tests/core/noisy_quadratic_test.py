@@ -6,7 +6,7 @@ import pytest
 from dps_tf.analysis.law import Observations, fit_law
 from dps_tf.core.errors import UserError
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
-from dps_tf.core.noisy_quadratic_search import best_steps
+from tests.core.quadratic_search import best_steps, information_bound, steps_to_loss
 
 SMALL = NoisyQuadratic(dimensions=20, bins=20)
 
@@ -119,8 +119,8 @@ def test_k_star_is_the_first_step_of_the_recursion_below_the_target(
         rate, m = 10 ** rng.uniform(-1.5, 0), rng.uniform(0, 0.9)
         curve = recursion(problem, optimizer, rate, m, batch_size, 3000)
         below = np.flatnonzero(curve < 0.05)
-        found = problem.steps_to_loss(
-            optimizer, rate, m, batch_size, target=0.05, maximum_steps=3000
+        found = steps_to_loss(
+            problem, optimizer, rate, m, batch_size, target=0.05, maximum_steps=3000
         )
         wanted = int(below[0]) if len(below) else None
         assert found == wanted
@@ -136,7 +136,7 @@ def test_best_of_a_grid_is_the_best_of_its_points(optimizer):
         problem, optimizer, 256, learning_rates=rates, momenta=momenta, target=0.02
     )
     points = [
-        (problem.steps_to_loss(optimizer, rate, m, 256, target=0.02), rate, m)
+        (steps_to_loss(problem, optimizer, rate, m, 256, target=0.02), rate, m)
         for m in momenta
         for rate in rates
     ]
@@ -185,16 +185,16 @@ def test_preconditioning_lowers_the_plateau():
 def test_divergence_is_infinite_and_never_a_result(optimizer):
     loss = SMALL.loss(optimizer, 9.0, 0.5, 4, [0, 10, 10**6])
     assert np.isfinite(loss[0]) and loss[2] == np.inf
-    assert SMALL.steps_to_loss(optimizer, 9.0, 0.5, 4) is None
+    assert steps_to_loss(SMALL, optimizer, 9.0, 0.5, 4) is None
     assert best_steps(SMALL, optimizer, 4, learning_rates=[9.0], momenta=[0.5]) is None
 
 
 def test_no_batch_size_beats_the_information_bound():
     problem = NoisyQuadratic()
-    assert problem.information_bound(4) == 10_000 / (2 * 0.01 * 4)
+    assert information_bound(problem, 4) == 10_000 / (2 * 0.01 * 4)
     for optimizer in ("sgd", "ema"):
         steps = best_steps(problem, optimizer, 16, momenta=[0.9, 0.999])[0]
-        assert steps > problem.information_bound(16)
+        assert steps > information_bound(problem, 16)
 
 
 @pytest.mark.parametrize(

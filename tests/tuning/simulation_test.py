@@ -20,6 +20,7 @@ from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.tuning import simulation
 from dps_tf.workloads import gin_files as configurations
+from tests.core.quadratic_search import steps_to_loss
 from tests.tuning import small_sweeps
 
 SMOKE = [name for name in configurations.shipped() if name.startswith("smoke/nqm_")]
@@ -36,7 +37,8 @@ def closed_form(study: StudySpecification) -> tuple[int, int] | None:
     model = NoisyQuadratic(**workload.network_arguments)
     found = []
     for number, point in enumerate(workload.draw(cell.seed, workload.points)):
-        steps = model.steps_to_loss(
+        steps = steps_to_loss(
+            model,
             workload.optimizer,
             point["learning_rate"],
             point.get("momentum", 0.0),

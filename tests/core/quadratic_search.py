@@ -1,4 +1,8 @@
-"""K*(B) of the noisy quadratic model over a grid of metaparameters."""
+"""K* of the noisy quadratic model, for one point and over a grid of them.
+
+A K* is the first step below the target, where the bisection of the published code
+(Zhang et al. 2019) returns the one before.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dps_tf.core import noisy_quadratic_maps as maps
-from dps_tf.core.noisy_quadratic import (
-    MAXIMUM_STEPS,
-    TARGET_LOSS,
-    NoisyQuadratic,
-    check_arguments,
-)
+from dps_tf.core.noisy_quadratic import NoisyQuadratic, check_arguments
 from dps_tf.core.noisy_quadratic_maps import Codes, Floats
 
+TARGET_LOSS = 0.01
+MAXIMUM_STEPS = 10**7  # The published code's upper end with momentum.
 LEARNING_RATES = {
     "sgd": np.logspace(-5, 0.5, 100),
     "momentum": np.logspace(-8, 1, 100),
@@ -22,6 +23,52 @@ LEARNING_RATES = {
 """Grids of the published code."""
 MOMENTA = 1 - np.logspace(-5, 0, 20)
 """Of momentum, and decays of the moving average; grid of the published code."""
+
+
+def steps_to_loss(
+    problem: NoisyQuadratic,
+    optimizer: str,
+    learning_rate: float,
+    momentum: float,
+    batch_size: int,
+    *,
+    target: float = TARGET_LOSS,
+    maximum_steps: int = MAXIMUM_STEPS,
+) -> int | None:
+    """Returns the first step at which the expected loss is below the target.
+
+    Looked for at every step up to 256, then at 64 steps per octave and between two
+    of them by bisection: exact where the loss falls monotonically, at most 1/64
+    octave late where it oscillates. None if it is not met within maximum_steps.
+    """
+    octaves = max(np.log2(max(maximum_steps, 1)) - 8, 0)
+    points = np.arange(1, int(octaves * 64) + 2) / 64
+    scan = np.concatenate([np.arange(257), np.round(256 * np.exp2(points))])
+    scan = np.unique(np.minimum(scan, maximum_steps)).astype(np.int64)
+    arguments = (optimizer, learning_rate, momentum, batch_size)
+    below = problem.loss(*arguments, scan) < target
+    if not below.any():
+        return None
+    place = int(np.argmax(below))
+    high = int(scan[place])
+    low = int(scan[place - 1]) if place else high - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if problem.loss(*arguments, [middle])[0] < target:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def information_bound(
+    problem: NoisyQuadratic, batch_size: float, target: float = TARGET_LOSS
+) -> float:
+    """Returns the steps below which no optimizer can reach the target.
+
+    dimensions / (2 target B): so many examples are needed to know the optimum.
+    """
+    return problem.dimensions / (2 * target * batch_size)
 
 
 def best_steps(
