@@ -18,6 +18,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes as Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Figure
 from matplotlib.lines import Line2D
@@ -303,24 +304,39 @@ def one_axis(
 def lay_out(figure: Figure) -> None:
     """Fixes where everything stands: else each file would find it again."""
     with styled():
-        figure.draw_without_rendering()
+        engine = figure.get_layout_engine()
+        if engine is not None:
+            engine.execute(figure)
     figure.set_layout_engine("none")
 
 
 def png(figure: Figure, dots_per_inch: int = _PNG_DOTS_PER_INCH) -> bytes:
     """Returns the figure as PNG, without the version of the program that drew it."""
-    return _saved(figure, "png", {"Software": None}, dots_per_inch)
+    buffer = io.BytesIO()
+    with _drawn_by(FigureCanvasAgg, figure, dots_per_inch) as canvas:
+        canvas.print_png(buffer, metadata={"Software": None})
+    return buffer.getvalue()
 
 
 def svg(figure: Figure) -> bytes:
     """Returns the figure as SVG, without date, its text as paths."""
-    return _saved(figure, "svg", {"Date": None, "Creator": "dps_tf"}, 150)
-
-
-def _saved(
-    figure: Figure, kind: str, metadata: dict[str, str | None], dots_per_inch: int
-) -> bytes:
     buffer = io.BytesIO()
-    with styled():
-        figure.savefig(buffer, format=kind, metadata=metadata, dpi=dots_per_inch)
+    with _drawn_by(FigureCanvasSVG, figure, 150) as canvas:
+        canvas.print_svg(buffer, metadata={"Date": None, "Creator": "dps_tf"})
     return buffer.getvalue()
+
+
+@contextmanager
+def _drawn_by(kind: type, figure: Figure, dots_per_inch: int) -> Iterator[Any]:
+    """Gives a canvas of a figure at a resolution.
+
+    `Figure.savefig` would draw everything twice, the first time to look where it is.
+    """
+    canvas, before = figure.canvas, figure.dpi
+    with styled():
+        figure.dpi = dots_per_inch
+        try:
+            yield kind(figure)
+        finally:
+            figure.dpi = before
+            figure.set_canvas(canvas)
