@@ -97,6 +97,13 @@ DEAR = (
     "common_crawl_transformer_base_nesterov",
     "lm1b_transformer_wide_nesterov",
 )
+# The same layers as those of the narrow one, in other widths and depths, of which the
+# parameters are counted: half a minute each.
+WIDER = (
+    "lm1b_transformer_wide_nesterov",
+    "common_crawl_transformer_base_nesterov",
+    "lm1b_transformer_shallow_momentum",
+)
 OVERFITS = {
     "mnist_fc_64_64_64_sgd": 0.1,
     "mnist_simple_cnn_narrow_sgd": 0.05,
@@ -284,12 +291,18 @@ def distinct() -> list[tuple[str, Workload]]:
     return list(found.values())
 
 
+def cost_of(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    if bare(name) in WIDER:
+        return (pytest.mark.by_hand,)
+    return () if bare(name) in QUICK else (pytest.mark.slow,)
+
+
 @pytest.mark.parametrize(
     "workload",
     [
         pytest.param(
             workload,
-            marks=() if bare(name) in QUICK else pytest.mark.slow,
+            marks=cost_of(name),
             id=f"{bare(name)}-{workload.name}",
         )
         for name, workload in distinct()

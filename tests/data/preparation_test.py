@@ -342,12 +342,8 @@ class DownloadTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class RealDataTest(tf.test.TestCase, parameterized.TestCase):
-    @pytest.mark.slow
-    def test_recovered_order_of_mnist_is_that_of_the_raw_files(self):
-        self.check_order("mnist")
-
     # A minute each; tiny sets in the same formats go the same way above.
-    @parameterized.parameters("fashion_mnist", "cifar10")
+    @parameterized.parameters("mnist", "fashion_mnist", "cifar10")
     @pytest.mark.by_hand
     def test_recovered_order_is_that_of_the_raw_files(self, name):
         self.check_order(name)
