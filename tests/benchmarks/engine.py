@@ -12,8 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf import models, optim
+from dps_tf._keras import keras
 from dps_tf.core.execution import Job, TrialState
 from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.data.transforms import Transform, image_augmentation
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.program import Program
 from dps_tf.training.runner import PrunedPoint, TrainingRunner
@@ -24,19 +26,36 @@ TRIALS = 16
 """Trials that wait for their turns, so that each turn loads another state."""
 
 
-def dataset() -> Dataset:
+def dataset(transform: Transform | None = None) -> Dataset:
     """Returns the problem with a validation split of two: evaluation costs nothing."""
     inputs, labels = problem.examples()
     held = Examples(inputs[:2], labels[:2])
     return Dataset(
-        "mnist_shaped", Examples(inputs, labels), held, problem.CLASSES, "", "none"
+        "mnist_shaped",
+        Examples(inputs, labels),
+        held,
+        problem.CLASSES,
+        "",
+        "none",
+        transform=transform,
     )
 
 
+def with_dropout() -> keras.Model:
+    """Returns simple-cnn that leaves out half of the features of its last layer."""
+    plain = models.build("simple_cnn", problem.SHAPE, problem.CLASSES)
+    *_, features, classifier = plain.layers
+    dropped = keras.layers.Dropout(0.5)(features.output)
+    return keras.Model(plain.input, classifier(dropped), name="simple_cnn_dropout")
+
+
 def task(data: Dataset, optimizer: str = "sgd") -> Task:
-    """Returns simple-cnn with an optimizer of the package."""
+    """Returns simple-cnn with an optimizer; dropout goes with augmented images."""
+    plain = functools.partial(
+        models.build, "simple_cnn", problem.SHAPE, problem.CLASSES
+    )
     return Task(
-        functools.partial(models.build, "simple_cnn", problem.SHAPE, problem.CLASSES),
+        plain if data.transform is None else with_dropout,
         functools.partial(optim.build, optimizer),
         data,
     )
@@ -68,8 +87,9 @@ class Engine:
         threads: int,
         optimizer: str = "sgd",
         masked: bool = False,
+        random: bool = False,
     ):
-        data = dataset()
+        data = dataset(image_augmentation(("pad_and_crop", "flip")) if random else None)
         device = DeviceData(data, tf.distribute.OneDeviceStrategy("/device:CPU:0"))
         programs = [
             Program(task(data, optimizer), device, batch_size) for _ in range(threads)

@@ -59,6 +59,7 @@ CANDIDATES: dict[str, Callable[[int], Candidate]] = {
     "loop_masked": lambda b: _loop(b, threads=2, unrolled=1, masked=True),
     "engine": lambda b: _engine(b, threads=2),
     "engine_masked": lambda b: _engine(b, threads=2, masked=True),
+    "engine_random": lambda b: _engine(b, threads=2, random=True),
     "engine_first_step": _first_step,
     "keras_fit": _keras_fit,
     "keras_fit_silent": lambda b: _keras_fit(b, silent=True),
