@@ -150,7 +150,11 @@ def _measure(
     if _PAIRS.value and found:
         import pandas as pd
 
-        print(compared(pd.concat(found, ignore_index=True)))
+        from dps_tf.store.sweep_reader import SweepReader
+
+        sweep = SweepReader(files_of(options.sweep_dir), options.sweep_dir)
+        trials = sweep.tables(("trials",)).trials
+        print(compared(pd.concat(found, ignore_index=True), trials))
     return FINISHED
 
 
@@ -254,13 +258,21 @@ def table(cell: str, measured: pd.DataFrame) -> str:
     return "\n".join(blocks)
 
 
-def compared(measured: pd.DataFrame) -> str:
+def compared(measured: pd.DataFrame, trials: pd.DataFrame) -> str:
     """Returns how pruned cells compare with dense ones, as text."""
-    from dps_tf.analysis.paired_ratios import FIRST_STEP, paired_ratios
+    from dps_tf.analysis.paired_ratios import (
+        FIRST_STEP,
+        paired_measurements,
+        paired_ratios,
+    )
 
-    ratios = paired_ratios(measured, ("smoothness", "largest_eigenvalue"))
+    paired = paired_measurements(measured, trials)
+    ratios = paired_ratios(paired, ("smoothness", "largest_eigenvalue"))
     if ratios.empty:
-        return "no pruned cell has a dense one of equal seed and trial beside it."
+        return (
+            "no trial of a pruned cell has one of equal seed, number and "
+            "metaparameters in a dense cell beside it."
+        )
     lines = []
     for row in ratios.to_dict("records"):
         matched = (

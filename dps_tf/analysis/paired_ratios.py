@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from dps_tf.analysis.tables import study_key
+from dps_tf.analysis.tables import metaparameter_names, study_key
 
 Array = NDArray[np.float64]
 
@@ -74,6 +74,26 @@ def paired_ratio(
     return _interval(means, pairs)
 
 
+def paired_measurements(
+    measurements: pd.DataFrame, trials: pd.DataFrame
+) -> pd.DataFrame:
+    """Returns the measurements of trials that have a partner, those of both.
+
+    Partners differ in sparsity and its method only: one of them is dense, and their
+    metaparameters are equal.
+    """
+    points = metaparameter_names(trials)
+    # The precision stands in tables that were read, not in those just measured.
+    cell = [name for name in study_key(trials) if name in measurements.columns]
+    known = measurements.merge(
+        trials[[*cell, "trial", *points]], on=[*cell, "trial"], how="left"
+    )
+    alike = [n for n in cell if n not in ("sparsity", "sparsity_method")]
+    groups = known.groupby([*alike, "trial", *points], dropna=False)["sparsity"]
+    is_paired = (groups.transform("min") == 0) & (groups.transform("max") > 0)
+    return measurements[is_paired.to_numpy()].reset_index(drop=True)
+
+
 def paired_ratios(
     measurements: pd.DataFrame,
     quantities: Sequence[str] = ("smoothness", "largest_eigenvalue"),
@@ -89,7 +109,6 @@ def paired_ratios(
         One row per curve, quantity and `matched`: the cell without seed, `quantity`,
         `matched`, and the fields of PairedRatio.
     """
-    # The precision stands in tables that were read, not in those just measured.
     context = [
         name
         for name in study_key(measurements)

@@ -33,15 +33,17 @@ class MeasureCommandTest(parameterized.TestCase):
         layout = small_sweeps.trained(sweep, ["sweep.batch_sizes = (8, 16)"])
         other = CELL.replace("b8", "b16")
         Path(layout.cell(other).closed).unlink()
-        done = run(f"--sweep_dir={sweep}", "--examples=30", "--times=3")
+        done = run(f"--sweep_dir={sweep}", "--examples=30", "--times=3", "--pairs")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr, "")
         self.assertIn(f"{other}: left out, it is not finished.", done.stdout)
         self.assertRegex(done.stdout, f"{CELL}: trial . is trained again")
-        for column in ("smoothness", "gradient_square", "noise_trace", "noise_scale"):
+        self.assertIn("no trial of a pruned cell has one of equal seed", done.stdout)
+        columns = ("smoothness", "gradient_square", "noise_trace", "noise_scale")
+        for column in (*columns, "largest_eigenvalue"):
             self.assertIn(column, done.stdout)
         measured = SweepReader(LocalFiles(), str(sweep)).tables().measurements
-        self.assertLen(measured, 3 * 4)
+        self.assertEqual(set(measured.groupby("quantity").size()), {3})
 
     @parameterized.parameters(
         ((), "--sweep_dir is missing"),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.paired_ratios import FIRST_STEP, paired_ratios
+from dps_tf.analysis.paired_ratios import FIRST_STEP, paired_measurements, paired_ratios
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -29,7 +29,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.tables import metaparameter_names, study_key
+from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import interval, number, with_panel
 
 QUANTITIES = {
@@ -63,25 +63,6 @@ def pairs_part(context: ReportContext) -> Part:
         if quantity in set(rows["quantity"]) and "loss" in set(rows["quantity"])
     ]
     return Part((_HOW,), figures, (_table(paired_ratios(paired, measured)),))
-
-
-def paired_measurements(
-    measurements: pd.DataFrame, trials: pd.DataFrame
-) -> pd.DataFrame:
-    """Returns the measurements of trials that have a partner, those of both.
-
-    Partners differ in sparsity and its method only: one of them is dense, and their
-    metaparameters are equal.
-    """
-    points = metaparameter_names(trials)
-    cell = study_key(measurements)
-    known = measurements.merge(
-        trials[[*cell, "trial", *points]], on=[*cell, "trial"], how="left"
-    )
-    alike = [n for n in cell if n not in ("sparsity", "sparsity_method")]
-    groups = known.groupby([*alike, "trial", *points], dropna=False)["sparsity"]
-    is_paired = (groups.transform("min") == 0) & (groups.transform("max") > 0)
-    return measurements[is_paired.to_numpy()].reset_index(drop=True)
 
 
 def means_along(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
