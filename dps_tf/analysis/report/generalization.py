@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -32,9 +33,13 @@ _SPLITS = ("train", "validation", "test")
 
 def generalization_part(context: ReportContext) -> Part:
     """Returns a figure per metric of a goal, and a table; nothing without test sets."""
-    found = at_result(context)
+    curves = context.curves
+    found = at_result(curves.cells, context.tables)
     if found["test"].isna().all():
         return Part()
+    named = curves.cells.loc[found.index]
+    titles = map(curves.title, named["panel"], named["curve"])
+    found.insert(0, "curve", list(titles))
     columns = (
         Column("curve", "Curve"),
         Column("batch_size", "Batch size"),
@@ -57,23 +62,26 @@ def generalization_part(context: ReportContext) -> Part:
     return Part((text,), figures, (table,))
 
 
-def at_result(context: ReportContext) -> pd.DataFrame:
+def at_result(cells: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Returns what the best trial of each cell was worth at K*, split by split.
 
-    Columns: curve (with its panel where there are several), batch_size,
-    steps_to_result, metric, and train, validation and test, NaN where a split was not
-    evaluated. One row per cell whose K* is known, in the order of the report.
+    Args:
+        cells: rows of `results`, all or some.
+        tables: that they are of.
+
+    Returns:
+        One row per cell whose K* is known, with its index in `cells`: the columns that
+        name a study, steps_to_result, metric, and train, validation and test, NaN where
+        a split was not evaluated.
     """
-    curves, tables = context.curves, context.tables
-    key = study_key(curves.cells)
+    key = study_key(cells)
     keys = tables.studies[key].itertuples(index=False, name=None)
     goals = dict(zip(keys, tables.goals, strict=True))
     columns = ["trial", "step", *metric_names(tables.curves)]
-    rows_of = RowsByCell(tables.curves, curves.cells, columns)
+    known = cells[cells["best_trial"].notna() & cells["steps_to_result"].notna()]
+    rows_of = RowsByCell(tables.curves, cells, columns)
     rows = []
-    for cell in curves.cells.to_dict("records"):
-        if pd.isna(cell["best_trial"]) or pd.isna(cell["steps_to_result"]):
-            continue
+    for cell in known.to_dict("records"):
         metric = goals[tuple(cell[name] for name in key)].metric.partition("/")[2]
         mine = rows_of.of(cell)
         at = (mine["trial"] == cell["best_trial"]) & (
@@ -81,15 +89,14 @@ def at_result(context: ReportContext) -> pd.DataFrame:
         )
         rows.append(
             {
-                "curve": curves.title(cell["panel"], cell["curve"]),
-                "batch_size": cell["batch_size"],
+                **{name: cell[name] for name in key},
                 "steps_to_result": cell["steps_to_result"],
                 "metric": metric,
                 **{split: _value(mine[at], f"{split}/{metric}") for split in _SPLITS},
             }
         )
-    columns = ["curve", "batch_size", "steps_to_result", "metric", *_SPLITS]
-    return pd.DataFrame(rows, columns=columns)
+    columns = [*key, "steps_to_result", "metric", *_SPLITS]
+    return pd.DataFrame(rows, known.index, columns)
 
 
 def _value(evaluation: pd.DataFrame, column: str) -> float:
