@@ -211,6 +211,26 @@ def test_ends_of_perfect_scaling_of_optimizers_are_those_of_the_record():
     assert int(found["trials"]) == sum(trials_of(study) for study in shows)
 
 
+def test_rules_reach_what_the_record_says():
+    rules = read_csv(FOLDER / "shallue2019" / "mnist_fc_rules.csv")
+    reached = rules.assign(rule=rules["workload"].str.rpartition("-")[2])
+    reached = reached.groupby(["rule", "batch_size"])["steps_to_result"].count()
+    at_256 = reached.xs(256, level="batch_size").to_dict()
+    assert at_256 == {
+        "linear_rule": 0,
+        "linear_rule_with_warmup": 2,
+        "square_root_rule": 3,
+    }
+    assert not reached.xs(1024, level="batch_size").any()
+    search = read_csv(FOLDER / "shallue2019" / "mnist_fc_sizes.csv")
+    search = search[search["workload"] == "mnist-fc_64_64_64"].set_index("batch_size")
+    steps = search["steps_to_result"]
+    found = row("Budgets and tuning")
+    assert f"needs {steps[256]:,.0f} and {steps[1024]:,.0f} steps" in found["found"]
+    assert int(found["trials"]) == len(rules)
+    assert set(reached.groupby("rule").size()) == {6} and len(rules) == 54
+
+
 def test_cost_of_delays_is_that_of_the_record():
     path = FOLDER / "parallelism" / "delay.csv"
     curves = observations_by_curve(read_table(path))
