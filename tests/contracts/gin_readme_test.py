@@ -16,7 +16,7 @@ from tests.launch.dry_runs import dry_run
 from tests.packaging.source_tree import SOURCE_TREE
 
 README = configurations.resolve("lee2021/mnist_sgd").parent / "README.md"
-FOLDERS = ("lee2021", "optimizers", "parallelism")
+FOLDERS = ("lee2021", "optimizers", "parallelism", "shallue2019")
 TRAIN = "python -m dps_tf.train "
 
 
