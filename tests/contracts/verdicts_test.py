@@ -211,6 +211,28 @@ def test_ends_of_perfect_scaling_of_optimizers_are_those_of_the_record():
     assert int(found["trials"]) == sum(trials_of(study) for study in shows)
 
 
+def test_sizes_and_test_errors_are_those_of_the_record():
+    path = FOLDER / "shallue2019" / "mnist_fc_sizes.csv"
+    text = row("not by its size alone")
+    curves = observations_by_curve(read_table(path))
+    assert len(curves) == 3
+    for observations in curves.values():
+        assert shown(fit_law(observations).critical_batch_size) in text["found"]
+    table = read_csv(path)
+    sizes, errors = table["batch_size"], table["test_at_result"]
+    small, large = errors[sizes <= 16], errors[sizes >= 1024]
+    error = (small.var() / len(small) + large.var() / len(large)) ** 0.5
+    found = row("out-of-sample")
+    for said in (
+        f"{small.mean():.4f} in the mean of batch sizes up to 16",
+        f"{large.mean():.4f} from 1,024 on",
+        f"standard error of {error:.4f}",
+        f"[{len(table)} cells]",
+    ):
+        assert said in found["found"]
+    assert int(found["trials"]) == int(text["trials"]) == table["trials"].sum()
+
+
 def test_rules_reach_what_the_record_says():
     rules = read_csv(FOLDER / "shallue2019" / "mnist_fc_rules.csv")
     reached = rules.assign(rule=rules["workload"].str.rpartition("-")[2])
