@@ -8,7 +8,11 @@ import shlex
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.fit_table import observations_by_curve, read_table
+from dps_tf.analysis.fit_table import (
+    curves_of_table,
+    observations_by_curve,
+    read_table,
+)
 from dps_tf.analysis.law import Estimate, fit_joint, fit_law
 from dps_tf.analysis.paired_ratios import (
     PairedRatio,
@@ -80,7 +84,6 @@ def test_commands_are_understood(tmp_path):
     ("claim", "name"),
     [
         ("Three regimes", "mnist_reproduction"),
-        ("orders of magnitude", "mnist_reproduction"),
         ("Sparse networks need", "mnist_reproduction"),
         ("c1/B", "mnist_reproduction"),
         ("Momentum extends", "mnist_reproduction"),
@@ -120,9 +123,6 @@ def test_fits_are_those_of_the_record():
     path = FOLDER / "lee2021" / "mnist_reproduction.csv"
     curves = observations_by_curve(read_table(path))
     fits = {name: fit_law(each) for name, each in curves.items()}
-    critical = [fit.critical_batch_size.value for fit in fits.values()]
-    text = row("orders of magnitude")["found"]
-    assert f"{number(min(critical))} to {number(max(critical))}" in text
     sizes = [fit.rms for fit in fits.values()]
     assert f"{min(sizes):.2f} to {max(sizes):.2f} octaves" in row("c1/B")["found"]
     joint = fit_joint(curves, SGD, pairs=[(NESTEROV, SGD)])
@@ -211,6 +211,27 @@ def test_ends_of_perfect_scaling_of_optimizers_are_those_of_the_record():
     assert int(found["trials"]) == sum(trials_of(study) for study in shows)
 
 
+def test_ends_of_perfect_scaling_of_workloads_are_those_of_the_records():
+    curves = {
+        "lee2021/mnist_reproduction": SGD,
+        "shallue2019/mnist_fc_sizes": "workload mnist-fc_64_64_64",
+        "optimizers/fashion_mnist_fc": "optimizer sgd",
+        "optimizers/text_transformer": "optimizer sgd",
+    }
+    found = row("orders of magnitude")
+    ends, trials = [], 0
+    for study, name in curves.items():
+        table = read_table(FOLDER / f"{study}.csv")
+        end = fit_law(observations_by_curve(table)[name]).critical_batch_size
+        table = curves_of_table(table)[name]
+        assert shown(end) in found["found"]
+        ends.append(end.value)
+        # The reproduction has 16 for each of its cells of SGD.
+        trials += table.get("trials", pd.Series(16, table.index)).sum()
+    assert f"within a factor of {max(ends) / min(ends):.1f}" in found["found"]
+    assert int(found["trials"]) == trials
+
+
 def test_sizes_and_test_errors_are_those_of_the_record():
     path = FOLDER / "shallue2019" / "mnist_fc_sizes.csv"
     text = row("not by its size alone")
@@ -231,6 +252,21 @@ def test_sizes_and_test_errors_are_those_of_the_record():
     ):
         assert said in found["found"]
     assert int(found["trials"]) == int(text["trials"]) == table["trials"].sum()
+
+
+def test_text_networks_are_those_of_the_record():
+    table = read_csv(FOLDER / "shallue2019" / "text_networks.csv")
+    steps = table.pivot(
+        index="batch_size", columns="workload", values="steps_to_result"
+    )
+    falls = steps.loc[16] / steps.loc[64]
+    found = row("than an LSTM")
+    assert (
+        f"the Transformer fall {falls['text-transformer']:.1f} times, those of the "
+        f"LSTM {falls['text-lstm']:.1f} times" in found["found"]
+    )
+    assert f"[{len(table)} cells]" in found["found"]
+    assert int(found["trials"]) == table["trials"].sum()
 
 
 def test_rules_reach_what_the_record_says():
