@@ -265,6 +265,13 @@ def test_text_networks_are_those_of_the_record():
         f"the Transformer fall {falls['text-transformer']:.1f} times, those of the "
         f"LSTM {falls['text-lstm']:.1f} times" in found["found"]
     )
+    curves = observations_by_curve(
+        read_table(FOLDER / "shallue2019" / "text_networks.csv")
+    )
+    ends = {n: fit_law(each).critical_batch_size for n, each in curves.items()}
+    transformer, lstm = ends["workload text-transformer"], ends["workload text-lstm"]
+    assert f"c1/c2 is {shown(transformer)} and {shown(lstm)}" in found["found"]
+    assert lstm.high < transformer.low
     assert f"[{len(table)} cells]" in found["found"]
     assert int(found["trials"]) == table["trials"].sum()
 
