@@ -107,7 +107,7 @@ def main(folder: Path) -> None:
     peak.start()
     pairs = [
         (advance(held, turn, 512), advance(streamed, turn, COUNT))
-        for turn in range(1, 7)
+        for turn in range(1, 17)
     ]
     starved = begun(mapped(file, slow), StreamedData)
     advance(starved, 0, COUNT, 1)

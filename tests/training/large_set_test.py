@@ -26,8 +26,8 @@ def test_a_set_of_ten_times_the_memory_is_trained_as_fast_as_one_in_memory(tmp_p
     found = json.loads(run.stdout.splitlines()[-1])
     assert found["set"] >= 10 * found["grown"], found
     # What is not waiting is what steps take in memory, while other processors read. A
-    # slice of sixteen steps waits for the first of its pieces: 0.09 on an idle machine.
-    assert found["wait"] < 0.2, found
+    # slice of sixteen steps waits for the first of its pieces.
+    assert found["wait"] < 0.1, found
     assert found["held"] >= 0.7 * found["streamed"], found
     # Twenty milliseconds for each example that the threads decode.
     assert found["starved"] > 0.5, found
