@@ -166,9 +166,8 @@ def worker_arguments(arguments: Sequence[str], slots: int) -> list[str]:
 
 def _run_workers(options: Options) -> int:
     """Runs this command in several processes; returns their exit code."""
-    from dps_tf.tuning.interruption import StopRequest
+    from dps_tf.tuning.interruption import StopRequest, run_workers
     from dps_tf.tuning.resources import cpu_slots
-    from dps_tf.tuning.workers import run_workers
 
     slots = options.slots or cpu_slots(options.workers)
     command = [sys.executable, "-m", "dps_tf.train"]

@@ -15,8 +15,7 @@ from dps_tf.store.closing import Closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.locks import Locks
 from dps_tf.store.study_history import StudyHistory
-from dps_tf.store.study_reader import StudyReader
-from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.store.sweep_reader import StudyReader, SweepReader
 
 SHOWN_WAIT = 0.01
 """The least share of time spent waiting for data that a user is told of."""

@@ -14,7 +14,7 @@ from dps_tf.store.closing import Closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.schemas import CURVES, TRIALS, TableSchema
-from dps_tf.store.study_reader import environment_differences
+from dps_tf.store.study_record import environment_differences
 from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning import build
 

@@ -24,12 +24,7 @@ from dps_tf.store.tables import decode_table, encode_table, to_frame
 
 @dataclass(frozen=True)
 class Closed:
-    """A closed study.
-
-    Attributes:
-        study: its row of the table of studies.
-        tables: Arrow tables by name, those that were asked for.
-    """
+    """A closed study: its row of the table of studies, and the tables asked for."""
 
     study: dict[str, Any]
     tables: dict[str, pa.Table]
@@ -57,19 +52,11 @@ def close_study(
     curves: pd.DataFrame,
     work: pd.DataFrame,
 ) -> None:
-    """Writes what remains of a study and closes it.
+    """Writes the tables of a study, and its row of the table of studies: it is closed.
 
     After a failure or a kill the study is closed with all its tables, or it is open
     and may be closed again from its logs. Closing again with the same content changes
     nothing.
-
-    Args:
-        files: where to.
-        directory: of the cell.
-        study: the row of the table of studies, JSON values.
-        trials: schema TRIALS.
-        curves: schema CURVES.
-        work: schema WORK.
     """
     cell = CellLayout(directory)
     frames = {"trials": trials, "curves": curves, "work": work}
@@ -116,13 +103,8 @@ def read_closed(
     """Returns a closed study, or None, and sentences about what is damaged.
 
     None without a sentence: the study is open. None with sentences: it was closed but
-    something is damaged; reading its logs and closing it again repairs that. Changes
-    nothing.
-
-    Args:
-        files: where from.
-        directory: of the cell.
-        tables: names of those that are wanted; only these are read and verified.
+    something is damaged; reading its logs and closing it again repairs that. Only the
+    tables that are named are read and verified. Changes nothing.
     """
     cell = CellLayout(directory)
     try:
@@ -154,7 +136,6 @@ def reopen_study(files: FileSystem, directory: str) -> list[str]:
     stay until the study is closed again.
     """
     cell = CellLayout(directory)
-    aside: list[str] = []
     try:
         digests = read_json(files, cell.closed)["sha256"]
     except FileNotFoundError:
@@ -168,8 +149,7 @@ def reopen_study(files: FileSystem, directory: str) -> list[str]:
             damaged.append(path)
     # First of all: a study without its tables must not look closed.
     files.remove(cell.closed)
-    aside += [set_aside(files, path) for path in damaged]
-    return aside
+    return [set_aside(files, path) for path in damaged]
 
 
 def _digest(data: bytes) -> str:

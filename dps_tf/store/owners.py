@@ -41,7 +41,7 @@ class Owner:
 
     Attributes:
         pid: number of the process.
-        process_start: tells processes of the same number apart; '' if not known.
+        process_start: see there; tells apart processes that had the same number.
         host: name for people.
         machine: where `pid` means something, see `machine`.
         started: seconds of the epoch, for people.
@@ -111,8 +111,8 @@ class Holder:
 def machine() -> str:
     """Returns what all processes share that see each other's process numbers.
 
-    On Linux the boot and the namespace of process numbers: two containers of one host
-    name, or one host before and after a restart, differ. Elsewhere the host name.
+    On Linux the boot and the namespace of process numbers, elsewhere the host name: two
+    containers of one host name, or one host before and after a restart, differ.
     """
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
@@ -122,20 +122,12 @@ def machine() -> str:
 
 
 def process_start(pid: int) -> str:
-    """Returns when a process began, in ticks since boot; '' where that is not known.
-
-    Numbers of processes are used again; together with this they are unique.
-    """
+    """Returns when a process began, in ticks since boot; '' where that is not known."""
     return _status(pid)[1]
 
 
 def is_surely_dead(pid: int, start: str) -> bool:
-    """Returns whether a process of this machine has ended.
-
-    Args:
-        pid: its number, as seen on this machine.
-        start: what `process_start` gave for it while it ran.
-    """
+    """Returns whether a process of this machine, of a known start or '', has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -18,7 +18,6 @@ from dps_tf.training.runner import TrainingRunner
 from dps_tf.training.strategy import check_batch_size as check_shares
 from dps_tf.tuning import build
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.pruning import Pruner
 from dps_tf.tuning.resources import Resources, check_batch_size
 from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
 
@@ -50,10 +49,7 @@ class TrainedBackend:
 
     def check(self, study: StudySpecification) -> None:
         """Raises UserError unless every name in a study is registered."""
-        build.check_names(study.workload)
-        build.check_workers(study)
-        build.check_objective(study)
-        build.check_pruning(study)
+        build.check_study(study)
 
     def check_data(self, study: StudySpecification) -> None:
         """Raises UserError unless the data are there and a batch fits them."""
@@ -69,7 +65,7 @@ class TrainedBackend:
         prune = None
         if cell.sparsity > 0:
             scores = SweepLayout(self._options.sweep_dir).scores
-            prune = Pruner(study, dataset, scores, self._files, show)
+            prune = build.Pruner(study, dataset, scores, self._files, show)
         machine = self._machine()
         programs = machine.programs(study, dataset)
         for note in (placement.note(dataset, programs[0].data), machine.memory_note):

@@ -12,7 +12,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Protocol
 
 from dps_tf.core.errors import GroupLost
 from dps_tf.core.execution import Job, Runner, SlotLost, TurnReport
@@ -22,6 +21,7 @@ from dps_tf.store.errors import LockLost, StoreError
 from dps_tf.store.study_history import Irreproducible
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.tuning.interruption import Interrupted
+from dps_tf.tuning.progress import StudyProgress
 
 _MAX_THREADS = 1024
 """Threads are made as turns run side by side, so this bounds a cluster's slots."""
@@ -30,22 +30,6 @@ _MAX_DEATHS = 2
 _NO_SLOT_SECONDS = 0.1
 _POLL_SECONDS = 1.0
 """How often progress is shown and a signal is looked for while all slots train."""
-
-
-class Progress(Protocol):
-    """Is told how a study stands, about once a second."""
-
-    def prepared(self, done: int, total: int) -> None:
-        """Shows how many initial points have been made and pruned."""
-
-    def update(
-        self,
-        todo: Plan,
-        trajectories: list[Trajectory],
-        running: int,
-        data_wait: float,
-    ) -> None:
-        """Shows it."""
 
 
 class StudyDriver:
@@ -65,7 +49,7 @@ class StudyDriver:
         runner: Runner,
         point_of: Callable[[int], Mapping[str, float]],
         stop: Callable[[], bool],
-        progress: Progress | None = None,
+        progress: StudyProgress | None = None,
     ):
         self._record = record
         self._runner = runner
@@ -120,10 +104,8 @@ class StudyDriver:
                 self._record.restore(trial)
 
     def _prune_pending(self) -> None:
-        """Prunes the trials that are sure to be needed, before the race begins.
-
-        Scores use all processors and may take a while, so they are shown as such.
-        """
+        """Prunes the trials that are sure to be needed, before the race begins."""
+        # Scores use all processors and may take a while, so they are shown as such.
         pending = self._plan().pending
         for done, trial in enumerate(pending):
             if self._stop():
@@ -193,14 +175,12 @@ class StudyDriver:
         return todo
 
     def _submit(self, pool: ThreadPoolExecutor, todo: Plan) -> None:
-        """Gives idle slots turns, the trials furthest behind first.
-
-        A trial that has failed once gets the whole machine for its second try.
-        """
+        """Gives idle slots turns, the trials furthest behind first."""
         busy = {slot: trial for slot, trial in self._running.values()}
         running = set(busy.values())
         ready = [t for t in (*todo.pending, *todo.speculative) if t not in running]
         if self._failed_once:
+            # A second try has the whole machine.
             ready = [] if running else self._failed_once[:1]
         idle = self._idle_slots(busy, len(ready) + len(busy))
         homes = {trial: self._runner.slot_of(trial) for trial in ready}
@@ -286,13 +266,9 @@ def assign(
 ) -> list[tuple[int, int]]:
     """Returns (slot, trial) of the turns to begin.
 
-    Each slot goes on with the first trial whose state it holds, or takes the first that
-    no slot holds; slots that would be left idle take over trials of others.
-
-    Args:
-        idle: slots that can take a turn.
-        ready: trials that can go on, the most urgent first.
-        homes: slot that holds the state of each of them, if one does.
+    Each slot goes on with the first trial of `ready` whose state it holds (`homes`), or
+    takes the first that no slot holds; slots that would be left idle take over trials
+    of others.
     """
     left, found, without = list(ready), [], []
     for slot in idle:
@@ -308,11 +284,9 @@ def assign(
 def _is_own(error: BaseException) -> bool:
     """Returns whether an error may be a trial's own, and not the end of the run."""
     fatal = StoreError | LockLost | Irreproducible | GroupLost
-    is_fatal = isinstance(error, fatal)
-    return isinstance(error, Exception) and not is_fatal
+    return isinstance(error, Exception) and not isinstance(error, fatal)
 
 
 def _text(error: BaseException) -> str:
     """Returns the end of a traceback, short enough for a table."""
-    lines = traceback.format_exception(error)
-    return "".join(lines)[-4000:].strip()
+    return "".join(traceback.format_exception(error))[-4000:].strip()

@@ -22,12 +22,10 @@ from dps_tf.training.group import Leader
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.task import Task
-from dps_tf.tuning.build import build_task
-from dps_tf.tuning.pruning import pruning_wrapper_of
+from dps_tf.tuning.build import build_task, pruning_wrapper_of
 
 _MAX_SLOTS = 64
 """Largest number of trials side by side on a CPU; one per processor fills it."""
-
 
 SPLITS = ("trials", "data")
 """What the cores of a TPU are given: trials of their own, or a share of each batch."""
@@ -46,11 +44,7 @@ def configure_threads() -> None:
 
 
 def cpu_slots(workers: int = 1) -> int:
-    """Returns how many trials a process trains side by side on its share of the CPU.
-
-    Args:
-        workers: processes that this machine's processors are shared by.
-    """
+    """Returns how many trials each of some processes trains side by side on the CPU."""
     return max(1, min(processors() // workers, _MAX_SLOTS))
 
 
@@ -86,7 +80,6 @@ class Resources:
         leader: Leader | None = None,
         sharing: str | None = None,
     ):
-        """Holds no data yet."""
         self.sharing = sharing
         self.memory_note = ""
         self.strategies = tuple(strategies)
@@ -170,8 +163,7 @@ class Resources:
     ) -> list[Program]:
         """Returns a program per slot; slots of one device share its data.
 
-        There are fewer where large batches would go beyond the memory limit, and at
-        least one.
+        There are fewer, at least one, where batches would go beyond the memory limit.
 
         Raises:
             UserError: the batch does not fit the training set, or a trial its device.
@@ -195,7 +187,7 @@ class Resources:
         for strategy in self.strategies:
             data = self._data(dataset, strategy)
             program = kind(task, data, specification.cell.batch_size, goal=goal)
-            needed = activation_bytes(program.model, program.batch_size)
+            needed = _activation_bytes(program.model, program.batch_size)
             if programs and (len(programs) + 1) * needed > self.memory_limit:
                 break
             programs.append(program)
@@ -242,11 +234,7 @@ def _key(dataset: Dataset, strategy: tf.distribute.Strategy) -> tuple[str, str]:
 def _prepare_others(
     leader: Leader, specification: StudySpecification, dataset: Dataset
 ) -> None:
-    """Lets all other processes build the programs that are built here next.
-
-    Raises:
-        UserError: one of them lacks something; none has begun then.
-    """
+    """Lets all other processes build next; UserError, before any has, if one cannot."""
     leader.send_call(
         "prepare",
         specification=specification.to_json(),
@@ -260,11 +248,9 @@ def _prepare_others(
     leader.send_call("build")
 
 
-def activation_bytes(model: keras.Model, batch_size: int) -> int:
-    """Returns about what one step of a program takes beside its variables, in bytes.
-
-    Outputs of all layers, their gradients, and as much again for workspace.
-    """
+def _activation_bytes(model: keras.Model, batch_size: int) -> int:
+    """Returns about what one step of a program takes beside its variables, in bytes."""
+    # Outputs of all layers, their gradients, and as much again for workspace.
     return 3 * trial_memory.output_bytes(model) * batch_size
 
 

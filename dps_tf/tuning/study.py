@@ -13,9 +13,9 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.store.closing import close_study, read_closed, reopen_study
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
-from dps_tf.store.study_reader import StudyReader, study_tables
 from dps_tf.store.study_record import StudyRecord, open_study
-from dps_tf.store.study_rows import study_result
+from dps_tf.store.study_tables import study_result, study_tables
+from dps_tf.store.sweep_reader import StudyReader
 from dps_tf.tuning import oracle
 from dps_tf.tuning.driver import StudyDriver
 from dps_tf.tuning.interruption import Interrupted, StopRequest
@@ -67,13 +67,6 @@ def run_study(
     context: RunContext,
 ) -> StudyResult:
     """Returns the result of a study after running what remains of it.
-
-    Args:
-        files: where its record is.
-        layout: paths of its cell.
-        specification: what is asked for.
-        backend: runs its trials.
-        context: under which it is run.
 
     Raises:
         Interrupted: a stop was asked for; everything is saved.

@@ -24,7 +24,7 @@ from dps_tf.store.owners import Owner
 from dps_tf.store.study_history import (
     StudyHistory,
     failure_event,
-    report_events,
+    report_event,
     session_event,
     start_event,
 )
@@ -108,7 +108,7 @@ PROVENANCES = st.builds(
     st.integers(0, 10**6),
 )
 EVENTS = (
-    REPORTS.flatmap(lambda report: st.sampled_from(report_events(report)))
+    REPORTS.map(report_event)
     | st.builds(start_event, st.integers(0, 99), PROVENANCES)
     | st.builds(failure_event, st.integers(0, 99), st.text())
     | st.builds(session_event, st.integers(1, 9), st.text())

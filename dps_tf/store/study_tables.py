@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+import pandas as pd
 
 from dps_tf.core.execution import TrialProvenance
 from dps_tf.core.goal import Goal
 from dps_tf.core.steps_to_result import StudyResult, reduce_study
 from dps_tf.core.study import StudySpecification, is_further
+from dps_tf.store.schemas import SCHEMAS
 from dps_tf.store.study_history import StudyHistory, TrialHistory
+from dps_tf.store.tables import empty_frame
 
 EVALUATION_COST = 1 / 3
 """Cost of evaluating an example, in training steps per example: a forward pass beside
@@ -35,33 +39,65 @@ def study_result(
     return reduce_study(trajectories, rule)
 
 
-def study_row(
+def trial_points(
+    specification: StudySpecification, history: StudyHistory, count: int
+) -> list[Mapping[str, float]]:
+    """Returns the metaparameters of the first `count` trials.
+
+    Those that an oracle chooses come from the log; an empty point is not chosen yet.
+    """
+    workload = specification.workload
+    if workload.is_adaptive:
+        return [history[i].point or {} for i in range(count)]
+    return list(workload.draw(specification.cell.seed, count))
+
+
+def study_tables(
     specification: StudySpecification,
+    history: StudyHistory,
+    training_inputs: Mapping[str, Any],
     *,
-    training_examples: int,
-    validation_examples: int,
     closed: bool,
-    draws_exhausted: bool,
-) -> Row:
-    """Returns the row of the table `studies`."""
-    goal, workload = specification.goal, specification.workload
-    cell = specification.cell
+) -> tuple[Row, dict[str, pd.DataFrame]]:
+    """Returns (row of `studies`, the tables `trials`, `curves` and `work`).
+
+    The training inputs are `training_examples` and `validation_examples`.
+    """
+    result = study_result(specification, history)
+    validation = int(training_inputs["validation_examples"])
+    row = {
+        **_asked(specification),
+        "training_examples": int(training_inputs["training_examples"]),
+        "evaluation_examples": validation,
+        "closed": closed,
+        "draws_exhausted": result.draws_exhausted,
+    }
+    rows = {
+        "trials": _trial_rows(specification, history, result),
+        "curves": _curve_rows(specification, history, result),
+        "work": _work_rows(specification, history, result, validation),
+    }
+    return row, {
+        name: pd.DataFrame.from_records(found) if found else empty_frame(SCHEMAS[name])
+        for name, found in rows.items()
+    }
+
+
+def _asked(specification: StudySpecification) -> Row:
+    """Returns what the row of the table `studies` has of the specification."""
+    workload, cell = specification.workload, specification.cell
     return {
         **cell.to_json(),
         "precision": specification.precision,
-        **goal_columns(goal),
+        **goal_columns(specification.goal),
         "step_budget": workload.step_budget,
         "points": workload.points,
         "count": workload.count,
         "finishers": specification.finishers,
         "schedule": specification.search_mode,
-        "training_examples": training_examples,
         "evaluation_interval": specification.evaluations.interval,
-        "evaluation_examples": validation_examples,
         "space": json.dumps(workload.space.to_json()),
-        "closed": closed,
         "prunable": specification.pruning.prunable if cell.sparsity > 0 else "none",
-        "draws_exhausted": draws_exhausted,
         "oracle": workload.oracle,
     }
 
@@ -79,14 +115,11 @@ def goal_columns(goal: Goal) -> Row:
     }
 
 
-def trial_rows(
-    specification: StudySpecification,
-    history: StudyHistory,
-    points: Sequence[Mapping[str, float]],
-    result: StudyResult,
+def _trial_rows(
+    specification: StudySpecification, history: StudyHistory, result: StudyResult
 ) -> list[Row]:
-    """Returns the rows of the table `trials`, one per trial of the study's prefix."""
     identity = specification.cell.to_json()
+    points = trial_points(specification, history, len(result.trials))
     rows = []
     for number, trial in enumerate(result.trials):
         provenance = history[number].provenance or TrialProvenance(0, 0)
@@ -113,7 +146,7 @@ def trial_rows(
     return rows
 
 
-def curve_rows(
+def _curve_rows(
     specification: StudySpecification, history: StudyHistory, result: StudyResult
 ) -> list[Row]:
     """Returns the rows of the table `curves`, cut to what the rule needs."""
@@ -135,14 +168,12 @@ def curve_rows(
 def _wanted(
     specification: StudySpecification, step: int, trial: TrialHistory
 ) -> dict[str, float]:
-    """Returns the columns of an evaluation that are of the specification.
-
-    Further splits that were evaluated because a budget ended there, or a goal was met
-    that has become stricter since, are not: as if all had been asked for at once.
-    """
+    """Returns the columns of an evaluation that are of the specification."""
     metrics = trial.evaluations[step]
     if not specification.further_splits:
         return metrics
+    # Further splits that were evaluated because a budget ended there, or a goal was met
+    # that has become stricter since, are not: as if all had been asked for at once.
     splits = specification.splits_at(step, metrics, step in trial.bounds)
     return {
         name: value
@@ -151,7 +182,7 @@ def _wanted(
     }
 
 
-def work_rows(
+def _work_rows(
     specification: StudySpecification,
     history: StudyHistory,
     result: StudyResult,
@@ -169,15 +200,12 @@ def work_rows(
     totals = dict.fromkeys(_QUANTITIES, 0.0)
     rows = []
     for number in sorted({*ends, *history.trials}):
-        for name, value in _work(
-            specification, history[number], ends.get(number, 0)
-        ).items():
+        work = _work(specification, history[number], ends.get(number, 0))
+        for name, value in work.items():
             totals[name] += value
             rows.append({**identity, "trial": number, "quantity": name, "value": value})
-    step, evaluation = (
-        specification.cell.batch_size,
-        EVALUATION_COST * validation_examples,
-    )
+    step = specification.cell.batch_size
+    evaluation = EVALUATION_COST * validation_examples
     executed = step * totals["steps"] + evaluation * totals["evaluations"]
     floor = step * totals["floor_steps"] + evaluation * totals["floor_evaluations"]
     totals["work_ratio"] = executed / floor if floor else math.nan
