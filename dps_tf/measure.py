@@ -16,6 +16,7 @@ from absl import flags
 from dps_tf.cli.command_line import (
     FINISHED,
     RUN_AGAIN,
+    files_of,
     import_modules,
     import_ray,
     import_tensorflow,
@@ -23,7 +24,6 @@ from dps_tf.cli.command_line import (
     run,
     tell_of_damage,
 )
-from dps_tf.cli.sweep_files import files_of
 from dps_tf.core.errors import UserError
 from dps_tf.store.layout import SweepLayout
 
@@ -225,11 +225,7 @@ def _wanted() -> Wanted:
 
 
 def finished_cells(sweep: SweepReader) -> list[str]:
-    """Returns the closed cells of a sweep; tells of the others and of damage.
-
-    Raises:
-        UserError: nothing in it is finished.
-    """
+    """Returns the closed cells of a sweep, or UserError; tells of others and damage."""
     finished = [name for name, study in sweep.studies.items() if study.is_closed]
     tell_of_damage(sweep.problems, set())
     for name in sweep.studies:

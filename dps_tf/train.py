@@ -101,11 +101,7 @@ _KERAS_TUNER_CHIEF = "KERASTUNER_ORACLE_IP"
 
 
 def read_shard(text: str) -> tuple[int, int]:
-    """Returns (i, n) of a shard written 'i/n', 0 <= i < n.
-
-    Raises:
-        UserError: it is written otherwise.
-    """
+    """Returns (i, n) of a shard written 'i/n', 0 <= i < n; UserError otherwise."""
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if match is None or int(match[1]) >= int(match[2]):
         raise UserError(
@@ -116,11 +112,7 @@ def read_shard(text: str) -> tuple[int, int]:
 
 
 def _options() -> Options:
-    """Returns the options that the flags give.
-
-    Raises:
-        UserError: for values that cannot be, or that are no longer taken.
-    """
+    """Returns the options of the flags; UserError for values that are not taken."""
     from dps_tf.tuning.options import Options
 
     if _SHARE.value:
@@ -155,12 +147,8 @@ def _options() -> Options:
 
 
 def worker_arguments(arguments: Sequence[str], slots: int) -> list[str]:
-    """Returns the arguments of one worker of a command.
-
-    Args:
-        arguments: of the command; of a flag that is given twice the last one counts.
-        slots: trials that each worker trains side by side.
-    """
+    """Returns the arguments of one worker of a command."""
+    # Of a flag that is given twice the last one counts.
     return [*arguments, "--workers=1", f"--slots={slots}"]
 
 

@@ -33,9 +33,6 @@ class SweepRun:
         options: how.
         resources: the devices of a group of processes; None for this machine's own.
         display: where progress is shown; None for the terminal.
-
-    Attributes:
-        leader: of the group of processes that it leads, if it does.
     """
 
     def __init__(
@@ -74,13 +71,7 @@ class SweepRun:
         return f"{self.configuration}\n{explain(self.options.data_placement)}"
 
     def run(self, stop: StopRequest) -> SweepOutcome:
-        """Runs what is not finished, until it is done or a stop is asked for.
-
-        Raises:
-            Interrupted: a stop was asked for; everything is saved.
-            UserError: a cell holds another study, something is missing, or Ray is not
-                installed.
-        """
+        """Runs what is not finished; see `Sweep.run`."""
         gin_text = self.configuration.gin
         if self.options.engine != "ray":
             return self._sweep(stop).run(gin_text)

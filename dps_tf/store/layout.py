@@ -24,11 +24,7 @@ def is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """Returns a name that can be part of a path: ^[A-Za-z0-9._-]+$, not '.' or '..'.
-
-    Raises:
-        UserError: for any other name.
-    """
+    """Returns a name ^[A-Za-z0-9._-]+$ that is no '.' or '..'; UserError for others."""
     return checked_name("name", name)
 
 

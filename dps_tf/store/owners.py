@@ -88,11 +88,9 @@ class Owner:
 
 @dataclass(frozen=True)
 class Holder:
-    """An owner as somebody else sees it.
+    """An owner as somebody else sees it; None where what it wrote cannot be read.
 
-    Attributes:
-        owner: who; None if what it wrote cannot be read.
-        last_heartbeat: seconds of the epoch, by the file's clock, for people; or None.
+    The heartbeat is in seconds of the epoch by the file's clock, for people.
     """
 
     owner: Owner | None

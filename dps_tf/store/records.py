@@ -54,11 +54,7 @@ def encode_record(content: Any) -> bytes:
 
 
 def decode_record(path: str, data: bytes) -> Any:
-    """Returns the content of a record's bytes; `path` is for the message.
-
-    Raises:
-        DamagedError: the bytes are not those that `encode_record` gives.
-    """
+    """Returns the content of the bytes that `encode_record` gives, or DamagedError."""
     if not data.strip():
         raise DamagedError(path, "it is empty")
     try:

@@ -53,12 +53,7 @@ def write_table(
 
 
 def read_table(files: FileSystem, path: str) -> pd.DataFrame:
-    """Returns a table.
-
-    Raises:
-        FileNotFoundError: there is none.
-        DamagedError: torn, empty or changed.
-    """
+    """Returns a table; FileNotFoundError without one, DamagedError if it changed."""
     return to_frame(decode_table(path, files.read_bytes(path)))
 
 
@@ -83,11 +78,7 @@ def encode_table(frame: pd.DataFrame, schema: TableSchema) -> bytes:
 
 
 def decode_table(path: str, data: bytes) -> pa.Table:
-    """Returns the table in the bytes of a Parquet file; `path` is for the message.
-
-    Raises:
-        DamagedError: the bytes are not those that `encode_table` gave.
-    """
+    """Returns the table in the bytes that `encode_table` gave, or DamagedError."""
     if not data:
         raise DamagedError(path, "it is empty")
     start = data.rfind(_NO_DIGEST[:-64])

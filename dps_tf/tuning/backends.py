@@ -25,12 +25,8 @@ from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
 class TrainedBackend:
     """Trains studies with the devices of this machine, or of a group of processes.
 
-    Args:
-        options: of the run.
-        files: where the sweep is.
-        resources: of the group that this process leads; None stands for the devices of
-            this machine that the options name.
-        say: prints a sentence for the user.
+    The resources are those of the group that this process leads; None stands for the
+    devices of this machine that the options name.
     """
 
     def __init__(
@@ -90,11 +86,9 @@ class TrainedBackend:
         studies: Sequence[StudySpecification],
         built: Sequence[StudySpecification],
     ) -> None:
-        """Raises UserError unless programs can be built on the devices of the options.
+        """Raises UserError unless the devices can share the batches of studies.
 
-        Args:
-            studies: whose batches the devices have to share.
-            built: those whose programs are built, one each.
+        A program of each of `built` is built.
         """
         options = self._options
         # A group is not there yet: its processes are tried one by one.
@@ -121,13 +115,7 @@ class TrainedBackend:
 
 
 class Backends:
-    """The two backends of a run, and which of them each study belongs to.
-
-    Args:
-        options: of the run.
-        files: where the sweep is.
-        resources: see TrainedBackend.
-    """
+    """The two backends of a run, and which of them each study belongs to."""
 
     def __init__(
         self, options: Options, files: FileSystem, resources: Resources | None = None

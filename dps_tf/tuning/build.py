@@ -142,11 +142,7 @@ def build_objective(workload: Workload, dataset: Dataset | None = None) -> Objec
 
 
 def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
-    """Returns a new network of a workload, in float32.
-
-    Raises:
-        UserError: its builder refuses the arguments or the data; with the place.
-    """
+    """Returns a new network in float32; UserError, with the place, if it is refused."""
     name, arguments = workload.network, dict(workload.network_arguments)
     try:
         return models.build(name, dataset.input_shape, dataset.classes, **arguments)
@@ -264,14 +260,8 @@ class Pruner:
     """Prunes the initial points of one cell's trials.
 
     Scores depend on the network, the data and the initial point alone, so their cache
-    serves every batch size, optimizer and (one-shot methods) sparsity.
-
-    Args:
-        specification: of the cell.
-        dataset: whose training examples scores are computed on.
-        scores: folder of the cache.
-        files: where it is.
-        progress: is told how far the scores of a trial are.
+    serves every batch size, optimizer and (one-shot methods) sparsity. `scores` is its
+    folder; `progress` is told how far the scores of a trial are.
     """
 
     def __init__(

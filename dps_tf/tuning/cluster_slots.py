@@ -45,11 +45,7 @@ class _Study:
 
 
 class RemoteSlot:
-    """Runs turns of trials in a process of its own, one at a time.
-
-    Args:
-        options: of the run, as the values of `Options`.
-    """
+    """Runs turns of trials in a process of its own, one at a time."""
 
     def __init__(self, options: Mapping[str, Any]):
         for module in options["imports"]:
@@ -60,11 +56,7 @@ class RemoteSlot:
         self._studies: OrderedDict[str, _Study] = OrderedDict()
 
     def open(self, specification: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Makes a study known; returns its environment and its training inputs.
-
-        Raises:
-            UserError: its data are not on this machine, or do not fit.
-        """
+        """Makes a study known; returns its environment and its training inputs."""
         study = StudySpecification.from_json(specification)
         self._studies.setdefault(study.cell.name, _Study(study))
         prepared = self._prepared(study.cell.name)
@@ -73,10 +65,7 @@ class RemoteSlot:
     def run(self, cell: str, job: Job, state: TrialState | None) -> TurnReport:
         """Runs a turn; the state stays here, and the report has its step only.
 
-        Args:
-            cell: name of a study that was opened.
-            job: its state has a step and no arrays, or is None before the first step.
-            state: where the trial stands, if this slot does not hold it.
+        So does the state of the job; `state` is the whole one, where it is not here.
         """
         held = self._studies[cell].states
         if state is None and job.state is not None:
@@ -183,10 +172,8 @@ class SlotPool:
     def lease(self, study: str, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the slots of a study in which nothing runs.
 
-        Args:
-            study: that has entered.
-            busy: its slots in which a trial runs; these are never taken away.
-            wanted: trials that it could run now, those that run included.
+        Its busy slots are never taken away; it wants as many as it could run trials
+        now, those that run included.
         """
         with self._lock:
             self._wanted[study] = wanted

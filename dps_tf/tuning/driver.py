@@ -33,15 +33,7 @@ _POLL_SECONDS = 1.0
 
 
 class StudyDriver:
-    """Runs one study to its end.
-
-    Args:
-        record: what is known, and where it is written.
-        runner: runs turns of trials.
-        point_of: metaparameters by trial number.
-        stop: whether to save and leave.
-        progress: shows how the study stands.
-    """
+    """Runs one study to its end; `point_of` gives metaparameters by trial number."""
 
     def __init__(
         self,

@@ -28,11 +28,7 @@ class Interrupted(Exception):
 
 
 class StopRequest:
-    """Whether a signal has asked to stop. A second Ctrl-C stops at once.
-
-    Attributes:
-        signal_name: the signal that came, or None.
-    """
+    """Whether a signal has asked to stop, and which. A second Ctrl-C stops at once."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -69,10 +65,7 @@ class StopRequest:
 
 
 def stop_with_parent(stop: StopRequest, every: float = 1.0) -> None:
-    """Asks a worker to stop once the process that started it is gone.
-
-    Does nothing in a process that is no worker.
-    """
+    """Asks a worker, if this is one, to stop once its parent process is gone."""
     parent = os.environ.get(PARENT_VARIABLE)
     if parent is None:
         return
@@ -86,11 +79,8 @@ def stop_with_parent(stop: StopRequest, every: float = 1.0) -> None:
 
 
 def visible_gpus() -> list[str]:
-    """Returns the GPUs that this process may use, as CUDA names them.
-
-    Asked of CUDA_VISIBLE_DEVICES, else of the driver's files, so that TensorFlow does
-    not take hold of a device in the parent.
-    """
+    """Returns the GPUs that this process may use, as CUDA names them."""
+    # Not asked of TensorFlow, which would take hold of a device in the parent.
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name for name in named.split(",") if name.strip() not in ("", "-1")]
@@ -104,11 +94,6 @@ def run_workers(command: Sequence[str], workers: int, stop: StopRequest) -> int:
     A worker that was killed is started again, _MAX_RESTARTS times in all. Each is
     pinned to one GPU where there are several. When this process is asked to stop it
     asks the workers to; when it dies they stop by themselves.
-
-    Args:
-        command: of one worker.
-        workers: N.
-        stop: whether to save and leave.
     """
     running = {number: _start(command, number) for number in range(workers)}
     codes: dict[int, int] = {}
@@ -135,11 +120,9 @@ def run_workers(command: Sequence[str], workers: int, stop: StopRequest) -> int:
 
 
 def _joint_code(codes: Sequence[int]) -> int:
-    """Returns the code that tells the user most: a mistake, a defect, finished.
-
-    A worker leaves with 75 while others still run cells, and with 0 only after it has
-    seen every cell finished: one 0 speaks for the sweep.
-    """
+    """Returns the code that tells the user most: a mistake, a defect, finished."""
+    # A worker leaves with 75 while others still run cells, and with 0 only after it has
+    # seen every cell finished: one 0 speaks for the sweep.
     for code in (2, 1, 0):
         if code in codes:
             return code

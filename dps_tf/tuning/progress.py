@@ -179,11 +179,7 @@ class StudyProgress:
 
 @dataclass(frozen=True)
 class _State:
-    """How a study stands; `left` are steps, `rate` is steps per second.
-
-    `data_wait` is the share of the time for which training waited for data; it is told
-    from a hundredth on.
-    """
+    """How a study stands; `left` are steps, `rate` is steps per second."""
 
     pending: int
     prefix: int
@@ -227,11 +223,7 @@ class _State:
         )
 
     def fitted(self, place: str, name: str, width: int) -> str:
-        """Returns what fits into a line of a terminal.
-
-        Place, bar, best and time left come first, then the name as far as there is
-        room, then the counts, from the left.
-        """
+        """Returns what fits into a line of a terminal, shortening the name first."""
         bar = "#" * int(self.share * _BAR)
         kept = f"[{bar:.<{_BAR}}] {self._best}, {self._time_left}"
         start = f"{place} " if place else ""

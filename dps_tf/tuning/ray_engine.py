@@ -286,13 +286,7 @@ class RayRunner(Runner):
 
     @contextlib.contextmanager
     def _raising_lost(self) -> Iterator[None]:
-        """Turns the end of an actor into the loss of its slot.
-
-        Raises:
-            SlotLost: the actor is gone, or the one that held the state.
-            UserError: no slot can begin there.
-            Exception: what was raised in the slot.
-        """
+        """Raises SlotLost for the end of an actor, else what was raised in the slot."""
         try:
             yield
         except RayActorError as error:

@@ -25,11 +25,7 @@ from dps_tf.tuning.progress import StudyProgress
 def is_finished(
     files: FileSystem, layout: CellLayout, specification: StudySpecification
 ) -> bool:
-    """Returns whether the study is closed, intact and all that is asked for.
-
-    Raises:
-        UserError: the study was read from an archive.
-    """
+    """Returns whether the study is closed, intact and all that is asked for."""
     study = StudyReader(files, layout)
     if not study.is_closed or study.record is None:
         return False
@@ -42,15 +38,7 @@ def is_finished(
 
 @dataclass(frozen=True)
 class RunContext:
-    """Under which a study is run; none of it changes a result.
-
-    Attributes:
-        stop: whether to save and leave.
-        allow_other_machine: see `open_study`.
-        guard: raises if another owner has taken the cell over.
-        progress: shows how the study stands; nobody does by default.
-        say: prints a sentence for the user.
-    """
+    """Under which a study is run; none of it changes a result. See `open_study`."""
 
     stop: StopRequest
     allow_other_machine: bool = False

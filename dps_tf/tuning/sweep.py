@@ -37,13 +37,7 @@ _MAX_WAITS = 300
 
 @dataclass
 class SweepOutcome:
-    """What became of the cells.
-
-    Attributes:
-        ran: results of the cells that were run now, by name.
-        finished_before: names of the cells that were finished already.
-        busy: names of the cells that others are running, and who.
-    """
+    """What became of the cells: results of those run, who runs the busy ones."""
 
     ran: dict[str, StudyResult] = field(default_factory=dict)
     finished_before: list[str] = field(default_factory=list)
@@ -68,16 +62,8 @@ class SweepOutcome:
 class Sweep:
     """A sweep in its directory, run by this process.
 
-    Args:
-        files: where the directory is.
-        specification: the cells, in the order of running.
-        options: of the run.
-        backend_of: gives the backend of a study.
-        stop: whether to save and leave.
-        say: prints a sentence for the user.
-        spare_slots: slots that no cell needs now: cells then run side by side. None
-            runs one after another.
-        display: where progress is shown; None for standard output.
+    Cells run side by side if `spare_slots` tells how many slots no cell needs now, else
+    one after another. Progress is shown on a display or standard output.
     """
 
     def __init__(  # noqa: PLR0913 - each is independent of the others
@@ -265,11 +251,7 @@ def _cost(study: StudySpecification) -> int:
 
 
 def check_directory(files: FileSystem, layout: SweepLayout) -> tuple[str, ...]:
-    """Returns sentences on what a sweep's directory lacks, or holds beside the sweep.
-
-    Raises:
-        UserError: it holds something else than a sweep.
-    """
+    """Returns what a sweep lacks or has beside it, as text; UserError if it is none."""
     names = files.list_names(layout.root)
     if not names:
         return ()
