@@ -30,8 +30,7 @@ from dps_tf.training.gfile_files import files_for
 from dps_tf.training.program import Program
 from dps_tf.tuning import simulation
 from dps_tf.tuning.build import Pruner, is_scheduled
-from dps_tf.tuning.options import Options
-from dps_tf.tuning.resources import configure_threads
+from dps_tf.tuning.resources import Options, configure_threads
 
 
 @dataclass(frozen=True)

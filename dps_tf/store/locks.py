@@ -23,7 +23,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dps_tf.store import owners
@@ -292,7 +292,7 @@ class Claims:
         """Shows once that this owner lives."""
         # Never counted back: an observer may remember an old number for long.
         self._beats += 1
-        content = {"owner": self.owner.to_json(), "beat": self._beats}
+        content = {"owner": asdict(self.owner), "beat": self._beats}
         write_json(self._files, self._owner_path(self.owner.token), content)
         self._is_visible = True
 
@@ -347,7 +347,7 @@ class Claims:
         """Returns an owner and the number of its last heartbeat, or Nones."""
         try:
             content = read_json(self._files, self._owner_path(token))
-            return Owner.from_json(content["owner"]), int(content["beat"])
+            return Owner(**content["owner"]), int(content["beat"])
         except (FileNotFoundError, DamagedError):
             return None, None
 

@@ -9,9 +9,8 @@ import os
 import platform
 import secrets
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 _PROC = Path("/proc")
 _ENDED = ("Z", "X")  # states in Linux's list: waiting to be reaped, and dead
@@ -67,15 +66,6 @@ class Owner:
             started=time.time(),
             token=secrets.token_hex(8),
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the owner as a JSON object, for `from_json`."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Owner:
-        """Returns the owner that `to_json` described."""
-        return cls(**value)
 
     def is_here(self) -> bool:
         """Returns whether the owner runs, or ran, on this machine."""

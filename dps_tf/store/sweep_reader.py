@@ -21,7 +21,6 @@ from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import FLOAT32, StudySpecification
 from dps_tf.core.workload import QUASI_RANDOM
-from dps_tf.store.closing import Closed, is_closed, read_closed
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
@@ -30,7 +29,13 @@ from dps_tf.store.records import read_json
 from dps_tf.store.schemas import CURVES, MEASUREMENTS, SCHEMAS, STUDIES, STUDY_DEFAULTS
 from dps_tf.store.states import StateStore
 from dps_tf.store.study_history import StudyHistory
-from dps_tf.store.study_tables import study_result, study_tables
+from dps_tf.store.study_tables import (
+    Closed,
+    is_closed,
+    read_closed,
+    study_result,
+    study_tables,
+)
 from dps_tf.store.tables import empty_frame, read_table, to_arrow, to_frame
 
 

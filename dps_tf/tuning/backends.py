@@ -17,8 +17,7 @@ from dps_tf.training.environment import describe
 from dps_tf.training.runner import TrainingRunner
 from dps_tf.training.strategy import check_batch_size as check_shares
 from dps_tf.tuning import build
-from dps_tf.tuning.options import Options
-from dps_tf.tuning.resources import Resources, check_batch_size
+from dps_tf.tuning.resources import Options, Resources, check_batch_size
 from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
 
 

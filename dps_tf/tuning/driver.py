@@ -12,6 +12,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
 
 from dps_tf.core.errors import GroupLost
 from dps_tf.core.execution import Job, Runner, SlotLost, TurnReport
@@ -147,13 +148,7 @@ class StudyDriver:
             return
         home = self._runner.slot_of(trial)
         slot = home if home is not None and home in slots else slots[0]
-        done: Future[TurnReport] = Future()
-        try:
-            self._add_provenance(trial)
-            done.set_result(self._runner.run(slot, self._job(trial), self._stop))
-        except Exception as error:
-            done.set_exception(error)
-        self._record_turn(trial, done)
+        self._record_turn(trial, self._begin(_at_once, slot, trial))
 
     def _job(self, trial: int) -> Job:
         state = self._record.state(trial)
@@ -182,7 +177,7 @@ class StudyDriver:
             )
             ready = [trial for trial in ready if trial not in leading]
         for slot, trial in assign(idle, ready, homes):
-            self._start(pool, slot, trial)
+            self._running[self._begin(pool.submit, slot, trial)] = (slot, trial)
 
     def _idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the slots that can take a turn; what they are is recorded before."""
@@ -191,14 +186,17 @@ class StudyDriver:
             self._record.add_environment(environment)
         return idle
 
-    def _start(self, pool: ThreadPoolExecutor, slot: int, trial: int) -> None:
+    def _begin(
+        self, submit: Callable[..., Future[TurnReport]], slot: int, trial: int
+    ) -> Future[TurnReport]:
+        """Returns the future of a turn; what keeps it from beginning is its error."""
         try:
             self._add_provenance(trial)
-            future = pool.submit(self._runner.run, slot, self._job(trial), self._stop)
+            return submit(self._runner.run, slot, self._job(trial), self._stop)
         except Exception as error:
-            future = Future()
-            future.set_exception(error)
-        self._running[future] = (slot, trial)
+            failed: Future[TurnReport] = Future()
+            failed.set_exception(error)
+            return failed
 
     def _collect(self, todo: Plan) -> None:
         """Waits for turns to end and records them."""
@@ -271,6 +269,12 @@ def assign(
             left.remove(trial)
             found.append((slot, trial))
     return [*found, *zip(without, left, strict=False)]
+
+
+def _at_once(turn: Callable[..., TurnReport], *arguments: Any) -> Future[TurnReport]:
+    done: Future[TurnReport] = Future()
+    done.set_result(turn(*arguments))
+    return done
 
 
 def _is_own(error: BaseException) -> bool:

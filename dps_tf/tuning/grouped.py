@@ -21,8 +21,7 @@ from dps_tf.training.environment import describe
 from dps_tf.training.program import Program
 from dps_tf.tuning import build
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.options import Options
-from dps_tf.tuning.resources import Resources, free_memory
+from dps_tf.tuning.resources import Options, Resources, free_memory
 
 _DEFECT, _USER_ERROR, _RUN_AGAIN = 1, 2, groups.RUN_AGAIN  # as in `command_line`
 _LOOK_SECONDS = 0.2

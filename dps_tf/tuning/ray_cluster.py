@@ -26,8 +26,7 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.execution import SlotLost
 from dps_tf.tuning.cluster_slots import RemoteSlot, SlotPool
 from dps_tf.tuning.interruption import SIGNALS, Interrupted, StopRequest
-from dps_tf.tuning.options import Options
-from dps_tf.tuning.resources import processors
+from dps_tf.tuning.resources import Options, processors
 
 _LOOK_SECONDS = 2.0
 """How often the nodes of the cluster are looked at."""
@@ -70,17 +69,15 @@ class RayCluster:
     Args:
         options: of the run. Without `ray_address` Ray is started on this machine, on
             the loopback interface alone, and `slots` are the processors that it uses.
-        say: prints a sentence for the user.
 
     Attributes:
         pool: the slots, and who has them.
         error: why nodes are looked at no more; a defect.
     """
 
-    def __init__(self, options: Options, say: Callable[[str], None] = print):
+    def __init__(self, options: Options):
         self.pool = SlotPool()
         self.error: Exception | None = None
-        self.say = say
         self._options = asdict(options_there(options))
         self._address, self._processors = options.ray_address, options.slots
         self._slots: dict[int, Slot] = {}
@@ -133,7 +130,7 @@ class RayCluster:
             node = self._slots[number].node
             if node not in self._refused:
                 self._refused[node] = why
-                self.say(f"note: node {node[:8]} is left out: {why}")
+                print(f"note: node {node[:8]} is left out: {why}")
             for other, slot in self._slots.items():
                 if slot.node == node:
                     slot.is_leaving = True

@@ -32,8 +32,8 @@ from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.files import FileSystem
 from dps_tf.tuning.cluster_slots import StateMissing
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.options import Options
 from dps_tf.tuning.ray_cluster import RayCluster
+from dps_tf.tuning.resources import Options
 from dps_tf.tuning.sweep import Sweep, SweepOutcome
 
 _POLL_SECONDS = 1.0
@@ -47,20 +47,19 @@ class HeldState(TrialState):
     slot: int = -1
 
 
-def run_sweep(  # noqa: PLR0913 - each is independent of the others
+def run_sweep(
     sweep: SweepSpecification,
     gin_text: str,
     options: Options,
     files: FileSystem,
     backend_of: Callable[[StudySpecification], Backend],
     stop: StopRequest,
-    say: Callable[[str], None] = print,
 ) -> SweepOutcome:
     """Runs a sweep on a Ray cluster, cells side by side; see `Sweep.run`.
 
     The backend of a study checks it on this machine.
     """
-    cluster = RayCluster(options, say)
+    cluster = RayCluster(options)
 
     def on_cluster(study: StudySpecification) -> Backend:
         return RayBackend(backend_of(study), cluster, stop, options)
@@ -71,7 +70,7 @@ def run_sweep(  # noqa: PLR0913 - each is independent of the others
         cluster.connect()
         return cluster.pool.spare
 
-    whole = Sweep(files, sweep, options, on_cluster, stop, say, spare_slots)
+    whole = Sweep(files, sweep, options, on_cluster, stop, spare_slots=spare_slots)
     try:
         return whole.run(gin_text)
     finally:

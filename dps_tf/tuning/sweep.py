@@ -14,17 +14,17 @@ from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification, repeat_study
 from dps_tf.core.trial import error_cause
-from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Lock, Locks
 from dps_tf.store.records import write_json
 from dps_tf.store.states import StateStore
 from dps_tf.store.study_record import check_continues
+from dps_tf.store.study_tables import read_closed
 from dps_tf.store.sweep_reader import StudyReader, SweepReader
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import Display, StudyProgress
+from dps_tf.tuning.resources import Options
 from dps_tf.tuning.study import RunContext, is_finished, run_study
 
 _WAIT_SECONDS = 0.5

@@ -20,7 +20,6 @@ from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
 from dps_tf.store.log import encode_event, scan
-from dps_tf.store.owners import Owner
 from dps_tf.store.study_history import (
     StudyHistory,
     failure_event,
@@ -40,7 +39,6 @@ EXAMPLES: dict[str, Any] = {
         fixed={"momentum": 0.9}, network_arguments={"widths": [3, 4]}, max_draws=9
     ),
     "StudySpecification": specification(sparsity=0.9, method="snip"),
-    "Owner": Owner.here(),
 }
 
 

@@ -20,7 +20,7 @@ from dps_tf.store.owners import Owner
 from dps_tf.store.records import read_json
 from dps_tf.tuning import sweep
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import Options
 from dps_tf.tuning.sweep import (
     Sweep,
     SweepOutcome,
