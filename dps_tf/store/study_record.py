@@ -241,15 +241,10 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
 ) -> StudyRecord:
     """Returns the record of a study, new, continued or extended.
 
-    Args:
-        files: where it is.
-        layout: its paths.
-        specification: what is asked for now.
-        environment: what the bits depend on: builds and instruction set.
-        training_inputs: sizes and content of the data it is trained on, and under
-            NETWORK the hash of the network's structure.
-        allow_other_machine: whether another environment may continue it; recorded.
-        guard: called before anything is written; raises if another owner took over.
+    The bits depend on the environment, that is on builds and instruction set; another
+    one may continue a study if allowed, and is recorded. Training inputs are sizes and
+    content of its data, and under NETWORK the hash of the network's structure. The
+    guard is called before anything is written; it raises if another owner took over.
 
     Raises:
         UserError: the stored study differs, with the differences.

@@ -21,7 +21,7 @@ from dps_tf.training.environment import describe
 from dps_tf.training.program import Program
 from dps_tf.tuning import build
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.resources import Options, Resources, free_memory
+from dps_tf.tuning.resources import Options, Resources
 
 _DEFECT, _USER_ERROR, _RUN_AGAIN = 1, 2, groups.RUN_AGAIN  # as in `command_line`
 _LOOK_SECONDS = 0.2
@@ -65,7 +65,7 @@ def _lost(error: GroupLost, deadline: groups.Deadline | None) -> int:
 def _lead(leader: groups.Leader, lead: Callable[[Resources], int]) -> int:
     code = _DEFECT
     try:
-        code = lead(Resources([leader.strategy], free_memory() / 2, leader))
+        code = lead(Resources([leader.strategy], leader=leader))
         return code
     except GroupLost:
         code = _RUN_AGAIN
@@ -79,7 +79,7 @@ def _lead(leader: groups.Leader, lead: Callable[[Resources], int]) -> int:
 
 def _follow(follower: groups.Follower, options: Options) -> int:
     """Does what it is told until it is told to end; returns the leader's exit code."""
-    resources = Resources([follower.strategy], free_memory() / 2)
+    resources = Resources([follower.strategy])
     resources.data_placement = options.data_placement
     study: tuple[StudySpecification, Dataset] | None = None
     program: Program | None = None

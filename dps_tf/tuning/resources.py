@@ -42,11 +42,13 @@ class Options:
     Attributes:
         sweep_dir: where the sweep is kept.
         data_dir: folder of prepared data sets.
-        slots: trials side by side; 0 leaves that to the machine.
-        strategy: `auto` gives each device trials of its own; `one_device`; `mirrored`
-            shares each batch out over the replicas; `tpu`.
-        tpu: `local`, or the name of a Cloud TPU.
-        split: of a TPU, see `Resources.of_this_machine`.
+        slots: trials side by side; 0 is one per processor on a CPU, and one per GPU or
+            core of a TPU where there are some.
+        strategy: `auto` gives each device trials of its own; `one_device` uses the
+            first one only; `mirrored` is one slot whose devices share each batch; `tpu`.
+        tpu: `local`, or the name of a Cloud TPU; implies `tpu` under `auto`.
+        split: of a TPU: `trials` gives each core its own, `data` makes it one slot
+            whose cores share each batch, for trials that one core cannot hold.
         data_placement: `device`, `stream`, or `auto`; see `training.placement`.
         allow_other_machine: continue studies that were begun elsewhere.
         discard_states: remove the states of finished studies.
@@ -122,7 +124,8 @@ class Resources:
 
     Attributes:
         strategies: one per slot; a slot carries its own trials.
-        memory_limit: bytes that the activations of all slots may take together.
+        memory_limit: bytes that the activations of all slots may take together; half of
+            the memory that is free now by default.
         data_placement: where data sets lie; see `training.placement`.
         leader: of the processes that share each batch; None in a process that trains
             alone, or follows.
@@ -135,14 +138,14 @@ class Resources:
     def __init__(
         self,
         strategies: Sequence[tf.distribute.Strategy],
-        memory_limit: float,
+        memory_limit: float | None = None,
         leader: Leader | None = None,
         sharing: str | None = None,
     ):
         self.sharing = sharing
         self.memory_note = ""
         self.strategies = tuple(strategies)
-        self.memory_limit = memory_limit
+        self.memory_limit = free_memory() / 2 if memory_limit is None else memory_limit
         self.leader = leader
         self.data_placement = "auto"
         self._held: dict[tuple[str, str], DeviceData | StreamedData] = {}
@@ -155,20 +158,10 @@ class Resources:
         tpu: str | None = None,
         split: str = "trials",
     ) -> Resources:
-        """Returns slots on the local devices.
+        """Returns slots on the local devices, as these fields of `Options` say.
 
         Trials are split over the devices before data are: with `auto` every slot has
-        one device, and a batch of any size is whole. Half of the memory that is free
-        now may go to activations.
-
-        Args:
-            slots: trials side by side; 0 is one per processor on a CPU, and one per
-                GPU or core of a TPU where there are some.
-            strategy: `auto`; `one_device` uses the first one only; `mirrored` is one
-                slot whose devices share each batch; `tpu`.
-            tpu: `local`, or the name of a Cloud TPU; implies `tpu` under `auto`.
-            split: of a TPU: `trials` gives each core its own, `data` makes it one slot
-                whose cores share each batch, for trials that one core cannot hold.
+        one device, and a batch of any size is whole.
 
         Raises:
             UserError: for values that cannot be, or devices that are not there.
@@ -193,7 +186,7 @@ class Resources:
             in_turn = [cores[i % len(cores)] for i in range(slots)]
             return cls(in_turn, math.inf, sharing=sharing)
         if strategy not in ("auto", "one_device"):
-            return cls([strategies.build(strategy, tpu=tpu)], free_memory() / 2)
+            return cls([strategies.build(strategy, tpu=tpu)])
         devices = strategies.local_devices()
         if strategy == "one_device":
             devices = devices[:1]
@@ -205,7 +198,7 @@ class Resources:
             tf.distribute.OneDeviceStrategy(devices[i % len(devices)])
             for i in range(slots)
         ]
-        return cls(found, free_memory() / 2, sharing=sharing)
+        return cls(found, sharing=sharing)
 
     @property
     def replicas(self) -> int:
