@@ -67,7 +67,7 @@ class StudyRecord:
         self.history = study.history
         self.problems = list(study.problems)
         for trial in self.history.trials.values():
-            # It is tried again.
+            # Tried again, until MOST_ATTEMPTS.
             if len(trial.failures) < MOST_ATTEMPTS:
                 trial.failed = None
         self._log = open_log(files, layout.log("main"))

@@ -45,7 +45,7 @@ class Options:
         slots: trials side by side; 0 is one per processor on a CPU, and one per GPU or
             core of a TPU where there are some.
         strategy: `auto` gives each device trials of its own; `one_device` uses the
-            first one only; `mirrored` is one slot whose devices share each batch; `tpu`.
+            first one; `mirrored` is one slot whose devices share each batch; `tpu`.
         tpu: `local`, or the name of a Cloud TPU; implies `tpu` under `auto`.
         split: of a TPU: `trials` gives each core its own, `data` makes it one slot
             whose cores share each batch, for trials that one core cannot hold.
