@@ -233,7 +233,7 @@ def _goal() -> Goal | None:
 
 def _write() -> None:
     from dps_tf.analysis.interchange.writer import write_archive
-    from dps_tf.cli.sweep_files import load
+    from dps_tf.cli.notebook import load
 
     tables = load(*_SWEEP_DIRS.value)
     tell_of_damage(tables.problems, set())

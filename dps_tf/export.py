@@ -12,6 +12,7 @@ from absl import flags
 
 from dps_tf.cli.command_line import (
     FINISHED,
+    files_of,
     import_modules,
     import_tensorflow,
     require,
@@ -42,7 +43,6 @@ def main(argv: Sequence[str]) -> int:
         )
     import_tensorflow()
     import_modules(_IMPORT.value)
-    from dps_tf.cli.sweep_files import files_of
     from dps_tf.probing.trial_export import trained_trial
     from dps_tf.store.sweep_reader import SweepReader
     from dps_tf.tuning.resources import configure_threads

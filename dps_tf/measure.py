@@ -16,6 +16,7 @@ from absl import flags
 from dps_tf.cli.command_line import (
     FINISHED,
     RUN_AGAIN,
+    files_of,
     import_modules,
     import_ray,
     import_tensorflow,
@@ -23,7 +24,6 @@ from dps_tf.cli.command_line import (
     run,
     tell_of_damage,
 )
-from dps_tf.cli.sweep_files import files_of
 from dps_tf.core.errors import UserError
 from dps_tf.store.layout import SweepLayout
 
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from dps_tf.probing import RecordedStudy, RecordedTrial, Wanted
     from dps_tf.store.sweep_reader import SweepReader
     from dps_tf.tuning.interruption import StopRequest
-    from dps_tf.tuning.options import Options
-    from dps_tf.tuning.resources import Resources
+    from dps_tf.tuning.resources import Options, Resources
 
 _MAX_CELLS = 256
 """Cells that wait for slots at the same time; each takes a thread."""
@@ -95,8 +94,7 @@ def main(argv: Sequence[str]) -> int:
     import_tensorflow()
     import_modules(_IMPORT.value)
     from dps_tf.tuning import grouped
-    from dps_tf.tuning.options import Options
-    from dps_tf.tuning.resources import Resources, configure_threads
+    from dps_tf.tuning.resources import Options, Resources, configure_threads
 
     configure_threads()
     options = Options(
@@ -225,11 +223,7 @@ def _wanted() -> Wanted:
 
 
 def finished_cells(sweep: SweepReader) -> list[str]:
-    """Returns the closed cells of a sweep; tells of the others and of damage.
-
-    Raises:
-        UserError: nothing in it is finished.
-    """
+    """Returns the closed cells of a sweep, or UserError; tells of others and damage."""
     finished = [name for name, study in sweep.studies.items() if study.is_closed]
     tell_of_damage(sweep.problems, set())
     for name in sweep.studies:

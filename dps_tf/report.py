@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, import_modules, run, tell_of_damage
+from dps_tf.cli.command_line import (
+    FINISHED,
+    cell_statuses,
+    import_modules,
+    run,
+    tell_of_damage,
+)
 from dps_tf.cli.page_server import served
-from dps_tf.cli.sweep_files import cell_statuses, load
 from dps_tf.core.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -117,6 +122,8 @@ def _draw_figures(out: Path) -> None:
 
 def _tables(told: set[str]) -> Tables:
     """Returns the tables of the sweeps; tells of damage that was not told before."""
+    from dps_tf.cli.notebook import load
+
     tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value, labels=_LABELS.value)
     tell_of_damage(tables.problems, told)
     return tables
@@ -172,11 +179,7 @@ def _watch(out: Path) -> int:
 
 
 def report_folder(sweep_dirs: Sequence[str], out: str | None) -> Path:
-    """Returns the folder of the report: the one asked for, or one in the first sweep.
-
-    Raises:
-        UserError: neither is given.
-    """
+    """Returns the folder of the report: as asked for, or one in the first sweep."""
     if out:
         return Path(out)
     if not sweep_dirs:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, require, run
-from dps_tf.cli.sweep_files import cell_statuses
+from dps_tf.cli.command_line import FINISHED, cell_statuses, require, run
 from dps_tf.core.errors import UserError, printable
 
 if TYPE_CHECKING:

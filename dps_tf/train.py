@@ -26,7 +26,7 @@ from dps_tf.core.errors import UserError
 
 if TYPE_CHECKING:
     from dps_tf.cli.sweep_run import SweepRun
-    from dps_tf.tuning.options import Options
+    from dps_tf.tuning.resources import Options
 
 _GIN_FILES = flags.DEFINE_multi_string(
     "gin_file", [], "A gin file, or the name of a shipped one; may be repeated."
@@ -101,11 +101,7 @@ _KERAS_TUNER_CHIEF = "KERASTUNER_ORACLE_IP"
 
 
 def read_shard(text: str) -> tuple[int, int]:
-    """Returns (i, n) of a shard written 'i/n', 0 <= i < n.
-
-    Raises:
-        UserError: it is written otherwise.
-    """
+    """Returns (i, n) of a shard written 'i/n', 0 <= i < n; UserError otherwise."""
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if match is None or int(match[1]) >= int(match[2]):
         raise UserError(
@@ -116,12 +112,8 @@ def read_shard(text: str) -> tuple[int, int]:
 
 
 def _options() -> Options:
-    """Returns the options that the flags give.
-
-    Raises:
-        UserError: for values that cannot be, or that are no longer taken.
-    """
-    from dps_tf.tuning.options import Options
+    """Returns the options of the flags; UserError for values that are not taken."""
+    from dps_tf.tuning.resources import Options
 
     if _SHARE.value:
         raise UserError(
@@ -155,20 +147,15 @@ def _options() -> Options:
 
 
 def worker_arguments(arguments: Sequence[str], slots: int) -> list[str]:
-    """Returns the arguments of one worker of a command.
-
-    Args:
-        arguments: of the command; of a flag that is given twice the last one counts.
-        slots: trials that each worker trains side by side.
-    """
+    """Returns the arguments of one worker of a command."""
+    # Of a flag that is given twice the last one counts.
     return [*arguments, "--workers=1", f"--slots={slots}"]
 
 
 def _run_workers(options: Options) -> int:
     """Runs this command in several processes; returns their exit code."""
-    from dps_tf.tuning.interruption import StopRequest
+    from dps_tf.tuning.interruption import StopRequest, run_workers
     from dps_tf.tuning.resources import cpu_slots
-    from dps_tf.tuning.workers import run_workers
 
     slots = options.slots or cpu_slots(options.workers)
     command = [sys.executable, "-m", "dps_tf.train"]

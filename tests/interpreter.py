@@ -46,7 +46,7 @@ TABLES = (
     "dps_tf.analysis.interchange.writer",
     "dps_tf.analysis.report",
     "dps_tf.analysis.sweep_status",
-    "dps_tf.cli.sweep_files",
+    "dps_tf.cli.notebook",
 )
 TENSORFLOW = (
     "dps_tf.cli.sweep_run",

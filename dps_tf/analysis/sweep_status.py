@@ -11,12 +11,11 @@ from dps_tf.core.race import follow_to, plan
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.trial import OUTCOMES, error_cause
-from dps_tf.store.closing import Closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.locks import Locks
 from dps_tf.store.study_history import StudyHistory
-from dps_tf.store.study_reader import StudyReader
-from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.store.study_tables import Closed
+from dps_tf.store.sweep_reader import StudyReader, SweepReader
 
 SHOWN_WAIT = 0.01
 """The least share of time spent waiting for data that a user is told of."""

@@ -16,12 +16,16 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
 from dps_tf.core.errors import UserError, printable
 from dps_tf.store.errors import LockLost, StoreError
+from dps_tf.store.files import FileSystem, LocalFiles
+
+if TYPE_CHECKING:
+    from dps_tf.analysis.sweep_status import CellStatus
 
 FINISHED, DEFECT, USER_ERROR, RUN_AGAIN = 0, 1, 2, 75
 
@@ -82,16 +86,13 @@ def _discard_output(descriptor: int) -> None:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without the lines that its libraries write on the way.
-
-    They go to the file descriptor itself and heed no setting. Should the import fail,
-    they are shown.
-    """
+    """Imports TensorFlow; what its libraries write is shown only if that fails."""
     if "tensorflow" in sys.modules:
         return
     # Read once, at the import: what others have changed on gs:// is to be seen at once.
     os.environ.setdefault("GCS_STAT_CACHE_MAX_AGE", "0")
     with tempfile.TemporaryFile() as heard:
+        # They write to the file descriptor itself and heed no setting.
         sys.stderr.flush()
         before = os.dup(2)
         os.dup2(heard.fileno(), 2)
@@ -107,11 +108,7 @@ def import_tensorflow() -> None:
 
 
 def import_ray(name: str) -> Any:
-    """Returns a module of the tuning room that needs Ray.
-
-    Raises:
-        UserError: Ray is not installed.
-    """
+    """Returns a module of the tuning room; UserError if Ray, which it needs, is not."""
     try:
         return importlib.import_module(f"dps_tf.tuning.{name}")
     except ImportError as error:
@@ -132,9 +129,7 @@ def require(*holders: flags.FlagHolder[Any]) -> None:
 
 
 def import_modules(names: Sequence[str]) -> None:
-    """Imports modules of the user's, which register workloads and the like.
-
-    They are looked for in the current folder too, as for `python -m`.
+    """Imports modules of the user's, from the current folder too as by `python -m`.
 
     Raises:
         UserError: there is none of that name, or it fails; with the place.
@@ -160,17 +155,40 @@ def import_modules(names: Sequence[str]) -> None:
 
 
 def tell_of_damage(problems: Iterable[str], told: set[str]) -> None:
-    """Prints sentences about damaged files to standard error.
-
-    Args:
-        problems: of whatever was read.
-        told: what has been told already, and is not again; added to.
-    """
+    """Tells of damaged files on standard error, and adds to what has been `told`."""
     for problem in problems:
         if problem not in told:
             told.add(problem)
             # Names of files hold what their makers wanted.
             print(printable(f"note: {problem}"), file=sys.stderr)
+
+
+def files_of(directory: str) -> FileSystem:
+    """Returns the file system of a sweep directory.
+
+    TensorFlow, which knows object stores, is imported for a path with a scheme only.
+    """
+    if "://" not in directory:
+        return LocalFiles()
+    import_tensorflow()
+    from dps_tf.training import gfile_files
+
+    return gfile_files.files_for(directory)
+
+
+def cell_statuses(sweep_dirs: Sequence[str], told: set[str]) -> list[CellStatus]:
+    """Returns how far every cell of some sweeps is; tells of damage on the way."""
+    # After the flags are checked: tables take a second to load.
+    from dps_tf.analysis.sweep_status import merged_status, sweep_status
+    from dps_tf.store.sweep_reader import SweepReader
+
+    statuses = []
+    for directory in sweep_dirs:
+        files = files_of(directory)
+        sweep = SweepReader(files, directory)
+        statuses.append(sweep_status(files, sweep))
+        tell_of_damage(sweep.problems, told)
+    return merged_status(statuses)
 
 
 def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
@@ -190,11 +208,7 @@ def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
 
 
 def _sentence_of(error: OSError) -> str | None:
-    """Returns what the user can do about an error that is none of a file of ours.
-
-    That is standard output on a full disk, and a machine without a folder for
-    temporary files; None for anything else.
-    """
+    """Returns what the user can do about an output or temporary folder that is full."""
     if "temporary directory" in str(error):
         return (
             "no folder for temporary files can be written, such as "

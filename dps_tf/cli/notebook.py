@@ -8,27 +8,49 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from dps_tf.analysis.columns import documentation
-from dps_tf.cli.command_line import import_tensorflow, tell_of_damage
-from dps_tf.cli.sweep_files import files_of
-from dps_tf.cli.sweep_files import load as load
+from dps_tf.cli.command_line import files_of, import_tensorflow, tell_of_damage
 from dps_tf.core.errors import UserError, near_matches
 
 if TYPE_CHECKING:
     from dps_tf.analysis.loading import Tables
+    from dps_tf.core.goal import Goal
     from dps_tf.probing.trial_export import TrainedTrial
     from dps_tf.workloads.reading import SweepConfiguration
 
-# What `help(dps_tf.load)` shows. Not said there: commands load that before they have
-# looked at their flags, and this loads SciPy.
-load.__doc__ = f"{load.__doc__}\nColumns of the tables:\n{documentation()}\n"
-
 _DRAWING_SECONDS = 0.2
 """Time between two drawings of the progress: each is a message to the browser."""
+
+
+def load(
+    *sweep_dirs: str | os.PathLike[str],
+    goal: Goal | float | None = None,
+    labels: Sequence[str] = (),
+) -> Tables:
+    """Returns the tables of one or several sweeps, as pandas DataFrames.
+
+    A notebook shows the table of results; `best` has the winner of each cell, `plot()`
+    draws K* against the batch size, `columns` tells what each column means.
+
+    Args:
+        sweep_dirs: sweep directories, on disks or object stores.
+        goal: another goal than the studies' own, or another threshold for their metric.
+        labels: one per directory, so that sweeps of the same cells lie side by side.
+
+    Raises:
+        UserError: see `analysis.loading.load`.
+    """
+    from dps_tf.analysis import loading
+
+    return loading.load(*sweep_dirs, goal=goal, labels=labels, files=files_of)
+
+
+# What `help(dps_tf.load)` shows.
+load.__doc__ = f"{load.__doc__}\nColumns of the tables:\n{documentation()}\n"
 
 
 class NotebookDisplay:
@@ -91,7 +113,7 @@ def run(
         sweep: of `dps_tf.sweep`.
         sweep_dir: where the sweep is kept.
         data_dir: folder of prepared data sets.
-        options: further fields of `tuning.options.Options`, such as `slots`,
+        options: further fields of `tuning.resources.Options`, such as `slots`,
             `strategy` or `engine`; none changes a result.
 
     Returns:
@@ -105,8 +127,7 @@ def run(
     import_tensorflow()
     from dps_tf.cli.sweep_run import SweepRun
     from dps_tf.tuning.interruption import Interrupted, StopRequest
-    from dps_tf.tuning.options import Options
-    from dps_tf.tuning.resources import configure_threads
+    from dps_tf.tuning.resources import Options, configure_threads
 
     _check_options(options, [field.name for field in fields(Options)])
     configure_threads()

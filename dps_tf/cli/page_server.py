@@ -33,14 +33,10 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def served(folder: Path, port: int = 0) -> Iterator[str]:
-    """Serves a folder on 127.0.0.1 in a thread and gives its address.
-
-    Args:
-        folder: made if absent.
-        port: 0 for a free one.
+    """Serves a folder, made if absent, on 127.0.0.1 in a thread and gives its address.
 
     Raises:
-        UserError: the port is taken.
+        UserError: the port is taken; 0 takes a free one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handler = functools.partial(_Handler, directory=str(folder))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from dps_tf.cli.command_line import import_ray
@@ -15,9 +14,8 @@ from dps_tf.training.rendezvous import ProcessRank
 from dps_tf.tuning import grouped
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import Display
-from dps_tf.tuning.resources import Resources
+from dps_tf.tuning.resources import Options, Resources
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, describe_failures
 from dps_tf.workloads.reading import SweepConfiguration
 
@@ -33,9 +31,6 @@ class SweepRun:
         options: how.
         resources: the devices of a group of processes; None for this machine's own.
         display: where progress is shown; None for the terminal.
-
-    Attributes:
-        leader: of the group of processes that it leads, if it does.
     """
 
     def __init__(
@@ -74,13 +69,7 @@ class SweepRun:
         return f"{self.configuration}\n{explain(self.options.data_placement)}"
 
     def run(self, stop: StopRequest) -> SweepOutcome:
-        """Runs what is not finished, until it is done or a stop is asked for.
-
-        Raises:
-            Interrupted: a stop was asked for; everything is saved.
-            UserError: a cell holds another study, something is missing, or Ray is not
-                installed.
-        """
+        """Runs what is not finished; see `Sweep.run`."""
         gin_text = self.configuration.gin
         if self.options.engine != "ray":
             return self._sweep(stop).run(gin_text)
@@ -100,13 +89,13 @@ class SweepRun:
             display=self._display,
         )
 
-    def tell(self, outcome: SweepOutcome, say: Callable[[str], None] = print) -> None:
+    def tell(self, outcome: SweepOutcome) -> None:
         """Says what a run left undone, and on standard error which trials failed."""
         if not outcome.ran and not outcome.busy:
             cells = len(self.configuration.specification.studies)
-            say(f"nothing to do: all {cells} cells are finished.")
+            print(f"nothing to do: all {cells} cells are finished.")
         for name, owner in outcome.busy.items():
-            say(f"{name}: being run by {owner}.")
+            print(f"{name}: being run by {owner}.")
         if outcome.busy or not outcome.failed:
             return
         for name in outcome.failed:

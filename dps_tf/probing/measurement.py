@@ -24,14 +24,13 @@ from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Locks
 from dps_tf.store.records import set_aside
 from dps_tf.store.schemas import MEASUREMENTS
-from dps_tf.store.study_reader import StudyReader
+from dps_tf.store.sweep_reader import StudyReader
 from dps_tf.store.tables import write_table
 from dps_tf.training.gfile_files import files_for
 from dps_tf.training.program import Program
 from dps_tf.tuning import simulation
-from dps_tf.tuning.options import Options
-from dps_tf.tuning.pruning import Pruner, is_scheduled
-from dps_tf.tuning.resources import configure_threads
+from dps_tf.tuning.build import Pruner, is_scheduled
+from dps_tf.tuning.resources import Options, configure_threads
 
 
 @dataclass(frozen=True)

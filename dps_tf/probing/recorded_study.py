@@ -10,11 +10,11 @@ from typing import Any
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import StudySpecification
 from dps_tf.data.dataset import Dataset
-from dps_tf.store.closing import Closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.schemas import CURVES, TRIALS, TableSchema
-from dps_tf.store.study_reader import environment_differences
+from dps_tf.store.study_record import environment_differences
+from dps_tf.store.study_tables import Closed
 from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning import build
 

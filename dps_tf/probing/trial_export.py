@@ -16,11 +16,11 @@ from dps_tf.models import initial_point
 from dps_tf.sparsity import export, prunable, tfmot
 from dps_tf.store.files import FileSystem
 from dps_tf.store.states import State
-from dps_tf.store.study_reader import StudyReader, trial_points
-from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.store.study_tables import trial_points
+from dps_tf.store.sweep_reader import StudyReader, SweepReader
 from dps_tf.training.task import Task
 from dps_tf.tuning import build
-from dps_tf.tuning.pruning import Pruner, is_scheduled
+from dps_tf.tuning.build import Pruner, is_scheduled
 
 BEST = "best"
 """Names the trial that met the goal first."""

@@ -27,9 +27,7 @@ _ADVICE = {
 class StoreError(OSError):
     """The file system refused; what was there before is as it was.
 
-    Attributes:
-        path: the file or folder concerned.
-        errno: the number of the operating system's error, or None.
+    `path` is the file or folder concerned, `errno` the system's number or None.
     """
 
     def __init__(self, message: str, path: str, number: int | None = None) -> None:
@@ -44,9 +42,7 @@ class StoreError(OSError):
 class DamagedError(Exception):
     """A file does not hold what was written to it: torn, empty or changed.
 
-    Attributes:
-        path: the damaged file; still in place.
-        reason: what is wrong with it, a clause.
+    The file at `path` is still in place; `reason` is a clause.
     """
 
     def __init__(self, path: str, reason: str) -> None:

@@ -1,24 +1,7 @@
-"""Every file name of the package: where in a sweep directory each thing lies.
-
-<sweep>/.dps_tf                     marker: the package may delete below this
-<sweep>/sweep.json                  what the sweep is
-<sweep>/config.gin                  the resolved gin configuration
-<sweep>/scores/                     scores for pruning, shared by all cells
-<sweep>/repeats/                    best points under other seeds, as a sweep of its own
-<sweep>/cells/<cell>/study.json     the frozen specification and its fingerprint
-<sweep>/cells/<cell>/log/           checked logs, one per writer
-<sweep>/cells/<cell>/states/        states of unfinished trials
-<sweep>/cells/<cell>/keras_tuner/   keras-tuner's own files; disposable
-<sweep>/cells/<cell>/lock           flock of the owner on this machine
-<sweep>/cells/<cell>/claims/        owners and heartbeats, across machines
-<sweep>/cells/<cell>/measurements.parquet
-<sweep>/cells/<cell>/trials.parquet, curves.parquet, work.parquet   on closing
-<sweep>/cells/<cell>/closed.json    last of all: the study is closed
-"""
+"""Every file name of the package: where in a sweep directory each thing lies."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from dps_tf.core.cell import checked_name
@@ -41,11 +24,7 @@ def is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """Returns a name that can be part of a path: ^[A-Za-z0-9._-]+$, not '.' or '..'.
-
-    Raises:
-        UserError: for any other name.
-    """
+    """Returns a name ^[A-Za-z0-9._-]+$ that is no '.' or '..'; UserError for others."""
     return checked_name("name", name)
 
 
@@ -61,43 +40,26 @@ def absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
-@dataclass(frozen=True)
 class SweepLayout:
     """Paths of a sweep.
 
     Attributes:
-        root: the sweep directory, as given by the user or absolute.
+        root: the sweep directory, absolute.
+        marker: JSON; makes the directory the package's own.
+        sweep: JSON record of what the sweep is.
+        config: the resolved gin configuration, text.
+        cells: folder of one folder per cell.
+        scores: folder of scores for pruning, shared by all cells.
     """
 
-    root: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "root", absolute(self.root))
-
-    @property
-    def marker(self) -> str:
-        """JSON; makes the directory the package's own."""
-        return f"{self.root}/{MARKER}"
-
-    @property
-    def sweep(self) -> str:
-        """JSON record of what the sweep is."""
-        return f"{self.root}/sweep.json"
-
-    @property
-    def config(self) -> str:
-        """The resolved gin configuration, text."""
-        return f"{self.root}/config.gin"
-
-    @property
-    def cells(self) -> str:
-        """Folder of one folder per cell."""
-        return f"{self.root}/cells"
-
-    @property
-    def scores(self) -> str:
-        """Folder of the score cache."""
-        return f"{self.root}/scores"
+    def __init__(self, root: str) -> None:
+        """Takes the directory as the user names it."""
+        self.root = absolute(root)
+        self.marker = f"{self.root}/{MARKER}"
+        self.sweep = f"{self.root}/sweep.json"
+        self.config = f"{self.root}/config.gin"
+        self.cells = f"{self.root}/cells"
+        self.scores = f"{self.root}/scores"
 
     @property
     def repeats(self) -> SweepLayout:
@@ -109,63 +71,39 @@ class SweepLayout:
         return CellLayout(f"{self.cells}/{check_name(name)}")
 
 
-@dataclass(frozen=True)
 class CellLayout:
     """Paths of a cell and its study.
 
     Attributes:
         root: the folder of the cell.
+        study: JSON record: the frozen specification and its fingerprint.
+        logs: folder of the checked logs, one per writer.
+        states: folder of the states of unfinished trials.
+        keras_tuner: keras-tuner's own folder; disposable.
+        lock: file under flock while the cell has an owner on this machine.
+        claims: folder of owners and heartbeats, across machines.
+        measurements: Parquet: smoothness and noise scale.
+        closed: JSON record, written last of all: the study is closed.
     """
 
-    root: str
-
-    @property
-    def study(self) -> str:
-        """JSON record: the frozen specification and its fingerprint."""
-        return f"{self.root}/study.json"
-
-    @property
-    def logs(self) -> str:
-        """Folder of the checked logs."""
-        return f"{self.root}/log"
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.study = f"{root}/study.json"
+        self.logs = f"{root}/log"
+        self.states = f"{root}/states"
+        self.keras_tuner = f"{root}/keras_tuner"
+        self.lock = f"{root}/lock"
+        self.claims = f"{root}/claims"
+        self.measurements = f"{root}/measurements.parquet"
+        self.closed = f"{root}/closed.json"
 
     def log(self, writer: str) -> str:
-        """The log of one writer."""
+        """Returns the log of one writer."""
         return f"{self.logs}/{check_name(writer)}.log"
 
-    @property
-    def states(self) -> str:
-        """Folder of the states of trials."""
-        return f"{self.root}/states"
-
-    @property
-    def keras_tuner(self) -> str:
-        """keras-tuner's own folder."""
-        return f"{self.root}/keras_tuner"
-
-    @property
-    def lock(self) -> str:
-        """File under flock while the cell has an owner on this machine."""
-        return f"{self.root}/lock"
-
-    @property
-    def claims(self) -> str:
-        """Folder of claims and heartbeats."""
-        return f"{self.root}/claims"
-
-    @property
-    def measurements(self) -> str:
-        """Parquet: smoothness and noise scale."""
-        return f"{self.root}/measurements.parquet"
-
     def table(self, name: str) -> str:
-        """Parquet: one of CLOSING_TABLES, written when the study closes."""
+        """Returns the Parquet file of one of CLOSING_TABLES, or of another table."""
         return f"{self.root}/{check_name(name)}.parquet"
-
-    @property
-    def closed(self) -> str:
-        """JSON record whose presence closes the study."""
-        return f"{self.root}/closed.json"
 
 
 def segments(log: str) -> str:

@@ -18,9 +18,10 @@ import json
 import math
 import re
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -78,8 +79,7 @@ class Scan:
     Attributes:
         events: every intact event, in order.
         damaged: (position, length) in bytes of each stretch that is no intact line.
-        intact_end: where the last intact line ends, its own line end not counted if
-            it is missing.
+        intact_end: where the last intact line ends, with its line end if it has one.
         lacks_line_end: whether the last intact line lacks its line end.
     """
 
@@ -124,17 +124,28 @@ def _checksum(payload: bytes) -> bytes:
     return b"%08x" % zlib.crc32(payload)
 
 
-class Log(Protocol):
-    """What both kinds of writers do."""
+class Log(ABC):
+    """Collects events and writes them; the only writer of its files."""
+
+    def __init__(self, files: FileSystem) -> None:
+        self._files = files
+        self._lines: list[bytes] = []
 
     def append(self, event: Event) -> None:
         """Adds an event to those that the next flush writes."""
+        self._lines.append(encode_event(event))
 
-    def flush(self, sync: bool = True) -> None:
-        """Writes what was added; with `sync`, it is on the disk on return.
+    def flush(self) -> None:
+        """Writes what was added; it is on the disk on return.
 
         After a StoreError nothing is lost: the events wait for the next flush.
         """
+        if self._lines:
+            self._write(b"".join(self._lines))
+            self._lines.clear()
+
+    @abstractmethod
+    def _write(self, data: bytes) -> None: ...
 
 
 def open_log(files: FileSystem, path: str) -> Log:
@@ -144,8 +155,8 @@ def open_log(files: FileSystem, path: str) -> Log:
     return SegmentedLogWriter(files, path)
 
 
-class LogWriter:
-    """Appends events to one file; the file's only writer.
+class LogWriter(Log):
+    """Appends events to one file.
 
     Opening cuts a torn tail, which is kept in `<name>.damaged-<n>`.
 
@@ -154,10 +165,8 @@ class LogWriter:
     """
 
     def __init__(self, files: FileSystem, path: str) -> None:
-        self._files = files
+        super().__init__(files)
         self._path = path
-        self._lines: list[bytes] = []
-        self._is_unsynced = False
         self._is_suspect = False
         self.problems: list[str] = []
         self._size = self._open()
@@ -178,25 +187,15 @@ class LogWriter:
             self._files.write_atomic(self._path, kept)
         return len(kept)
 
-    def append(self, event: Event) -> None:
-        """Adds an event to those that the next flush writes."""
-        self._lines.append(encode_event(event))
-
-    def flush(self, sync: bool = True) -> None:
-        """Writes what was added; see `Log.flush`."""
+    def _write(self, data: bytes) -> None:
         if self._is_suspect:
             self._cut_back()
-        data = b"".join(self._lines)
-        if not data and not (sync and self._is_unsynced):
-            return
         try:
-            self._files.append(self._path, data, sync)
+            self._files.append(self._path, data)
         except StoreError:
             self._is_suspect = True
             raise
         self._size += len(data)
-        self._lines.clear()
-        self._is_unsynced = not sync
 
     def _cut_back(self) -> None:
         """Undoes what a failed append may have left behind."""
@@ -207,42 +206,28 @@ class LogWriter:
         self._is_suspect = False
 
 
-class SegmentedLogWriter:
+class SegmentedLogWriter(Log):
     """Writes each flush as a numbered file that never changes; needs no append.
 
     A restarted writer goes on behind the highest number; nothing is rewritten.
     """
 
     def __init__(self, files: FileSystem, path: str) -> None:
-        self._files = files
+        super().__init__(files)
         self._folder = segments(path)
-        self._lines: list[bytes] = []
-        names = files.list_names(self._folder)
-        self._next = 1 + max((_segment_number(name) for name in names), default=0)
+        starts = [name[:8] for name in files.list_names(self._folder)]
+        self._next = 1 + max((int(s) for s in starts if s.isdecimal()), default=0)
 
-    def append(self, event: Event) -> None:
-        """Adds an event to those that the next flush writes."""
-        self._lines.append(encode_event(event))
-
-    def flush(self, sync: bool = True) -> None:
-        """Writes what was added; always on the disk on return, whatever `sync`."""
-        if not self._lines:
-            return
-        path = f"{self._folder}/{self._next:08d}"
-        self._files.write_atomic(path, b"".join(self._lines))
+    def _write(self, data: bytes) -> None:
+        self._files.write_atomic(f"{self._folder}/{self._next:08d}", data)
         self._next += 1
-        self._lines.clear()
-
-
-def _segment_number(name: str) -> int:
-    return int(name[:8]) if name[:8].isdecimal() else 0
 
 
 def read_log(files: FileSystem, path: str) -> tuple[list[Event], list[str]]:
     """Returns every intact event in order, and sentences about what was skipped.
 
-    A log that is still being written may end in an unfinished line; that is reported
-    too, and means nothing while its writer lives. A missing log is an empty one.
+    An unfinished line at the end is reported too, and means nothing while the writer of
+    the log lives. A missing log is an empty one.
     """
     events: list[Event] = []
     problems: list[str] = []

@@ -9,9 +9,8 @@ import os
 import platform
 import secrets
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 _PROC = Path("/proc")
 _ENDED = ("Z", "X")  # states in Linux's list: waiting to be reaped, and dead
@@ -41,7 +40,7 @@ class Owner:
 
     Attributes:
         pid: number of the process.
-        process_start: tells processes of the same number apart; '' if not known.
+        process_start: see there; tells apart processes that had the same number.
         host: name for people.
         machine: where `pid` means something, see `machine`.
         started: seconds of the epoch, for people.
@@ -68,15 +67,6 @@ class Owner:
             token=secrets.token_hex(8),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the owner as a JSON object, for `from_json`."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Owner:
-        """Returns the owner that `to_json` described."""
-        return cls(**value)
-
     def is_here(self) -> bool:
         """Returns whether the owner runs, or ran, on this machine."""
         return self.machine == machine()
@@ -88,11 +78,9 @@ class Owner:
 
 @dataclass(frozen=True)
 class Holder:
-    """An owner as somebody else sees it.
+    """An owner as somebody else sees it; None where what it wrote cannot be read.
 
-    Attributes:
-        owner: who; None if what it wrote cannot be read.
-        last_heartbeat: seconds of the epoch, by the file's clock, for people; or None.
+    The heartbeat is in seconds of the epoch by the file's clock, for people.
     """
 
     owner: Owner | None
@@ -111,8 +99,8 @@ class Holder:
 def machine() -> str:
     """Returns what all processes share that see each other's process numbers.
 
-    On Linux the boot and the namespace of process numbers: two containers of one host
-    name, or one host before and after a restart, differ. Elsewhere the host name.
+    On Linux the boot and the namespace of process numbers, elsewhere the host name: two
+    containers of one host name, or one host before and after a restart, differ.
     """
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
@@ -122,20 +110,12 @@ def machine() -> str:
 
 
 def process_start(pid: int) -> str:
-    """Returns when a process began, in ticks since boot; '' where that is not known.
-
-    Numbers of processes are used again; together with this they are unique.
-    """
+    """Returns when a process began, in ticks since boot; '' where that is not known."""
     return _status(pid)[1]
 
 
 def is_surely_dead(pid: int, start: str) -> bool:
-    """Returns whether a process of this machine has ended.
-
-    Args:
-        pid: its number, as seen on this machine.
-        start: what `process_start` gave for it while it ran.
-    """
+    """Returns whether a process of this machine, of a known start or '', has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
 """Checked JSON records: what is read is what was written, or a DamagedError.
 
-A record is text of the form {"content": ..., "sha256": ...}, sorted and indented for
-the eye; the digest is that of the content's canonical form. Reading demands the very
-bytes that writing gives, so that no damaged byte passes.
+A record is {"content": ..., "sha256": ...}, sorted and indented; the digest is that of
+the content's canonical form. Reading demands the very bytes that writing gives, so that
+no damaged byte passes.
 """
 
 from __future__ import annotations
@@ -23,26 +23,22 @@ def canonical(value: Any) -> str:
         ValueError: NaN or an infinity, which JSON has not.
         TypeError: a key that is no string, or a value that is not JSON.
     """
-    check_keys(value)
+    _check_keys(value)
     return json.dumps(
-        value,
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=True,
-        allow_nan=False,
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
 
 
-def check_keys(value: Any) -> None:
+def _check_keys(value: Any) -> None:
     """Raises TypeError for a key that is no string: JSON would silently make it one."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"key {key!r} is no string, as JSON objects need.")
-            check_keys(item)
+            _check_keys(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            check_keys(item)
+            _check_keys(item)
 
 
 def fingerprint(value: Any) -> str:
@@ -58,11 +54,7 @@ def encode_record(content: Any) -> bytes:
 
 
 def decode_record(path: str, data: bytes) -> Any:
-    """Returns the content of a record's bytes; `path` is for the message.
-
-    Raises:
-        DamagedError: the bytes are not those that `encode_record` gives.
-    """
+    """Returns the content of the bytes that `encode_record` gives, or DamagedError."""
     if not data.strip():
         raise DamagedError(path, "it is empty")
     try:

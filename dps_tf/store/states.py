@@ -13,7 +13,7 @@ import io
 import json
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,13 +31,7 @@ _DIGEST_LENGTH = 64  # hexadecimal digits of a sha256
 
 
 class State(NamedTuple):
-    """Where a trial stands.
-
-    Attributes:
-        step: number of steps done, at least 0.
-        arrays: the trial's variables in the caller's order.
-        meta: a JSON object of the caller's.
-    """
+    """Where a trial stands: steps done, its variables in order, and a JSON object."""
 
     step: int
     arrays: list[Array]
@@ -57,20 +51,11 @@ class StateStore:
         self._directory = directory
         files.remove_stale(directory)
 
-    def save(
-        self,
-        trial: int,
-        step: int,
-        arrays: Sequence[Array],
-        meta: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Writes one state; it is on the disk before an older one is removed."""
-        self.save_many({trial: State(step, list(arrays), dict(meta or {}))})
-
     def save_many(self, states: Mapping[int, State]) -> None:
         """Writes states of several trials, at the price of one fsync of the folder.
 
-        After a failure or a kill each trial has its old or its new state.
+        They are on the disk before older ones are removed. After a failure or a kill
+        each trial has its old or its new state.
         """
         self._files.write_many(
             {
@@ -84,9 +69,9 @@ class StateStore:
                 self._files.remove(self._path(trial, step))
 
     def load(self, trial: int) -> tuple[State | None, list[str]]:
-        """Returns the newest intact state, or None if there never was one or all fail.
+        """Returns the newest intact state or None, and sentences about damaged ones.
 
-        Also returns a sentence for every damaged state; those are set aside.
+        Damaged states are set aside.
         """
         states, problems = self.load_many([trial])
         return states.get(trial), problems
@@ -94,11 +79,7 @@ class StateStore:
     def load_many(
         self, trials: Iterable[int] | None = None
     ) -> tuple[dict[int, State], list[str]]:
-        """Returns the newest intact state of each trial that has one, and problems.
-
-        Args:
-            trials: which ones; all by default.
-        """
+        """Returns the newest intact state of each trial that has one, and problems."""
         kept = self._steps()
         states: dict[int, State] = {}
         problems: list[str] = []
@@ -110,18 +91,15 @@ class StateStore:
                     break
         return states, problems
 
-    def discard(self, trial: int) -> None:
-        """Removes all states of a trial."""
-        for step in self._steps().get(trial, []):
-            self._files.remove(self._path(trial, step))
+    def discard_all(self) -> None:
+        """Removes all states."""
+        for trial, steps in self._steps().items():
+            for step in steps:
+                self._files.remove(self._path(trial, step))
 
     def trials(self) -> list[int]:
         """Returns the numbers of the trials that have a state, sorted."""
         return sorted(self._steps())
-
-    def steps(self, trial: int) -> list[int]:
-        """Returns the steps at which states of a trial are kept, ascending."""
-        return self._steps().get(trial, [])
 
     def _read(self, trial: int, step: int, problems: list[str]) -> State | None:
         path = self._path(trial, step)

@@ -13,7 +13,6 @@ import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from dps_tf.core.execution import TrialProvenance, TurnReport
 from dps_tf.core.goal import Goal
@@ -44,11 +43,8 @@ class Irreproducible(RuntimeError):
 class Work:
     """What was really executed for a trial, repeats included.
 
-    Attributes:
-        steps: updates made.
-        evaluations: evaluations of the validation split.
-        seconds: wall time of its turns.
-        data_wait: seconds of them for which trials waited for streamed data.
+    `steps` are updates, `seconds` the wall time of its turns, `data_wait` those of them
+    for which trials waited for streamed data.
     """
 
     steps: int = 0
@@ -141,12 +137,10 @@ class StudyHistory:
 
     def trajectories(self, goal: Goal, interval: int) -> list[Trajectory]:
         """Returns the trajectories of trials 0, 1, ... up to the last known one."""
-        count = 1 + max(self.trials, default=-1)
+        unknown = TrialHistory()
         return [
-            self.trials[i].trajectory(goal, interval)
-            if i in self.trials
-            else Trajectory()
-            for i in range(count)
+            self.trials.get(number, unknown).trajectory(goal, interval)
+            for number in range(1 + max(self.trials, default=-1))
         ]
 
     def add_all(self, events: Iterable[Event]) -> None:
@@ -160,8 +154,7 @@ class StudyHistory:
         if kind == "evaluation":
             self._add_evaluation(event)
         elif kind == "divergence":
-            trial = self[event["trial"]]
-            trial.diverged_step = event["step"]
+            self[event["trial"]].diverged_step = event["step"]
         elif kind == "failure":
             trial = self[event["trial"]]
             trial.failures.append(event["error"])
@@ -174,9 +167,8 @@ class StudyHistory:
             self[event["trial"]].point = event["point"]
         elif kind == "session":
             self.slots = event["slots"]
-            self.fingerprints |= (
-                {event["fingerprint"]} if "fingerprint" in event else set()
-            )
+            if "fingerprint" in event:
+                self.fingerprints.add(event["fingerprint"])
         if kind in ("evaluation", "divergence", "turn"):
             self._add_work(event)
 
@@ -211,11 +203,9 @@ class StudyHistory:
 
 
 def _agree(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
-    """Returns whether two reports of one evaluation say the same.
-
-    Further splits may be in one of them alone: they belong to the end of a budget, and
-    that may have grown.
-    """
+    """Returns whether two reports of one evaluation say the same."""
+    # Further splits may be in one of them alone: they belong to the end of a budget,
+    # and that may have grown.
     always = {name for name in {*a, *b} if not is_further(name)}
     return always <= a.keys() & b.keys() and all(
         a[name] == b[name] or (a[name] != a[name] and b[name] != b[name])
@@ -223,27 +213,25 @@ def _agree(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
     )
 
 
-def report_events(report: TurnReport) -> list[Event]:
-    """Returns the events that tell of a turn."""
-    work: dict[str, Any] = {
+def report_event(report: TurnReport) -> Event:
+    """Returns the event that tells of a turn."""
+    event: Event = {
         "trial": report.trial,
         "steps_executed": report.steps_executed,
         "seconds": round(report.seconds, 6),
     }
     if report.data_wait:
-        work["data_wait"] = round(report.data_wait, 6)
+        event["data_wait"] = round(report.data_wait, 6)
     if report.diverged_step is not None:
-        step = report.diverged_step
-        return [{"kind": "divergence", "step": step, **work}]
+        return event | {"kind": "divergence", "step": report.diverged_step}
     if report.metrics is None:
-        return [{"kind": "turn", "step": report.step, **work}]
-    evaluation: dict[str, Any] = {
+        return event | {"kind": "turn", "step": report.step}
+    return event | {
         "kind": "evaluation",
         "step": report.step,
         "metrics": dict(report.metrics),
         "is_bound": report.is_bound,
     }
-    return [{**evaluation, **work}]
 
 
 def start_event(trial: int, provenance: TrialProvenance) -> Event:
@@ -262,16 +250,15 @@ def start_event(trial: int, provenance: TrialProvenance) -> Event:
 
 
 def session_event(slots: int, fingerprint: str) -> Event:
-    """Returns the event that begins a session.
-
-    The slots are for estimates of the time left; the fingerprint tells whose log this
-    is where study.json is lost; the versions are for whoever asks later.
-    """
+    """Returns the event that begins a session."""
     return {
         "kind": "session",
+        # For estimates of the time left.
         "slots": slots,
+        # Tells whose log this is where study.json is lost.
         "fingerprint": fingerprint,
-        "versions": package_versions(),
+        # For whoever asks later.
+        "versions": _package_versions(),
     }
 
 
@@ -281,8 +268,7 @@ def failure_event(trial: int, error: str) -> Event:
 
 
 @functools.cache
-def package_versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that are installed."""
+def _package_versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:

@@ -23,11 +23,11 @@ from dps_tf.store.records import read_json, set_aside, write_json
 from dps_tf.store.states import State, StateStore
 from dps_tf.store.study_history import (
     failure_event,
-    report_events,
+    report_event,
     session_event,
     start_event,
 )
-from dps_tf.store.study_reader import StudyReader, environment_differences
+from dps_tf.store.sweep_reader import StudyReader
 
 SNAPSHOT_SECONDS = 30.0
 """Work that a kill may cost, about; at most a minute with a slice and the writing."""
@@ -49,63 +49,53 @@ class StudyRecord:
             of an evaluation then stays as it is when it is repeated.
     """
 
-    def __init__(  # noqa: PLR0913 - each is independent of the others
+    def __init__(
         self,
         files: FileSystem,
         layout: CellLayout,
         specification: StudySpecification,
-        *,
-        guard: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
+        guard: Callable[[], None],
     ):
-        """Opens the record; use `open_study`, which checks the specification.
-
-        Args:
-            files: where it is.
-            layout: its paths.
-            specification: the one in force.
-            guard: called before anything is written; raises if another owner has
-                taken over.
-            clock: monotonic, in seconds.
-        """
+        """Opens the record; use `open_study`, which checks the specification."""
         self._guard = guard
         self._files = files
         self._layout = layout
-        self._clock = clock
+        self._clock = time.monotonic
         self.specification = specification
         self.has_other_bits = False
         study = StudyReader(files, layout)
         self.history = study.history
         self.problems = list(study.problems)
-        self._forget_failures()
+        for trial in self.history.trials.values():
+            # Tried again, until MOST_ATTEMPTS.
+            if len(trial.failures) < MOST_ATTEMPTS:
+                trial.failed = None
         self._log = open_log(files, layout.log("main"))
         self._store = StateStore(files, layout.states)
         self._states: dict[int, TrialState] = {}
         self._dirty: set[int] = set()
         self._load_states()
-        self._saved_at = clock()
-
-    def _forget_failures(self) -> None:
-        """Lets failed trials be tried again, until MOST_ATTEMPTS."""
-        for trial in self.history.trials.values():
-            if len(trial.failures) < MOST_ATTEMPTS:
-                trial.failed = None
+        self._saved_at = self._clock()
 
     def _load_states(self) -> None:
         """Loads the newest state of each trial that the log covers up to it."""
-        interval = self.specification.evaluations.interval
         states, problems = self._store.load_many()
         self.problems += problems
         for number, state in states.items():
-            covered = self.history[number].contiguous_step(interval)
-            if state.step < covered + interval:
-                self._states[number] = TrialState(state.step, tuple(state.arrays))
-            else:
+            if not self._take(number, state):
                 self.problems.append(
                     f"Evaluations of trial {number} before step {state.step} are "
                     "missing from the log: the trial is trained again."
                 )
         self._tell_of_lost_states(found=states)
+
+    def _take(self, trial: int, state: State) -> bool:
+        """Lets a trial go on from a state; False if the log does not cover it."""
+        interval = self.specification.evaluations.interval
+        if state.step >= self.history[trial].contiguous_step(interval) + interval:
+            return False
+        self._states[trial] = TrialState(state.step, tuple(state.arrays))
+        return True
 
     def _tell_of_lost_states(self, found: Mapping[int, State]) -> None:
         """Adds a problem for trials that have to begin again, never silently."""
@@ -128,17 +118,13 @@ class StudyRecord:
 
     def trajectory(self, trial: int) -> Trajectory:
         """Returns what a race needs to know of a trial."""
-        specification = self.specification
-        return self.history[trial].trajectory(
-            specification.goal, specification.evaluations.interval
-        )
+        asked = self.specification
+        return self.history[trial].trajectory(asked.goal, asked.evaluations.interval)
 
     def trajectories(self) -> list[Trajectory]:
         """Returns the trajectories of trials 0, 1, ... up to the last known one."""
-        specification = self.specification
-        return self.history.trajectories(
-            specification.goal, specification.evaluations.interval
-        )
+        asked = self.specification
+        return self.history.trajectories(asked.goal, asked.evaluations.interval)
 
     def point(self, trial: int) -> Mapping[str, float]:
         """Returns the metaparameters that an oracle chose for a trial."""
@@ -147,11 +133,11 @@ class StudyRecord:
     def add_provenance(self, trial: int, provenance: TrialProvenance) -> None:
         """Records a trial's seeds and pruning, once."""
         if self.history[trial].provenance is None:
-            self._add([start_event(trial, provenance)])
+            self._add(start_event(trial, provenance))
 
     def begin_session(self, slots: int) -> None:
         """Records how many trials run side by side from now on."""
-        self._add([session_event(slots, self.specification.fingerprint)])
+        self._add(session_event(slots, self.specification.fingerprint))
 
     def add_environment(self, environment: Mapping[str, Any]) -> None:
         """Records that machines of another kind work on the study from now on."""
@@ -164,16 +150,15 @@ class StudyRecord:
 
     def add_point(self, trial: int, point: Mapping[str, float]) -> None:
         """Records the metaparameters that an oracle chose for a trial."""
-        self._add([{"kind": "point", "trial": trial, "point": dict(point)}])
+        self._add({"kind": "point", "trial": trial, "point": dict(point)})
 
     def add_report(self, report: TurnReport) -> None:
         """Records what a turn did."""
-        events = report_events(report)
-        for event in events if self.has_other_bits else ():
-            known = self.history[report.trial].evaluations.get(event["step"])
-            if known is not None and event["kind"] == "evaluation":
-                event["metrics"] = dict(known)
-        self._add(events)
+        event = report_event(report)
+        known = self.history[report.trial].evaluations.get(event["step"])
+        if self.has_other_bits and known is not None and "metrics" in event:
+            event["metrics"] = dict(known)
+        self._add(event)
         if report.diverged_step is None:
             self._states[report.trial] = report.state
             self._dirty.add(report.trial)
@@ -184,27 +169,24 @@ class StudyRecord:
 
     def add_failure(self, trial: int, error: str) -> None:
         """Records that a trial failed, with the text of the error."""
-        self._add([failure_event(trial, error)])
+        self._add(failure_event(trial, error))
 
-    def _add(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self.history.add(event)
-            self._log.append(event)
+    def _add(self, event: Event) -> None:
+        self.history.add(event)
+        self._log.append(event)
 
     def snapshot(self, fetch: Fetch = dict, *, force: bool = False) -> None:
-        """Puts everything on the disk, if the last time was long enough ago.
+        """Puts everything on the disk, if `force` or the last time was long ago.
 
-        Args:
-            fetch: gives states their arrays, by trial, where other processes hold them;
-                a state that it does not return keeps its last saved version.
-            force: not to look at the time.
+        Where other processes hold the arrays of states, `fetch` gets them by trial; a
+        state that it does not return keeps its last saved version.
         """
         if not force and self._clock() - self._saved_at < SNAPSHOT_SECONDS:
             return
         dirty = {t: self._states[t] for t in sorted(self._dirty) if t in self._states}
         fetched = fetch(dirty)
         self._guard()
-        self._log.flush(sync=True)
+        self._log.flush()
         states = {
             trial: State(state.step, list(state.arrays), {})
             for trial, state in fetched.items()
@@ -220,15 +202,8 @@ class StudyRecord:
         self._states.pop(trial, None)
         state, problems = self._store.load(trial)
         self.problems += problems
-        interval = self.specification.evaluations.interval
-        covered = self.history[trial].contiguous_step(interval)
-        if state is not None and state.step < covered + interval:
-            self._states[trial] = TrialState(state.step, tuple(state.arrays))
-
-    def discard_states(self) -> None:
-        """Removes the states: the study can then be read but not extended."""
-        for trial in self._store.trials():
-            self._store.discard(trial)
+        if state is not None:
+            self._take(trial, state)
 
 
 def check_continues(study: StudyReader, specification: StudySpecification) -> None:
@@ -236,10 +211,6 @@ def check_continues(study: StudyReader, specification: StudySpecification) -> No
 
     Where study.json is missing or damaged, logs of the same specification continue: the
     command that runs the study knows it, and the logs hold the results.
-
-    Args:
-        study: what is stored.
-        specification: what is asked for.
     """
     study.check_trained()
     if study.specification is not None:
@@ -270,15 +241,10 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
 ) -> StudyRecord:
     """Returns the record of a study, new, continued or extended.
 
-    Args:
-        files: where it is.
-        layout: its paths.
-        specification: what is asked for now.
-        environment: what the bits depend on: builds and instruction set.
-        training_inputs: sizes and content of the data it is trained on, and under
-            NETWORK the hash of the network's structure.
-        allow_other_machine: whether another environment may continue it; recorded.
-        guard: see StudyRecord.
+    The bits depend on the environment, that is on builds and instruction set; another
+    one may continue a study if allowed, and is recorded. Training inputs are sizes and
+    content of its data, and under NETWORK the hash of the network's structure. The
+    guard is called before anything is written; it raises if another owner took over.
 
     Raises:
         UserError: the stored study differs, with the differences.
@@ -304,7 +270,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         # An extension: what was closed is open again, before the new aim is known.
         files.remove(layout.closed)
         write_json(files, layout.study, content)
-    record = StudyRecord(files, layout, specification, guard=guard)
+    record = StudyRecord(files, layout, specification, guard)
     record.has_other_bits = len(environments) > 1
     if study.specification is None and record.history.trials:
         record.problems.append(
@@ -314,10 +280,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
 
 
 def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> None:
-    """Raises UserError unless a study goes on with the data and network it began with.
-
-    A study that was begun before the structure of networks was recorded goes on.
-    """
+    """Raises UserError unless a study has the data and network it began with."""
     stored, now = dict(study.training_inputs), dict(training_inputs)
     before, network = stored.pop(NETWORK, None), now.pop(NETWORK, None)
     if stored != now:
@@ -325,6 +288,7 @@ def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> Non
             f"{study.layout.root} was begun on other data: stored {stored}, now {now}. "
             "Give the same --data_dir, or choose another --sweep_dir."
         )
+    # Studies that were begun before the structure of networks was recorded go on.
     if None not in (before, network) and before != network:
         raise UserError(
             f"{study.layout.root} was begun with another network: the hash of its "
@@ -336,7 +300,7 @@ def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> Non
 def _environments(
     study: StudyReader, environment: Mapping[str, Any], allowed: bool
 ) -> list[dict[str, Any]]:
-    """Returns all environments that a study has seen, the present one included."""
+    """Returns the environments that a study has seen, this one included."""
     known = [dict(entry) for entry in study.environments]
     changes = environment_differences(known, environment)
     if changes and not allowed:
@@ -346,3 +310,17 @@ def _environments(
             "--allow_other_machine, which is recorded."
         )
     return [*known, dict(environment)] if changes else known
+
+
+def environment_differences(
+    known: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]
+) -> list[str]:
+    """Returns how an environment differs from the last known one; [] if it is known."""
+    if dict(environment) in [dict(entry) for entry in known]:
+        return []
+    last = known[-1]
+    return [
+        f"{name}: recorded {last.get(name)!r}, here {environment.get(name)!r}"
+        for name in sorted({*last, *environment})
+        if last.get(name) != environment.get(name)
+    ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -53,16 +52,9 @@ def write_table(
     files.write_atomic(path, encode_table(frame, schema))
 
 
-def read_table(
-    files: FileSystem, path: str, columns: Sequence[str] | None = None
-) -> pd.DataFrame:
-    """Returns a table, or some of its columns.
-
-    Raises:
-        FileNotFoundError: there is none.
-        DamagedError: torn, empty or changed.
-    """
-    return to_frame(decode_table(path, files.read_bytes(path), columns))
+def read_table(files: FileSystem, path: str) -> pd.DataFrame:
+    """Returns a table; FileNotFoundError without one, DamagedError if it changed."""
+    return to_frame(decode_table(path, files.read_bytes(path)))
 
 
 def encode_table(frame: pd.DataFrame, schema: TableSchema) -> bytes:
@@ -85,14 +77,8 @@ def encode_table(frame: pd.DataFrame, schema: TableSchema) -> bytes:
     return data[:start] + digest + data[start + 64 :]
 
 
-def decode_table(
-    path: str, data: bytes, columns: Sequence[str] | None = None
-) -> pa.Table:
-    """Returns the table in the bytes of a Parquet file; `path` is for the message.
-
-    Raises:
-        DamagedError: the bytes are not those that `encode_table` gave.
-    """
+def decode_table(path: str, data: bytes) -> pa.Table:
+    """Returns the table in the bytes that `encode_table` gave, or DamagedError."""
     if not data:
         raise DamagedError(path, "it is empty")
     start = data.rfind(_NO_DIGEST[:-64])
@@ -103,7 +89,7 @@ def decode_table(
     if hashlib.sha256(blank).hexdigest().encode("ascii") != match[1]:
         raise DamagedError(path, "its content does not match its checksum")
     file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-    return file.read(columns=columns).replace_schema_metadata(None)
+    return file.read().replace_schema_metadata(None)
 
 
 def to_arrow(frame: pd.DataFrame, schema: TableSchema) -> pa.Table:

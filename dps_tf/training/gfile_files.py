@@ -18,9 +18,8 @@ from typing import Any
 import tensorflow as tf
 
 from dps_tf.core.errors import UserError
-from dps_tf.store.durable import is_temporary
 from dps_tf.store.errors import StoreError, store_error
-from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.store.files import FileSystem, LocalFiles, is_temporary
 from dps_tf.store.layout import MARKER
 
 _CHUNK = 1 << 19  # what tf.io.gfile asks of the store at a time, hence one generation
@@ -125,7 +124,7 @@ class GFileFiles:
         with self._gfile.GFile(path, "wb") as file:
             file.write(data)
 
-    def append(self, path: str, data: bytes, sync: bool = True) -> None:
+    def append(self, path: str, data: bytes) -> None:
         """Raises NotImplementedError: objects do not grow."""
         raise NotImplementedError(f"{path} is on an object store: nothing is appended.")
 

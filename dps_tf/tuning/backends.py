@@ -17,21 +17,15 @@ from dps_tf.training.environment import describe
 from dps_tf.training.runner import TrainingRunner
 from dps_tf.training.strategy import check_batch_size as check_shares
 from dps_tf.tuning import build
-from dps_tf.tuning.options import Options
-from dps_tf.tuning.pruning import Pruner
-from dps_tf.tuning.resources import Resources, check_batch_size
+from dps_tf.tuning.resources import Options, Resources, check_batch_size
 from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
 
 
 class TrainedBackend:
     """Trains studies with the devices of this machine, or of a group of processes.
 
-    Args:
-        options: of the run.
-        files: where the sweep is.
-        resources: of the group that this process leads; None stands for the devices of
-            this machine that the options name.
-        say: prints a sentence for the user.
+    The resources are those of the group that this process leads; None stands for the
+    devices of this machine that the options name.
     """
 
     def __init__(
@@ -50,10 +44,7 @@ class TrainedBackend:
 
     def check(self, study: StudySpecification) -> None:
         """Raises UserError unless every name in a study is registered."""
-        build.check_names(study.workload)
-        build.check_workers(study)
-        build.check_objective(study)
-        build.check_pruning(study)
+        build.check_study(study)
 
     def check_data(self, study: StudySpecification) -> None:
         """Raises UserError unless the data are there and a batch fits them."""
@@ -69,7 +60,7 @@ class TrainedBackend:
         prune = None
         if cell.sparsity > 0:
             scores = SweepLayout(self._options.sweep_dir).scores
-            prune = Pruner(study, dataset, scores, self._files, show)
+            prune = build.Pruner(study, dataset, scores, self._files, show)
         machine = self._machine()
         programs = machine.programs(study, dataset)
         for note in (placement.note(dataset, programs[0].data), machine.memory_note):
@@ -94,11 +85,9 @@ class TrainedBackend:
         studies: Sequence[StudySpecification],
         built: Sequence[StudySpecification],
     ) -> None:
-        """Raises UserError unless programs can be built on the devices of the options.
+        """Raises UserError unless the devices can share the batches of studies.
 
-        Args:
-            studies: whose batches the devices have to share.
-            built: those whose programs are built, one each.
+        A program of each of `built` is built.
         """
         options = self._options
         # A group is not there yet: its processes are tried one by one.
@@ -125,13 +114,7 @@ class TrainedBackend:
 
 
 class Backends:
-    """The two backends of a run, and which of them each study belongs to.
-
-    Args:
-        options: of the run.
-        files: where the sweep is.
-        resources: see TrainedBackend.
-    """
+    """The two backends of a run, and which of them each study belongs to."""
 
     def __init__(
         self, options: Options, files: FileSystem, resources: Resources | None = None

@@ -9,23 +9,41 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import TRAIN_LOSS, VALIDATION, StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
 from dps_tf.objectives import Objective
+from dps_tf.sparsity.prunable import roles
+from dps_tf.sparsity.selection import kept_count
+from dps_tf.store.files import FileSystem
 from dps_tf.training.local_workers import check_shares
+from dps_tf.training.runner import PrunedPoint
 from dps_tf.training.task import PruningWrapper, Task
 
 
-def check_names(workload: Workload) -> None:
-    """Raises UserError for names that are not registered, and what they do not read.
+def check_study(specification: StudySpecification) -> None:
+    """Raises UserError for a study that cannot be trained, whatever its data are.
 
-    So are arguments of the data set and the network, and metaparameters that are
-    missing, that nothing reads, or that can leave their range.
+    That is for names that are not registered; for arguments and metaparameters that are
+    missing, that nothing reads, or that can leave their range; for workers that cannot
+    share a batch; and for a goal or sparsity that objective or method cannot judge.
     """
+    _check_names(specification.workload)
+    _check_workers(specification)
+    _check_objective(specification)
+    cell, budget = specification.cell, specification.rule.last_evaluation
+    sparsity.check_pruning(
+        cell.sparsity_method, cell.sparsity, specification.pruning, budget
+    )
+
+
+def _check_names(workload: Workload) -> None:
     data.DATASETS.resolve(workload.dataset, workload.dataset_arguments)
     models.NETWORKS.resolve(workload.network, workload.network_arguments)
     if workload.split not in data.SPLITS:
@@ -46,13 +64,11 @@ def check_names(workload: Workload) -> None:
     workload.check_metaparameters({**reads, **build_objective(workload).reads})
 
 
-def check_workers(specification: StudySpecification) -> None:
-    """Raises UserError for workers of local SGD that cannot share a study's batch."""
+def _check_workers(specification: StudySpecification) -> None:
     cell = specification.cell
     workers = int(specification.workload.fixed.get("workers", 1))
     check_shares(cell.batch_size, workers)
-    method = sparsity.SPARSITY_METHODS[cell.sparsity_method] if cell.sparsity else None
-    if workers > 1 and method is not None and method.prunes_while_training:
+    if workers > 1 and is_scheduled(specification):
         raise UserError(
             f"sparsity method {cell.sparsity_method!r} prunes while it trains, and "
             "workers of local SGD keep the zeros that they begin with: leave "
@@ -60,8 +76,7 @@ def check_workers(specification: StudySpecification) -> None:
         )
 
 
-def check_objective(specification: StudySpecification) -> None:
-    """Raises UserError for a goal that the objective of a study cannot judge."""
+def _check_objective(specification: StudySpecification) -> None:
     goal, objective = specification.goal, build_objective(specification.workload)
     splits = (VALIDATION, *specification.further_splits)
     columns = [name for split in splits for name in objective.columns(split)]
@@ -76,14 +91,6 @@ def check_objective(specification: StudySpecification) -> None:
         objective.bounded_metric(goal)
 
 
-def check_pruning(specification: StudySpecification) -> None:
-    """Raises UserError for what a sparsity method or selection cannot do."""
-    cell, budget = specification.cell, specification.rule.last_evaluation
-    sparsity.check_pruning(
-        cell.sparsity_method, cell.sparsity, specification.pruning, budget
-    )
-
-
 @functools.lru_cache(maxsize=2)
 def _loaded(name: str, data_dir: str | None, options: str) -> Dataset:
     folder = None if data_dir is None else Path(data_dir)
@@ -91,10 +98,7 @@ def _loaded(name: str, data_dir: str | None, options: str) -> Dataset:
 
 
 def _with_tuples(value: Any) -> Any:
-    """Returns a value of JSON with its lists as tuples, at every depth.
-
-    A loader gets the same from a gin file as from a record, which is JSON.
-    """
+    """Returns a value of JSON with its lists as tuples, as a gin file has them."""
     if isinstance(value, dict):
         return {name: _with_tuples(of) for name, of in value.items()}
     if isinstance(value, list):
@@ -138,11 +142,7 @@ def build_objective(workload: Workload, dataset: Dataset | None = None) -> Objec
 
 
 def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
-    """Returns a new network of a workload, in float32.
-
-    Raises:
-        UserError: its builder refuses the arguments or the data; with the place.
-    """
+    """Returns a new network in float32; UserError, with the place, if it is refused."""
     name, arguments = workload.network, dict(workload.network_arguments)
     try:
         return models.build(name, dataset.input_shape, dataset.classes, **arguments)
@@ -163,14 +163,7 @@ def build_task(
     pruning_wrapper: Callable[[keras.Model], PruningWrapper] | None = None,
     precision: str = "float32",
 ) -> Task:
-    """Returns what a program of this workload trains.
-
-    Args:
-        workload: whose names are looked up.
-        dataset: its examples.
-        pruning_wrapper: see `Task`.
-        precision: in which the network computes; see `models.in_precision`.
-    """
+    """Returns what a program of this workload trains; see `Task`."""
     objective = build_objective(workload, dataset)
     given = workload.metaparameters
     return Task(
@@ -192,3 +185,138 @@ def build_task(
         pruning_wrapper=pruning_wrapper,
         objective=objective,
     )
+
+
+@functools.lru_cache(maxsize=2)
+def _scratch_network(
+    network: str, arguments: str, input_shape: tuple[int, ...], classes: int
+) -> keras.Model:
+    """Returns the model whose passes are traced once for all cells of a network."""
+    return models.build(network, input_shape, classes, **json.loads(arguments))
+
+
+def scratch_network(workload: Workload, dataset: Dataset) -> keras.Model:
+    """Returns a model of a workload's network, for scores; its weights mean nothing."""
+    arguments = json.dumps(dict(workload.network_arguments), sort_keys=True)
+    return _scratch_network(
+        workload.network, arguments, dataset.input_shape, dataset.classes
+    )
+
+
+def is_scheduled(specification: StudySpecification) -> bool:
+    """Returns whether a cell's networks are pruned while they train, by tfmot."""
+    cell = specification.cell
+    method = sparsity.SPARSITY_METHODS[cell.sparsity_method] if cell.sparsity else None
+    return method is not None and method.prunes_while_training
+
+
+def pruning_wrapper_of(
+    specification: StudySpecification,
+) -> Callable[[keras.Model], PruningWrapper] | None:
+    """Returns what puts a cell's networks into tfmot's wrappers, if it is scheduled."""
+    if not is_scheduled(specification):
+        return None
+    # Only now: the library takes a second to import.
+    from dps_tf.sparsity import tfmot
+
+    cell, pruning = specification.cell, specification.pruning
+    return lambda network: tfmot.wrap_with_schedule(
+        network,
+        cell.sparsity_method,
+        cell.sparsity,
+        pruning,
+        specification.workload.step_budget,
+    )
+
+
+def _scheduled_point(
+    specification: StudySpecification, dataset: Dataset
+) -> PrunedPoint:
+    """Returns how a trial will be pruned while it trains: variable by variable."""
+    # A trial that does not arrive there fails, so this can be said beforehand.
+    network = scratch_network(specification.workload, dataset)
+    prunable = specification.pruning.prunable
+    layers: list[dict[str, Any]] = []
+    for variable, role in zip(network.trainable_variables, roles(network), strict=True):
+        if role.is_in(prunable):
+            size = int(np.prod(variable.shape))
+            # As tfmot does, which keeps one entry at least.
+            kept = max(1, kept_count(size, specification.cell.sparsity))
+            layers.append(
+                {
+                    "name": role.name,
+                    "role": role.role,
+                    "parameters": size,
+                    "kept": kept,
+                    "emptied": False,
+                }
+            )
+    parameters = sum(layer["parameters"] for layer in layers)
+    kept = sum(layer["kept"] for layer in layers)
+    return PrunedPoint(None, 1 - kept / parameters, tuple(layers))
+
+
+class Pruner:
+    """Prunes the initial points of one cell's trials.
+
+    Scores depend on the network, the data and the initial point alone, so their cache
+    serves every batch size, optimizer and (one-shot methods) sparsity. `scores` is its
+    folder; `progress` is told how far the scores of a trial are.
+    """
+
+    def __init__(
+        self,
+        specification: StudySpecification,
+        dataset: Dataset,
+        scores: str,
+        files: FileSystem,
+        progress: Callable[[str], None] | None = None,
+    ):
+        self._specification = specification
+        self._progress = progress
+        self._dataset = dataset
+        self._network = scratch_network(specification.workload, dataset)
+        self._cache = sparsity.ScoreCache(scores, files)
+
+    def __call__(self, trial: int, initial: list[np.ndarray]) -> PrunedPoint:
+        """Returns the masks of a trial."""
+        if is_scheduled(self._specification):
+            return _scheduled_point(self._specification, self._dataset)
+        cell, workload = self._specification.cell, self._specification.workload
+        key = {
+            "network": workload.network,
+            "network_arguments": dict(workload.network_arguments),
+            "initial_seed": derive_seed(cell.seed, trial, "initial point"),
+        }
+        # Scores of the first objective that there was are known without its name.
+        objective = workload.objective, dict(workload.objective_arguments)
+        if objective != ("softmax_cross_entropy", {}):
+            key["objective"] = objective
+        found = sparsity.masks_for(
+            self._network,
+            initial,
+            self._dataset,
+            cell.sparsity_method,
+            cell.sparsity,
+            self._specification.pruning,
+            key,
+            cache=self._cache,
+            progress=self._told(trial),
+            objective=build_objective(workload, self._dataset),
+        )
+        return PrunedPoint(
+            masks=tuple(found.masks),
+            realised_sparsity=found.realised_sparsity,
+            layers=tuple(found.layers),
+            examples=found.examples,
+        )
+
+    def _told(self, trial: int) -> Callable[[int, int], None] | None:
+        """Returns what tells how far the scores of a trial are, if anybody listens."""
+        tell, name = self._progress, self._specification.cell.sparsity_method
+        if tell is None or self._specification.cell.sparsity == 0:
+            return None
+        unit = sparsity.SPARSITY_METHODS[name].unit
+        return lambda done, total: tell(
+            f"trial {trial} is pruned by {name}, {done} of {total} {unit}"
+        )

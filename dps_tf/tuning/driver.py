@@ -12,7 +12,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Protocol
+from typing import Any
 
 from dps_tf.core.errors import GroupLost
 from dps_tf.core.execution import Job, Runner, SlotLost, TurnReport
@@ -22,6 +22,7 @@ from dps_tf.store.errors import LockLost, StoreError
 from dps_tf.store.study_history import Irreproducible
 from dps_tf.store.study_record import StudyRecord
 from dps_tf.tuning.interruption import Interrupted
+from dps_tf.tuning.progress import StudyProgress
 
 _MAX_THREADS = 1024
 """Threads are made as turns run side by side, so this bounds a cluster's slots."""
@@ -32,32 +33,8 @@ _POLL_SECONDS = 1.0
 """How often progress is shown and a signal is looked for while all slots train."""
 
 
-class Progress(Protocol):
-    """Is told how a study stands, about once a second."""
-
-    def prepared(self, done: int, total: int) -> None:
-        """Shows how many initial points have been made and pruned."""
-
-    def update(
-        self,
-        todo: Plan,
-        trajectories: list[Trajectory],
-        running: int,
-        data_wait: float,
-    ) -> None:
-        """Shows it."""
-
-
 class StudyDriver:
-    """Runs one study to its end.
-
-    Args:
-        record: what is known, and where it is written.
-        runner: runs turns of trials.
-        point_of: metaparameters by trial number.
-        stop: whether to save and leave.
-        progress: shows how the study stands.
-    """
+    """Runs one study to its end; `point_of` gives metaparameters by trial number."""
 
     def __init__(
         self,
@@ -65,7 +42,7 @@ class StudyDriver:
         runner: Runner,
         point_of: Callable[[int], Mapping[str, float]],
         stop: Callable[[], bool],
-        progress: Progress | None = None,
+        progress: StudyProgress | None = None,
     ):
         self._record = record
         self._runner = runner
@@ -120,10 +97,8 @@ class StudyDriver:
                 self._record.restore(trial)
 
     def _prune_pending(self) -> None:
-        """Prunes the trials that are sure to be needed, before the race begins.
-
-        Scores use all processors and may take a while, so they are shown as such.
-        """
+        """Prunes the trials that are sure to be needed, before the race begins."""
+        # Scores use all processors and may take a while, so they are shown as such.
         pending = self._plan().pending
         for done, trial in enumerate(pending):
             if self._stop():
@@ -173,13 +148,7 @@ class StudyDriver:
             return
         home = self._runner.slot_of(trial)
         slot = home if home is not None and home in slots else slots[0]
-        done: Future[TurnReport] = Future()
-        try:
-            self._add_provenance(trial)
-            done.set_result(self._runner.run(slot, self._job(trial), self._stop))
-        except Exception as error:
-            done.set_exception(error)
-        self._record_turn(trial, done)
+        self._record_turn(trial, self._begin(_at_once, slot, trial))
 
     def _job(self, trial: int) -> Job:
         state = self._record.state(trial)
@@ -193,14 +162,12 @@ class StudyDriver:
         return todo
 
     def _submit(self, pool: ThreadPoolExecutor, todo: Plan) -> None:
-        """Gives idle slots turns, the trials furthest behind first.
-
-        A trial that has failed once gets the whole machine for its second try.
-        """
+        """Gives idle slots turns, the trials furthest behind first."""
         busy = {slot: trial for slot, trial in self._running.values()}
         running = set(busy.values())
         ready = [t for t in (*todo.pending, *todo.speculative) if t not in running]
         if self._failed_once:
+            # A second try has the whole machine.
             ready = [] if running else self._failed_once[:1]
         idle = self._idle_slots(busy, len(ready) + len(busy))
         homes = {trial: self._runner.slot_of(trial) for trial in ready}
@@ -210,7 +177,7 @@ class StudyDriver:
             )
             ready = [trial for trial in ready if trial not in leading]
         for slot, trial in assign(idle, ready, homes):
-            self._start(pool, slot, trial)
+            self._running[self._begin(pool.submit, slot, trial)] = (slot, trial)
 
     def _idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the slots that can take a turn; what they are is recorded before."""
@@ -219,14 +186,17 @@ class StudyDriver:
             self._record.add_environment(environment)
         return idle
 
-    def _start(self, pool: ThreadPoolExecutor, slot: int, trial: int) -> None:
+    def _begin(
+        self, submit: Callable[..., Future[TurnReport]], slot: int, trial: int
+    ) -> Future[TurnReport]:
+        """Returns the future of a turn; what keeps it from beginning is its error."""
         try:
             self._add_provenance(trial)
-            future = pool.submit(self._runner.run, slot, self._job(trial), self._stop)
+            return submit(self._runner.run, slot, self._job(trial), self._stop)
         except Exception as error:
-            future = Future()
-            future.set_exception(error)
-        self._running[future] = (slot, trial)
+            failed: Future[TurnReport] = Future()
+            failed.set_exception(error)
+            return failed
 
     def _collect(self, todo: Plan) -> None:
         """Waits for turns to end and records them."""
@@ -286,13 +256,9 @@ def assign(
 ) -> list[tuple[int, int]]:
     """Returns (slot, trial) of the turns to begin.
 
-    Each slot goes on with the first trial whose state it holds, or takes the first that
-    no slot holds; slots that would be left idle take over trials of others.
-
-    Args:
-        idle: slots that can take a turn.
-        ready: trials that can go on, the most urgent first.
-        homes: slot that holds the state of each of them, if one does.
+    Each slot goes on with the first trial of `ready` whose state it holds (`homes`), or
+    takes the first that no slot holds; slots that would be left idle take over trials
+    of others.
     """
     left, found, without = list(ready), [], []
     for slot in idle:
@@ -305,14 +271,18 @@ def assign(
     return [*found, *zip(without, left, strict=False)]
 
 
+def _at_once(turn: Callable[..., TurnReport], *arguments: Any) -> Future[TurnReport]:
+    done: Future[TurnReport] = Future()
+    done.set_result(turn(*arguments))
+    return done
+
+
 def _is_own(error: BaseException) -> bool:
     """Returns whether an error may be a trial's own, and not the end of the run."""
     fatal = StoreError | LockLost | Irreproducible | GroupLost
-    is_fatal = isinstance(error, fatal)
-    return isinstance(error, Exception) and not is_fatal
+    return isinstance(error, Exception) and not isinstance(error, fatal)
 
 
 def _text(error: BaseException) -> str:
     """Returns the end of a traceback, short enough for a table."""
-    lines = traceback.format_exception(error)
-    return "".join(lines)[-4000:].strip()
+    return "".join(traceback.format_exception(error))[-4000:].strip()

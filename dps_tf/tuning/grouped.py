@@ -21,8 +21,7 @@ from dps_tf.training.environment import describe
 from dps_tf.training.program import Program
 from dps_tf.tuning import build
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.options import Options
-from dps_tf.tuning.resources import Resources, free_memory
+from dps_tf.tuning.resources import Options, Resources
 
 _DEFECT, _USER_ERROR, _RUN_AGAIN = 1, 2, groups.RUN_AGAIN  # as in `command_line`
 _LOOK_SECONDS = 0.2
@@ -41,11 +40,8 @@ def check(options: Options) -> None:
 def run(options: Options, lead: Callable[[Resources], int]) -> int:
     """Runs a command in one process of the group of TF_CONFIG; returns its exit code.
 
-    All processes end with the code of the first one, or with 75 where one is gone.
-
-    Args:
-        options: of this process; each has its own folder of prepared data sets.
-        lead: what the first process does, with the devices of all of them.
+    The first process leads, with the devices of all of them. All processes end with its
+    code, or with 75 where one is gone.
     """
     try:
         group = rendezvous.join(describe())
@@ -69,7 +65,7 @@ def _lost(error: GroupLost, deadline: groups.Deadline | None) -> int:
 def _lead(leader: groups.Leader, lead: Callable[[Resources], int]) -> int:
     code = _DEFECT
     try:
-        code = lead(Resources([leader.strategy], free_memory() / 2, leader))
+        code = lead(Resources([leader.strategy], leader=leader))
         return code
     except GroupLost:
         code = _RUN_AGAIN
@@ -83,9 +79,10 @@ def _lead(leader: groups.Leader, lead: Callable[[Resources], int]) -> int:
 
 def _follow(follower: groups.Follower, options: Options) -> int:
     """Does what it is told until it is told to end; returns the leader's exit code."""
-    resources = Resources([follower.strategy], free_memory() / 2)
+    resources = Resources([follower.strategy])
     resources.data_placement = options.data_placement
-    stage = _Stage(resources, options.data_dir)
+    study: tuple[StudySpecification, Dataset] | None = None
+    program: Program | None = None
     is_told = False
     with StopRequest().listening() as stop:
         while True:
@@ -98,11 +95,16 @@ def _follow(follower: groups.Follower, options: Options) -> int:
             if call.name == "end":
                 return _ended(follower, int(call.values["code"]))
             if call.name == "prepare":
-                follower.send("prepared", lacks=stage.prepare(call.values))
+                program = None
+                study, lacks = _loaded(call.values, options.data_dir)
+                follower.send("prepared", lacks=lacks)
             elif call.name == "build":
-                stage.build()
+                assert study is not None
+                program = resources.programs(*study)[0]
             else:
-                follow(stage.program, call)
+                # That of the latest study: nothing is called before it is built.
+                assert program is not None
+                follow(program, call)
 
 
 def _ended(follower: groups.Follower, code: int) -> int:
@@ -117,38 +119,18 @@ def _ended(follower: groups.Follower, code: int) -> int:
     return code
 
 
-class _Stage:
-    """What a follower trains on: data and program of the latest study."""
-
-    def __init__(self, resources: Resources, data_dir: str | None):
-        self._resources = resources
-        self._data_dir = data_dir
-        self._study: tuple[StudySpecification, Dataset] | None = None
-        self._program: Program | None = None
-
-    @property
-    def program(self) -> Program:
-        """That of the latest study; the leader calls nothing before it is built."""
-        assert self._program is not None
-        return self._program
-
-    def prepare(self, values: Mapping[str, Any]) -> str:
-        """Loads the data of a study; returns what is lacking, as a sentence, or ''."""
-        self._program = None
-        specification = StudySpecification.from_json(values["specification"])
-        try:
-            dataset = build.load_dataset(specification.workload, self._data_dir)
-        except UserError as error:
-            return str(error)
-        if dataset.content_hash != values["content_hash"]:
-            return (
-                f"its {dataset.name} holds other examples than that of the first "
-                "process: prepare it once, and copy it."
-            )
-        self._study = specification, dataset
-        return ""
-
-    def build(self) -> None:
-        """Builds the program, while all others do."""
-        assert self._study is not None
-        self._program = self._resources.programs(*self._study)[0]
+def _loaded(
+    values: Mapping[str, Any], data_dir: str | None
+) -> tuple[tuple[StudySpecification, Dataset] | None, str]:
+    """Returns a study with its data, and what is lacking, as a sentence, or ''."""
+    specification = StudySpecification.from_json(values["specification"])
+    try:
+        dataset = build.load_dataset(specification.workload, data_dir)
+    except UserError as error:
+        return None, str(error)
+    if dataset.content_hash != values["content_hash"]:
+        return None, (
+            f"its {dataset.name} holds other examples than that of the first process: "
+            "prepare it once, and copy it."
+        )
+    return (specification, dataset), ""

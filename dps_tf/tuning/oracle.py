@@ -20,13 +20,13 @@ import tensorflow as tf
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.race import plan
-from dps_tf.core.space import Parameter, Space
+from dps_tf.core.space import Space
 from dps_tf.core.steps_to_result import TrialResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.store.errors import explained, store_error
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.study_record import StudyRecord
-from dps_tf.store.study_rows import study_result
+from dps_tf.store.study_tables import study_result
 from dps_tf.tuning.driver import StudyDriver
 
 OBJECTIVE = keras_tuner.Objective("steps_to_result", "min")
@@ -49,29 +49,22 @@ def hyperparameters(
 ) -> keras_tuner.HyperParameters:
     """Returns the space in keras-tuner's words.
 
-    Args:
-        space: ours.
-        adaptive: the oracle draws itself. A reverse-log parameter is then searched as
-            `one_minus_<name>` on a log scale, because keras-tuner's own reverse_log is
-            another scale.
+    Where an oracle draws itself (`adaptive`), a reverse-log parameter is searched as
+    `one_minus_<name>` on a log scale: keras-tuner's own reverse_log is another scale.
     """
     found = keras_tuner.HyperParameters()
     for parameter in space.parameters:
-        _add(found, parameter, adaptive)
+        name, low, high = parameter.name, parameter.low, parameter.high
+        if parameter.scale == "discrete":
+            found.Choice(name, list(parameter.choices))
+        elif parameter.scale == "integer":
+            found.Int(name, int(low), int(high))
+        elif parameter.scale == "reverse_log" and adaptive:
+            found.Float(_REVERSED + name, 1 - high, 1 - low, sampling="log")
+        else:
+            sampling = "log" if parameter.scale == "log" else "linear"
+            found.Float(name, low, high, sampling=sampling)
     return found
-
-
-def _add(found: Any, parameter: Parameter, adaptive: bool) -> None:
-    name, low, high = parameter.name, parameter.low, parameter.high
-    if parameter.scale == "discrete":
-        found.Choice(name, list(parameter.choices))
-    elif parameter.scale == "integer":
-        found.Int(name, int(low), int(high))
-    elif parameter.scale == "reverse_log" and adaptive:
-        found.Float(_REVERSED + name, 1 - high, 1 - low, sampling="log")
-    else:
-        sampling = "log" if parameter.scale == "log" else "linear"
-        found.Float(name, low, high, sampling=sampling)
 
 
 def point_of(values: Mapping[str, Any]) -> dict[str, float]:
@@ -90,9 +83,7 @@ def values_of(
 ) -> dict[str, Any]:
     """Returns a point of ours as keras-tuner's values: the inverse of `point_of`.
 
-    Args:
-        point: fixed names in it are left out.
-        searched: the space in keras-tuner's words, as an oracle that learns has it.
+    Names that are not in `searched`, the space of an oracle that learns, are left out.
     """
     values: dict[str, Any] = {}
     for parameter in searched.space:
@@ -109,15 +100,7 @@ def values_of(
 def adaptive_oracle(
     name: str, arguments: Mapping[str, Any], space: Space, max_trials: int, seed: int
 ) -> keras_tuner.Oracle:
-    """Returns an oracle of keras-tuner that chooses one trial after another.
-
-    Args:
-        name: dotted name of its class.
-        arguments: further keywords of the class.
-        space: ours.
-        max_trials: trials it may choose.
-        seed: study seed; keras-tuner takes 0 for 'any', so it is given seed + 1.
-    """
+    """Returns an oracle of keras-tuner, of a class and further keywords by name."""
     module, _, attribute = name.rpartition(".")
     try:
         factory = getattr(importlib.import_module(module), attribute)
@@ -133,7 +116,7 @@ def adaptive_oracle(
             hyperparameters=hyperparameters(space, adaptive=True),
             allow_new_entries=False,
             tune_new_entries=False,
-            seed=seed + 1,
+            seed=seed + 1,  # keras-tuner takes 0 for 'any'
             max_consecutive_failed_trials=max_trials + 1,
             **arguments,
         )
@@ -154,10 +137,6 @@ def search(record: StudyRecord, driver: StudyDriver) -> keras_tuner.Oracle:
     The oracle is asked for the next trial, the driver runs it to its own end, and the
     oracle is told its score. A study that goes on is replayed from its record: trials
     that are known take no time, and the oracle then chooses as it would have.
-
-    Args:
-        record: of the study.
-        driver: of the study; it asks the record for the points.
 
     Returns:
         The oracle, which has seen every trial.
@@ -185,11 +164,7 @@ def search(record: StudyRecord, driver: StudyDriver) -> keras_tuner.Oracle:
 def _run_next(
     oracle: Any, number: int, record: StudyRecord, driver: StudyDriver
 ) -> None:
-    """Runs the next trial that an oracle chooses.
-
-    Raises:
-        UserError: it has no further point.
-    """
+    """Runs the next trial that an oracle chooses."""
     trial = oracle.create_trial("driver")
     if trial.status == _STOPPED:
         raise UserError(
@@ -221,13 +196,7 @@ def recorded_oracle(
     points: Sequence[Mapping[str, float]],
     results: Sequence[TrialResult],
 ) -> keras_tuner.Oracle:
-    """Returns an oracle of keras-tuner that knows the trials of a finished race.
-
-    Args:
-        study: what was asked.
-        points: metaparameters by trial number, fixed ones included.
-        results: of the same trials.
-    """
+    """Returns an oracle of keras-tuner that knows the trials of a finished race."""
     oracle = keras_tuner.Oracle(
         objective=OBJECTIVE,
         max_trials=study.rule.draws_limit,
@@ -254,12 +223,7 @@ def recorded_oracle(
 
 
 def save_project(oracle: keras_tuner.Oracle, layout: CellLayout) -> None:
-    """Writes the folder that stock keras-tuner reloads; it must not exist.
-
-    Args:
-        oracle: that has seen every trial of a study.
-        layout: paths of the cell, on a local disk.
-    """
+    """Writes the folder that stock keras-tuner reloads, on a local disk and anew."""
     with _explained(layout.keras_tuner):
         folder, name = os.path.split(layout.keras_tuner)
         tuner = keras_tuner.engine.base_tuner.BaseTuner(
@@ -283,10 +247,7 @@ def _explained(directory: str) -> Iterator[None]:
 
 
 def _metrics(study: StudySpecification, result: TrialResult) -> dict[str, float]:
-    """Returns finite metrics: the worst step count for trials that did not reach.
-
-    Among those, a trial that diverged is worse than one that did not.
-    """
+    """Returns finite metrics: worse than any K* without one, worst after divergence."""
     reached = result.steps_to_result is not None
     diverged = result.outcome in ("infeasible", "failed")
     behind_all = study.rule.last_evaluation * (3 if diverged else 2)

@@ -48,6 +48,14 @@ class StudyProgress:
     """One live line per cell on a terminal, plain lines elsewhere.
 
     Use as a context: the live line goes when it ends, for the result to take its place.
+
+    Args:
+        name: of the cell.
+        rule: of its study.
+        place: of the cell in the sweep, such as `cell 3 of 9`.
+        stream: where to; standard output by default.
+        live: whether a terminal gets a live line, of which there can be one.
+        display: is given what there is to show instead of the stream.
     """
 
     def __init__(
@@ -60,16 +68,6 @@ class StudyProgress:
         live: bool = True,
         display: Display | None = None,
     ):
-        """Shows nothing yet.
-
-        Args:
-            name: of the cell.
-            rule: of its study.
-            place: of the cell in the sweep, such as `cell 3 of 9`.
-            stream: where to; standard output by default.
-            live: whether a terminal gets a live line, of which there can be one.
-            display: is given what there is to show instead of the stream.
-        """
         self._name = name
         self._place = place
         self._rule = rule
@@ -79,18 +77,16 @@ class StudyProgress:
         self._first_steps: int | None = None
         self._pruning_shown = -_PRUNING_SECONDS
         self._live: Live | None = None
-        self._may_be_live = live
+        self._may_be_live = live and display is None
         self._display = display
 
     def __enter__(self) -> StudyProgress:
         """Starts the live line, on a terminal."""
-        if self._display is not None:
-            self._show(f"{self._label}: starting")
-        elif self._may_be_live and self._stream.isatty():
+        if self._may_be_live and self._stream.isatty():
             console = Console(file=self._stream)
             self._live = Live(console=console, auto_refresh=False, transient=True)
             self._live.__enter__()
-            self._show(f"{self._label}: starting")
+        self._show(f"{self._label}: starting")
         return self
 
     @property
@@ -183,11 +179,7 @@ class StudyProgress:
 
 @dataclass(frozen=True)
 class _State:
-    """How a study stands; `left` are steps, `rate` is steps per second.
-
-    `data_wait` is the share of the time for which training waited for data; it is told
-    from a hundredth on.
-    """
+    """How a study stands; `left` are steps, `rate` is steps per second."""
 
     pending: int
     prefix: int
@@ -231,11 +223,7 @@ class _State:
         )
 
     def fitted(self, place: str, name: str, width: int) -> str:
-        """Returns what fits into a line of a terminal.
-
-        Place, bar, best and time left come first, then the name as far as there is
-        room, then the counts, from the left.
-        """
+        """Returns what fits into a line of a terminal, shortening the name first."""
         bar = "#" * int(self.share * _BAR)
         kept = f"[{bar:.<{_BAR}}] {self._best}, {self._time_left}"
         start = f"{place} " if place else ""

@@ -1,8 +1,7 @@
 """The slots of a Ray cluster, made and lost as its nodes come and go.
 
 Each slot is an actor, that is a process of its own; there is one for each processor,
-GPU or TPU host of each node. Nodes may come, go, fall silent and be drained at any
-moment.
+GPU or TPU host of each node. Nodes may come, go, fall silent and be drained any time.
 """
 
 from __future__ import annotations
@@ -25,11 +24,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import SlotLost
+from dps_tf.tuning.cluster_slots import RemoteSlot, SlotPool
 from dps_tf.tuning.interruption import SIGNALS, Interrupted, StopRequest
-from dps_tf.tuning.options import Options
-from dps_tf.tuning.remote_slot import RemoteSlot
-from dps_tf.tuning.resources import processors
-from dps_tf.tuning.slot_pool import SlotPool
+from dps_tf.tuning.resources import Options, processors
 
 _LOOK_SECONDS = 2.0
 """How often the nodes of the cluster are looked at."""
@@ -58,11 +55,7 @@ class Slot:
 
 
 def needs(resources: Mapping[str, float]) -> list[dict[str, float]]:
-    """Returns what each slot of a node reserves: the node's TPU, a GPU, or a processor.
-
-    Args:
-        resources: of the node, as Ray names them.
-    """
+    """Returns what each slot of a node reserves: its TPU, a GPU, or a processor."""
     if resources.get("TPU"):
         return [{"resources": {"TPU": resources["TPU"]}}]  # type: ignore[dict-item]
     if resources.get("GPU"):
@@ -71,22 +64,20 @@ def needs(resources: Mapping[str, float]) -> list[dict[str, float]]:
 
 
 class RayCluster:
-    """The slots of a Ray cluster, made and lost as its nodes come and go.
+    """The slots of a Ray cluster.
 
     Args:
         options: of the run. Without `ray_address` Ray is started on this machine, on
             the loopback interface alone, and `slots` are the processors that it uses.
-        say: prints a sentence for the user.
 
     Attributes:
         pool: the slots, and who has them.
         error: why nodes are looked at no more; a defect.
     """
 
-    def __init__(self, options: Options, say: Callable[[str], None] = print):
+    def __init__(self, options: Options):
         self.pool = SlotPool()
         self.error: Exception | None = None
-        self.say = say
         self._options = asdict(options_there(options))
         self._address, self._processors = options.ray_address, options.slots
         self._slots: dict[int, Slot] = {}
@@ -107,11 +98,7 @@ class RayCluster:
             self._watch.start()
 
     def slot(self, number: int) -> Slot:
-        """Returns a slot.
-
-        Raises:
-            SlotLost: it is gone.
-        """
+        """Returns a slot; SlotLost if it is gone."""
         with self._lock:
             if number in self._lost or number not in self._slots:
                 raise SlotLost(f"slot {number} is gone")
@@ -143,7 +130,7 @@ class RayCluster:
             node = self._slots[number].node
             if node not in self._refused:
                 self._refused[node] = why
-                self.say(f"note: node {node[:8]} is left out: {why}")
+                print(f"note: node {node[:8]} is left out: {why}")
             for other, slot in self._slots.items():
                 if slot.node == node:
                     slot.is_leaving = True
@@ -260,11 +247,9 @@ def connect(address: str | None, slots: int) -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Gives the signals that ask to stop back to this process.
-
-    Ray takes SIGTERM: it prints its stacks and aborts what has not ended three seconds
-    later, which leaves no time to save.
-    """
+    """Gives the signals that ask to stop back to this process."""
+    # Ray takes SIGTERM: it prints its stacks and aborts what has not ended three
+    # seconds later, which leaves no time to save.
     before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         yield
@@ -280,15 +265,11 @@ def calling(
 ) -> Iterator[Callable[..., Any]]:
     """Lets a function be called in processes of a Ray cluster.
 
-    Args:
-        function: is given the options as they are there, then the arguments.
-        options: of the run.
-        stop: whether to leave.
-
     Yields:
-        What calls it: with a name, which the dashboard shows, and the arguments. Waits
-        for the result; any thread may call. A call whose process was lost is repeated,
-        _REPEATS times. Raises what the function raises, and Interrupted.
+        What calls it: with a name, which the dashboard shows, and its arguments behind
+        the options as they are there. Waits for the result; any thread may call. A call
+        whose process was lost is repeated, _REPEATS times. Raises what the function
+        raises, and Interrupted.
     """
     connect(options.ray_address, options.slots)
     remote = ray.remote(max_retries=_REPEATS)(function)

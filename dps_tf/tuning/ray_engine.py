@@ -30,10 +30,10 @@ from dps_tf.core.execution import (
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.files import FileSystem
+from dps_tf.tuning.cluster_slots import StateMissing
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.options import Options
 from dps_tf.tuning.ray_cluster import RayCluster
-from dps_tf.tuning.remote_slot import StateMissing
+from dps_tf.tuning.resources import Options
 from dps_tf.tuning.sweep import Sweep, SweepOutcome
 
 _POLL_SECONDS = 1.0
@@ -42,36 +42,24 @@ _EXIT = "worker process has died"  # what Ray says of a process that ended by it
 
 @dataclass(frozen=True)
 class HeldState(TrialState):
-    """A state whose arrays are in a slot.
-
-    Attributes:
-        slot: that holds it.
-    """
+    """A state whose arrays are in a slot."""
 
     slot: int = -1
 
 
-def run_sweep(  # noqa: PLR0913 - each is independent of the others
+def run_sweep(
     sweep: SweepSpecification,
     gin_text: str,
     options: Options,
     files: FileSystem,
     backend_of: Callable[[StudySpecification], Backend],
     stop: StopRequest,
-    say: Callable[[str], None] = print,
 ) -> SweepOutcome:
     """Runs a sweep on a Ray cluster, cells side by side; see `Sweep.run`.
 
-    Args:
-        sweep: its cells.
-        gin_text: the resolved configuration.
-        options: of the run.
-        files: where the sweep is.
-        backend_of: gives the backend that checks a study on this machine.
-        stop: whether to save and leave.
-        say: prints a sentence for the user.
+    The backend of a study checks it on this machine.
     """
-    cluster = RayCluster(options, say)
+    cluster = RayCluster(options)
 
     def on_cluster(study: StudySpecification) -> Backend:
         return RayBackend(backend_of(study), cluster, stop, options)
@@ -82,7 +70,7 @@ def run_sweep(  # noqa: PLR0913 - each is independent of the others
         cluster.connect()
         return cluster.pool.spare
 
-    whole = Sweep(files, sweep, options, on_cluster, stop, say, spare_slots)
+    whole = Sweep(files, sweep, options, on_cluster, stop, spare_slots=spare_slots)
     try:
         return whole.run(gin_text)
     finally:
@@ -92,41 +80,22 @@ def run_sweep(  # noqa: PLR0913 - each is independent of the others
 class RayBackend:
     """Runs studies on the slots of a cluster.
 
-    Args:
-        inner: checks studies here, where their data have to be as well.
-        cluster: whose slots run their trials.
-        stop: whether to save and leave.
-        options: of the run.
+    Another backend checks them here, where their data have to be as well.
     """
 
     def __init__(
-        self,
-        inner: Backend,
-        cluster: RayCluster,
-        stop: StopRequest,
-        options: Options,
+        self, inner: Backend, cluster: RayCluster, stop: StopRequest, options: Options
     ):
-        self._inner = inner
+        self.check = inner.check
+        self.check_data = inner.check_data
         self._cluster = cluster
         self._stop = stop
         self._options = options
 
-    def check(self, study: StudySpecification) -> None:
-        """Raises UserError for names that are unknown."""
-        self._inner.check(study)
-
-    def check_data(self, study: StudySpecification) -> None:
-        """Raises UserError for data that are missing here, or do not fit."""
-        self._inner.check_data(study)
-
     def prepare(
         self, study: StudySpecification, show: Callable[[str], None] | None = None
     ) -> PreparedStudy:
-        """Returns the runner of a study once its first slot is ready.
-
-        Raises:
-            Interrupted: a stop was asked for before that.
-        """
+        """Returns the runner of a study once a slot is ready; Interrupted by a stop."""
         allowed = self._options.allow_other_machine
         runner = RayRunner(study, self._cluster, self._stop, allowed)
         try:
@@ -147,8 +116,7 @@ class RayBackend:
 class RayRunner(Runner):
     """Runs turns of one study on slots that it leases from a cluster.
 
-    Attributes:
-        opened_as: environment and training inputs, as its first slot has them.
+    `opened_as` is the environment and the training inputs that its first slot has.
     """
 
     def __init__(
@@ -242,14 +210,12 @@ class RayRunner(Runner):
         return replace(report, state=HeldState(report.step, (), slot))
 
     def _state_for(self, slot: int, job: Job) -> Any:
-        """Returns the state that a slot lacks, or a promise of it; None if it has it.
-
-        A promise goes from slot to slot, and does not pass through the driver.
-        """
+        """Returns the state that a slot lacks, or a promise of it; else None."""
         if not isinstance(job.state, HeldState):
             return job.state
         if job.state.slot == slot:
             return None
+        # A promise goes from slot to slot, and does not pass through the driver.
         return self._give(job.state.slot, job.trial, keep=False)
 
     def _give(self, slot: int, trial: int, *, keep: bool) -> Any:
@@ -319,13 +285,7 @@ class RayRunner(Runner):
 
     @contextlib.contextmanager
     def _raising_lost(self) -> Iterator[None]:
-        """Turns the end of an actor into the loss of its slot.
-
-        Raises:
-            SlotLost: the actor is gone, or the one that held the state.
-            UserError: no slot can begin there.
-            Exception: what was raised in the slot.
-        """
+        """Raises SlotLost for the end of an actor, else what was raised in the slot."""
         try:
             yield
         except RayActorError as error:

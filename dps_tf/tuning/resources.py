@@ -1,4 +1,4 @@
-"""The machine that a process trains on: its devices, slots and data."""
+"""The options of a run, and the machine that a process trains on by them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import tensorflow as tf
@@ -22,15 +23,73 @@ from dps_tf.training.group import Leader
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
 from dps_tf.training.task import Task
-from dps_tf.tuning.build import build_task
-from dps_tf.tuning.pruning import pruning_wrapper_of
+from dps_tf.tuning.build import build_task, pruning_wrapper_of
+
+ENGINES = ("local", "ray")
+"""Where trials run: in this process, or in those of a Ray cluster."""
 
 _MAX_SLOTS = 64
 """Largest number of trials side by side on a CPU; one per processor fills it."""
 
-
 SPLITS = ("trials", "data")
 """What the cores of a TPU are given: trials of their own, or a share of each batch."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a run; none of them changes a result.
+
+    Attributes:
+        sweep_dir: where the sweep is kept.
+        data_dir: folder of prepared data sets.
+        slots: trials side by side; 0 is one per processor on a CPU, and one per GPU or
+            core of a TPU where there are some.
+        strategy: `auto` gives each device trials of its own; `one_device` uses the
+            first one; `mirrored` is one slot whose devices share each batch; `tpu`.
+        tpu: `local`, or the name of a Cloud TPU; implies `tpu` under `auto`.
+        split: of a TPU: `trials` gives each core its own, `data` makes it one slot
+            whose cores share each batch, for trials that one core cannot hold.
+        data_placement: `device`, `stream`, or `auto`; see `training.placement`.
+        allow_other_machine: continue studies that were begun elsewhere.
+        discard_states: remove the states of finished studies.
+        workers: processes on this machine that split the cells of the sweep.
+        shard: (i, n): run cells i, i + n, ... of the grid only.
+        engine: `local`, or `ray` for the slots of a Ray cluster.
+        ray_address: of that cluster; None starts Ray on this machine.
+        imports: modules that register workloads of the user's own.
+    """
+
+    sweep_dir: str
+    data_dir: str | None = None
+    slots: int = 0
+    strategy: str = "auto"
+    tpu: str | None = None
+    split: str = "trials"
+    data_placement: str = "auto"
+    allow_other_machine: bool = False
+    discard_states: bool = False
+    workers: int = 1
+    shard: tuple[int, int] = (0, 1)
+    engine: str = "local"
+    ray_address: str | None = None
+    imports: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        placement.check(self.data_placement)
+        if self.engine not in ENGINES:
+            raise UserError(
+                f"--engine={self.engine}: {near_matches(self.engine, ENGINES)}."
+            )
+        is_ray = self.engine == "ray"
+        if self.ray_address is not None and not is_ray:
+            raise UserError(
+                f"--ray_address={self.ray_address} goes with --engine=ray: add that."
+            )
+        if is_ray and (self.workers > 1 or self.strategy == "multi_worker_mirrored"):
+            raise UserError(
+                "--engine=ray has the processes of its cluster: leave --workers and "
+                "--strategy=multi_worker_mirrored out."
+            )
 
 
 def processors() -> int:
@@ -46,11 +105,7 @@ def configure_threads() -> None:
 
 
 def cpu_slots(workers: int = 1) -> int:
-    """Returns how many trials a process trains side by side on its share of the CPU.
-
-    Args:
-        workers: processes that this machine's processors are shared by.
-    """
+    """Returns how many trials each of some processes trains side by side on the CPU."""
     return max(1, min(processors() // workers, _MAX_SLOTS))
 
 
@@ -69,7 +124,8 @@ class Resources:
 
     Attributes:
         strategies: one per slot; a slot carries its own trials.
-        memory_limit: bytes that the activations of all slots may take together.
+        memory_limit: bytes that the activations of all slots may take together; half of
+            the memory that is free now by default.
         data_placement: where data sets lie; see `training.placement`.
         leader: of the processes that share each batch; None in a process that trains
             alone, or follows.
@@ -82,15 +138,14 @@ class Resources:
     def __init__(
         self,
         strategies: Sequence[tf.distribute.Strategy],
-        memory_limit: float,
+        memory_limit: float | None = None,
         leader: Leader | None = None,
         sharing: str | None = None,
     ):
-        """Holds no data yet."""
         self.sharing = sharing
         self.memory_note = ""
         self.strategies = tuple(strategies)
-        self.memory_limit = memory_limit
+        self.memory_limit = free_memory() / 2 if memory_limit is None else memory_limit
         self.leader = leader
         self.data_placement = "auto"
         self._held: dict[tuple[str, str], DeviceData | StreamedData] = {}
@@ -103,20 +158,10 @@ class Resources:
         tpu: str | None = None,
         split: str = "trials",
     ) -> Resources:
-        """Returns slots on the local devices.
+        """Returns slots on the local devices, as these fields of `Options` say.
 
         Trials are split over the devices before data are: with `auto` every slot has
-        one device, and a batch of any size is whole. Half of the memory that is free
-        now may go to activations.
-
-        Args:
-            slots: trials side by side; 0 is one per processor on a CPU, and one per
-                GPU or core of a TPU where there are some.
-            strategy: `auto`; `one_device` uses the first one only; `mirrored` is one
-                slot whose devices share each batch; `tpu`.
-            tpu: `local`, or the name of a Cloud TPU; implies `tpu` under `auto`.
-            split: of a TPU: `trials` gives each core its own, `data` makes it one slot
-                whose cores share each batch, for trials that one core cannot hold.
+        one device, and a batch of any size is whole.
 
         Raises:
             UserError: for values that cannot be, or devices that are not there.
@@ -141,7 +186,7 @@ class Resources:
             in_turn = [cores[i % len(cores)] for i in range(slots)]
             return cls(in_turn, math.inf, sharing=sharing)
         if strategy not in ("auto", "one_device"):
-            return cls([strategies.build(strategy, tpu=tpu)], free_memory() / 2)
+            return cls([strategies.build(strategy, tpu=tpu)])
         devices = strategies.local_devices()
         if strategy == "one_device":
             devices = devices[:1]
@@ -153,7 +198,7 @@ class Resources:
             tf.distribute.OneDeviceStrategy(devices[i % len(devices)])
             for i in range(slots)
         ]
-        return cls(found, free_memory() / 2, sharing=sharing)
+        return cls(found, sharing=sharing)
 
     @property
     def replicas(self) -> int:
@@ -170,8 +215,7 @@ class Resources:
     ) -> list[Program]:
         """Returns a program per slot; slots of one device share its data.
 
-        There are fewer where large batches would go beyond the memory limit, and at
-        least one.
+        There are fewer, at least one, where batches would go beyond the memory limit.
 
         Raises:
             UserError: the batch does not fit the training set, or a trial its device.
@@ -195,7 +239,7 @@ class Resources:
         for strategy in self.strategies:
             data = self._data(dataset, strategy)
             program = kind(task, data, specification.cell.batch_size, goal=goal)
-            needed = activation_bytes(program.model, program.batch_size)
+            needed = _activation_bytes(program.model, program.batch_size)
             if programs and (len(programs) + 1) * needed > self.memory_limit:
                 break
             programs.append(program)
@@ -242,11 +286,7 @@ def _key(dataset: Dataset, strategy: tf.distribute.Strategy) -> tuple[str, str]:
 def _prepare_others(
     leader: Leader, specification: StudySpecification, dataset: Dataset
 ) -> None:
-    """Lets all other processes build the programs that are built here next.
-
-    Raises:
-        UserError: one of them lacks something; none has begun then.
-    """
+    """Lets all other processes build next; UserError, before any has, if one cannot."""
     leader.send_call(
         "prepare",
         specification=specification.to_json(),
@@ -260,11 +300,9 @@ def _prepare_others(
     leader.send_call("build")
 
 
-def activation_bytes(model: keras.Model, batch_size: int) -> int:
-    """Returns about what one step of a program takes beside its variables, in bytes.
-
-    Outputs of all layers, their gradients, and as much again for workspace.
-    """
+def _activation_bytes(model: keras.Model, batch_size: int) -> int:
+    """Returns about what one step of a program takes beside its variables, in bytes."""
+    # Outputs of all layers, their gradients, and as much again for workspace.
     return 3 * trial_memory.output_bytes(model) * batch_size
 
 

@@ -55,11 +55,7 @@ def is_simulated(workload: Workload) -> bool:
 
 
 def model_of(workload: Workload) -> NoisyQuadratic:
-    """Returns the model of a simulated workload.
-
-    Raises:
-        UserError: unknown model, or an argument that it does not take.
-    """
+    """Returns the model of a simulated workload; UserError if its names are unknown."""
     _known("network", workload.network, _MODELS)
     model = _MODELS[workload.network]
     takes = inspect.signature(model).parameters
@@ -137,7 +133,6 @@ class SimulatedRunner(Runner):
     """
 
     def __init__(self, specification: StudySpecification):
-        """Computes nothing yet."""
         self._specification = specification
         self._model = model_of(specification.workload)
         self._curves: dict[int, dict[int, float]] = {}

@@ -10,12 +10,17 @@ import keras_tuner
 from dps_tf.core.execution import Backend, PreparedStudy
 from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
-from dps_tf.store.closing import close_study, read_closed, reopen_study
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
-from dps_tf.store.study_reader import StudyReader, study_tables
 from dps_tf.store.study_record import StudyRecord, open_study
-from dps_tf.store.study_rows import study_result
+from dps_tf.store.study_tables import (
+    close_study,
+    read_closed,
+    reopen_study,
+    study_result,
+    study_tables,
+)
+from dps_tf.store.sweep_reader import StudyReader
 from dps_tf.tuning import oracle
 from dps_tf.tuning.driver import StudyDriver
 from dps_tf.tuning.interruption import Interrupted, StopRequest
@@ -25,11 +30,7 @@ from dps_tf.tuning.progress import StudyProgress
 def is_finished(
     files: FileSystem, layout: CellLayout, specification: StudySpecification
 ) -> bool:
-    """Returns whether the study is closed, intact and all that is asked for.
-
-    Raises:
-        UserError: the study was read from an archive.
-    """
+    """Returns whether the study is closed, intact and all that is asked for."""
     study = StudyReader(files, layout)
     if not study.is_closed or study.record is None:
         return False
@@ -42,15 +43,7 @@ def is_finished(
 
 @dataclass(frozen=True)
 class RunContext:
-    """Under which a study is run; none of it changes a result.
-
-    Attributes:
-        stop: whether to save and leave.
-        allow_other_machine: see `open_study`.
-        guard: raises if another owner has taken the cell over.
-        progress: shows how the study stands; nobody does by default.
-        say: prints a sentence for the user.
-    """
+    """Under which a study is run; none of it changes a result. See `open_study`."""
 
     stop: StopRequest
     allow_other_machine: bool = False
@@ -67,13 +60,6 @@ def run_study(
     context: RunContext,
 ) -> StudyResult:
     """Returns the result of a study after running what remains of it.
-
-    Args:
-        files: where its record is.
-        layout: paths of its cell.
-        specification: what is asked for.
-        backend: runs its trials.
-        context: under which it is run.
 
     Raises:
         Interrupted: a stop was asked for; everything is saved.

@@ -14,17 +14,17 @@ from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification, repeat_study
 from dps_tf.core.trial import error_cause
-from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Lock, Locks
 from dps_tf.store.records import write_json
-from dps_tf.store.study_reader import StudyReader
-from dps_tf.store.study_record import StudyRecord, check_continues
-from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.store.states import StateStore
+from dps_tf.store.study_record import check_continues
+from dps_tf.store.study_tables import read_closed
+from dps_tf.store.sweep_reader import StudyReader, SweepReader
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import Display, StudyProgress
+from dps_tf.tuning.resources import Options
 from dps_tf.tuning.study import RunContext, is_finished, run_study
 
 _WAIT_SECONDS = 0.5
@@ -37,13 +37,7 @@ _MAX_WAITS = 300
 
 @dataclass
 class SweepOutcome:
-    """What became of the cells.
-
-    Attributes:
-        ran: results of the cells that were run now, by name.
-        finished_before: names of the cells that were finished already.
-        busy: names of the cells that others are running, and who.
-    """
+    """What became of the cells: results of those run, who runs the busy ones."""
 
     ran: dict[str, StudyResult] = field(default_factory=dict)
     finished_before: list[str] = field(default_factory=list)
@@ -68,16 +62,8 @@ class SweepOutcome:
 class Sweep:
     """A sweep in its directory, run by this process.
 
-    Args:
-        files: where the directory is.
-        specification: the cells, in the order of running.
-        options: of the run.
-        backend_of: gives the backend of a study.
-        stop: whether to save and leave.
-        say: prints a sentence for the user.
-        spare_slots: slots that no cell needs now: cells then run side by side. None
-            runs one after another.
-        display: where progress is shown; None for standard output.
+    Cells run side by side if `spare_slots` tells how many slots no cell needs now, else
+    one after another. Progress is shown on a display or standard output.
     """
 
     def __init__(  # noqa: PLR0913 - each is independent of the others
@@ -91,7 +77,6 @@ class Sweep:
         spare_slots: Callable[[], int] | None = None,
         display: Display | None = None,
     ):
-        """Touches nothing yet."""
         self._files = files
         self._layout = SweepLayout(options.sweep_dir)
         self._specification = specification
@@ -109,13 +94,8 @@ class Sweep:
 
         A cell that another process is running is passed over, and looked at again in
         the end: by then it may be finished. If its owner, elsewhere, does not show
-        life, it is waited for until it does or the cell is free.
-
-        Args:
-            gin_text: the resolved configuration, kept with the sweep.
-
-        Returns:
-            What became of the cells.
+        life, it is waited for until it does or the cell is free. The resolved
+        configuration is kept with the sweep.
 
         Raises:
             Interrupted: a stop was asked for; everything is saved.
@@ -130,16 +110,21 @@ class Sweep:
         looks = 0
         while left:
             for study in list(left):
+                cell = self._cell(study).root
                 if self._run_if_free(study):
                     left.remove(study)
-                elif looks > _MAX_WAITS or (looks and self._is_busy(study)):
+                elif looks > _MAX_WAITS or (looks and self._locks.shows_life(cell)):
                     left.remove(study)
-                    self.outcome.busy[study.cell.name] = self._owner(study)
+                    owner = self._locks.holder(cell) or "another process"
+                    self.outcome.busy[study.cell.name] = str(owner)
             if left and looks:
-                self._wait()
+                if self._stop():
+                    raise Interrupted
+                time.sleep(_WAIT_SECONDS)
             looks += 1
         if self._options.discard_states:
-            self._discard_states()
+            for name in (*self.outcome.finished_before, *self.outcome.ran):
+                StateStore(self._files, self._layout.cell(name).states).discard_all()
         self._run_repeats(gin_text)
         return self.outcome
 
@@ -239,10 +224,8 @@ class Sweep:
         studies = self._specification.studies
         place = f"cell {studies.index(study) + 1} of {len(studies)}"
         live = self._spare_slots is None
-        shown = self._display
-        with StudyProgress(
-            name, study.rule, place, live=live, display=shown
-        ) as progress:
+        shown = StudyProgress(name, study.rule, place, live=live, display=self._display)
+        with shown as progress:
             context = RunContext(
                 stop=self._stop,
                 allow_other_machine=self._options.allow_other_machine,
@@ -260,31 +243,6 @@ class Sweep:
             self._say(curve_of(self._files, cell.root))
         self._say(describe_result(name, result))
 
-    def _is_busy(self, study: StudySpecification) -> bool:
-        """Returns whether the owner of a cell surely lives."""
-        return self._locks.shows_life(self._cell(study).root)
-
-    def _owner(self, study: StudySpecification) -> str:
-        holder = self._locks.holder(self._cell(study).root)
-        return str(holder or "another process")
-
-    def _wait(self) -> None:
-        """Waits a moment.
-
-        Raises:
-            Interrupted: a stop was asked for.
-        """
-        if self._stop():
-            raise Interrupted
-        time.sleep(_WAIT_SECONDS)
-
-    def _discard_states(self) -> None:
-        """Removes the states of the cells that are finished."""
-        for study in self._specification.studies:
-            if study.cell.name in (*self.outcome.finished_before, *self.outcome.ran):
-                record = StudyRecord(self._files, self._cell(study), study)
-                record.discard_states()
-
 
 def _cost(study: StudySpecification) -> int:
     """Returns the examples that a study may train on at most."""
@@ -293,11 +251,7 @@ def _cost(study: StudySpecification) -> int:
 
 
 def check_directory(files: FileSystem, layout: SweepLayout) -> tuple[str, ...]:
-    """Returns sentences on what a sweep's directory lacks, or holds beside the sweep.
-
-    Raises:
-        UserError: it holds something else than a sweep.
-    """
+    """Returns what a sweep lacks or has beside it, as text; UserError if it is none."""
     names = files.list_names(layout.root)
     if not names:
         return ()
@@ -334,11 +288,6 @@ def repeat_studies(
     """Returns the repeats of the best points of all studies that are finished.
 
     Cells in which no trial met the goal have nothing to repeat.
-
-    Args:
-        files: where the sweep is.
-        layout: its paths.
-        sweep: its cells, and how often their best points are repeated.
     """
     found = []
     for study in sweep.studies if sweep.repeats else ():

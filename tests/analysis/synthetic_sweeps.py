@@ -14,12 +14,12 @@ from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import EvaluationInterval, Workload
-from dps_tf.store.closing import close_study
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.records import write_json
 from dps_tf.store.schemas import MEASUREMENTS, WORK
 from dps_tf.store.study_record import open_study
+from dps_tf.store.study_tables import close_study
 from dps_tf.store.tables import empty_frame, write_table
 from tests.analysis.synthetic_tables import METRIC, Made
 

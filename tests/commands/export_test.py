@@ -18,8 +18,8 @@ from dps_tf import data, models
 from dps_tf.core.errors import UserError
 from dps_tf.probing import trial_export
 from dps_tf.sparsity import export
-from dps_tf.store.closing import read_closed
 from dps_tf.store.files import LocalFiles
+from dps_tf.store.study_tables import read_closed
 from dps_tf.store.sweep_reader import SweepReader
 from tests import interpreter
 

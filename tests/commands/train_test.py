@@ -17,7 +17,7 @@ from dps_tf.core.errors import UserError
 from dps_tf.store.files import LocalFiles
 from dps_tf.train import read_shard, worker_arguments
 from dps_tf.tuning.backends import Backends
-from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import Options
 from dps_tf.workloads.reading import describe, read_configuration
 from tests import interpreter
 

@@ -20,11 +20,10 @@ from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
 from dps_tf.store.log import encode_event, scan
-from dps_tf.store.owners import Owner
 from dps_tf.store.study_history import (
     StudyHistory,
     failure_event,
-    report_events,
+    report_event,
     session_event,
     start_event,
 )
@@ -40,7 +39,6 @@ EXAMPLES: dict[str, Any] = {
         fixed={"momentum": 0.9}, network_arguments={"widths": [3, 4]}, max_draws=9
     ),
     "StudySpecification": specification(sparsity=0.9, method="snip"),
-    "Owner": Owner.here(),
 }
 
 
@@ -108,7 +106,7 @@ PROVENANCES = st.builds(
     st.integers(0, 10**6),
 )
 EVENTS = (
-    REPORTS.flatmap(lambda report: st.sampled_from(report_events(report)))
+    REPORTS.map(report_event)
     | st.builds(start_event, st.integers(0, 99), PROVENANCES)
     | st.builds(failure_event, st.integers(0, 99), st.text())
     | st.builds(session_event, st.integers(1, 9), st.text())

@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.store.study_tables import read_closed
 from dps_tf.training.gfile_files import GFileFiles
 from tests import interpreter
 from tests.training.object_gfile import DiskObjects, ObjectGfile
@@ -30,7 +30,7 @@ import_tensorflow()
 from dps_tf.training.gfile_files import GFileFiles, files_for
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import Options
 from dps_tf.tuning.resources import configure_threads
 from dps_tf.tuning.sweep import Sweep
 from dps_tf.workloads.reading import read_configuration

@@ -21,7 +21,7 @@ from dps_tf.data.dataset import Dataset
 from dps_tf.store.files import LocalFiles
 from dps_tf.training.runner import TrainingRunner
 from dps_tf.tuning import build
-from dps_tf.tuning.pruning import Pruner
+from dps_tf.tuning.build import Pruner
 from dps_tf.tuning.resources import Resources
 
 ERROR = "validation/classification_error"

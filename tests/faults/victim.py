@@ -160,11 +160,11 @@ def _live(order: dict[str, Any]) -> None:
 
 def _train(order: dict[str, Any]) -> int:
     from dps_tf import train
-    from dps_tf.tuning import workers
+    from dps_tf.tuning import interruption
 
     given = [a for a in order["arguments"] if a.startswith("--workers=")]
     if given and given[-1] != "--workers=1":
-        workers.subprocess.Popen = lambda command, env: Forked(order, command, env)
+        interruption.subprocess.Popen = lambda command, env: Forked(order, command, env)
     elif "seconds" in order:
         _slow_down(order["seconds"][os.getpid() % len(order["seconds"])])
     if "--workers=1" in order["arguments"] and "closings" in order:

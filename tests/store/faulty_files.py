@@ -7,9 +7,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from dps_tf.store.durable import temporary_path
 from dps_tf.store.errors import StoreError
-from dps_tf.store.files import LocalFiles
+from dps_tf.store.files import LocalFiles, temporary_path
 
 
 class Killed(BaseException):
@@ -92,18 +91,18 @@ class FaultyFiles:
             self.inner.write_atomic(path, data)
         self._point("folder")
 
-    def append(self, path: str, data: bytes, sync: bool = True) -> None:
+    def append(self, path: str, data: bytes) -> None:
         self._point(path)
 
         def half() -> None:
-            self.inner.append(path, data[: len(data) // 2], sync)
+            self.inner.append(path, data[: len(data) // 2])
 
         try:
             self._point(path, half)
         except StoreError:
             half()
             raise
-        self.inner.append(path, data, sync)
+        self.inner.append(path, data)
         self._point(path)
 
     def create_exclusive(self, path: str, data: bytes) -> bool:

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from dps_tf.core.errors import UserError
-from dps_tf.store import durable
-from dps_tf.store.durable import is_temporary, temporary_path
 from dps_tf.store.errors import StoreError
-from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.store.files import FileSystem, LocalFiles, is_temporary, temporary_path
 from dps_tf.store.layout import MARKER
 from tests.store.faulty_files import FaultyFiles, Killed, at_every_write_point
 from tests.store.object_store import ObjectFiles
@@ -124,7 +122,7 @@ def test_every_system_call_of_a_write_may_fail(tmp_path, monkeypatch, number):
         return call
 
     for name in ("fsync", "write", "open"):
-        monkeypatch.setattr(durable.os, name, faulty(getattr(os, name)))
+        monkeypatch.setattr(os, name, faulty(getattr(os, name)))
     monkeypatch.setattr(Path, "replace", faulty(Path.replace))
     path = tmp_path / "a"
     failures = 0
@@ -158,7 +156,7 @@ def test_a_failed_append_leaves_the_old_content(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(descriptor, data[:2])
 
-    monkeypatch.setattr(durable.os, "write", short_then_full)
+    monkeypatch.setattr(os, "write", short_then_full)
     with pytest.raises(StoreError, match=r"No space left.*free some space.*") as caught:
         LocalFiles().append(str(path), b"added")
     assert caught.value.errno == errno.ENOSPC
@@ -173,7 +171,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
         from dps_tf.store.errors import StoreError
         from dps_tf.store.log import LogWriter
         from dps_tf.store.records import write_json
-        from dps_tf.store.states import StateStore
+        from dps_tf.store.states import State, StateStore
         import numpy as np
 
         folder, files = sys.argv[1], LocalFiles()
@@ -182,11 +180,11 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
         log.flush()
         write_json(files, f"{folder}/study.json", {"old": True})
         states = StateStore(files, f"{folder}/states")
-        states.save(1, 10, [np.zeros(100)])
+        states.save_many({1: State(10, [np.zeros(100)], {})})
         resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))
         attempts = [
             lambda: write_json(files, f"{folder}/study.json", {"new": "x" * 4096}),
-            lambda: states.save(1, 20, [np.zeros(1000)]),
+            lambda: states.save_many({1: State(20, [np.zeros(1000)], {})}),
             lambda: (log.append({"text": "x" * 4096}), log.flush()),
         ]
         for attempt in attempts:
@@ -252,7 +250,7 @@ def test_exclusive_creation_works_without_hard_links(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(durable.os, "link", refuse)
+    monkeypatch.setattr(os, "link", refuse)
     files = LocalFiles()
     assert files.create_exclusive(f"{tmp_path}/a", b"1")
     assert not files.create_exclusive(f"{tmp_path}/a", b"2")
@@ -266,7 +264,7 @@ def test_temporary_files_of_the_living_stay(tmp_path):
         [
             sys.executable,
             "-c",
-            "import sys; from dps_tf.store.durable import temporary_path;"
+            "import sys; from dps_tf.store.files import temporary_path;"
             "temporary_path(sys.argv[1]).write_bytes(b'half')",
             f"{tmp_path}/b",
         ],

@@ -206,7 +206,7 @@ def test_processes_are_told_apart_by_number_and_start():
 CLAIM = """
     import os, signal, sys, time
     from pathlib import Path
-    from dps_tf.store.claims import Claims
+    from dps_tf.store.locks import Claims
     from dps_tf.store.files import LocalFiles
     from dps_tf.store.owners import Owner
     folder, dies = Path(sys.argv[1]), sys.argv[2] == "dies"

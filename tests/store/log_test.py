@@ -178,7 +178,7 @@ def test_events_wait_until_a_full_disk_has_space(tmp_path, can_append):
             log.append({"n": n})
             for _ in range(2):
                 try:
-                    log.flush(sync=n % 2 == 0)
+                    log.flush()
                 except StoreError:
                     continue
         files.is_full, files.fail_at = False, None
@@ -205,7 +205,7 @@ def test_segments_go_on_behind_the_highest_number():
     for n in range(3):
         log = SegmentedLogWriter(files, "gs://b/log/w.log")
         log.append({"n": n})
-        log.flush(sync=False)
+        log.flush()
         log.flush()
     names = files.list_names("gs://b/log/w.log.segments")
     assert names == ["00000001", "00000002", "00000003"]
@@ -226,23 +226,6 @@ def test_the_logs_of_all_writers_are_read_by_name(tmp_path):
     assert list(every.items()) == [("a", [{"by": "a"}]), ("b", [{"by": "b"}])]
     assert problems == []
     assert read_logs(LocalFiles(), f"{tmp_path}/missing") == ({}, [])
-
-
-def test_unsynced_events_are_synced_by_an_empty_flush(tmp_path):
-    synced = []
-
-    class Watched(LocalFiles):
-        def append(self, path, data, sync=True):
-            synced.append(sync)
-            super().append(path, data, sync)
-
-    log = LogWriter(Watched(), f"{tmp_path}/w.log")
-    log.flush()
-    log.append({"n": 0})
-    log.flush(sync=False)
-    log.flush()
-    log.flush()
-    assert synced == [False, True]
 
 
 def test_a_dead_writer_writes_no_more(tmp_path):

@@ -35,7 +35,7 @@ class ObjectFiles:
         for path, data in contents.items():
             self.write_atomic(path, data)
 
-    def append(self, path: str, data: bytes, sync: bool = True) -> None:
+    def append(self, path: str, data: bytes) -> None:
         raise NotImplementedError("objects cannot grow")
 
     def exists(self, path: str) -> bool:

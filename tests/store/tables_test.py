@@ -160,13 +160,6 @@ def test_numbers_keep_their_bits(values):
     )
 
 
-def test_columns_may_be_chosen(tmp_path):
-    path = f"{tmp_path}/curves.parquet"
-    write_table(LocalFiles(), path, frames.curves(), CURVES)
-    frame = read_table(LocalFiles(), path, ["trial", "train/loss"])
-    assert list(frame.columns) == ["trial", "train/loss"] and len(frame) == 21
-
-
 def test_a_table_is_old_or_new_after_a_failure(tmp_path):
     old, new = frames.measurements(), frames.measurements(value=-1.0)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from dps_tf.core.errors import UserError
-from dps_tf.store.claims import Claims
 from dps_tf.store.errors import StoreError
+from dps_tf.store.locks import Claims
 from dps_tf.store.owners import Owner
 from dps_tf.training import gfile_files
 from dps_tf.training.gfile_files import GFileFiles, put_if_absent

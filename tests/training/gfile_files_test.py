@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from dps_tf.core.errors import UserError
-from dps_tf.store.closing import close_study, read_closed
 from dps_tf.store.errors import LockLost, StoreError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import CLOSING_TABLES, MARKER, CellLayout
@@ -18,6 +17,7 @@ from dps_tf.store.locks import Locks
 from dps_tf.store.log import open_log, read_log
 from dps_tf.store.owners import Owner, Timing
 from dps_tf.store.schemas import STUDY_DEFAULTS
+from dps_tf.store.study_tables import close_study, read_closed
 from dps_tf.training import gfile_files
 from dps_tf.training.gfile_files import GFileFiles, files_for
 from tests.store import frames

@@ -23,7 +23,7 @@ from dps_tf.data.arrays import MappedRows
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.probing import ExampleGradients
 from dps_tf.sparsity import masks_for
-from dps_tf.store.study_history import StudyHistory, report_events
+from dps_tf.store.study_history import StudyHistory, report_event
 from dps_tf.training import evaluation, streamed_data
 from dps_tf.training import strategy as strategies
 from dps_tf.training.program import Program
@@ -347,7 +347,7 @@ class WaitingTest(tf.test.TestCase):
         for trial, (seconds, wait) in enumerate(((3.0, 1.5), (1.0, 0.5), (4.0, 0.0))):
             state = TrialState(1, ())
             report = TurnReport(trial, state, 1, seconds=seconds, data_wait=wait)
-            (event,) = report_events(report)
+            event = report_event(report)
             # Logs of data on the device are as they were before there was such a field.
             self.assertEqual("data_wait" in event, wait > 0)
             history.add(event)

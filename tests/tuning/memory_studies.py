@@ -14,9 +14,9 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.schemas import SCHEMAS
 from dps_tf.store.study_history import StudyHistory
-from dps_tf.store.study_reader import StudyReader, study_tables
 from dps_tf.store.study_record import StudyRecord, open_study
-from dps_tf.store.study_rows import study_result
+from dps_tf.store.study_tables import study_result, study_tables
+from dps_tf.store.sweep_reader import StudyReader
 from dps_tf.store.tables import encode_table
 from dps_tf.tuning.driver import StudyDriver
 from tests.store.object_store import ObjectFiles

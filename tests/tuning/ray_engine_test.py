@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from dps_tf.store.records import read_json
+from dps_tf.tuning.cluster_slots import SlotPool
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.slot_pool import SlotPool
 from tests.tuning.memory_studies import LAYOUT, MemoryStudy
 from tests.tuning.studies import (
     ENVIRONMENT,

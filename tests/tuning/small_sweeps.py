@@ -10,8 +10,7 @@ from dps_tf.store.layout import SweepLayout
 from dps_tf.training.gfile_files import files_for
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.options import Options
-from dps_tf.tuning.resources import Resources
+from dps_tf.tuning.resources import Options, Resources
 from dps_tf.tuning.sweep import Sweep, SweepOutcome
 from dps_tf.workloads.reading import read_configuration
 

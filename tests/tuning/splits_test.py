@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.report import ReportOptions, write_report
-from dps_tf.cli import sweep_files
+from dps_tf.cli import notebook
 from dps_tf.core.goal import Goal
 from tests.analysis.few_sections import draw_only
 from tests.tuning.small_sweeps import BINDINGS, configured, launched
@@ -20,7 +20,7 @@ EXHAUSTIVE = ("sweep.schedule = 'exhaustive'", "sweep.stop_at_goal = False")
 
 def curves(directory, *bindings: str) -> pd.DataFrame:
     launched(directory, configured([*BINDINGS, *CARVED, *bindings]))
-    return sweep_files.load(str(directory)).curves
+    return notebook.load(str(directory)).curves
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_asking_for_more_steps_is_asking_at_once(tmp_path):
     launched(tmp_path / "grown", whole)
     launched(tmp_path / "at_once", whole)
     grown, at_once = (
-        sweep_files.load(str(tmp_path / name)).curves for name in ("grown", "at_once")
+        notebook.load(str(tmp_path / name)).curves for name in ("grown", "at_once")
     )
     pd.testing.assert_frame_equal(grown, at_once)
     known = grown[f"test/{ERROR}"].notna()
@@ -90,7 +90,7 @@ def test_report_shows_the_test_error_at_the_step_of_the_result(tmp_path, monkeyp
     draw_only(monkeypatch, "headline", "generalization")
     sizes = "sweep.batch_sizes = (8, 16)"
     found = curves(tmp_path / "sweep", sizes)
-    tables = sweep_files.load(str(tmp_path / "sweep"))
+    tables = notebook.load(str(tmp_path / "sweep"))
     report = write_report(tables, tmp_path / "report", ReportOptions())
     (section,) = (s for s in report.sections if s.name == "generalization")
     assert [item.name for item in section.illustrations] == [f"generalization_{ERROR}"]
@@ -109,6 +109,6 @@ def test_report_shows_the_test_error_at_the_step_of_the_result(tmp_path, monkeyp
 def test_goal_on_what_was_seldom_looked_at_is_a_bound(tmp_path):
     curves(tmp_path)
     goal = Goal(f"test/{ERROR}", 0.9)
-    results = sweep_files.load(str(tmp_path), goal=goal).results
+    results = notebook.load(str(tmp_path), goal=goal).results
     # The first look was at the validation goal; before, it may have been met as well.
     assert (results["steps_bound"] != "").all()

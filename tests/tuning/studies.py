@@ -16,11 +16,11 @@ from dps_tf.core.steps_to_result import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.core.workload import EvaluationInterval
-from dps_tf.store.closing import read_closed
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import CellLayout, SweepLayout
+from dps_tf.store.study_tables import read_closed
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import Options
 from dps_tf.tuning.study import RunContext, run_study
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, start_sweep
 from tests.core import naive_race, race_test

@@ -34,7 +34,7 @@ from dps_tf.analysis.interchange.foreign_study import (
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.core.workload import QUASI_RANDOM
-from dps_tf.store.study_rows import goal_columns
+from dps_tf.store.study_tables import goal_columns
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,12 @@ from dps_tf.analysis.interchange.outcomes import (
 from dps_tf.analysis.interchange.reader import read_study
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
-from dps_tf.store.closing import close_study, is_closed
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.records import read_json, write_json
 from dps_tf.store.schemas import CURVES, WORK
+from dps_tf.store.study_tables import close_study, is_closed
 from dps_tf.store.tables import empty_frame
 
 

@@ -1,7 +1,9 @@
-"""One slot of a cluster, in the process that trains there.
+"""Slots of a cluster: which study has which, and what each does in its own process.
 
-It holds the states of the trials that it runs: they travel only when a trial moves to
-another slot, or is saved.
+A slot holds the states of the trials that it runs: they travel only when a trial moves
+to another slot, or is saved. Studies lease slots from a pool; those that began earlier
+go first. A study says how many trials it could run now; what it does not need is lent
+to the next one, and goes back when the earlier one needs it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,11 +45,7 @@ class _Study:
 
 
 class RemoteSlot:
-    """Runs turns of trials in a process of its own, one at a time.
-
-    Args:
-        options: of the run, as the values of `Options`.
-    """
+    """Runs turns of trials in a process of its own, one at a time."""
 
     def __init__(self, options: Mapping[str, Any]):
         for module in options["imports"]:
@@ -58,11 +56,7 @@ class RemoteSlot:
         self._studies: OrderedDict[str, _Study] = OrderedDict()
 
     def open(self, specification: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Makes a study known; returns its environment and its training inputs.
-
-        Raises:
-            UserError: its data are not on this machine, or do not fit.
-        """
+        """Makes a study known; returns its environment and its training inputs."""
         study = StudySpecification.from_json(specification)
         self._studies.setdefault(study.cell.name, _Study(study))
         prepared = self._prepared(study.cell.name)
@@ -71,10 +65,7 @@ class RemoteSlot:
     def run(self, cell: str, job: Job, state: TrialState | None) -> TurnReport:
         """Runs a turn; the state stays here, and the report has its step only.
 
-        Args:
-            cell: name of a study that was opened.
-            job: its state has a step and no arrays, or is None before the first step.
-            state: where the trial stands, if this slot does not hold it.
+        So does the state of the job; `state` is the whole one, where it is not here.
         """
         held = self._studies[cell].states
         if state is None and job.state is not None:
@@ -127,11 +118,85 @@ class RemoteSlot:
             # Loads TensorFlow, which a simulation does without.
             from dps_tf.training.gfile_files import files_for
             from dps_tf.tuning.backends import TrainedBackend
-            from dps_tf.tuning.options import Options
-            from dps_tf.tuning.resources import configure_threads
+            from dps_tf.tuning.resources import Options, configure_threads
 
             configure_threads()
             options = Options(**self._options)
             files = files_for(options.sweep_dir)
             self._trained = TrainedBackend(options, files, say=lambda text: None)
         return self._trained
+
+
+class SlotPool:
+    """Slots by number, and the studies that lease them. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slots: list[int] = []
+        self._holder: dict[int, str] = {}
+        self._wanted: dict[str, int] = {}
+
+    def add(self, slot: int) -> None:
+        """Takes in a slot that can be leased from now on."""
+        with self._lock:
+            self._slots.append(slot)
+
+    def remove(self, slot: int) -> None:
+        """Forgets a slot that is lost or leaving, whoever has it."""
+        with self._lock:
+            if slot in self._slots:
+                self._slots.remove(slot)
+            self._holder.pop(slot, None)
+
+    def enter(self, study: str, wanted: int) -> None:
+        """Lets a study lease slots, after those that came before it."""
+        with self._lock:
+            self._wanted[study] = wanted
+
+    def leave(self, study: str) -> None:
+        """Takes back all that a study has."""
+        with self._lock:
+            self._wanted.pop(study, None)
+            self._holder = {s: who for s, who in self._holder.items() if who != study}
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def spare(self) -> int:
+        """Slots that no study wants now."""
+        with self._lock:
+            return max(0, len(self._slots) - sum(self._wanted.values()))
+
+    def lease(self, study: str, busy: Collection[int], wanted: int) -> list[int]:
+        """Returns the slots of a study in which nothing runs.
+
+        Its busy slots are never taken away; it wants as many as it could run trials
+        now, those that run included.
+        """
+        with self._lock:
+            self._wanted[study] = wanted
+            granted = self._granted(study)
+            mine = [slot for slot in self._slots if self._holder.get(slot) == study]
+            idle = [slot for slot in mine if slot not in busy]
+            while idle and len(mine) > granted:
+                returned = idle.pop()
+                mine.remove(returned)
+                del self._holder[returned]
+            for slot in self._slots:
+                if len(mine) >= granted:
+                    break
+                if slot not in self._holder:
+                    self._holder[slot] = study
+                    mine.append(slot)
+                    idle.append(slot)
+            return idle
+
+    def _granted(self, study: str) -> int:
+        """Returns how many slots a study may have, those before it served first."""
+        left = len(self._slots)
+        for name, wanted in self._wanted.items():
+            if name == study:
+                return min(wanted, left)
+            left -= min(wanted, left)
+        return 0

@@ -1,0 +1,370 @@
+"""The tables of one study: made from its logs and the rule of the race, then closed.
+
+Tables hold only what the rule needs, so they are the same however the study was run;
+what was really executed goes to the table `work` alone. A study is closed if and only
+if `closed.json` is there; it holds the digests of the tables and is written last, and
+removed first when a study is opened again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from dps_tf.core.execution import TrialProvenance
+from dps_tf.core.goal import Goal
+from dps_tf.core.steps_to_result import StudyResult, reduce_study
+from dps_tf.core.study import StudySpecification, is_further
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.files import FileSystem
+from dps_tf.store.layout import CLOSING_TABLES, CellLayout
+from dps_tf.store.records import encode_record, read_json, set_aside
+from dps_tf.store.schemas import SCHEMAS, STUDY_DEFAULTS
+from dps_tf.store.study_history import StudyHistory, TrialHistory
+from dps_tf.store.tables import decode_table, empty_frame, encode_table, to_frame
+
+EVALUATION_COST = 1 / 3
+"""Cost of evaluating an example, in training steps per example: a forward pass beside
+a forward and a backward pass, which is twice as dear."""
+
+_QUANTITIES = ("steps", "evaluations", "floor_steps", "floor_evaluations", "seconds")
+
+Row = dict[str, Any]
+
+
+def study_result(
+    specification: StudySpecification, history: StudyHistory
+) -> StudyResult:
+    """Returns the reduction of a study as far as it is known."""
+    rule = specification.rule
+    trajectories = history.trajectories(specification.goal, rule.schedule.interval)
+    return reduce_study(trajectories, rule)
+
+
+def trial_points(
+    specification: StudySpecification, history: StudyHistory, count: int
+) -> list[Mapping[str, float]]:
+    """Returns the metaparameters of the first `count` trials.
+
+    Those that an oracle chooses come from the log; an empty point is not chosen yet.
+    """
+    workload = specification.workload
+    if workload.is_adaptive:
+        return [history[i].point or {} for i in range(count)]
+    return list(workload.draw(specification.cell.seed, count))
+
+
+def study_tables(
+    specification: StudySpecification,
+    history: StudyHistory,
+    training_inputs: Mapping[str, Any],
+    *,
+    closed: bool,
+) -> tuple[Row, dict[str, pd.DataFrame]]:
+    """Returns (row of `studies`, the tables `trials`, `curves` and `work`).
+
+    The training inputs are `training_examples` and `validation_examples`.
+    """
+    result = study_result(specification, history)
+    validation = int(training_inputs["validation_examples"])
+    row = {
+        **_asked(specification),
+        "training_examples": int(training_inputs["training_examples"]),
+        "evaluation_examples": validation,
+        "closed": closed,
+        "draws_exhausted": result.draws_exhausted,
+    }
+    rows = {
+        "trials": _trial_rows(specification, history, result),
+        "curves": _curve_rows(specification, history, result),
+        "work": _work_rows(specification, history, result, validation),
+    }
+    return row, {
+        name: pd.DataFrame.from_records(found) if found else empty_frame(SCHEMAS[name])
+        for name, found in rows.items()
+    }
+
+
+def _asked(specification: StudySpecification) -> Row:
+    """Returns what the row of the table `studies` has of the specification."""
+    workload, cell = specification.workload, specification.cell
+    return {
+        **cell.to_json(),
+        "precision": specification.precision,
+        **goal_columns(specification.goal),
+        "step_budget": workload.step_budget,
+        "points": workload.points,
+        "count": workload.count,
+        "finishers": specification.finishers,
+        "schedule": specification.search_mode,
+        "evaluation_interval": specification.evaluations.interval,
+        "space": json.dumps(workload.space.to_json()),
+        "prunable": specification.pruning.prunable if cell.sparsity > 0 else "none",
+        "oracle": workload.oracle,
+    }
+
+
+def goal_columns(goal: Goal) -> Row:
+    """Returns the columns of the table `studies` that describe a goal."""
+    return {
+        "goal": str(goal),
+        "goal_metric": goal.metric,
+        "goal_threshold": goal.threshold,
+        "goal_direction": goal.direction,
+        "goal_inclusive": goal.inclusive,
+        "goal_in_a_row": goal.in_a_row,
+        "goal_mean_of": goal.mean_of,
+    }
+
+
+def _trial_rows(
+    specification: StudySpecification, history: StudyHistory, result: StudyResult
+) -> list[Row]:
+    identity = specification.cell.to_json()
+    points = trial_points(specification, history, len(result.trials))
+    rows = []
+    for number, trial in enumerate(result.trials):
+        provenance = history[number].provenance or TrialProvenance(0, 0)
+        rows.append(
+            {
+                **identity,
+                "trial": number,
+                "outcome": trial.outcome,
+                "steps_to_result": trial.steps_to_result,
+                "bracket_low": trial.bracket_low,
+                "end_step": trial.end_step,
+                "diverged_step": trial.diverged_step,
+                "error": trial.error,
+                "initial_seed": provenance.initial_seed,
+                "order_seed": provenance.order_seed,
+                "realised_sparsity": provenance.realised_sparsity,
+                # In the order of the log, whether they were read from it or not.
+                "layers": json.dumps(
+                    [dict(layer) for layer in provenance.layers], sort_keys=True
+                ),
+                **points[number],
+            }
+        )
+    return rows
+
+
+def _curve_rows(
+    specification: StudySpecification, history: StudyHistory, result: StudyResult
+) -> list[Row]:
+    """Returns the rows of the table `curves`, cut to what the rule needs."""
+    identity = specification.cell.to_json()
+    return [
+        {
+            **identity,
+            "trial": number,
+            "step": step,
+            "is_bound": step in history[number].bounds,
+            **_wanted(specification, step, history[number]),
+        }
+        for number, trial in enumerate(result.trials)
+        for step in specification.evaluations.steps_up_to(trial.end_step)
+        if step in history[number].evaluations
+    ]
+
+
+def _wanted(
+    specification: StudySpecification, step: int, trial: TrialHistory
+) -> dict[str, float]:
+    """Returns the columns of an evaluation that are of the specification."""
+    metrics = trial.evaluations[step]
+    if not specification.further_splits:
+        return metrics
+    # Further splits that were evaluated because a budget ended there, or a goal was met
+    # that has become stricter since, are not: as if all had been asked for at once.
+    splits = specification.splits_at(step, metrics, step in trial.bounds)
+    return {
+        name: value
+        for name, value in metrics.items()
+        if not is_further(name) or name.partition("/")[0] in splits
+    }
+
+
+def _work_rows(
+    specification: StudySpecification,
+    history: StudyHistory,
+    result: StudyResult,
+    validation_examples: int,
+) -> list[Row]:
+    """Returns the rows of the table `work`: (trial, quantity, value).
+
+    The floor of a trial is the steps and evaluations that its record needs. A step
+    costs batch_size, an evaluation EVALUATION_COST times the validation examples.
+    Trial NA stands for the study: `work_ratio` is executed / floor, `seconds` are
+    those of all slots together.
+    """
+    identity = specification.cell.to_json()
+    ends = {number: trial.end_step for number, trial in enumerate(result.trials)}
+    totals = dict.fromkeys(_QUANTITIES, 0.0)
+    rows = []
+    for number in sorted({*ends, *history.trials}):
+        work = _work(specification, history[number], ends.get(number, 0))
+        for name, value in work.items():
+            totals[name] += value
+            rows.append({**identity, "trial": number, "quantity": name, "value": value})
+    step = specification.cell.batch_size
+    evaluation = EVALUATION_COST * validation_examples
+    executed = step * totals["steps"] + evaluation * totals["evaluations"]
+    floor = step * totals["floor_steps"] + evaluation * totals["floor_evaluations"]
+    totals["work_ratio"] = executed / floor if floor else math.nan
+    for name, value in totals.items():
+        rows.append({**identity, "trial": None, "quantity": name, "value": value})
+    return rows
+
+
+def _work(
+    specification: StudySpecification, trial: TrialHistory, end_step: int
+) -> dict[str, float]:
+    values = (
+        trial.work.steps,
+        trial.work.evaluations,
+        end_step,
+        len(specification.evaluations.steps_up_to(end_step)),
+        trial.work.seconds,
+    )
+    return dict(zip(_QUANTITIES, map(float, values), strict=True))
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A closed study: its row of the table of studies, and the tables asked for."""
+
+    study: dict[str, Any]
+    tables: dict[str, pa.Table]
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """Returns one table as a DataFrame."""
+        return to_frame(self.tables[name])
+
+    def best(self) -> dict[Any, Any] | None:
+        """Returns the row of the trial that met the goal first, or None if none did."""
+        trials = self.frame("trials")
+        reached = trials[trials["outcome"] == "complete"]
+        if reached.empty:
+            return None
+        ordered = reached.sort_values(["steps_to_result", "trial"])
+        return dict(ordered.iloc[0])
+
+
+def close_study(
+    files: FileSystem,
+    directory: str,
+    *,
+    study: Mapping[str, Any],
+    trials: pd.DataFrame,
+    curves: pd.DataFrame,
+    work: pd.DataFrame,
+) -> None:
+    """Writes the tables of a study, and its row of the table of studies: it is closed.
+
+    After a failure or a kill the study is closed with all its tables, or it is open
+    and may be closed again from its logs. Closing again with the same content changes
+    nothing.
+    """
+    cell = CellLayout(directory)
+    frames = {"trials": trials, "curves": curves, "work": work}
+    contents = {
+        name: encode_table(frames[name], SCHEMAS[name]) for name in CLOSING_TABLES
+    }
+    record = encode_record(
+        {
+            "study": {
+                name: value
+                for name, value in study.items()
+                if name not in STUDY_DEFAULTS or value != STUDY_DEFAULTS[name]
+            },
+            "sha256": {name: _digest(data) for name, data in contents.items()},
+        }
+    )
+    if _is_same(files, cell, contents, record):
+        return
+    reopen_study(files, directory)
+    files.write_many({cell.table(name): data for name, data in contents.items()})
+    files.write_atomic(cell.closed, record)
+
+
+def _is_same(
+    files: FileSystem, cell: CellLayout, contents: Mapping[str, bytes], record: bytes
+) -> bool:
+    try:
+        return files.read_bytes(cell.closed) == record and all(
+            files.read_bytes(cell.table(name)) == data
+            for name, data in contents.items()
+        )
+    except FileNotFoundError:
+        return False
+
+
+def is_closed(files: FileSystem, directory: str) -> bool:
+    """Returns whether a study was closed, without verifying its tables."""
+    return files.exists(CellLayout(directory).closed)
+
+
+def read_closed(
+    files: FileSystem, directory: str, tables: Sequence[str] = CLOSING_TABLES
+) -> tuple[Closed | None, list[str]]:
+    """Returns a closed study, or None, and sentences about what is damaged.
+
+    None without a sentence: the study is open. None with sentences: it was closed but
+    something is damaged; reading its logs and closing it again repairs that. Only the
+    tables that are named are read and verified. Changes nothing.
+    """
+    cell = CellLayout(directory)
+    try:
+        record = read_json(files, cell.closed)
+    except FileNotFoundError:
+        return None, []
+    except DamagedError as error:
+        return None, [str(error)]
+    found: dict[str, pa.Table] = {}
+    problems: list[str] = []
+    for name in tables:
+        path = cell.table(name)
+        try:
+            data = files.read_bytes(path)
+            if _digest(data) != record["sha256"][name]:
+                raise DamagedError(path, "it is not the table that closed the study")
+            found[name] = decode_table(path, data)
+        except FileNotFoundError:
+            problems.append(f"{path} of a closed study is missing.")
+        except DamagedError as error:
+            problems.append(str(error))
+    return (None if problems else Closed(record["study"], found)), problems
+
+
+def reopen_study(files: FileSystem, directory: str) -> list[str]:
+    """Opens a closed study, to extend or to repair it; returns where damage was put.
+
+    An open study stays as it is. Damaged files are set aside; tables that are intact
+    stay until the study is closed again.
+    """
+    cell = CellLayout(directory)
+    try:
+        digests = read_json(files, cell.closed)["sha256"]
+    except FileNotFoundError:
+        return []
+    except DamagedError:
+        return [set_aside(files, cell.closed)]
+    damaged = []
+    for name, digest in digests.items():
+        path = cell.table(name)
+        if files.exists(path) and _digest(files.read_bytes(path)) != digest:
+            damaged.append(path)
+    # First of all: a study without its tables must not look closed.
+    files.remove(cell.closed)
+    return [set_aside(files, path) for path in damaged]
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
