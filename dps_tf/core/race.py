@@ -259,6 +259,7 @@ def _certain_divergences(known: Sequence[Trajectory], rule: RaceRule) -> list[Ke
         )
         return bisect.bisect_left(finishes, key) + could_be >= rank
 
+    # How many may come before grows along the order, so the certain ones come first.
     return divergences[: bisect.bisect_left(divergences, True, key=may_be_late)]
 
 

@@ -171,7 +171,9 @@ def prepare_sentences(
         for row, text in enumerate(itertools.islice(found, end - begin - first)):
             yield _decoded(text, f"text {begin + first + row} of {name}/{split}")
 
-    parts = {s: functools.partial(texts, *part) for s, part in described.parts.items()}
+    parts: dict[str, Texts] = {
+        s: functools.partial(texts, *part) for s, part in described.parts.items()
+    }
     return _prepared(place(data_dir, name, vocabulary, length), parts, report)
 
 

@@ -20,11 +20,11 @@ from dps_tf.models.layers import (
     GhostBatchNormalization,
     PadChannels,
     PositionEmbedding,
-    SinusoidalPositions,
     dense,
     fan_in_normal,
     small_dense,
 )
+from dps_tf.models.sequence_layers import SinusoidalPositions
 
 layers = keras.layers
 

@@ -15,14 +15,16 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.models.layers import (
     PositionEmbedding,
-    ProjectedLSTMCell,
     SelfAttention,
-    SinusoidalPositions,
-    TiedEmbedding,
     dense,
     fan_in_normal,
     small_dense,
     small_normal,
+)
+from dps_tf.models.sequence_layers import (
+    ProjectedLSTMCell,
+    SinusoidalPositions,
+    TiedEmbedding,
 )
 
 layers = keras.layers
