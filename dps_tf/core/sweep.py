@@ -150,14 +150,11 @@ def grid(  # noqa: PLR0913 - each is independent of the others
         )
     _check_owners(axes or {}, workloads)
     cells = [
-        (
-            workload.at(size),
-            Cell(workload.name, workload.optimizer, method, seed, size, s),
-        )
+        (each.at(size), Cell(each.name, each.optimizer, method, seed, size, s))
         for seed in seeds
         for s in sparsities
         for method in ((DENSE,) if s == 0 else sparsity_methods)
-        for workload in workloads
+        for each in workloads
         for size in batch_sizes
     ]
     studies = (

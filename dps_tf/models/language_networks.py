@@ -170,11 +170,9 @@ def transformer(  # noqa: PLR0913 - each is a binding of its own
             x = layers.Add(name=f"{name}_add{part}")([x, y])
             x = x if norm_first else normal(x, place)
     x = normal(x, "norm") if norm_first else x
-    if isinstance(embedding, TiedEmbedding):
-        logits = embedding(x, readout=True)
-    else:
-        logits = small_dense(classes, use_bias=False)(x)
-    return keras.Model(inputs, logits, name="transformer")
+    last = embedding if tied else small_dense(classes, use_bias=False)
+    readout = {"readout": True} if tied else {}
+    return keras.Model(inputs, last(x, **readout), name="transformer")
 
 
 def _embedding(classes: int, width: int, tied: bool) -> keras.layers.Layer:
