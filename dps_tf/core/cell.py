@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, is_whole
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _AXIS = re.compile(r"(workload|pruning)(\.[A-Za-z_]\w*){1,2}", re.ASCII)
@@ -29,10 +29,7 @@ def checked_name(kind: str, name: str) -> str:
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """(workload, optimizer, sparsity method, study seed, batch size, sparsity, axes).
-
-    Its fields are declared here and nowhere else: tables take their first columns from
-    CELL_KEY and `cell_key`.
+    """A cell, whose fields without axes are the first columns of every table.
 
     Attributes:
         workload: name of the data set and network.
@@ -57,8 +54,15 @@ class Cell:
         checked_name("workload", self.workload)
         checked_name("optimizer", self.optimizer)
         checked_name("sparsity method", self.sparsity_method)
-        _whole("batch size", self.batch_size, 1)
-        _whole("seed", self.seed, 0)
+        for kind, value, least in (
+            ("batch size", self.batch_size, 1),
+            ("seed", self.seed, 0),
+        ):
+            if not is_whole(value, least):
+                raise UserError(
+                    f"{kind} {value!r} is not a whole number of at least {least}: "
+                    "correct it in the gin file."
+                )
         check_sparsity(self.sparsity)
         object.__setattr__(self, "sparsity", float(self.sparsity))
         for name, _ in self.axes:
@@ -99,15 +103,14 @@ CELL_TYPES = {name: get_type_hints(Cell)[name] for name in CELL_KEY}
 
 
 def is_axis(column: object) -> bool:
-    """Returns whether a column is that of a further axis: its name is a gin name."""
+    """Returns whether a column is that of a further axis, under its gin name."""
     return isinstance(column, str) and bool(_AXIS.fullmatch(column))
 
 
 def cell_key(columns: Iterable[object]) -> list[str]:
-    """Returns the columns that name a cell, of a table that has the given ones.
+    """Returns those columns of a table that name a cell: CELL_KEY, then sorted axes.
 
-    CELL_KEY, then the further axes in alphabetical order; an axis is empty text in the
-    rows of cells that do not have it.
+    An axis is empty text in the rows of cells that do not have it.
     """
     return [*CELL_KEY, *sorted(str(name) for name in columns if is_axis(name))]
 
@@ -115,8 +118,7 @@ def cell_key(columns: Iterable[object]) -> list[str]:
 def axis_text(value: object) -> str:
     """Returns how the value of a further axis stands in tables: `32`, `0.1`, `cosine`.
 
-    Raises:
-        UserError: no text, number, flag, None, or list of such.
+    UserError for what is no text, number, flag, None, or list of such.
     """
     if isinstance(value, str) and value:
         return value
@@ -147,12 +149,4 @@ def check_sparsity(sparsity: object) -> None:
         raise UserError(
             f"sparsity {sparsity!r} is outside of [0, 1): give the fraction of "
             "parameters to remove, for example 0.9."
-        )
-
-
-def _whole(kind: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UserError(
-            f"{kind} {value!r} is not a whole number of at least {least}: correct it "
-            "in the gin file."
         )

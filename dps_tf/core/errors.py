@@ -1,4 +1,4 @@
-"""A mistake that the user can correct, told in one sentence."""
+"""What people are told: a mistake they can correct in one sentence, lengths of time."""
 
 from __future__ import annotations
 
@@ -21,6 +21,25 @@ class GroupLost(UserError):
     """
 
 
+def is_whole(value: object, least: int) -> bool:
+    """Returns whether a value is a whole number, at least `least`; flags are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def check_whole(name: str, value: object, least: int = 1) -> None:
+    """Raises UserError unless the value called `name` is a whole number."""
+    if not is_whole(value, least):
+        raise UserError(
+            f"{name} is {value!r}; it must be a whole number, at least {least}."
+        )
+
+
+def check_known(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raises UserError with near matches unless a name is among those known."""
+    if name not in known:
+        raise UserError(f"{kind} {name!r} is unknown: {near_matches(name, known)}.")
+
+
 def near_matches(name: str, known: Iterable[str]) -> str:
     """Returns the tail of an error about an unknown name: near matches, then all."""
     names = sorted(map(printable, known))
@@ -40,7 +59,24 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-def on_one_line(error: object, longest: int = 200) -> str:
-    """Returns what an error says as a printable clause on one line, without a stop."""
+def on_one_line(error: object) -> str:
+    """Returns what an error says, 200 printable characters at most, without a stop."""
     text = printable(" ".join(str(error).split()))
-    return (text if len(text) <= longest else f"{text[:longest]}...").rstrip(".")
+    return (text if len(text) <= 200 else f"{text[:200]}...").rstrip(".")
+
+
+def duration(seconds: float) -> str:
+    """Returns a length of time in its two largest units.
+
+    >>> duration(12.3), duration(754), duration(7260), duration(200_000)
+    ('12 s', '12 min 34 s', '2 h 1 min', '2 d 7 h')
+    """
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    left = round(seconds)
+    parts: list[str] = []
+    for name, size in units:
+        amount, left = divmod(left, size)
+        if amount or (parts and len(parts) < 2):
+            parts.append(f"{amount} {name}")
+    kept = [part for part in parts[:2] if not part.startswith("0 ")]
+    return " ".join(kept) or "0 s"

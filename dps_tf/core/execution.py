@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -57,8 +57,7 @@ class TurnReport:
         step: updates made so far, at most `until`.
         metrics: columns of the curve if the evaluation was reached, else None.
         is_bound: the validation metrics do not count as meeting the goal: they are
-            bounds (see `evaluation = "goal"`), or those of a network that is still to
-            be pruned further (see `sparsity.tfmot`).
+            bounds (see `evaluation = "goal"`), or of a network still to be pruned.
         diverged_step: step whose loss or metric was not finite, if that happened.
         steps_executed: updates made in this turn.
         seconds: wall time of the turn.
@@ -91,7 +90,7 @@ class TrialProvenance:
     initial_seed: int
     order_seed: int
     realised_sparsity: float = 0.0
-    layers: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
+    layers: tuple[Mapping[str, Any], ...] = ()
     examples: int = 0
 
 
@@ -110,8 +109,8 @@ class SlotLost(RuntimeError):
 class Runner(Protocol):
     """Runs turns of trials of one study, one per slot at a time.
 
-    What is said here of slots that come and go holds for a cluster; a machine has its
-    slots from beginning to end, and no slot holds a state.
+    Slots come and go in a cluster; a machine has its slots from beginning to end, and
+    no slot holds a state.
     """
 
     @property
@@ -121,8 +120,7 @@ class Runner(Protocol):
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Returns the report of a turn; a stop ends it between two slices.
 
-        Raises:
-            SlotLost: nothing is known of the turn.
+        SlotLost where nothing is known of the turn.
         """
 
     def provenance(self, trial: int) -> TrialProvenance:
@@ -131,11 +129,8 @@ class Runner(Protocol):
     def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the slots that can take a turn now.
 
-        Args:
-            busy: slots in which a turn runs.
-            wanted: trials that could run now, those that run included.
+        `wanted`: trials that could run now, those that run in `busy` slots included.
         """
-        del wanted
         return [slot for slot in range(self.slots) if slot not in busy]
 
     def new_environments(self) -> Sequence[Mapping[str, Any]]:
@@ -144,7 +139,6 @@ class Runner(Protocol):
 
     def slot_of(self, trial: int) -> int | None:
         """Returns the slot that holds the state of a trial, if one does."""
-        del trial
         return None
 
     def lost_trials(self) -> list[int]:
@@ -187,9 +181,4 @@ class Backend(Protocol):
     def prepare(
         self, study: StudySpecification, show: Callable[[str], None] | None = None
     ) -> PreparedStudy:
-        """Returns the runner of a study.
-
-        Args:
-            study: that is run next.
-            show: is given a sentence now and then while trials are pruned.
-        """
+        """Returns the runner of a study; `show` is told how pruning goes on."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, is_whole
 
 _COMPARISONS: dict[tuple[str, bool], tuple[str, Callable[[Any, float], Any]]] = {
     ("minimize", True): ("<=", operator.le),
@@ -72,7 +72,7 @@ class Goal:
             )
         for name in ("in_a_row", "mean_of"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            if not is_whole(value, 1):
                 raise UserError(
                     f"goal.{name} is {value!r}; it must be a whole number of "
                     "evaluations, at least 1."
@@ -113,9 +113,7 @@ class Goal:
     def is_met(self, values: Sequence[float]) -> bool:
         """Returns whether the goal is met at the last of successive evaluations.
 
-        Args:
-            values: of the metric; NaN is a value that does not count. Those before the
-                last `window` ones do not matter.
+        NaN is a value that does not count; only the last `window` values matter.
         """
         recent = values[-self.window :]
         if len(recent) < self.window:
@@ -145,19 +143,11 @@ class Goal:
         return other.reaches(self.threshold)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the goal as a JSON object, for `from_json`.
-
-        `in_a_row` and `mean_of` are left out where they are 1, as in the records of
-        before they were there.
-        """
-        value: dict[str, Any] = {
-            "metric": self.metric,
-            "threshold": self.threshold,
-            "direction": self.direction,
-            "inclusive": self.inclusive,
-        }
-        more = {"in_a_row": self.in_a_row, "mean_of": self.mean_of}
-        return {**value, **{name: n for name, n in more.items() if n > 1}}
+        """Returns the goal as a JSON object, for `from_json`."""
+        # Older records have neither of these two: 1 is left out.
+        unsaid = {name for name in ("in_a_row", "mean_of") if getattr(self, name) == 1}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if name not in unsaid}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Goal:

@@ -24,8 +24,7 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dps_tf.core.evaluation_schedule import EvaluationSchedule
-from dps_tf.core.trial import Trajectory
+from dps_tf.core.trial import EvaluationSchedule, Trajectory
 
 Key = tuple[int, int]
 """(evaluated step, trial number)."""
@@ -112,8 +111,7 @@ def plan(
     Args:
         trajectories: of trials 0, 1, ...; missing ones have not started.
         rule: what decides the study.
-        known_prefix: a prefix an earlier plan has found necessary; knowledge only
-            grows, so the search for the shortest sufficient one may start there.
+        known_prefix: one that an earlier plan has found necessary: it only grows.
     """
     prefix = max(rule.points, known_prefix)
     while True:
@@ -157,11 +155,6 @@ def within_lead(
 
     Nobody waits for draws that replace others (Shallue's feasible budgets): these begin
     late, and one alone would hold up all. An exhaustive study has nothing to outrun.
-
-    Args:
-        todo: made of the same trajectories.
-        trajectories: of trials 0, 1, ...; missing ones have not started.
-        rule: what decides the study.
     """
     trials = (*todo.pending, *todo.speculative)
     if rule.exhaustive or not todo.pending:
@@ -178,12 +171,7 @@ def within_lead(
 
 
 def finish_keys(trajectories: Sequence[Trajectory], limit: int) -> list[Key]:
-    """Returns (steps-to-result, trial number) of all that finished, in order.
-
-    Args:
-        trajectories: of trials 0, 1, ...
-        limit: last step that counts, the end of the step budget.
-    """
+    """Returns the sorted keys (K, trial number) of all that finished up to `limit`."""
     return sorted(
         (trajectory.finish_step, number)
         for number, trajectory in enumerate(trajectories)
@@ -253,12 +241,7 @@ def _missing_draws(known: Sequence[Trajectory], rule: RaceRule) -> int:
 
 
 def _certain_divergences(known: Sequence[Trajectory], rule: RaceRule) -> list[Key]:
-    """Returns the divergences that count whatever the others still do.
-
-    Where they count up to K_(k), one is certain if fewer than k trials have finished,
-    or still could, before it. That number only grows along the order, so the certain
-    ones come first.
-    """
+    """Returns the divergences that count whatever the others still do."""
     divergences = _divergences(known, rule)
     rank = rule.counted_finishers
     if rank is None:
@@ -276,6 +259,7 @@ def _certain_divergences(known: Sequence[Trajectory], rule: RaceRule) -> list[Ke
         )
         return bisect.bisect_left(finishes, key) + could_be >= rank
 
+    # How many may come before grows along the order, so the certain ones come first.
     return divergences[: bisect.bisect_left(divergences, True, key=may_be_late)]
 
 

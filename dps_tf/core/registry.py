@@ -1,9 +1,7 @@
 """What a gin file can name: one registry for each kind of part, and what a part reads.
 
-Data sets, networks, objectives, optimizers, schedules, sparsity methods, selections and
-splits are kept by name in a `Registry` each. An entry declares what it reads as a
-mapping of names to `Argument`, so that a value that is missing, unknown or outside of
-its range is refused before anything is trained.
+An entry declares what it reads as a mapping of names to `Argument`, so that a value
+that is missing, unknown or outside of its range is refused before anything is trained.
 """
 
 from __future__ import annotations
@@ -116,14 +114,8 @@ def arguments_of(function: Callable[..., Any], handed: int) -> Reads | None:
 def resolve(owner: str, reads: Reads, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a value for everything that is read, defaults where none was given.
 
-    Args:
-        owner: who reads, for messages, for example `optimizer 'momentum'`.
-        reads: what it reads.
-        given: values by name.
-
-    Raises:
-        UserError: a name that is not read, one that is missing, or a value outside of
-            its range.
+    UserError for a name that is not read or missing, and a value outside of its range;
+    `owner` says who reads, for example `optimizer 'momentum'`.
     """
     check_names(owner, reads, given)
     for name, value in given.items():
@@ -167,10 +159,7 @@ class Registry(Generic[Entry]):
     def register(self, name: str, entry: Entry, reads: Reads | None = None) -> None:
         """Adds an entry, and what it reads (None: whatever it is given).
 
-        Registering the same entry again changes nothing.
-
-        Raises:
-            UserError: the name is taken by another entry.
+        The same entry may come again; UserError if the name is taken by another one.
         """
         if self._entries.setdefault(name, entry) is not entry:
             raise UserError(

@@ -1,4 +1,7 @@
-"""Metaparameter spaces: from the unit cube to values and back."""
+"""Metaparameter spaces: values of points in the unit cube, and which a study draws.
+
+Points are quasi-random, and each is a pure function of (seed, index).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dps_tf.core.errors import UserError, near_matches
+import numpy as np
+from scipy.stats import qmc
+
+from dps_tf.core.errors import UserError, check_known, near_matches
 from dps_tf.core.registry import Reads
 
 SCALES = ("log", "reverse_log", "linear", "integer", "discrete")
@@ -108,10 +114,9 @@ class Parameter:
         return self.choices[min(int(u * len(self.choices)), len(self.choices) - 1)]
 
     def to_unit(self, value: float) -> float:
-        """Returns the position of a value on its scale, 0 and 1 at the ends.
+        """Returns u of a value; UserError for no choice, or one outside of the range.
 
-        For reverse_log the position is that of u: 1 at the low end. A discrete value
-        that is no choice, or a value outside of the range, is a UserError.
+        A discrete value lies in the middle of its part of [0, 1].
         """
         if self.scale == "discrete":
             if value not in self.choices:
@@ -153,11 +158,7 @@ class Space:
         """Raises UserError for a name that can leave the range in which it is read.
 
         An end that its range leaves out may be an end of the space: it is not drawn, as
-        a rule.
-
-        Args:
-            owner: who reads, for messages.
-            reads: what is read, with every name of the space.
+        a rule. `owner`: who reads, for messages.
         """
         for parameter in self.parameters:
             allowed = reads[parameter.name].range
@@ -180,25 +181,20 @@ class Space:
             for parameter, x in zip(self.parameters, u, strict=True)
         }
 
-    def at_boundary(
-        self, point: Mapping[str, float], tolerance: float = 0.05
-    ) -> tuple[str, ...]:
-        """Returns the names whose value lies near an end of its range.
+    def at_boundary(self, point: Mapping[str, float]) -> tuple[str, ...]:
+        """Returns the names whose value lies within 5 % of an end of its scale.
 
-        Near means within `tolerance` of an end, as a fraction of the range on its
-        scale. Discrete names have no ends; names that are not tuned do not count.
+        Discrete names have no ends; names that are not tuned do not count.
         """
         return tuple(
             parameter.name
             for parameter in self.parameters
             if parameter.scale != "discrete"
-            and not (
-                tolerance < parameter.to_unit(point[parameter.name]) < 1 - tolerance
-            )
+            and not 0.05 < parameter.to_unit(point[parameter.name]) < 0.95
         )
 
     def to_json(self) -> dict[str, list[Any]]:
-        """Returns `{name: [scale, low, high]}`, for `from_dict`."""
+        """Returns what `from_dict` reads."""
         return {parameter.name: parameter.to_json() for parameter in self.parameters}
 
     @classmethod
@@ -230,3 +226,83 @@ def _parameter(name: str, entry: Any) -> Parameter:
             "('discrete', (value, ...))."
         ) from error
     return Parameter(name, scale, low, high)
+
+
+SEQUENCES = ("sobol", "lee2021")
+
+# Direction numbers m of the published points (Burkardt's table), as bits of a 31-bit
+# fraction; dimension 1 is the van der Corput sequence.
+# dimension: (degree, inner coefficients of the primitive polynomial, initial m)
+_LEE2021 = {2: (1, (), (1,)), 3: (2, (1,), (1, 1)), 4: (3, (0, 1), (1, 3, 7))}
+_BITS = 31
+
+
+def points(
+    space: Space, sequence: str, seed: int, count: int
+) -> list[dict[str, float]]:
+    """Returns the first `count` points of a study; point i is the same for every count.
+
+    Args:
+        space: the tuned names in the order in which dimensions are given out.
+        sequence: `sobol` is scipy's Sobol sequence, scrambled by `seed`; `lee2021` is
+            exactly the published list of Lee et al. 2021 (unscrambled Sobol without
+            the origin, Burkardt's direction numbers), the same for every seed, in at
+            most four dimensions.
+        seed: study seed; 0 is a seed.
+        count: number of points, at least 0.
+    """
+    check_known("sequence", sequence, SEQUENCES)
+    dimensions = len(space.parameters)
+    if dimensions == 0:
+        raise UserError("the space is empty: give at least one tuned metaparameter.")
+    if sequence == "lee2021":
+        unit = lee2021_unit_points(dimensions, count)
+    else:
+        unit = _scrambled_sobol(dimensions, seed, count)
+    return [space.from_unit(row) for row in unit]
+
+
+def _scrambled_sobol(dimensions: int, seed: int, count: int) -> np.ndarray:
+    """Returns [count, dimensions] in [0, 1)."""
+    rng = np.random.default_rng(seed)
+    engine = qmc.Sobol(d=dimensions, scramble=True, rng=rng)
+    # One at a time: a draw whose length is no power of two makes scipy warn, and the
+    # loss of balance it warns of is the price of a prefix-stable list.
+    rows = [engine.random(1)[0] for _ in range(count)]
+    return np.asarray(rows, np.float64).reshape(count, dimensions)
+
+
+def lee2021_unit_points(dimensions: int, count: int) -> np.ndarray:
+    """Returns [count, dimensions] in (0, 1): Gray-code Sobol without the origin.
+
+    Source: Lee et al. 2021, published code (`skip=2` of its Sobol routine drops only
+    the origin), which has four dimensions at most.
+    """
+    if not 1 <= dimensions <= 4:
+        raise UserError(
+            f"sequence 'lee2021' has one to four dimensions, and the space has "
+            f"{dimensions}; use 'sobol'."
+        )
+    directions = [_direction_numbers(j + 1) for j in range(dimensions)]
+    state = [0] * dimensions
+    rows = np.empty((count, dimensions), np.float64)
+    for index in range(count):
+        # Position of the lowest zero bit of index: the bit the Gray code flips next.
+        bit = ((~index) & (index + 1)).bit_length() - 1
+        state = [x ^ v[bit] for x, v in zip(state, directions, strict=True)]
+        rows[index] = state
+    return rows / 2.0**_BITS
+
+
+def _direction_numbers(dimension: int) -> list[int]:
+    """Returns the _BITS direction numbers of one dimension, as _BITS-bit integers."""
+    if dimension == 1:
+        return [1 << (_BITS - 1 - i) for i in range(_BITS)]
+    degree, inner, initial = _LEE2021[dimension]
+    m = list(initial)
+    for i in range(degree, _BITS):
+        value = m[i - degree] ^ (m[i - degree] << degree)
+        for k, coefficient in enumerate(inner, start=1):
+            value ^= (m[i - k] << k) * coefficient
+        m.append(value)
+    return [m[i] << (_BITS - 1 - i) for i in range(_BITS)]

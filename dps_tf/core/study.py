@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.evaluation_schedule import EvaluationSchedule
+from dps_tf.core.errors import UserError, check_known, check_whole, is_whole
 from dps_tf.core.goal import Goal
 from dps_tf.core.race import FEASIBLE_UNTIL, RaceRule
-from dps_tf.core.version import RESULTS_VERSION
+from dps_tf.core.trial import EvaluationSchedule
 from dps_tf.core.workload import Workload
 
-SEARCH_MODES = ("race", "exhaustive")
-EVALUATIONS = ("exact", "goal")
+RESULTS_VERSION = 1
+"""Part of every fingerprint. Raise it whenever a change to the code can change a
+number that a study records; a test pins a tiny study's error counts to it."""
 VALIDATION = "validation"
 TRAIN_LOSS = "train/loss"
 """The mini-batch loss of the last step before an evaluation, as it was trained on."""
@@ -35,8 +35,6 @@ PRECISIONS = (FLOAT32, "mixed_bfloat16")
 MAY_GROW = ("points", "finishers", "step_budget", "max_draws", "goal")
 """What a continued study may have more of: the result is that of having asked at once.
 The goal may become stricter, unless evaluations stop at it."""
-MAY_DIFFER = ("data_dir", "workers", "slots", "progress")
-"""What never changes a result, and so is no part of the specification."""
 
 
 def is_further(column: str) -> bool:
@@ -69,9 +67,8 @@ class Pruning:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _known("prunable", self.prunable, ("kernels", "kernels_and_biases"))
-        whole = isinstance(self.examples, int) and not isinstance(self.examples, bool)
-        if not whole or self.examples < 0:
+        check_known("prunable", self.prunable, ("kernels", "kernels_and_biases"))
+        if not is_whole(self.examples, 0):
             raise UserError(
                 f"pruning.examples is {self.examples!r}; it must be a whole number, "
                 "and 0 takes all training examples."
@@ -116,9 +113,9 @@ class StudySpecification:
     results_version: int = RESULTS_VERSION
 
     def __post_init__(self) -> None:
-        _known("schedule", self.search_mode, SEARCH_MODES)
-        _known("evaluation", self.evaluation, EVALUATIONS)
-        _known("feasible_until", self.feasible_until, FEASIBLE_UNTIL[:2])
+        check_known("schedule", self.search_mode, ("race", "exhaustive"))
+        check_known("evaluation", self.evaluation, ("exact", "goal"))
+        check_known("feasible_until", self.feasible_until, FEASIBLE_UNTIL[:2])
         _check_precision(self.precision)
         if self.cell.sparsity > 0 and self.cell.sparsity_method == DENSE:
             raise UserError(
@@ -126,12 +123,7 @@ class StudySpecification:
                 "sweep.sparsity_methods."
             )
         self._check_splits()
-        whole = isinstance(self.finishers, int) and not isinstance(self.finishers, bool)
-        if not whole or self.finishers < 1:
-            raise UserError(
-                f"finishers is {self.finishers!r}; it must be a whole number, at "
-                "least 1."
-            )
+        check_whole("finishers", self.finishers)
         if self.evaluation == "goal" and self.goal.mean_of > 1:
             raise UserError(
                 f"the goal is a mean of {self.goal.mean_of} evaluations, and with "
@@ -147,8 +139,8 @@ class StudySpecification:
     def _check_splits(self) -> None:
         """Raises UserError for a split that is not there or not evaluated in time."""
         for name, when in self.further_splits.items():
-            _known("further split", name, FURTHER_SPLITS)
-            _known(f"time of evaluating {name}", when, WHEN)
+            check_known("further split", name, FURTHER_SPLITS)
+            check_known(f"time of evaluating {name}", when, WHEN)
         if "test" in self.further_splits and self.workload.test == "none":
             raise UserError(
                 f"{self.workload.name} has no test set to evaluate: bind workload.test "
@@ -171,13 +163,12 @@ class StudySpecification:
     ) -> tuple[str, ...]:
         """Returns which further splits belong to an evaluation.
 
+        Of a goal over several evaluations, each that might be the last belongs.
+
         Args:
             step: of the evaluation.
-            metrics: of the validation split; with those of the splits that are always
-                evaluated, once they are known.
+            metrics: of what is always evaluated, as far as it is known.
             is_bound: whether what is known does not count as meeting the goal.
-
-        Of a goal over several evaluations, each that might be the last belongs.
         """
         value = metrics.get(self.goal.metric, math.nan)
         ends = step == self.rule.last_evaluation or (
@@ -232,7 +223,7 @@ class StudySpecification:
         if not self.further_splits:
             del values["further_splits"]
         # Tuples become lists here, so that what is read back compares equal.
-        return dict(_jsonable(values))
+        return dict(json.loads(json.dumps(values)))
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StudySpecification:
@@ -272,17 +263,20 @@ class StudySpecification:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def refusals(self, stored: StudySpecification) -> list[str]:
-        """Returns why this specification cannot continue a stored one, as lines.
-
-        Empty if it is the same or asks for more of what may grow (MAY_GROW).
-        """
+        """Returns why this specification cannot continue a stored one, as lines."""
         mine, theirs = self.identity(), stored.identity()
         lines = [
             f"{name}: stored {theirs.get(name)!r}, now {mine.get(name)!r}"
             for name in sorted({*mine, *theirs})
             if mine.get(name) != theirs.get(name)
         ]
-        for name, old, new in self._extents(stored):
+        old_rule, rule = stored.rule, self.rule
+        for name, old, new in (
+            ("points", old_rule.points, rule.points),
+            ("finishers", stored.finishers, self.finishers),
+            ("step_budget", old_rule.step_budget, rule.step_budget),
+            ("max_draws", old_rule.max_draws, rule.max_draws),
+        ):
             if new < old:
                 lines.append(f"{name}: stored {old}, now {new} (it may only grow)")
         if self.evaluation == "goal" and self.goal != stored.goal:
@@ -297,15 +291,6 @@ class StudySpecification:
             )
         return lines
 
-    def _extents(self, stored: StudySpecification) -> list[tuple[str, int, int]]:
-        old, new = stored.rule, self.rule
-        return [
-            ("points", old.points, new.points),
-            ("finishers", stored.finishers, self.finishers),
-            ("step_budget", old.step_budget, new.step_budget),
-            ("max_draws", old.max_draws, new.max_draws),
-        ]
-
 
 def _check_precision(precision: str) -> None:
     if precision == "mixed_float16":
@@ -314,12 +299,7 @@ def _check_precision(precision: str) -> None:
             "without a loss scale, which would be one more metaparameter: use "
             "'mixed_bfloat16', which has the range of float32."
         )
-    _known("precision", precision, PRECISIONS)
-
-
-def _known(kind: str, value: str, names: tuple[str, ...]) -> None:
-    if value not in names:
-        raise UserError(f"{kind} {value!r} is unknown: {near_matches(value, names)}.")
+    check_known("precision", precision, PRECISIONS)
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -330,7 +310,3 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + name] = entry
     return flat
-
-
-def _jsonable(value: Any) -> Any:
-    return json.loads(json.dumps(value))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell, axis_text, check_sparsity, is_axis
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.errors import UserError, check_whole, near_matches
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.space import Space
 from dps_tf.core.study import FURTHER_SPLITS, StudySpecification
@@ -42,13 +42,8 @@ class SweepSpecification:
             raise UserError(f"the grid holds {twice[0]} twice: list every value once.")
         if not names:
             raise UserError("the grid is empty: give at least one batch size.")
-        for name, least in (("repeats", 0), ("repeated_points", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UserError(
-                    f"sweep.{name} is {value!r}; it must be a whole number, at least "
-                    f"{least}."
-                )
+        check_whole("sweep.repeats", self.repeats, 0)
+        check_whole("sweep.repeated_points", self.repeated_points)
 
     def _max_trials(self, study: StudySpecification) -> int:
         repeated = min(self.repeated_points, study.rule.finishers)
@@ -79,16 +74,10 @@ def repeat_study(
     """Returns the study that trains points of a cell again under other seeds.
 
     Its trials are points[0], points[1], ..., points[0], ...: each `repeats` times, and
-    each run until it meets the goal or spends the budget. Everything random in them
-    (initial weights, order of examples, augmentation) comes from a study seed that is a
-    function of the study's own seed and these points, so that other points or another
-    number of repeats are another study. The order of examples is each trial's own, also
-    where the trials of the study share one.
-
-    Args:
-        study: whose points they are.
-        points: the tuned metaparameters, best first.
-        repeats: r, at least 1.
+    each run until it meets the goal or spends the budget. `points`: the tuned
+    metaparameters, best first. All that is random comes from their `repeated_seed`, so
+    that other points or another number of repeats are another study. The order of
+    examples is each trial's own, also where the trials of the study share one.
     """
     names = study.workload.space.names or study.workload.explicit_points[0]
     tuned = [{name: float(point[name]) for name in names} for point in points] * repeats
@@ -143,7 +132,7 @@ def grid(  # noqa: PLR0913 - each is independent of the others
         batch_sizes: global batch sizes.
         sparsities: zero fractions of the prunable parameters.
         sparsity_methods: methods for the sparsities above 0.
-        seeds: study seeds; each repeats every study from other draws.
+        seeds: study seeds.
         further_splits: see StudySpecification; by default, of a workload with a test
             set, that and a part of the training split at the ends, and else nothing.
         axes: further axes, gin names of values of the workload (or of pruning) with a
@@ -161,11 +150,11 @@ def grid(  # noqa: PLR0913 - each is independent of the others
         )
     _check_owners(axes or {}, workloads)
     cells = [
-        (workload.at(size), Cell(*workload.named, method, seed, size, s))
+        (each.at(size), Cell(each.name, each.optimizer, method, seed, size, s))
         for seed in seeds
         for s in sparsities
         for method in ((DENSE,) if s == 0 else sparsity_methods)
-        for workload in workloads
+        for each in workloads
         for size in batch_sizes
     ]
     studies = (

@@ -1,9 +1,50 @@
-"""How a trial ends, and what a race needs to know of it."""
+"""When a trial is evaluated, how it ends, and what a race needs to know of it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+
+from dps_tf.core.errors import UserError, is_whole
+
+
+@dataclass(frozen=True)
+class EvaluationSchedule:
+    """Evaluations at the multiples of an interval, the quantum of K*; never at step 0.
+
+    A budget that is no multiple of it ends with the last multiple below, so that a
+    larger budget only adds evaluations.
+    """
+
+    interval: int
+
+    def __post_init__(self) -> None:
+        if not is_whole(self.interval, 1):
+            raise UserError(
+                f"evaluation interval {self.interval!r} is not a whole number of "
+                "steps of at least 1."
+            )
+
+    def next_after(self, step: int) -> int:
+        """Returns the first evaluation after a step."""
+        return (step // self.interval + 1) * self.interval
+
+    def at_or_after(self, step: int) -> int:
+        """Returns the evaluation at which something that happens at a step is seen."""
+        return -(-step // self.interval) * self.interval
+
+    def previous(self, step: int) -> int:
+        """Returns the last evaluation before a step, or 0 where there is none."""
+        return max(0, (step - 1) // self.interval * self.interval)
+
+    def last_within(self, budget: int) -> int:
+        """Returns the last evaluation that a budget of steps allows, or 0."""
+        return budget // self.interval * self.interval
+
+    def steps_up_to(self, limit: int) -> range:
+        """Returns every evaluation at or before a step."""
+        return range(self.interval, limit + 1, self.interval)
+
 
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 

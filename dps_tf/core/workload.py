@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from typing import Any, ClassVar
 
 from dps_tf.core.cell import checked_name
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.evaluation_schedule import EvaluationSchedule
+from dps_tf.core.errors import UserError, check_known, check_whole
 from dps_tf.core.goal import Goal
 from dps_tf.core.registry import SHARE, Argument, Reads, check_names, resolve
-from dps_tf.core.sampling import SEQUENCES, points
-from dps_tf.core.space import Space
+from dps_tf.core.space import SEQUENCES, Space, points
+from dps_tf.core.trial import EvaluationSchedule
 
-COUNTS = ("all", "feasible")
-ORDERS = ("per_trial", "shared")
-TESTS = ("none", "given", "carved")
-"""Where a test set comes from: the source, or the examples that are split."""
 QUASI_RANDOM = "quasi_random"
 """The oracle whose points are known before the first trial, as a race needs them."""
 
@@ -57,6 +52,8 @@ class StepsInExamples:
     examples: int | None = None
     minimum: int = 1
     maximum: int | None = None
+    kind: ClassVar[str] = "step budget"
+    """What it is a number of, for messages."""
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.examples is None):
@@ -67,17 +64,12 @@ class StepsInExamples:
         for name in ("steps", "examples", "minimum", "maximum"):
             value = getattr(self, name)
             if value is not None or name == "minimum":
-                _at_least_one(f"{self.kind}'s {name}", value)
+                check_whole(f"{self.kind}'s {name}", value)
         if self.maximum is not None and self.maximum < self.minimum:
             raise UserError(
                 f"the {self.kind}'s maximum {self.maximum} is below its minimum "
                 f"{self.minimum}: exchange them."
             )
-
-    @property
-    def kind(self) -> str:
-        """What it is a number of, for messages."""
-        return "step budget"
 
     def steps_at(self, batch_size: int) -> int:
         """Returns the number of steps of a batch size."""
@@ -91,10 +83,7 @@ class StepsInExamples:
 class EvaluationInterval(StepsInExamples):
     """Steps between evaluations, as a function of the batch size."""
 
-    @property
-    def kind(self) -> str:
-        """What it is a number of, for messages."""
-        return "evaluation interval"
+    kind: ClassVar[str] = "evaluation interval"
 
     def at(self, batch_size: int) -> EvaluationSchedule:
         """Returns the schedule of a batch size."""
@@ -183,15 +172,15 @@ class Workload:
                     f"workload.{name} is {value!r}; it must be a dictionary, such as "
                     "{'width': 64}."
                 )
-        _one_of("sequence", self.sequence, SEQUENCES)
-        _one_of("count", self.count, COUNTS)
-        _one_of("order", self.order, ORDERS)
-        _one_of("test", self.test, TESTS)
-        _at_least_one("points", self.points)
-        _at_least_one("step_budget", self.step_budget)
+        check_known("sequence", self.sequence, SEQUENCES)
+        check_known("count", self.count, ("all", "feasible"))
+        check_known("order", self.order, ("per_trial", "shared"))
+        check_known("test", self.test, ("none", "given", "carved"))
+        check_whole("points", self.points)
+        check_whole("step_budget", self.step_budget)
         for name in ("max_draws", "test_examples", "training_examples"):
             if getattr(self, name) is not None:
-                _at_least_one(name, getattr(self, name))
+                check_whole(name, getattr(self, name))
         if self.test_examples is not None and self.test != "carved":
             raise UserError(
                 f"test_examples is {self.test_examples} and test is {self.test!r}: "
@@ -219,13 +208,7 @@ class Workload:
 
     def at(self, batch_size: int) -> Workload:
         """Returns itself: the same workload for every batch size (`WorkloadFamily`)."""
-        del batch_size
         return self
-
-    @property
-    def named(self) -> tuple[str, str]:
-        """Its name and optimizer, by which cells know it."""
-        return self.name, self.optimizer
 
     @property
     def metaparameters(self) -> tuple[str, ...]:
@@ -241,8 +224,7 @@ class Workload:
     def check_metaparameters(self, reads: Reads) -> None:
         """Raises UserError unless every point has what is read, and nothing else.
 
-        Args:
-            reads: metaparameters of the optimizer, its schedule and the objective.
+        `reads`: metaparameters of the optimizer, its schedule and the objective.
         """
         owner = f"{self.optimizer} with the {self.learning_rate_schedule} schedule"
         reads = with_shares(reads, self.metaparameters)
@@ -270,12 +252,9 @@ class Workload:
     def to_json(self) -> dict[str, Any]:
         """Returns the workload as JSON; the space is a list, its order matters."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        interval = self.evaluation_interval
         values["goal"] = self.goal.to_json()
         values["space"] = [[k, *v] for k, v in self.space.to_json().items()]
-        values["evaluation_interval"] = {
-            f.name: getattr(interval, f.name) for f in fields(interval)
-        }
+        values["evaluation_interval"] = asdict(self.evaluation_interval)
         for name in _MAPPINGS:
             values[name] = dict(values[name])
         values["explicit_points"] = [dict(point) for point in self.explicit_points]
@@ -317,10 +296,7 @@ def with_shares(reads: Reads, given: Iterable[str]) -> Reads:
 def lengths_in_steps(
     point: Mapping[str, float], reads: Reads, step_budget: int | None
 ) -> dict[str, float]:
-    """Returns a point with all lengths in steps.
-
-    Raises UserError for a share that is none, or of a budget that is not known.
-    """
+    """Returns a point with all lengths in steps; UserError for a share that is none."""
     found = {}
     shares = with_shares(reads, point)
     for name, value in point.items():
@@ -341,13 +317,3 @@ def _default(field: Field[Any]) -> Any:
     if field.default_factory is not MISSING:
         return field.default_factory()
     return field.default
-
-
-def _one_of(kind: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UserError(f"{kind} {value!r} is unknown: {near_matches(value, known)}.")
-
-
-def _at_least_one(kind: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UserError(f"{kind} is {value!r}; it must be a whole number, at least 1.")

@@ -1,8 +1,7 @@
-"""A workload whose budget, evaluations or point follow from the batch size, by a rule.
+"""Workloads whose budget, evaluations or point follow from the batch size, by a rule.
 
-Studies hold plain numbers only: `WorkloadFamily.at` gives the workload of one batch
-size, so that a study is the same whether its budget came from a rule or was written
-down.
+Studies hold plain numbers only, so that a study is the same whether its budget came
+from a rule or was written down.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, check_whole
 from dps_tf.core.workload import EvaluationInterval, StepsInExamples, Workload
 
 StepsTable = Mapping[int, int]
@@ -20,13 +19,7 @@ StepsTable = Mapping[int, int]
 def steps_at(name: str, rule: StepsTable | StepsInExamples, batch_size: int) -> int:
     """Returns the steps that a table or a rule in examples has for a batch size.
 
-    Args:
-        name: what has so many steps, for messages.
-        rule: a table, or examples to be divided by the batch size.
-        batch_size: global batch size.
-
-    Raises:
-        UserError: the table has no such batch size, or no whole number for it.
+    UserError where a table has no whole number for it; `name` says of what.
     """
     if isinstance(rule, StepsInExamples):
         return rule.steps_at(batch_size)
@@ -36,13 +29,8 @@ def steps_at(name: str, rule: StepsTable | StepsInExamples, batch_size: int) -> 
             f"{name} has nothing for batch size {batch_size}: add it to the table, "
             f"which has {known or 'no entry'}, or bind a number."
         )
-    steps = rule[batch_size]
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise UserError(
-            f"{name} for batch size {batch_size} is {steps!r}; it must be a whole "
-            "number, at least 1."
-        )
-    return steps
+    check_whole(f"{name} for batch size {batch_size}", rule[batch_size])
+    return rule[batch_size]
 
 
 @dataclass(frozen=True)
@@ -73,15 +61,8 @@ class ScalingRule:
                 f"the scaling rule carries over {sorted(self.point)}: give it the "
                 "point that was tuned, with its learning_rate."
             )
-        for name, value, least in (
-            ("batch_size", self.batch_size, 1),
-            ("warmup_examples", self.warmup_examples, 0),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UserError(
-                    f"the scaling rule's {name} is {value!r}; it must be a whole "
-                    f"number, at least {least}."
-                )
+        check_whole("the scaling rule's batch_size", self.batch_size)
+        check_whole("the scaling rule's warmup_examples", self.warmup_examples, 0)
 
     def at(self, batch_size: int) -> dict[str, float]:
         """Returns the point of a batch size."""
@@ -122,11 +103,6 @@ class WorkloadFamily:
     def optimizer(self) -> str:
         """The optimizer of all of its workloads."""
         return self.template.optimizer
-
-    @property
-    def named(self) -> tuple[str, str]:
-        """Name and optimizer, by which cells know it."""
-        return self.template.named
 
     def at(self, batch_size: int) -> Workload:
         """Returns the workload of a batch size; UserError if a table has none."""

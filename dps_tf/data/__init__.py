@@ -1,4 +1,4 @@
-"""Data sets by name, split into training and validation examples.
+"""Data sets by name, split into training, validation and test examples.
 
 A loader takes `(data_dir, **arguments)` and returns a `Source`: all examples in file
 order. Splitting and hashing are the same for every set.
@@ -6,22 +6,88 @@ order. Splitting and hashing are the same for every set.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.registry import Registry, arguments_of
-from dps_tf.data import embedded, photographs, prepared, sentences
+from dps_tf.data import photographs, prepared, sentences
 from dps_tf.data.arrays import DecodedRows, open_arrays, write_arrays
 from dps_tf.data.dataset import (
+    SPLITS,
     Dataset,
     Examples,
     Source,
+    divided,
     identity,
     in_evaluation,
 )
-from dps_tf.data.splits import SPLITS, divided
+from dps_tf.data.transforms import Whitening, image_augmentation
+
+
+def digits(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:
+    """Returns 1,797 real handwritten digits, [8, 8, 1], whitened; 297 for validation.
+
+    Source: scikit-learn's `load_digits` (test part of the UCI set of optically
+    recognized digits), pixel values 0..16. `augmentation`: as of published images.
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    pixels = bunch.images.astype(np.uint8)[..., np.newaxis]
+    whitening = Whitening.of(pixels, maximum=16)
+    transform = image_augmentation(augmentation)
+    return Source(pixels, bunch.target, 10, 297, whitening, transform)
+
+
+def synthetic(
+    data_dir: Path | None,
+    examples: int = 512,
+    classes: int = 4,
+    shape: Sequence[int] = (8,),
+    noise: float = 1.0,
+    seed: int = 0,
+) -> Source:
+    """Returns Gaussian blobs, float32 [examples, *shape]; a quarter for validation.
+
+    One center per class, drawn from a standard normal, plus `noise` times another; the
+    larger the noise, the more the classes overlap. `seed`: of centers and examples.
+    """
+    generator = np.random.default_rng(seed)
+    centers = generator.normal(size=(classes, *shape))
+    labels = np.arange(examples) % classes
+    inputs = centers[labels] + noise * generator.normal(size=(examples, *shape))
+    return Source(inputs.astype(np.float32), labels, classes, examples // 4)
+
+
+def synthetic_tokens(
+    data_dir: Path | None,
+    examples: int = 256,
+    length: int = 16,
+    vocabulary: int = 8,
+    seed: int = 0,
+) -> Source:
+    """Returns sequences of a made-up language, int32 [examples, length].
+
+    A Markov chain in which each token has one favourite successor, taken with
+    probability 3/4, and all tokens share the rest: the least cross-entropy of the next
+    token lies well below log(vocabulary). The label of a position is the next token; a
+    quarter is for validation. `seed`: of chain and examples.
+    """
+    generator = np.random.default_rng(seed)
+    favourite = generator.permutation(vocabulary)
+    tokens = np.empty((examples, length + 1), np.int32)
+    tokens[:, 0] = generator.integers(0, vocabulary, examples)
+    for position in range(length):
+        follows = favourite[tokens[:, position]]
+        other = generator.integers(0, vocabulary, examples)
+        obeys = generator.random(examples) < 0.75
+        tokens[:, position + 1] = np.where(obeys, follows, other)
+    return Source(tokens[:, :-1], tokens[:, 1:], vocabulary, examples // 4)
+
 
 __all__ = [
     "DATASETS",
@@ -45,17 +111,16 @@ DATASETS: Registry[Loader] = Registry("data set")
 def register(name: str, loader: Loader) -> None:
     """Makes `load(name, data_dir, **arguments)` call `loader(data_dir, **arguments)`.
 
-    The loader returns a `Source`, all examples in a fixed order. Side effect: changes
-    the registry of this process. Registering the same loader again changes nothing;
-    another loader under a taken name is refused.
+    The loader returns a `Source`, all examples in a fixed order. As
+    `Registry.register`.
     """
     DATASETS.register(name, loader, arguments_of(loader, 1))
 
 
 for _name, _loader in (
-    ("digits", embedded.digits),
-    ("synthetic", embedded.synthetic),
-    ("synthetic_tokens", embedded.synthetic_tokens),
+    ("digits", digits),
+    ("synthetic", synthetic),
+    ("synthetic_tokens", synthetic_tokens),
     ("mnist", prepared.images("mnist")),
     ("fashion_mnist", prepared.images("fashion_mnist")),
     ("cifar10", prepared.images("cifar10")),
@@ -109,23 +174,20 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
     source = DATASETS[name](None if data_dir is None else Path(data_dir), **arguments)
     sizes = validation_examples, test_examples
     parts = divided(name, source, split, split_seed, sizes, test, training_examples)
-    given = [
-        part
-        for part, how in zip(parts[1:], (split, test), strict=False)
-        if how == "given"
-    ]
+    how = (split, test)
+    given = [part for part, by in zip(parts[1:], how, strict=False) if by == "given"]
     described = f"seeded({split_seed})" if split == "seeded" else split
     divided_as = described if test == "none" else f"{described}+{test}"
-    read = [in_evaluation(part, source.transform) for part in parts]
+    train, validation, *tests = (in_evaluation(p, source.transform) for p in parts)
     return Dataset(
         name,
-        read[0],
-        read[1],
+        train,
+        validation,
         source.classes,
         identity(source, divided_as, parts, given),
         described,
         source.transform,
         None if source.transform is None else parts[0],
         source.token_bytes,
-        read[2] if len(read) > 2 else None,
+        *tests,
     )

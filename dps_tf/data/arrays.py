@@ -91,10 +91,11 @@ def _written(
     facts: dict[str, Any],
 ) -> dict[str, Any]:
     """Writes the files of a set; returns what the manifest says of them."""
-    found = _rows_written(folder, facts) if callable(batches) else 0
+    kept = _kept(folder, facts) if callable(batches) else {}
+    found = len(kept["inputs"]) if kept else 0
     sums = {name: hashlib.sha256() for name in _NAMES}
     like: dict[str, np.ndarray] = {}
-    for name, array in _kept(folder, found).items():
+    for name, array in kept.items():
         like[name] = array[:0]
         for start in range(0, found, _ROWS):
             sums[name].update(np.ascontiguousarray(array[start : start + _ROWS]).data)
@@ -143,30 +144,27 @@ def _begun_text(batch: tuple[np.ndarray, np.ndarray], facts: dict[str, Any]) -> 
     return json.dumps({"rows": rows, "facts": facts}, sort_keys=True)
 
 
-def _rows_written(folder: Path, facts: dict[str, Any]) -> int:
-    """Returns how many rows a killed writer of these facts has left, whole in both."""
+def _kept(folder: Path, facts: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Returns whole rows that a killed writer has left; cuts off what is behind."""
     try:
         begun = json.loads((folder / _BEGUN).read_text())
         if begun["facts"] != json.loads(json.dumps(facts)):
-            return 0
-        return min(
-            (folder / f"{name}.bin").stat().st_size
-            // (np.dtype(dtype).itemsize * math.prod(shape))
+            return {}
+        written = [
+            (folder / f"{name}.bin", np.dtype(dtype), tuple(shape))
             for name, (dtype, shape) in zip(_NAMES, begun["rows"], strict=True)
+        ]
+        rows = min(
+            path.stat().st_size // (dtype.itemsize * math.prod(shape))
+            for path, dtype, shape in written
         )
     except (OSError, ValueError, KeyError, TypeError):
-        return 0
-
-
-def _kept(folder: Path, rows: int) -> dict[str, np.ndarray]:
-    """Returns the first rows that a writer has left, and cuts off what is behind."""
+        return {}
     if not rows:
         return {}
-    begun = json.loads((folder / _BEGUN).read_text())
     found: dict[str, np.ndarray] = {}
-    for name, (dtype, shape) in zip(_NAMES, begun["rows"], strict=True):
-        path = folder / f"{name}.bin"
-        os.truncate(path, rows * np.dtype(dtype).itemsize * math.prod(shape))
+    for name, (path, dtype, shape) in zip(_NAMES, written, strict=True):
+        os.truncate(path, rows * dtype.itemsize * math.prod(shape))
         found[name] = np.memmap(path, dtype, "r", shape=(rows, *shape))
     return found
 
@@ -232,18 +230,12 @@ def _manifest(folder: Path) -> dict[str, Any]:
 class DecodedRows:
     """Examples of a source of records, decoded when they are read.
 
-    Stands for the array of all of them, which may be larger than memory. Records come
-    from any random-access source, such as `tfds.data_source` or an ArrayRecord file.
+    Stands for the array of all of them, which may be larger than memory. `records`: any
+    random-access source, such as `tfds.data_source` or an ArrayRecord file; `decode`:
+    turns a record into an example's array, each of one shape, in several threads.
     """
 
     def __init__(self, records: Any, decode: Callable[[Any], np.ndarray]):
-        """Decodes the first record, for shape and type.
-
-        Args:
-            records: has a length and gives a record by its number.
-            decode: turns a record into an example's array, each of one shape; called
-                in several threads.
-        """
         self._records = records
         self._decode = decode
         first = np.asarray(decode(records[0]))
@@ -252,11 +244,9 @@ class DecodedRows:
         self.ndim = len(self.shape)
 
     def __len__(self) -> int:
-        """Returns the number of examples."""
         return self.shape[0]
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the examples at whole numbers, int [m], as an array [m, ...]."""
         found = np.empty((len(rows), *self.shape[1:]), self.dtype)
         for place, row in enumerate(rows):
             found[place] = self._decode(self._records[int(row)])
@@ -266,12 +256,9 @@ class DecodedRows:
 class MappedRows:
     """Rows of an array that is mapped from a file, preprocessed when they are read.
 
-    Stands for `preprocess(array[indices])`, which may be larger than memory. Indexed by
-    whole numbers, of any shape, it gives an array; a slice is a view, as in NumPy, and
-    `numpy.asarray` reads it.
-
-    Attributes:
-        dtype: of the array that it stands for.
+    Stands for `preprocess(array[indices])`, which may be larger than memory. Rows
+    [k, ...] are preprocessed each by itself. Indexed by whole numbers, of any shape, it
+    gives an array; a slice is a view, as in NumPy, and `numpy.asarray` reads it.
     """
 
     def __init__(
@@ -280,14 +267,6 @@ class MappedRows:
         indices: np.ndarray,
         preprocess: Preprocess | None = None,
     ):
-        """Reads one row, for its shape and type.
-
-        Args:
-            array: [n, ...].
-            indices: int [m], rows of `array`.
-            preprocess: turns rows [k, ...] into what is read, each by itself; None
-                leaves them.
-        """
         self._array = array
         self._indices = indices
         self._preprocess = preprocess
@@ -320,11 +299,9 @@ class MappedRows:
         return found if self._preprocess is None else self._preprocess(found)
 
     def __len__(self) -> int:
-        """Returns the number of rows."""
         return len(self._indices)
 
     def __getitem__(self, key: slice | np.ndarray) -> np.ndarray | MappedRows:
-        """Returns a view of a slice of rows, or the rows at whole numbers."""
         rows = self._indices[key]
         if isinstance(key, slice):
             view = copy.copy(self)
@@ -337,7 +314,6 @@ class MappedRows:
         dtype: DTypeLike | None = None,
         copy: bool | None = None,
     ) -> np.ndarray:
-        """Returns all rows as an array, which is always a new one."""
         if copy is False:
             raise ValueError("rows of a file cannot be an array without a copy")
         return self._read(self._indices).astype(dtype or self.dtype, copy=False)

@@ -1,20 +1,19 @@
-"""What a workload trains on and is judged by: two disjoint sets of examples."""
+"""What a workload trains on and is judged by: disjoint sets of examples."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
+import tensorflow as tf
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.order import examples_at
+from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.seeds import examples_at
 from dps_tf.data.arrays import DecodedRows, MappedRows, Preprocess
-
-if TYPE_CHECKING:
-    from dps_tf.data.transforms import Transform
+from dps_tf.data.transforms import Transform
 
 _HASHED_BYTES = 1 << 24  # at a time, so that no array has to be in memory
 
@@ -23,22 +22,19 @@ _HASHED_BYTES = 1 << 24  # at a time, so that no array has to be in memory
 class Examples:
     """Inputs and labels that belong together, in one order.
 
-    `inputs`: float32 [n, ...], or int32 [n, length] for tokens; `labels`: int32 [n],
-    or [n, length] for tokens, or what else the objective takes, int32 or float32
-    [n, ...]. Either may be `MappedRows`, of which only what is indexed comes into
-    memory.
+    `inputs`: float32 [n, ...], or int32 [n, length] for tokens; `labels`: int32 or
+    float32 [n, ...], as the objective takes them. Either may be `MappedRows`, of which
+    only what is indexed comes into memory.
     """
 
     inputs: np.ndarray
     labels: np.ndarray
 
     def __post_init__(self) -> None:
-        """Refuses inputs and labels of different counts."""
         if len(self.inputs) != len(self.labels):
             raise ValueError(f"{len(self.inputs)} inputs, {len(self.labels)} labels")
 
     def __len__(self) -> int:
-        """Returns the number of examples."""
         return len(self.labels)
 
 
@@ -60,14 +56,13 @@ class Source:
     bytes stay bytes until they are split. `inputs`, and labels of sequences, that are
     mapped from a file (`data.open_arrays`, `numpy.load(path, mmap_mode="r")`) or are
     records (`data.DecodedRows`) stay there until they are used, so that a set may be
-    larger than memory; `preprocess` then sees a few at a
-    time. `transform`: how the preprocessed examples are augmented and cropped,
-    differently in training and in evaluation.
+    larger than memory; `preprocess` then sees a few at a time. `transform`: how the
+    preprocessed examples are augmented and cropped, in training and in evaluation.
 
     `content`: SHA-256 of the whole set as its manifest tells (`content_of_given`: of
-    its own validation and test sets too), and `split_hashes`: the
-    content hashes of splits, by `split_key`, that were computed when it was prepared;
-    with either of them a set is not read to know what it is.
+    its own validation and test sets too), and `split_hashes`: the content hashes of
+    splits, by `split_key`, that were computed when it was prepared; with either of them
+    a set is not read to know what it is.
     """
 
     inputs: np.ndarray
@@ -83,18 +78,16 @@ class Source:
     content_of_given: bool = False
     split_hashes: Mapping[str, str] = field(default_factory=dict)
 
-    def examples(self, indices: np.ndarray) -> Examples:
-        """Returns the preprocessed examples at `indices`, in that order."""
-        return self._examples(self.inputs, self.labels, indices)
-
-    def given(self, split: Given) -> Examples:
-        """Returns the preprocessed examples of a split that the source has."""
-        inputs, labels = split() if callable(split) else split
-        return self._examples(inputs, labels, np.arange(len(labels)))
-
-    def _examples(
-        self, inputs: np.ndarray, labels: np.ndarray, indices: np.ndarray
+    def examples(
+        self, indices: np.ndarray | None = None, split: Given | None = None
     ) -> Examples:
+        """Returns preprocessed examples of the whole source, or of a split that it has.
+
+        Those at `indices`, in that order; None for all.
+        """
+        found = split() if callable(split) else split
+        inputs, labels = (self.inputs, self.labels) if found is None else found
+        indices = np.arange(len(labels)) if indices is None else indices
         return Examples(
             _taken(inputs, indices, self.preprocess),
             _taken(labels, indices, _as_labels),
@@ -114,10 +107,8 @@ def _as_labels(labels: np.ndarray) -> np.ndarray:
 def _taken(
     array: np.ndarray, indices: np.ndarray, preprocess: Preprocess | None
 ) -> np.ndarray:
-    """Returns rows of an array, in memory unless the array is not.
-
-    A label per example is little, and methods of pruning look through all of them.
-    """
+    """Returns rows of an array, in memory unless the array is not."""
+    # A label per example is little, and methods of pruning look through all of them.
     if isinstance(array, np.memmap | DecodedRows) and array.ndim > 1:
         # Whoever reads examples indexes them by slices or whole numbers.
         return cast(np.ndarray, MappedRows(array, indices, preprocess))
@@ -185,8 +176,6 @@ class _EvaluatedRows:
         self._part = part
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        import tensorflow as tf
-
         with tf.device("CPU:0"):
             stored = self._stored.inputs[rows], self._stored.labels[rows]
             inputs, labels = map(tf.constant, stored)
@@ -195,11 +184,9 @@ class _EvaluatedRows:
 
 
 def in_evaluation(stored: Examples, transform: Transform | None) -> Examples:
-    """Returns examples as a network reads them in evaluation.
+    """Returns examples as a network reads them in evaluation, transformed when read.
 
-    Inputs, and labels of sequences, are transformed whenever they are read, so that
-    none of them has to be in memory. A transform that says it `keeps_labels` is not
-    asked for them.
+    A transform that says it `keeps_labels` is not asked for them.
     """
     if transform is None:
         return stored
@@ -270,3 +257,122 @@ def content_hash(*arrays: np.ndarray) -> str:
             part = np.ascontiguousarray(array[start : start + rows])
             digest.update(part.data)
     return digest.hexdigest()
+
+
+SPLITS = ("seeded", "lee2021", "given")
+"""Ways to take a validation split; `given` is the one that a source has."""
+
+
+def divided(  # noqa: PLR0913 - the ways of dividing a set
+    name: str,
+    source: Source,
+    split: str,
+    seed: int,
+    sizes: tuple[int | None, int | None],
+    test: str = "none",
+    training: int | None = None,
+) -> list[Examples]:
+    """Returns the training, validation and, if there is to be one, test examples.
+
+    Args:
+        name: of the data set, for messages.
+        source: its examples.
+        split: one of SPLITS.
+        seed: of a seeded split.
+        sizes: examples for validation and for a carved test set; None is the source's
+            own number, and as many as for validation.
+        test: `given`, `carved` or `none`.
+        training: keeps so many training examples, the first of their order: those of a
+            seeded split are a random subset, nested in every larger one. None: all.
+    """
+    examples = len(source.labels)
+    default = examples // 10 if split == "lee2021" else source.validation_examples
+    asked, for_test = sizes
+    if test != "carved":
+        for_test = 0
+    elif for_test is None:
+        for_test = asked or default
+    if split == "given":
+        if asked is not None:
+            raise UserError(
+                f"validation_examples is {asked}, and the split 'given' takes all of "
+                "the validation set of the source: leave it out."
+            )
+        order = seeded_order(examples, seed)
+        train, carved = order[for_test:], order[:for_test]
+        validation = _given(name, source, "validation", source.given_validation)
+    else:
+        wanted = default if asked is None else asked
+        train, held, carved = split_indices(split, examples, wanted, seed, for_test)
+        validation = source.examples(held)
+    if training is not None and training > len(train):
+        raise UserError(
+            f"training_examples is {training}, and the training split of {name!r} has "
+            f"{len(train)}: give a number up to that."
+        )
+    parts = [source.examples(train[:training]), validation]
+    if test == "carved":
+        parts.append(source.examples(carved))
+    elif test == "given":
+        parts.append(_given(name, source, "test", source.given_test))
+    return parts
+
+
+def _given(name: str, source: Source, split: str, found: Given | None) -> Examples:
+    if found is None:
+        raise UserError(
+            f"data set {name!r} has no {split} set of its own: "
+            + (
+                "bind workload.test to 'carved'."
+                if split == "test"
+                else "bind workload.split to 'seeded'."
+            )
+        )
+    return source.examples(split=found)
+
+
+def split_indices(
+    split: str,
+    examples: int,
+    validation_examples: int,
+    seed: int,
+    test_examples: int = 0,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns (train, validation, test): disjoint int64 indices into the file order.
+
+    Together they hold each of the `examples` once; the validation split is the same
+    whether a test set is carved from the rest or not.
+    """
+    held = validation_examples + test_examples
+    if not (validation_examples > 0 and test_examples >= 0 and held < examples):
+        raise UserError(
+            f"validation_examples is {validation_examples} and test_examples "
+            f"{test_examples}: they must leave at least one of {examples} examples to "
+            "each split"
+        )
+    if split == "seeded":
+        order = seeded_order(examples, seed)
+    elif split == "lee2021":
+        if validation_examples != examples // 10 or seed != 0:
+            raise UserError(
+                "the split 'lee2021' is the published one: a tenth of the examples "
+                f"({examples // 10}) and seed 0, not {validation_examples} and {seed}"
+            )
+        order = _lee2021_order(examples)
+    else:
+        raise UserError(f"no split is named {split!r}: {near_matches(split, SPLITS)}")
+    return order[held:], order[:validation_examples], order[validation_examples:held]
+
+
+def seeded_order(examples: int, seed: int) -> np.ndarray:
+    """Returns the numbers 0..examples-1 in an order that a seed decides, int64."""
+    # NumPy keeps the raw stream of a bit generator for ever, permutation() not.
+    keys = np.random.PCG64(seed).random_raw(examples)
+    return np.argsort(keys, kind="stable").astype(np.int64)
+
+
+def _lee2021_order(examples: int) -> np.ndarray:
+    """Returns the published order; validation is its first tenth."""
+    order = list(range(examples))
+    np.random.RandomState(0).shuffle(order)  # noqa: NPY002 (the published generator)
+    return np.asarray(order, np.int64)

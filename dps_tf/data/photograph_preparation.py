@@ -7,9 +7,9 @@ holds the SHA-256 of each image and its labels.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,9 @@ import numpy as np
 from dps_tf.core.errors import UserError
 from dps_tf.data.arrays import has_arrays, verify_arrays, write_arrays
 from dps_tf.data.photographs import SETS, UNUSED, Files, PhotographSet
-from dps_tf.data.prepared import ARRAYS
-from dps_tf.data.square_crops import decoded_square
+from dps_tf.data.prepared import ARRAYS, Report, built_folder
+from dps_tf.data.transforms import decoded_square
 
-Report = Callable[[str], None]
 IMAGES = (".jpeg", ".jpg", ".png", ".bmp", ".gif")
 _BATCH = 1_000  # images; after a stop, at most so many are read again
 _POSITIVE = 10  # TFDS multiplies the confidence of 0 or 1 by ten
@@ -31,25 +30,17 @@ _PEOPLE = (0, 1)  # TFDS's numbers of `verification` and `crowdsource-verificati
 def prepare_photographs(
     name: str, data_dir: Path, raw_dir: Path | None, report: Report
 ) -> Path:
-    """Returns the folder of a set that is built and indexed.
+    """Returns the folder of one of SETS, built and indexed.
 
-    Args:
-        name: one of SETS.
-        data_dir: for what is built.
-        raw_dir: holds what has to be fetched by hand.
-        report: told of each stage.
+    `raw_dir`: holds what has to be fetched by hand.
     """
     from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
 
     described = SETS[name]
-    folder = described.folder(data_dir)
-    if folder is None:
+    if described.folder(data_dir) is None:
         _check_manual(described, raw_dir)
-        check_space(described.name, data_dir, described.built_bytes, report)
-        build(name, described.config, data_dir, raw_dir, report)
-        folder = described.folder(data_dir)
-    if folder is None:
-        raise UserError(f"TensorFlow Datasets left no {name!r} in {data_dir}.")
+    size = described.built_bytes
+    folder = built_folder(name, described.config, size, data_dir, raw_dir, report)
     for split in described.splits:
         index = folder / ARRAYS / split
         if has_arrays(index):
@@ -57,33 +48,10 @@ def prepare_photographs(
             continue
         records = tfds.records(folder, split)
         facts = {"set": name, "split": split, "images": len(records)}
-
-        def indexed(
-            first: int, records: Any = records, split: str = split
-        ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            return _indexed(records, described, split, first, report)
-
+        indexed = functools.partial(_indexed, records, described, split, report)
         write_arrays(index, indexed, facts)
     report(f"{name} is prepared in {folder}")
     return folder
-
-
-def build(
-    name: str, config: str | None, data_dir: Path, raw_dir: Path | None, report: Report
-) -> None:
-    """Makes TensorFlow Datasets download and build a set, or says why it cannot."""
-    from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
-
-    report(f"building {name} in {data_dir}; downloads are kept for another try")
-    try:
-        tfds.build(name, config, data_dir, raw_dir)
-    except Exception as error:  # TFDS and its downloads raise many kinds
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(
-            f"TensorFlow Datasets cannot build {name} ({reason[:200]}): if it cannot "
-            "be downloaded, get it elsewhere, build it there with "
-            f"file_format='array_record', and copy its folder into {data_dir / name}."
-        ) from error
 
 
 def _check_manual(described: PhotographSet, raw_dir: Path | None) -> None:
@@ -102,23 +70,8 @@ def _check_manual(described: PhotographSet, raw_dir: Path | None) -> None:
             )
 
 
-def check_space(name: str, folder: Path, wanted: int, report: Report) -> None:
-    """Raises UserError unless a disk has room; says what is going to be written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if not wanted:
-        report(f"{name}: the size is not known beforehand; {free:,} bytes are free")
-        return
-    report(f"{name}: {wanted:,} bytes will be written, {free:,} are free")
-    if free < wanted:
-        raise UserError(
-            f"{name} needs {wanted:,} bytes and {folder} has {free:,} free: choose "
-            "another --data_dir or make room."
-        )
-
-
 def _indexed(
-    records: Any, described: PhotographSet, split: str, first: int, report: Report
+    records: Any, described: PhotographSet, split: str, report: Report, first: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for start in range(first, len(records), _BATCH):
         batch = [
@@ -153,14 +106,9 @@ def _labels(record: Any, most: int) -> Any:
 
 
 def prepare_image_folder(data_dir: Path, raw_dir: Path | None, report: Report) -> Path:
-    """Returns the folder with the index of a user's folder of images.
+    """Returns the folder with the index of a user's images, a subfolder for each class.
 
-    The images stay where they are; each is decoded once, to know that it can be.
-
-    Args:
-        data_dir: for the index.
-        raw_dir: the folder, with a subfolder for each class.
-        report: told how far it is.
+    The images stay in `raw_dir`; each is decoded once, to know that it can be.
     """
     if raw_dir is None:
         raise UserError(

@@ -16,10 +16,9 @@ import numpy as np
 
 from dps_tf.core.errors import UserError
 from dps_tf.data.arrays import Arrays, DecodedRows, has_arrays, open_arrays
-from dps_tf.data.dataset import Source
+from dps_tf.data.dataset import Source, seeded_order
 from dps_tf.data.prepared import ARRAYS, command, prepared_folder
-from dps_tf.data.splits import seeded_order
-from dps_tf.data.transforms import SCALINGS
+from dps_tf.data.transforms import SCALINGS, SquareCrops, decoded_square
 
 LabelledImages = tuple[Any, np.ndarray]
 """Images, decoded when they are read, and their labels."""
@@ -44,7 +43,7 @@ class PhotographSet:
 
     name: str
     classes: int
-    splits: tuple[str, ...]
+    splits: tuple[str, ...] = ("train", "validation")
     config: str | None = None
     manual: tuple[tuple[str, int], ...] = ()
     where: str = ""
@@ -62,7 +61,6 @@ SETS = {
     "imagenet2012": PhotographSet(
         "imagenet2012",
         1000,
-        ("train", "validation"),
         manual=(
             ("ILSVRC2012_img_train.tar", 147_897_477_120),
             ("ILSVRC2012_img_val.tar", 6_744_924_160),
@@ -71,11 +69,9 @@ SETS = {
         built_bytes=167_300_000_000,
     ),
     "imagenette": PhotographSet(
-        "imagenette", 10, ("train", "validation"), "160px-v2", built_bytes=110_000_000
+        "imagenette", 10, config="160px-v2", built_bytes=110_000_000
     ),
-    "imagenet_resized": PhotographSet(
-        "imagenet_resized", 1000, ("train", "validation"), "32x32"
-    ),
+    "imagenet_resized": PhotographSet("imagenet_resized", 1000, config="32x32"),
     "open_images_v4": PhotographSet(
         "open_images_v4",
         7186,
@@ -94,11 +90,9 @@ class Files:
         self._names = names
 
     def __len__(self) -> int:
-        """Returns the number of images."""
         return len(self._names)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        """Returns what is in a file; UserError if it is not there."""
         path = self._root / self._names[row]
         try:
             return {"image": path.read_bytes(), "name": str(path)}
@@ -132,10 +126,15 @@ class Split:
     index: Arrays
     what: str
 
+    def __post_init__(self) -> None:
+        if len(self.records) != len(self.index.labels):
+            raise UserError(
+                f"{self.what} has {len(self.records)} images and its index "
+                f"{len(self.index.labels)}: prepare it again."
+            )
+
     def images(self, rows: np.ndarray, side: int) -> np.ndarray:
         """Returns the central squares of images, which are decoded when read."""
-        from dps_tf.data.square_crops import decoded_square  # imports TensorFlow
-
         if not len(rows):
             raise UserError(f"{self.what} has no image left: take a larger part of it.")
         decoded = DecodedRows(
@@ -167,16 +166,7 @@ def opened(name: str, data_dir: Path | None, split: str) -> Split:
             f"data set {name!r} is not prepared in {data_dir}: run "
             f"{command(name, data_dir)}"
         )
-    return _matching(Split(tfds.records(folder, split), open_arrays(index), name))
-
-
-def _matching(split: Split) -> Split:
-    if len(split.records) != len(split.index.labels):
-        raise UserError(
-            f"{split.what} has {len(split.records)} images and its index "
-            f"{len(split.index.labels)}: prepare it again."
-        )
-    return split
+    return Split(tfds.records(folder, split), open_arrays(index), name)
 
 
 def imagenet2012(
@@ -196,10 +186,11 @@ def imagenet2012(
         classes: of the 1,000, chosen by a fixed seed and numbered anew; the validation
             set is restricted to them.
         images_share: share of the training images of each class, likewise.
-        side: of the images that the network reads, see `square_crops.SquareCrops`.
+        side: of the images that the network reads, see `transforms.SquareCrops`.
         held_out: size of the test set.
     """
-    train, validation = (opened("imagenet2012", data_dir, s) for s in SPLIT_NAMES)
+    name = "imagenet2012"
+    train, validation = (opened(name, data_dir, s) for s in SETS[name].splits)
     labels = np.asarray(train.index.labels)
     order = seeded_order(len(labels), 0)
     kept = order[held_out:]
@@ -213,9 +204,6 @@ def imagenet2012(
     ]
     facts = f"{classes}/{images_share}/{held_out}"
     return _source(parts, classes, side, number, facts)
-
-
-SPLIT_NAMES = ("train", "validation")
 
 
 def imagenet_resized(data_dir: Path | None) -> Source:
@@ -232,14 +220,13 @@ def photographs(name: str, side: int) -> Callable[..., Source]:
 
     def load_photographs(data_dir: Path | None, side: int = side) -> Source:
         """Returns the photographs of a set, with their classes."""
+        train, validation = (opened(name, data_dir, s) for s in SETS[name].splits)
         parts = [
-            (found, np.arange(len(found.index.labels)))
-            for found in (opened(name, data_dir, split) for split in SPLIT_NAMES)
+            (train, np.arange(len(train.index.labels))),
+            (train, np.arange(0)),
+            (validation, np.arange(len(validation.index.labels))),
         ]
-        classes = SETS[name].classes
-        train, validation = parts
-        none = (train[0], np.arange(0))
-        return _source([train, none, validation], classes, side, None, "")
+        return _source(parts, SETS[name].classes, side, None, "")
 
     return load_photographs
 
@@ -265,16 +252,11 @@ def open_images_v4(data_dir: Path | None, side: int = 224) -> Source:
 
 
 def _stored(side: int) -> int:
-    """Returns the side of the squares that crops of a side are taken from.
-
-    Those of 32 are not cropped, see `imagenet_resized`.
-    """
+    """Returns the side of the squares that crops are taken from; 32 is not cropped."""
     return side if side <= 32 else round(side * 320 / 224)
 
 
-def _crops(side: int) -> Any:
-    from dps_tf.data.square_crops import SquareCrops  # imports TensorFlow
-
+def _crops(side: int) -> SquareCrops:
     if side <= 0:
         raise UserError(f"side is {side!r}; it must be a number of pixels.")
     return SquareCrops(side, round(side * 256 / 224), round(side * 512 / 224))
@@ -297,8 +279,8 @@ def _source(
         raise UserError(f"{parts[0][0].what} has no training images left.")
     train, test, validation = sets[0], sets[1], sets[2]
     contents = "/".join(split.index.content for split, _ in parts)
-    identity = f"{contents}/{facts}/{side}"
-    return _cropped(train, validation, test, classes, side, identity)
+    known_by = f"{contents}/{facts}/{side}"
+    return _cropped(train, validation, test, classes, side, known_by)
 
 
 def _cropped(  # noqa: PLR0913 - each is independent of the others
@@ -367,8 +349,6 @@ def image_folder(data_dir: Path | None, folder: str, side: int = 224) -> Source:
         )
     arrays = open_arrays(index)
     records = Files(Path(arrays.facts["root"]), arrays.facts["files"])
-    split = _matching(Split(records, arrays, str(index)))
-    rows = np.arange(len(arrays.labels))
-    part = (split, rows)
-    none = (split, rows[:0])
-    return _source([part, none, none], len(arrays.facts["classes"]), side, None, "")
+    split, rows = Split(records, arrays, str(index)), np.arange(len(arrays.labels))
+    parts = [(split, rows), (split, rows[:0]), (split, rows[:0])]
+    return _source(parts, len(arrays.facts["classes"]), side, None, "")

@@ -12,24 +12,25 @@ import fcntl
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from dps_tf.core.errors import UserError, near_matches
-from dps_tf.data import raw
+from dps_tf.data import photograph_preparation as photographs
+from dps_tf.data import raw, sentences
 from dps_tf.data.arrays import has_arrays, verify_arrays
-from dps_tf.data.download import fetch
+from dps_tf.data.photographs import SETS
 from dps_tf.data.prepared import (
     ARRAYS,
+    Report,
     add_arrays,
     prepared_folder,
     read_checked_images,
     read_checked_texts,
 )
-from dps_tf.data.published import PUBLISHED, PublishedSet
+from dps_tf.data.raw import PUBLISHED, PublishedSet, fetch
 
 _MARKER = ".dps_tf"  # that of the store, which this room does not import
-Report = Callable[[str], None]
 
 
 def prepare(
@@ -43,29 +44,32 @@ def prepare(
 
     Raw files come from `raw_dir`, or without one from the network; either way they are
     compared with the published SHA-256 first, and what was prepared from them is read
-    back and compared too. A set that is there already is checked and left alone.
-    Large sets, and folders of the user's own, go on where a stop left them. Raises
-    UserError for what the user can correct. `report` is told of each stage;
-    `sub_words`: size of the vocabulary and length of sentences of a set of text.
+    back and compared too. A set that is there already is checked and left alone. Large
+    sets, and folders of the user's own, go on where a stop left them. `report` is told
+    of each stage; `sub_words`: size of the vocabulary and length of sentences of a
+    text.
     """
-    if name not in PUBLISHED:
-        try:
-            return _prepared_large(name, data_dir, raw_dir, sub_words, report)
-        except OSError as error:
-            raise UserError(f"cannot prepare {name} in {data_dir}: {error}") from error
-    published = PUBLISHED[name]
     try:
-        folder = prepared_folder(name, data_dir)
-        if folder is not None:
-            _check(published, folder)
-            report(f"{name} is already prepared in {folder}")
-            return folder
-        with _workspace(name, data_dir) as workspace:
-            source = _raw_folder(published, raw_dir, workspace, report)
-            report(f"preparing {name} in {data_dir}")
-            folder = _build(published, source, workspace, data_dir)
+        if name in PUBLISHED:
+            return _prepared_published(PUBLISHED[name], data_dir, raw_dir, report)
+        return _prepared_large(name, data_dir, raw_dir, sub_words, report)
     except OSError as error:
         raise UserError(f"cannot prepare {name} in {data_dir}: {error}") from error
+
+
+def _prepared_published(
+    published: PublishedSet, data_dir: Path, raw_dir: Path | None, report: Report
+) -> Path:
+    name = published.name
+    folder = prepared_folder(name, data_dir)
+    if folder is not None:
+        _check(published, folder)
+        report(f"{name} is already prepared in {folder}")
+        return folder
+    with _workspace(name, data_dir) as workspace:
+        source = _raw_folder(published, raw_dir, workspace, report)
+        report(f"preparing {name} in {data_dir}")
+        folder = _build(published, source, workspace, data_dir)
     report(f"{name} is prepared in {folder}")
     return folder
 
@@ -77,10 +81,6 @@ def _prepared_large(
     sub_words: tuple[int, int],
     report: Report,
 ) -> Path:
-    from dps_tf.data import photograph_preparation as photographs  # seconds
-    from dps_tf.data import sentence_preparation as sentences
-    from dps_tf.data.photographs import SETS
-
     known = [*PUBLISHED, *SETS, *sentences.SETS, "image_folder", "text_folder"]
     if name not in known:
         raise UserError(
@@ -238,10 +238,7 @@ def _build(
 
 
 def _check(published: PublishedSet, folder: Path) -> None:
-    """Compares all that a prepared set holds with what was published.
-
-    A set of images that was prepared by an older version gets its mapped arrays.
-    """
+    """Compares all that a prepared set holds with what was published."""
     name = published.name
     if name == "tiny_shakespeare":
         read_checked_texts(name, folder)

@@ -1,12 +1,13 @@
-"""Sets that `python -m dps_tf.prepare` has prepared: images and text.
+"""Sets that `python -m dps_tf.prepare` has prepared: where they are, images and text.
 
-Nothing here downloads: what is not there is named with the command that prepares it.
+Loaders never download: what is not there is named with the command that prepares it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shlex
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,8 @@ import numpy as np
 
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.data.arrays import Arrays, has_arrays, open_arrays, write_arrays
-from dps_tf.data.dataset import Source, identity, split_key
-from dps_tf.data.published import PUBLISHED
-from dps_tf.data.raw import content_sum
-from dps_tf.data.splits import split_indices
+from dps_tf.data.dataset import Source, identity, split_indices, split_key
+from dps_tf.data.raw import PUBLISHED, content_sum
 from dps_tf.data.transforms import (
     SCALINGS,
     Whitening,
@@ -28,6 +27,8 @@ from dps_tf.data.transforms import (
 )
 
 _T = TypeVar("_T")
+Report = Callable[[str], None]
+"""Is told each stage of a preparation."""
 
 WHITENED = "whitened"
 IMAGE_CLASSES = 10  # of each published set of images
@@ -39,6 +40,57 @@ def prepared_folder(name: str, data_dir: Path) -> Path | None:
     """Returns the folder of the newest prepared version of `name`, or None."""
     found = sorted((data_dir / name).glob("*.*.*/dataset_info.json"))
     return found[-1].parent if found else None
+
+
+def built_folder(  # noqa: PLR0913 - what is built, from where and to where
+    name: str,
+    config: str | None,
+    built_bytes: int,
+    data_dir: Path,
+    raw_dir: Path | None,
+    report: Report,
+) -> Path:
+    """Returns the folder of a set that TensorFlow Datasets builds, if it has to.
+
+    `config`: which of its versions, or None; `built_bytes`: its size on disk, 0 where
+    it is not known; `raw_dir`: holds what has to be fetched by hand.
+    """
+    from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
+
+    place = name if config is None else f"{name}/{config}"
+    folder = prepared_folder(place, data_dir)
+    if folder is None:
+        check_space(name, data_dir, built_bytes, report)
+        report(f"building {name} in {data_dir}; downloads are kept for another try")
+        try:
+            tfds.build(place, data_dir, raw_dir)
+        except Exception as error:  # TFDS and its downloads raise many kinds
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise UserError(
+                f"TensorFlow Datasets cannot build {name} ({reason[:200]}): if it "
+                "cannot be downloaded, get it elsewhere, build it there with "
+                "file_format='array_record', and copy its folder into "
+                f"{data_dir / name}."
+            ) from error
+        folder = prepared_folder(place, data_dir)
+    if folder is None:
+        raise UserError(f"TensorFlow Datasets left no {name!r} in {data_dir}.")
+    return folder
+
+
+def check_space(name: str, folder: Path, wanted: int, report: Report) -> None:
+    """Raises UserError unless a disk has room; says what is going to be written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if not wanted:
+        report(f"{name}: the size is not known beforehand; {free:,} bytes are free")
+        return
+    report(f"{name}: {wanted:,} bytes will be written, {free:,} are free")
+    if free < wanted:
+        raise UserError(
+            f"{name} needs {wanted:,} bytes and {folder} has {free:,} free: choose "
+            "another --data_dir or make room."
+        )
 
 
 def command(name: str, data_dir: Path | None) -> str:
@@ -65,13 +117,20 @@ def images(name: str) -> Callable[..., Source]:
         transform = image_augmentation(augmentation)
         if has_arrays(folder / ARRAYS):
             arrays = open_arrays(folder / ARRAYS)
-            if arrays.facts["published"] != PUBLISHED[name].content:
-                raise _not_published(name, folder, arrays.facts["published"])
-            source = _image_source(name, arrays)
+            _check_content(
+                name, folder, arrays.facts["published"], PUBLISHED[name].content
+            )
         else:
-            source = _image_source(name, _read_arrays(name, folder))
+            arrays = _read_arrays(name, folder)
+        source = _image_source(name, arrays)
+        if pixels != WHITENED:
+            if pixels not in SCALINGS:
+                known = near_matches(pixels, [WHITENED, *SCALINGS])
+                raise UserError(f"pixels {pixels!r} is unknown: {known}")
+            # The sums in the manifest are those of whitened images.
+            source = replace(source, preprocess=SCALINGS[pixels], split_hashes={})
         return replace(
-            _scaled(source, pixels),
+            source,
             transform=transform,
             given_test=lambda: read_checked_images(name, folder, "test"),
         )
@@ -89,17 +148,6 @@ def _image_source(name: str, arrays: Arrays) -> Source:
         Whitening.of_counts(np.asarray(facts["pixel_counts"], np.int64)),
         split_hashes=facts.get("split_hashes", {}),
     )
-
-
-def _scaled(source: Source, pixels: str) -> Source:
-    """Returns a source of images whose bytes become something else than whitened."""
-    if pixels == WHITENED:
-        return source
-    if pixels not in SCALINGS:
-        known = near_matches(pixels, [WHITENED, *SCALINGS])
-        raise UserError(f"pixels {pixels!r} is unknown: {known}")
-    # The sums in the manifest are those of whitened images.
-    return replace(source, preprocess=SCALINGS[pixels], split_hashes={})
 
 
 def _read_arrays(name: str, folder: Path) -> Arrays:
@@ -225,11 +273,7 @@ def _read(name: str, folder: Path, read: Callable[[], _T]) -> _T:
 
 def _check_content(name: str, folder: Path, found: str, expected: str) -> None:
     if found != expected:
-        raise _not_published(name, folder, found)
-
-
-def _not_published(name: str, folder: Path, found: str) -> UserError:
-    return UserError(
-        f"{folder} does not hold the published {name!r} (SHA-256 of its content in "
-        f"file order is {found}): remove it and prepare the set again"
-    )
+        raise UserError(
+            f"{folder} does not hold the published {name!r} (SHA-256 of its content in "
+            f"file order is {found}): remove it and prepare the set again"
+        )

@@ -1,21 +1,170 @@
-"""Raw files as their authors publish them: where they are, whether, and what they hold.
+"""Raw files as their authors publish them: how to find, fetch and check them.
 
-Invariant: whoever reads images from here gets them in file order.
+Nothing is read into a study that differs from the sums of PUBLISHED.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
+import http.client
+import time
+import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from dps_tf.core.errors import UserError
-from dps_tf.data.published import PUBLISHED, PublishedSet
 
-_CIFAR_SIDE = 32
-_CIFAR_RECORD = 1 + 3 * _CIFAR_SIDE**2  # a label byte, then three planes of pixels
+
+@dataclass(frozen=True)
+class RawFile:
+    """A file as its authors publish it."""
+
+    name: str
+    sha256: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A tar archive whose members are what the data set is made from.
+
+    `members`: SHA-256 by name within `folder`.
+    """
+
+    file: RawFile
+    folder: str
+    members: dict[str, str]
+
+
+@dataclass(frozen=True)
+class PublishedSet:
+    """A data set that TensorFlow Datasets builds from published files.
+
+    `content`: SHA-256 of the training set in file order: all pixels [n, height, width,
+    channels], then all labels, one byte each; of a text, all of it. `test_content`:
+    likewise of the test images. They certify the recovered order too.
+    """
+
+    name: str
+    content: str
+    validation_examples: int
+    test_content: str = ""
+    files: tuple[RawFile, ...] = ()
+    archive: Archive | None = None
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of each file that a folder of raw files must hold, by name."""
+        if self.archive is not None:
+            return self.archive.members
+        return {file.name: file.sha256 for file in self.files}
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Names of these files."""
+        return tuple(self.checksums)
+
+
+def _idx_files(base_url: str, checksums: tuple[str, ...]) -> tuple[RawFile, ...]:
+    names = (
+        "train-images-idx3-ubyte.gz",
+        "train-labels-idx1-ubyte.gz",
+        "t10k-images-idx3-ubyte.gz",
+        "t10k-labels-idx1-ubyte.gz",
+    )
+    return tuple(
+        RawFile(name, checksum, base_url + name)
+        for name, checksum in zip(names, checksums, strict=True)
+    )
+
+
+# Addresses and sums of files and archive: the tables of TensorFlow Datasets 4.9.
+# Validation sizes: Lee et al. 2021, published code, a tenth of the training images.
+_MNIST = PublishedSet(
+    "mnist",
+    content="edc0d1098aa497be14ace79ddd5171e5a3dcf9c4d196c015389203eb3ba1f59b",
+    test_content="c3f9adf9c66efb572b1f9326c3a511b45910c7173b97be66ceceeeeaef6b802b",
+    validation_examples=6_000,
+    files=_idx_files(
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        (
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
+    ),
+)
+_FASHION_MNIST = PublishedSet(
+    "fashion_mnist",
+    content="16d82e2b505296aa2b78bd5ea0992634f30419a4c97def7c907d154a35ac6157",
+    test_content="9f1ec356a747bfe4ebab3cfb722d3694c9ca737e2570f6f90cf31d7b6fd689d4",
+    validation_examples=6_000,
+    files=_idx_files(
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        (
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        ),
+    ),
+)
+_CIFAR10 = PublishedSet(
+    "cifar10",
+    content="f912919bdea371136f1aa4feed6beeca728015a5f08b1899a29c932a7e30be2b",
+    test_content="8193b3fbce55bec361cd1b8fd4880cb1649832dc4d6de6da1e7a21847a4843aa",
+    validation_examples=5_000,
+    archive=Archive(
+        RawFile(
+            "cifar-10-binary.tar.gz",
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        ),
+        "cifar-10-batches-bin",
+        # Of the batches inside that archive.
+        {
+            "data_batch_1.bin": (
+                "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"
+            ),
+            "data_batch_2.bin": (
+                "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"
+            ),
+            "data_batch_3.bin": (
+                "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"
+            ),
+            "data_batch_4.bin": (
+                "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"
+            ),
+            "data_batch_5.bin": (
+                "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"
+            ),
+            "test_batch.bin": (
+                "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"
+            ),
+        },
+    ),
+)
+_TINY_SHAKESPEARE = PublishedSet(
+    "tiny_shakespeare",
+    # The training set is the whole file.
+    content="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    validation_examples=0,  # depends on the length of a sequence
+    files=(
+        RawFile(
+            "input.txt",
+            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+            "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
+            "tinyshakespeare/input.txt",
+        ),
+    ),
+)
+
+PUBLISHED = {
+    item.name: item for item in (_MNIST, _FASHION_MNIST, _CIFAR10, _TINY_SHAKESPEARE)
+}
 
 
 def sha256(path: Path) -> str:
@@ -67,22 +216,6 @@ def check_folder(published: PublishedSet, folder: Path) -> None:
         check_file(folder / name, expected)
 
 
-def train_images(name: str, raw_dir: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the training images of `name` and their labels, in file order.
-
-    uint8 [n, height, width, channels] and uint8 [n]. `raw_dir`: as for `prepare`.
-    Raises UserError where the files are missing; does not check their sums.
-    """
-    published = PUBLISHED[name]
-    folder = find_folder(published, raw_dir)
-    if folder is None:
-        raise UserError(missing_files(published, raw_dir))
-    if published.archive is not None:
-        return read_cifar([folder / f"data_batch_{i}.bin" for i in range(1, 6)])
-    images = read_idx(folder / "train-images-idx3-ubyte.gz")
-    return images[..., np.newaxis], read_idx(folder / "train-labels-idx1-ubyte.gz")
-
-
 def missing_files(published: PublishedSet, raw_dir: Path) -> str:
     """Returns the sentence that says which files `raw_dir` lacks."""
     names = ", ".join(published.file_names)
@@ -95,35 +228,39 @@ def missing_files(published: PublishedSet, raw_dir: Path) -> str:
     )
 
 
-def read_idx(path: Path) -> np.ndarray:
-    """Returns the uint8 array in a gzipped IDX file, in the shape it states.
-
-    Format: two zero bytes, type (8 = uint8), number of dimensions, their sizes as
-    big-endian int32, then the values.
-    """
-    content = gzip.decompress(path.read_bytes())
-    if content[:3] != b"\x00\x00\x08":
-        raise UserError(
-            f"{path} is not an IDX file of bytes: it starts {content[:4]!r}"
-        )
-    start = 4 + 4 * content[3]
-    shape = np.frombuffer(content[4:start], ">i4")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
-
-
-def read_cifar(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns uint8 images [n, 32, 32, 3] and uint8 labels [n] of CIFAR-10 batches.
-
-    Format: records of a label byte and the red, green and blue plane, row by row.
-    """
-    content = b"".join(path.read_bytes() for path in paths)
-    records = np.frombuffer(content, np.uint8).reshape(-1, _CIFAR_RECORD)
-    planes = records[:, 1:].reshape(-1, 3, _CIFAR_SIDE, _CIFAR_SIDE)
-    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, 0].copy()
-
-
 def content_sum(images: np.ndarray, labels: np.ndarray) -> str:
     """Returns the SHA-256 of pixels and labels, as in `PublishedSet.content`."""
     digest = hashlib.sha256(np.ascontiguousarray(images, np.uint8).data)
     digest.update(np.ascontiguousarray(labels, np.uint8).data)
     return digest.hexdigest()
+
+
+def fetch(
+    file: RawFile,
+    folder: Path,
+    stall_seconds: float = 20.0,
+    total_seconds: float = 1_800.0,
+) -> Path:
+    """Returns the path of `file`, downloaded into `folder` and not yet checked.
+
+    Raises UserError when nothing arrives for `stall_seconds`, or after `total_seconds`
+    (the largest file, 170 MB, at 100 kB/s) altogether, or when the server refuses.
+    """
+    path = folder / file.name
+    deadline = time.monotonic() + total_seconds
+    try:
+        with (
+            urllib.request.urlopen(file.url, timeout=stall_seconds) as response,
+            path.open("wb") as target,
+        ):
+            # read1 returns what has arrived, so that a trickle meets the deadline too.
+            while chunk := response.read1(1 << 18):
+                target.write(chunk)
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not complete after {total_seconds:.0f} s")
+    except (OSError, http.client.HTTPException) as error:
+        raise UserError(
+            f"cannot download {file.url} ({error}): check the network, or get the file "
+            "elsewhere and give its folder with --raw_dir"
+        ) from error
+    return path

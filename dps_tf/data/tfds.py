@@ -32,12 +32,17 @@ _READ_BATCH = 1_000  # examples per call into tf.data; speed only
 
 
 def read_images(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the images of a split of a prepared set and their labels, in file order.
+    """Returns images, uint8 [n, height, width, channels], and labels, uint8 [n].
 
-    `folder`: where its `dataset_info.json` lies. uint8 [n, height, width, channels]
-    and uint8 [n].
+    Of a split of a prepared set, whose `dataset_info.json` lies in `folder`; in file
+    order.
     """
-    batches = _read(folder, split)
+    # A cycle of one reads the shards one after the other, as they were written.
+    config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+    with _quiet():
+        builder = tfds.builder_from_directory(folder)
+        dataset = builder.as_dataset(split, shuffle_files=False, read_config=config)
+        batches = list(dataset.batch(_READ_BATCH).as_numpy_iterator())
     images = np.concatenate([batch["image"] for batch in batches])
     labels = np.concatenate([batch["label"] for batch in batches]).astype(np.uint8)
     stored = stored_order(split, len(labels))
@@ -49,17 +54,13 @@ def read_images(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
 
 def read_texts(folder: Path, splits: tuple[str, ...]) -> list[str]:
     """Returns the text of each split of a prepared set whose splits are one text."""
-    return [
-        b"".join(t for batch in _read(folder, split) for t in batch["text"]).decode()
-        for split in splits
-    ]
+    return [b"".join(read_texts_from(folder, split, 0)).decode() for split in splits]
 
 
 def records(folder: Path, split: str) -> Sequence[dict[str, Any]]:
     """Returns the examples of a split of a prepared set by number, images as bytes.
 
-    In the order in which they are stored. Raises UserError for a set that is stored in
-    a format without random access.
+    In the order in which they are stored; UserError for a format without random access.
     """
     with _quiet():
         builder = tfds.builder_from_directory(folder)
@@ -92,20 +93,14 @@ def read_texts_from(folder: Path, split: str, first: int) -> Iterator[bytes]:
         yield from batch["text"]
 
 
-def build(
-    name: str, config: str | None, data_dir: Path, manual_dir: Path | None
-) -> None:
+def build(name: str, data_dir: Path, manual_dir: Path | None) -> None:
     """Makes TFDS download and build a set in `data_dir`, with random access.
 
-    What was downloaded before a stop is not downloaded again. `manual_dir`: holds the
-    files that have to be fetched by hand.
+    What was downloaded before a stop is not downloaded again. `manual_dir`: holds what
+    has to be fetched by hand.
     """
     with _quiet():
-        builder = tfds.builder(
-            name if config is None else f"{name}/{config}",
-            data_dir=data_dir,
-            file_format="array_record",
-        )
+        builder = tfds.builder(name, data_dir=data_dir, file_format="array_record")
         settings = tfds.download.DownloadConfig(
             manual_dir=manual_dir, try_download_gcs=False
         )
@@ -117,8 +112,7 @@ def build(
 def stored_order(split: str, examples: int) -> np.ndarray:
     """Returns the file index of each stored example, int64 [examples].
 
-    TFDS sorts by MD5 of the split's name followed by the example's key, and the keys of
-    the sets read here are their indices in file order.
+    TFDS sorts by MD5 of the split's name followed by the example's key: its index here.
     """
     keys = [
         hashlib.md5(f"{split}{index}".encode(), usedforsecurity=False).digest()
@@ -127,22 +121,9 @@ def stored_order(split: str, examples: int) -> np.ndarray:
     return np.asarray(sorted(range(examples), key=keys.__getitem__), np.int64)
 
 
-def _read(folder: Path, split: str) -> list[dict[str, Any]]:
-    # A cycle of one reads the shards one after the other, as they were written.
-    config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
-    with _quiet():
-        builder = tfds.builder_from_directory(folder)
-        dataset = builder.as_dataset(split, shuffle_files=False, read_config=config)
-        return list(dataset.batch(_READ_BATCH).as_numpy_iterator())
-
-
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Holds back what TFDS tells about its own folders.
-
-    It also prints that it downloads, which it does not, and uses what some releases of
-    protobuf deprecate.
-    """
+    """Holds back what TFDS tells about its own folders, and warnings that it causes."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)
     try:
@@ -173,10 +154,7 @@ def prepare(name: str, raw: Path, target: Path, scratch: Path) -> None:
 
 
 def _place_as_extracted(builder: Any, raw: Path, scratch: Path) -> None:
-    """Puts CIFAR-10's batches where TFDS looks for the extracted archive.
-
-    An empty stub with TFDS's record of a finished download stands for the archive.
-    """
+    """Puts CIFAR-10's batches where TFDS looks for the archive that it extracted."""
     url = builder._cifar_info.url
     info = checksums.get_all_url_infos()[url]
     file_name = resource.get_dl_fname(url, info.checksum)

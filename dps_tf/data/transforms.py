@@ -1,4 +1,4 @@
-"""What becomes of examples on their way into a network: whitening, augmentation.
+"""What becomes of examples on their way into a network: whitening, crops, noise.
 
 A transform runs inside the compiled step, on a whole batch at a time, so it costs
 little and is the same wherever the data lie. What it draws is a function of the trial's
@@ -39,13 +39,10 @@ class Transform(Protocol):
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None, /
     ) -> Pair:
-        """Returns (inputs, labels) of a batch, [n, ...] each.
+        """Returns (inputs, labels) of a batch, [n, ...] each, from those stored.
 
-        Args:
-            inputs: as stored.
-            labels: as stored.
-            draws: in a training step, its random numbers; None in evaluation, which
-                has none: what is returned then has the shape of that in training.
+        `draws`: in a training step, its random numbers; None in evaluation, which has
+        none: what is returned then has the shape of that in training.
         """
 
 
@@ -63,7 +60,7 @@ class PadAndCrop:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns moved images and the labels; see `Transform`."""
+        """See the class."""
         if draws is None:
             return inputs, labels
         _, height, width, channels = inputs.shape
@@ -98,7 +95,7 @@ class Flip:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns mirrored images and the labels; see `Transform`."""
+        """See the class."""
         if draws is None:
             return inputs, labels
         _, _, width, channels = inputs.shape
@@ -129,7 +126,7 @@ class CropTokens:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns sequences of `length`; see `Transform`."""
+        """See the class."""
         spare = inputs.shape[1] - self.length
         if self.length < 1 or spare < 0:
             raise UserError(
@@ -163,7 +160,7 @@ class MaskTokens:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns sequences with masked tokens, and the labels; see `Transform`."""
+        """See the class."""
         if draws is None:
             return inputs, labels
         masked = draws.uniform("mask", tf.shape(inputs)) < self.rate
@@ -181,7 +178,7 @@ class Chain:
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
     ) -> Pair:
-        """Returns what the last of them returns; see `Transform`."""
+        """See the class."""
         for part in self.parts:
             inputs, labels = part(inputs, labels, draws)
         return inputs, labels
@@ -195,10 +192,7 @@ IMAGE_TRANSFORMS: dict[str, Transform] = {
 
 
 def image_augmentation(names: Sequence[str]) -> Transform | None:
-    """Returns the transforms of images that are named, in that order; None for none.
-
-    Raises UserError for an unknown name.
-    """
+    """Returns the named transforms of images, in that order; None for no names."""
     for name in names:
         if name not in IMAGE_TRANSFORMS:
             known = near_matches(str(name), IMAGE_TRANSFORMS)
@@ -220,17 +214,14 @@ class Whitening:
     def of(cls, pixels: np.ndarray, maximum: int = 255) -> Whitening:
         """Returns the whitening by mean and deviation of all `pixels`, per channel.
 
-        `pixels`: uint8 [n, height, width, channels], all training images, those of the
-        validation set included. Source: Lee et al. 2021, published code.
+        `pixels`: uint8 [n, height, width, channels], those of the validation set
+        included. Source: Lee et al. 2021, published code.
         """
         return cls.of_counts(pixel_counts(pixels, maximum))
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> Whitening:
-        """Returns the whitening of images of which each pixel value was counted.
-
-        `counts`: int64 [channels, values], see `pixel_counts`.
-        """
+        """Returns the whitening of images whose values `pixel_counts` has counted."""
         maximum = counts.shape[1] - 1
         columns = []
         values = np.arange(maximum + 1) / maximum
@@ -283,3 +274,79 @@ def pixel_counts(pixels: np.ndarray, maximum: int = 255) -> np.ndarray:
         for channel, into in enumerate(counts):
             into += np.bincount(part[..., channel].ravel(), minlength=maximum + 1)
     return counts
+
+
+_MEAN = (123.68, 116.78, 103.94)  # of red, green and blue over ImageNet
+
+
+def decoded_square(content: bytes, side: int, what: str) -> np.ndarray:
+    """Returns the central square of an image, uint8 [side, side, 3], antialiased.
+
+    UserError that names `what` for bytes that are no image (JPEG, PNG, GIF or BMP).
+    """
+    try:
+        with tf.device("CPU:0"):
+            image = tf.io.decode_image(content, channels=3, expand_animations=False)
+            height, width = image.shape[:2]
+            cut = min(height, width)
+            top, left = (height - cut) // 2, (width - cut) // 2
+            square = image[top : top + cut, left : left + cut]
+            if cut != side:
+                square = tf.image.resize(square, (side, side), antialias=True)
+                square = tf.cast(tf.clip_by_value(tf.round(square), 0, 255), tf.uint8)
+            return np.asarray(square.numpy(), np.uint8)
+    except (tf.errors.InvalidArgumentError, tf.errors.OpError) as error:
+        reason = (error.message or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"{what} cannot be decoded as an image ({reason[:160]}): replace or remove "
+            "it and prepare the set again."
+        ) from error
+
+
+@dataclass(frozen=True)
+class SquareCrops:
+    """Crops of `side` from squares [n, stored, stored, 3], resized and mirrored.
+
+    In training the square is resized to a side that is drawn uniformly from the whole
+    numbers [shortest, longest], a crop is taken at a place that is drawn, and mirrored
+    with odds 1/2; in evaluation the square is resized to `shortest` and the crop is
+    central. Resizing and cropping are one bilinear lookup. The mean colour of ImageNet
+    is subtracted, and nothing divided.
+
+    Source: Simonyan and Zisserman 2015, section 3.1, as Shallue et al. 2019 are said to
+    have it. Deviation: crops come from the central square of a photograph.
+    """
+
+    side: int = 224
+    shortest: int = 256
+    longest: int = 512
+
+    keeps_labels = True
+
+    def __call__(
+        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
+    ) -> Pair:
+        """See the class."""
+        images = tf.cast(inputs, tf.float32)
+        count, stored = tf.shape(images)[0], images.shape[1]
+        if draws is None:
+            sizes = tf.fill([count, 1], float(self.shortest))
+            corners = tf.fill([count, 2], float((self.shortest - self.side) // 2))
+        else:
+            drawn = draws.integers("size", [count, 1], self.shortest, self.longest + 1)
+            sizes = tf.cast(drawn, tf.float32)
+            free = sizes - float(self.side) + 1.0
+            corners = tf.floor(draws.uniform("crop", [count, 2]) * free)
+        # Centers of the first and last pixel of a crop, in pixels of the stored square.
+        begin = (corners + 0.5) / sizes * stored - 0.5
+        end = (corners + self.side - 0.5) / sizes * stored - 0.5
+        # One pixel more on each side: what lies outside of a picture would be black.
+        framed = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], "SYMMETRIC")
+        boxes = (tf.concat([begin, end], axis=1) + 1.0) / (stored + 1.0)
+        crops = tf.image.crop_and_resize(
+            framed, boxes, tf.range(count), (self.side, self.side)
+        )
+        if draws is not None:
+            mirrored = draws.uniform("flip", [count, 1, 1, 1]) < 0.5
+            crops = tf.where(mirrored, tf.reverse(crops, [2]), crops)
+        return tf.ensure_shape(crops, [None, self.side, self.side, 3]) - _MEAN, labels

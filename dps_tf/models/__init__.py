@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dps_tf._keras import keras
+from dps_tf.core.errors import UserError
 from dps_tf.core.registry import Registry, arguments_of
-from dps_tf.models import image_networks, language_networks, networks
+from dps_tf.core.study import FLOAT32
+from dps_tf.models import image_networks, language_networks
 from dps_tf.models.initial_point import initial_point
-from dps_tf.models.precision import in_precision
 from dps_tf.models.structure import check_functional, check_logits
 
 __all__ = [
@@ -34,23 +35,22 @@ NETWORKS: Registry[Builder] = Registry("network")
 def register(name: str, builder: Builder) -> None:
     """Makes `build(name, ...)` call `builder(input_shape, classes, **arguments)`.
 
-    The builder returns a functional tf_keras model whose output is logits. Side effect:
-    changes the registry of this process. Registering the same builder again changes
-    nothing; another builder under a taken name is refused.
+    The builder returns a functional tf_keras model whose output is logits. As
+    `Registry.register`.
     """
     NETWORKS.register(name, builder, arguments_of(builder, 2))
 
 
 for _builder in (
-    networks.simple_cnn,
-    networks.resnet8,
-    networks.mlp,
-    networks.mlp_batch_norm,
-    networks.tiny_transformer,
+    image_networks.simple_cnn,
+    image_networks.resnet8,
+    image_networks.mlp,
+    image_networks.mlp_batch_norm,
     image_networks.shallue2019_simple_cnn,
     image_networks.vgg11,
     image_networks.resnet50,
     image_networks.vit,
+    language_networks.tiny_transformer,
     language_networks.transformer,
     language_networks.lstm,
     language_networks.gpt,
@@ -71,3 +71,54 @@ def build(
     model = NETWORKS[name](tuple(input_shape), classes, **arguments)
     check_functional(name, model)
     return model
+
+
+def in_precision(model: keras.Model, precision: str) -> keras.Model:
+    """Returns a network of the same form and names that computes in `precision`.
+
+    `mixed_bfloat16`: layers compute in bfloat16; variables and their gradients are
+    float32, and so are the layers that give the outputs, for 8 bits cannot tell large
+    logits apart. A layer whose own policy is not float32 keeps it. For `float32`
+    returns the model itself. Keras's policy for the whole process is never touched.
+
+    Args:
+        model: functional, of layers that `get_config` describes; the values of its
+            variables are not copied.
+        precision: name of a Keras policy.
+
+    Raises:
+        UserError: the copy has other variables than the model.
+    """
+    if precision == FLOAT32:
+        return model
+    copy = _copied(model, precision, keeps_outputs=True)
+    if _variables(copy) != _variables(model):
+        raise UserError(
+            f"network {model.name!r} has other variables when it is copied for "
+            f"precision {precision!r}: give its layers a get_config that describes "
+            "them, or train it in 'float32'."
+        )
+    return copy
+
+
+def _copied(model: keras.Model, precision: str, keeps_outputs: bool) -> keras.Model:
+    exits = {id(tensor._keras_history.layer) for tensor in model.outputs}
+
+    def copied(layer: keras.layers.Layer) -> keras.layers.Layer:
+        stays = keeps_outputs and id(layer) in exits
+        if isinstance(layer, keras.Model):
+            return _copied(layer, precision, keeps_outputs=stays)
+        config = layer.get_config()
+        if not stays and layer.dtype_policy.name == FLOAT32:
+            config["dtype"] = precision
+            if "cell" in config:
+                # What a recurrent layer repeats is a layer with a policy of its own.
+                config["cell"]["config"]["dtype"] = precision
+        return type(layer).from_config(config)
+
+    return keras.models.clone_model(model, clone_function=copied)
+
+
+def _variables(model: keras.Model) -> list[tuple[str, tuple[int, ...], str]]:
+    """Returns (name, shape, dtype) of all variables, in the order of the weights."""
+    return [(v.name, tuple(v.shape), v.dtype.name) for v in model.weights]

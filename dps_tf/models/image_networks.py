@@ -1,26 +1,132 @@
-"""Networks for images beyond the smallest: those of Shallue et al. 2019, and ViT.
+"""Networks for images, and fully connected ones for inputs of any shape.
 
-Functional tf_keras models that return float32 logits; layers are named as in
-`networks`. Details that the paper leaves open are bindings, with the source of each
-default beside it.
+Functional tf_keras models that return float32 logits. Layers are named, so that
+variable names (and with them layer reports) do not depend on what else a process has
+built. Variables come in layer order, kernel before bias. Details that a paper leaves
+open are bindings, with the source of each default beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
+from dps_tf.models.language_networks import attention_block
 from dps_tf.models.layers import (
     GhostBatchNormalization,
+    PadChannels,
     PositionEmbedding,
-    SelfAttention,
+    dense,
+    fan_in_normal,
+    small_dense,
 )
-from dps_tf.models.networks import conv, dense, require_image, small_normal
 from dps_tf.models.sequence_layers import SinusoidalPositions
 
 layers = keras.layers
+
+
+def conv(filters: int, size: int, name: str, **arguments: Any) -> keras.layers.Layer:
+    """Returns a Conv2D layer whose kernel starts as `fan_in_normal`."""
+    return layers.Conv2D(
+        filters, size, kernel_initializer=fan_in_normal(), name=name, **arguments
+    )
+
+
+def image_input(name: str, input_shape: Sequence[int]) -> Any:
+    """Returns an input [height, width, channels]; UserError for another shape."""
+    if len(input_shape) != 3:
+        raise UserError(
+            f"model {name!r} takes images [height, width, channels], not inputs of "
+            f"shape {list(input_shape)}"
+        )
+    return keras.Input(tuple(input_shape), name="image")
+
+
+def simple_cnn(input_shape: Sequence[int], classes: int) -> keras.Model:
+    """Returns the Simple-CNN of Lee et al.: no hidden dense layer.
+
+    `input_shape`: [height, width, channels]. 62,346 parameters on 28 x 28 x 1 and ten
+    classes. Source: Lee et al. 2021, published code; Shallue et al. have a hidden
+    dense layer.
+    """
+    inputs = x = image_input("simple_cnn", input_shape)
+    for index, filters in enumerate((32, 64), start=1):
+        x = conv(filters, 5, f"conv{index}", activation="relu")(x)
+        x = layers.MaxPooling2D(2, name=f"pool{index}")(x)
+    x = layers.Flatten(name="flatten")(x)
+    return keras.Model(inputs, dense(classes, "dense")(x), name="simple_cnn")
+
+
+def resnet8(input_shape: Sequence[int], classes: int) -> keras.Model:
+    """Returns the ResNet-8 of Lee et al.: pre-activation, no batch normalization.
+
+    `input_shape`: [height, width, channels], sides divisible by 4. 75,050 parameters on
+    32 x 32 x 3 and ten classes. Source: Lee et al. 2021, published code: the first
+    block's shortcut is its input before the ReLU, those of the down-sampling blocks
+    are the input after it, averaged 2 x 2 and padded with channels of zeros.
+    """
+    inputs = image_input("resnet8", input_shape)
+    x = conv(16, 3, "conv1", padding="same")(inputs)
+    for block, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
+        active = layers.ReLU(name=f"block{block}_relu1")(x)
+        shortcut = x
+        if stride > 1:
+            pooled = layers.AveragePooling2D(stride, name=f"block{block}_pool")(active)
+            shortcut = PadChannels(filters, name=f"block{block}_pad")(pooled)
+        y = conv(filters, 3, f"conv{2 * block}", strides=stride, padding="same")(active)
+        y = layers.ReLU(name=f"block{block}_relu2")(y)
+        y = conv(filters, 3, f"conv{2 * block + 1}", padding="same")(y)
+        x = layers.Add(name=f"block{block}_add")([shortcut, y])
+    x = layers.ReLU(name="relu")(x)
+    x = layers.GlobalAveragePooling2D(name="pool")(x)
+    return keras.Model(inputs, dense(classes, "dense")(x), name="resnet8")
+
+
+def mlp(
+    input_shape: Sequence[int],
+    classes: int,
+    widths: Sequence[int] = (64,),
+    pooling: int = 1,
+) -> keras.Model:
+    """Returns a fully connected ReLU network with hidden layers of `widths` units.
+
+    `pooling`: side of the squares over which images are averaged before the first
+    layer; 1 takes inputs of any shape as they are.
+    """
+    inputs = x = keras.Input(tuple(input_shape), name="input")
+    if pooling != 1:
+        image_input("mlp with pooling", input_shape)
+        x = layers.AveragePooling2D(pooling, name="pool")(x)
+    x = layers.Flatten(name="flatten")(x)
+    for index, width in enumerate(widths, start=1):
+        x = dense(width, f"dense{index}", activation="relu")(x)
+    logits = dense(classes, f"dense{len(widths) + 1}")(x)
+    return keras.Model(inputs, logits, name="mlp")
+
+
+def mlp_batch_norm(
+    input_shape: Sequence[int],
+    classes: int,
+    widths: Sequence[int] = (64,),
+    ghost_batch_size: int | None = None,
+) -> keras.Model:
+    """Returns `mlp` with batch normalization before each ReLU.
+
+    `ghost_batch_size`: examples that share their statistics (None: the whole batch on
+    a replica); hidden layers have no bias, beta of the normalization replaces it.
+    """
+    inputs = keras.Input(tuple(input_shape), name="input")
+    x = layers.Flatten(name="flatten")(inputs)
+    for index, width in enumerate(widths, start=1):
+        x = dense(width, f"dense{index}", use_bias=False)(x)
+        x = GhostBatchNormalization(ghost_batch_size, name=f"norm{index}")(x)
+        x = layers.ReLU(name=f"relu{index}")(x)
+    logits = dense(classes, f"dense{len(widths) + 1}")(x)
+    return keras.Model(inputs, logits, name="mlp_batch_norm")
 
 
 def shallue2019_simple_cnn(
@@ -37,9 +143,7 @@ def shallue2019_simple_cnn(
 
     Source: Shallue et al. 2019, as re-implemented by Ren and Goldfarb 2021.
     """
-    require_image("shallue2019_simple_cnn", input_shape)
-    inputs = keras.Input(tuple(input_shape), name="image")
-    x = inputs
+    inputs = x = image_input("shallue2019_simple_cnn", input_shape)
     for index, width in enumerate(filters, start=1):
         x = conv(width, 5, f"conv{index}", activation="relu", padding="same")(x)
         x = layers.MaxPooling2D(2, name=f"pool{index}")(x)
@@ -49,8 +153,8 @@ def shallue2019_simple_cnn(
     return keras.Model(inputs, logits, name="shallue2019_simple_cnn")
 
 
-# Convolutions of model A of Simonyan and Zisserman 2015; None is a max-pool of 2.
-_VGG11 = (64, None, 128, None, 256, 256, None, 512, 512, None, 512, 512, None)
+# Convolutions of model A of Simonyan and Zisserman 2015, in groups before a max-pool.
+_VGG11 = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
 
 def vgg11(
@@ -66,22 +170,18 @@ def vgg11(
     training leaves out. Source: Simonyan and Zisserman 2015, model A; whether Shallue
     et al. used dropout is not known, the default is that of the original.
     """
-    require_image("vgg11", input_shape)
+    inputs = x = image_input("vgg11", input_shape)
     if min(input_shape[:2]) < 32:
         raise UserError(
             f"model 'vgg11' halves its images five times: {list(input_shape)} is too "
             "small, give sides of at least 32."
         )
-    inputs = keras.Input(tuple(input_shape), name="image")
-    x, convolutions, pools = inputs, 0, 0
-    for width in _VGG11:
-        if width is None:
-            pools += 1
-            x = layers.MaxPooling2D(2, name=f"pool{pools}")(x)
-            continue
-        convolutions += 1
-        name = f"conv{convolutions}"
-        x = conv(width, 3, name, activation="relu", padding="same")(x)
+    convolutions = itertools.count(1)
+    for group, widths in enumerate(_VGG11, start=1):
+        for width in widths:
+            name = f"conv{next(convolutions)}"
+            x = conv(width, 3, name, activation="relu", padding="same")(x)
+        x = layers.MaxPooling2D(2, name=f"pool{group}")(x)
     x = layers.Flatten(name="flatten")(x)
     for index in (1, 2):
         x = dense(units, f"dense{index}", activation="relu")(x)
@@ -116,9 +216,8 @@ def resnet50(
     version 2; ghosts of 32 as in Shallue et al. 2019. The head starts almost flat, so
     that the first loss is ln(classes), as in a record of their archive.
     """
-    require_image("resnet50", input_shape)
-    norm = _Normalization(ghost_batch_size)
-    inputs = keras.Input(tuple(input_shape), name="image")
+    inputs = image_input("resnet50", input_shape)
+    norm = functools.partial(_normalized, ghost_batch_size)
     x = layers.ZeroPadding2D(3, name="pad1")(inputs)
     x = conv(width, 7, "conv1", strides=2, use_bias=False)(x)
     x = layers.MaxPooling2D(3, 2, padding="same", name="pool1")(x)
@@ -134,21 +233,20 @@ def resnet50(
     return keras.Model(inputs, logits, name="resnet50")
 
 
-class _Normalization:
-    """Batch normalization and ReLU of one network."""
-
-    def __init__(self, ghost_batch_size: int | None):
-        self._size = ghost_batch_size
-
-    def __call__(self, x: Any, name: str) -> Any:
-        norm = GhostBatchNormalization(
-            self._size, momentum=0.997, epsilon=1e-5, name=f"{name}_norm"
-        )
-        return layers.ReLU(name=f"{name}_relu")(norm(x))
+def _normalized(ghost_batch_size: int | None, x: Any, name: str) -> Any:
+    norm = GhostBatchNormalization(
+        ghost_batch_size, momentum=0.997, epsilon=1e-5, name=f"{name}_norm"
+    )
+    return layers.ReLU(name=f"{name}_relu")(norm(x))
 
 
 def _bottleneck(
-    x: Any, width: int, stride: int, projects: bool, name: str, norm: _Normalization
+    x: Any,
+    width: int,
+    stride: int,
+    projects: bool,
+    name: str,
+    norm: Callable[[Any, str], Any],
 ) -> Any:
     active = norm(x, f"{name}_1")
     shortcut = x
@@ -201,7 +299,7 @@ def vit(  # noqa: PLR0913 - each is a binding of its own
     head starts from a normal of 0.02, not from zero, where nothing below it would move
     at the first step.
     """
-    require_image("vit", input_shape)
+    inputs = image_input("vit", input_shape)
     rows, columns = input_shape[0] // patch, input_shape[1] // patch
     if input_shape[0] % patch or input_shape[1] % patch or width % heads:
         raise UserError(
@@ -212,7 +310,6 @@ def vit(  # noqa: PLR0913 - each is a binding of its own
         raise UserError(
             f"positions {positions!r} is unknown: give 'sinusoidal' or 'learned'."
         )
-    inputs = keras.Input(tuple(input_shape), name="image")
     x = conv(width, patch, "patches", strides=patch)(inputs)
     x = layers.Reshape((rows * columns, width), name="tokens")(x)
     if positions == "learned":
@@ -220,55 +317,8 @@ def vit(  # noqa: PLR0913 - each is a binding of its own
     else:
         x = SinusoidalPositions(scale=False, name="position")(x)
     for index in range(1, depth + 1):
-        x = attention_block(
-            x, width, heads, f"block{index}", causal=False, dropout=dropout
-        )
+        name = f"block{index}"
+        x = attention_block(x, width, heads, name, causal=False, dropout=dropout)
     x = layers.LayerNormalization(epsilon=1e-6, name="norm")(x)
     x = layers.GlobalAveragePooling1D(name="pool")(x)
-    logits = layers.Dense(classes, kernel_initializer=small_normal(), name="dense")(x)
-    return keras.Model(inputs, logits, name="vit")
-
-
-def attention_block(  # noqa: PLR0913 - each is independent of the others
-    x: Any,
-    width: int,
-    heads: int,
-    name: str,
-    *,
-    causal: bool,
-    dropout: float,
-    use_bias: bool = True,
-    residual_scale: float = 1.0,
-) -> Any:
-    """Returns a pre-normalized block of attention and a perceptron with GELU.
-
-    `residual_scale` multiplies the standard deviation 0.02 of the two kernels whose
-    outputs are added to the residual stream (Radford et al. 2019: 1 / sqrt of the
-    number of additions).
-    """
-
-    def narrow() -> keras.initializers.Initializer:
-        return keras.initializers.RandomNormal(stddev=0.02 * residual_scale)
-
-    def linear(units: int, part: str, **arguments: Any) -> keras.layers.Layer:
-        arguments.setdefault("kernel_initializer", small_normal())
-        return layers.Dense(
-            units, use_bias=use_bias, name=f"{name}_{part}", **arguments
-        )
-
-    def dropped(y: Any, part: str) -> Any:
-        return layers.Dropout(dropout, name=f"{name}_{part}")(y) if dropout else y
-
-    def normal(y: Any, part: str) -> Any:
-        # Without biases as a whole, as in nanoGPT: the scale alone.
-        return layers.LayerNormalization(
-            epsilon=1e-5, center=use_bias, name=f"{name}_{part}"
-        )(y)
-
-    y = linear(3 * width, "attention_in")(normal(x, "norm1"))
-    y = SelfAttention(heads, causal, name=f"{name}_attention")(y)
-    y = linear(width, "attention_out", kernel_initializer=narrow())(y)
-    x = layers.Add(name=f"{name}_add1")([x, dropped(y, "dropout1")])
-    y = linear(4 * width, "dense1", activation="gelu")(normal(x, "norm2"))
-    y = linear(width, "dense2", kernel_initializer=narrow())(y)
-    return layers.Add(name=f"{name}_add2")([x, dropped(y, "dropout2")])
+    return keras.Model(inputs, small_dense(classes)(x), name="vit")

@@ -6,6 +6,8 @@ on the others, on the process, or on the models built before.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -26,8 +28,8 @@ def initial_point(model: keras.Model, seed: int) -> list[np.ndarray]:
 
     Each is drawn on the CPU from the initializer of its own layer, made anew with a
     seed derived from (`seed`, position in `model.weights`); the model is not changed.
-    `seed`: integer of any size; 0 is a seed like any. Raises UserError for a variable
-    whose initializer cannot be found or does not give the same values twice.
+    UserError for a variable whose initializer cannot be found or does not give the same
+    values twice.
     """
     found = _initializers(model)
     point = []
@@ -61,27 +63,17 @@ def _initializers(model: keras.Model) -> dict[int, keras.initializers.Initialize
 def _draw(
     initializer: keras.initializers.Initializer, seed: int, variable: tf.Variable
 ) -> np.ndarray:
-    value = _draw_once(initializer, seed, variable)
-    # An initializer without a seed is either constant or not reproducible.
-    if not _takes_seed(initializer) and not np.array_equal(
-        value, _draw_once(initializer, seed, variable)
-    ):
+    config: dict[str, Any] = getattr(initializer, "get_config", dict)()
+    takes_seed = "seed" in config
+    if takes_seed:
+        initializer = type(initializer).from_config({**config, "seed": seed})
+    with tf.device("CPU:0"):  # accelerators have other generators
+        value = np.asarray(initializer(variable.shape, variable.dtype))
+        # An initializer without a seed is either constant or not reproducible.
+        again = value if takes_seed else initializer(variable.shape, variable.dtype)
+    if not np.array_equal(value, again):
         raise UserError(
             f"the initializer of variable {variable.name!r} draws at random but has no "
             "`seed` in its get_config(): give it one, so that trials can be repeated"
         )
     return value
-
-
-def _takes_seed(initializer: keras.initializers.Initializer) -> bool:
-    return "seed" in getattr(initializer, "get_config", dict)()
-
-
-def _draw_once(
-    initializer: keras.initializers.Initializer, seed: int, variable: tf.Variable
-) -> np.ndarray:
-    if _takes_seed(initializer):
-        config = {**initializer.get_config(), "seed": seed}
-        initializer = type(initializer).from_config(config)
-    with tf.device("CPU:0"):  # accelerators have other generators
-        return np.asarray(initializer(variable.shape, variable.dtype))

@@ -1,4 +1,4 @@
-"""Language models: those of Shallue et al. 2019, and a small GPT.
+"""Language models: those of Shallue et al. 2019, and small ones.
 
 Functional tf_keras models from int32 tokens [batch, length] to float32 logits [batch,
 length, vocabulary], of which those at position t read the tokens 0..t only. What
@@ -7,14 +7,20 @@ follows padding is never read by what stands before it; losses leave padding out
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
-from dps_tf.models.image_networks import attention_block
-from dps_tf.models.layers import PositionEmbedding, SelfAttention
-from dps_tf.models.networks import dense, fan_in_normal, small_normal
+from dps_tf.models.layers import (
+    PositionEmbedding,
+    SelfAttention,
+    dense,
+    fan_in_normal,
+    small_dense,
+    small_normal,
+)
 from dps_tf.models.sequence_layers import (
     ProjectedLSTMCell,
     SinusoidalPositions,
@@ -24,15 +30,88 @@ from dps_tf.models.sequence_layers import (
 layers = keras.layers
 
 
-def _require_tokens(
+def _token_input(
     name: str, input_shape: Sequence[int], width: int, heads: int = 1
-) -> None:
+) -> Any:
     if len(input_shape) != 1 or width % heads:
         raise UserError(
             f"model {name!r} takes token sequences [length] and a width that its heads "
             f"divide, not inputs of shape {list(input_shape)}, width {width} and "
             f"{heads} heads."
         )
+    return keras.Input(tuple(input_shape), dtype="int32", name="tokens")
+
+
+def tiny_transformer(
+    input_shape: Sequence[int],
+    classes: int,
+    width: int = 64,
+    heads: int = 4,
+    blocks: int = 2,
+) -> keras.Model:
+    """Returns a causal language model: int32 [batch, length] -> logits.
+
+    `input_shape`: [length]; `classes`: vocabulary. Logits are float32 [batch, length,
+    vocabulary]; those at position t read tokens 0..t only. Pre-normalized blocks of
+    attention and a 4 x wide perceptron.
+    """
+    inputs = _token_input("tiny_transformer", input_shape, width, heads)
+    embed = layers.Embedding(
+        classes, width, embeddings_initializer=small_normal(), name="embedding"
+    )
+    x = PositionEmbedding(name="position")(embed(inputs))
+    for index in range(1, blocks + 1):
+        name, kernel = f"block{index}", fan_in_normal
+        x = attention_block(x, width, heads, name, kernel=kernel, epsilon=1e-3)
+    x = layers.LayerNormalization(name="norm")(x)
+    return keras.Model(inputs, small_dense(classes)(x), name="tiny_transformer")
+
+
+def attention_block(  # noqa: PLR0913 - each is independent of the others
+    x: Any,
+    width: int,
+    heads: int,
+    name: str,
+    *,
+    causal: bool = True,
+    dropout: float = 0.0,
+    use_bias: bool = True,
+    kernel: Callable[[], keras.initializers.Initializer] = small_normal,
+    added_kernel: Callable[[], keras.initializers.Initializer] | None = None,
+    epsilon: float = 1e-5,
+) -> Any:
+    """Returns a pre-normalized block of attention and a perceptron with GELU.
+
+    `added_kernel` makes the initializers of the two kernels whose outputs are added to
+    the residual stream, `kernel` those of the others, and by default these too.
+    """
+
+    def linear(
+        units: int, part: str, initializer: Any = kernel, **arguments: Any
+    ) -> keras.layers.Layer:
+        arguments = {**arguments, "kernel_initializer": initializer()}
+        return layers.Dense(
+            units, use_bias=use_bias, name=f"{name}_{part}", **arguments
+        )
+
+    def dropped(y: Any, part: str) -> Any:
+        return layers.Dropout(dropout, name=f"{name}_{part}")(y) if dropout else y
+
+    def normal(y: Any, part: str) -> Any:
+        # Without biases as a whole, as in nanoGPT: the scale alone.
+        return layers.LayerNormalization(
+            epsilon=epsilon, center=use_bias, name=f"{name}_{part}"
+        )(y)
+
+    added = added_kernel or kernel
+
+    y = linear(3 * width, "attention_in")(normal(x, "norm1"))
+    y = SelfAttention(heads, causal, name=f"{name}_attention")(y)
+    y = linear(width, "attention_out", added)(y)
+    x = layers.Add(name=f"{name}_add1")([x, dropped(y, "dropout1")])
+    y = linear(4 * width, "dense1", activation="gelu")(normal(x, "norm2"))
+    y = linear(width, "dense2", added)(y)
+    return layers.Add(name=f"{name}_add2")([x, dropped(y, "dropout2")])
 
 
 def transformer(  # noqa: PLR0913 - each is a binding of its own
@@ -66,8 +145,7 @@ def transformer(  # noqa: PLR0913 - each is a binding of its own
     Source: Vaswani et al. 2017; the place of normalization, the positions and the
     sizes other than base are assumed, as the paper names them only.
     """
-    _require_tokens("transformer", input_shape, width, heads)
-    inputs = keras.Input(tuple(input_shape), dtype="int32", name="tokens")
+    inputs = _token_input("transformer", input_shape, width, heads)
     embedding = _embedding(classes, width, tied)
     x = SinusoidalPositions(name="position")(embedding(inputs))
 
@@ -92,7 +170,9 @@ def transformer(  # noqa: PLR0913 - each is a binding of its own
             x = layers.Add(name=f"{name}_add{part}")([x, y])
             x = x if norm_first else normal(x, place)
     x = normal(x, "norm") if norm_first else x
-    return keras.Model(inputs, _logits(x, embedding, classes), name="transformer")
+    last = embedding if tied else small_dense(classes, use_bias=False)
+    readout = {"readout": True} if tied else {}
+    return keras.Model(inputs, last(x, **readout), name="transformer")
 
 
 def _embedding(classes: int, width: int, tied: bool) -> keras.layers.Layer:
@@ -103,15 +183,6 @@ def _embedding(classes: int, width: int, tied: bool) -> keras.layers.Layer:
     return layers.Embedding(
         classes, width, embeddings_initializer=normal, name="embedding"
     )
-
-
-def _logits(x: Any, embedding: keras.layers.Layer, classes: int) -> Any:
-    if isinstance(embedding, TiedEmbedding):
-        return embedding(x, readout=True)
-    # Small, so that the first loss is that of a uniform guess, log(vocabulary).
-    return layers.Dense(
-        classes, use_bias=False, kernel_initializer=small_normal(), name="dense"
-    )(x)
 
 
 def lstm(
@@ -137,8 +208,7 @@ def lstm(
 
     Source: Shallue et al. 2019 after Jozefowicz et al. 2016 (LSTM-2048-512).
     """
-    _require_tokens("lstm", input_shape, width)
-    inputs = keras.Input(tuple(input_shape), dtype="int32", name="tokens")
+    inputs = _token_input("lstm", input_shape, width)
     x = layers.Embedding(
         classes, width, embeddings_initializer=fan_in_normal(), name="embedding"
     )(inputs)
@@ -148,9 +218,7 @@ def lstm(
     x = layers.RNN(cell, return_sequences=True, name="lstm")(x)
     if dropout:
         x = layers.Dropout(dropout, name="dropout2")(x)
-    logits = layers.Dense(
-        classes, use_bias=False, kernel_initializer=small_normal(), name="dense"
-    )(x)
+    logits = small_dense(classes, use_bias=False)(x)
     return keras.Model(inputs, logits, name="lstm")
 
 
@@ -181,22 +249,18 @@ def gpt(  # noqa: PLR0913 - each is a binding of its own
     Source: Radford et al. 2019; sizes of karpathy/nanoGPT. Deviation: GELU is exact,
     and attention weights have no dropout.
     """
-    _require_tokens("gpt", input_shape, width, heads)
-    inputs = keras.Input(tuple(input_shape), dtype="int32", name="tokens")
+    inputs = _token_input("gpt", input_shape, width, heads)
     embedding = TiedEmbedding(classes, width, name="embedding")
     x = PositionEmbedding(name="position")(embedding(inputs))
     if dropout:
         x = layers.Dropout(dropout, name="dropout")(x)
+    # Radford et al. 2019: 1 / sqrt of the number of additions.
+    scale = (2 * depth) ** -0.5
+    added = functools.partial(keras.initializers.RandomNormal, stddev=0.02 * scale)
+    block = functools.partial(
+        attention_block, dropout=dropout, use_bias=use_bias, added_kernel=added
+    )
     for index in range(1, depth + 1):
-        x = attention_block(
-            x,
-            width,
-            heads,
-            f"block{index}",
-            causal=True,
-            dropout=dropout,
-            use_bias=use_bias,
-            residual_scale=(2 * depth) ** -0.5,
-        )
+        x = block(x, width, heads, f"block{index}")
     x = layers.LayerNormalization(epsilon=1e-5, center=use_bias, name="norm")(x)
     return keras.Model(inputs, embedding(x, readout=True), name="gpt")

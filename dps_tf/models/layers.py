@@ -1,4 +1,4 @@
-"""Layers that tf_keras lacks.
+"""Layers that tf_keras lacks, and how kernels start.
 
 Each is serializable, so that a model can be cloned, and keeps the initializer of its
 variable `<attribute>` as `<attribute>_initializer`, as stock layers do.
@@ -16,12 +16,42 @@ from dps_tf.core.errors import UserError
 _register = keras.utils.register_keras_serializable(package="dps_tf")
 
 
+def fan_in_normal() -> keras.initializers.Initializer:
+    """Returns a new truncated normal of variance 1 / fan-in.
+
+    Source: Lee et al. 2021, published code (variance scaling, fan-in, scale 1).
+    """
+    return keras.initializers.VarianceScaling(1.0, "fan_in", "truncated_normal")
+
+
+def small_normal() -> keras.initializers.Initializer:
+    """Returns a new normal of standard deviation 0.02."""
+    return keras.initializers.RandomNormal(stddev=0.02)  # GPT-2's choice
+
+
+def dense(units: int, name: str, **arguments: Any) -> keras.layers.Layer:
+    """Returns a Dense layer whose kernel starts as `fan_in_normal`."""
+    return keras.layers.Dense(
+        units, kernel_initializer=fan_in_normal(), name=name, **arguments
+    )
+
+
+def small_dense(classes: int, use_bias: bool = True) -> keras.layers.Layer:
+    """Returns the last layer `dense` of a network, whose kernel starts small.
+
+    So the first loss is nearly that of a uniform guess, log(classes).
+    """
+    normal = small_normal()
+    return keras.layers.Dense(
+        classes, use_bias=use_bias, kernel_initializer=normal, name="dense"
+    )
+
+
 @_register
 class PadChannels(keras.layers.Layer):
     """Appends channels of zeros: [..., channels] -> [..., `channels`]."""
 
     def __init__(self, channels: int, **kwargs: Any):
-        """`channels`: number of channels of the output."""
         super().__init__(**kwargs)
         self.channels = channels
 
@@ -43,7 +73,9 @@ class GhostBatchNormalization(keras.layers.Layer):
     In training, each `ghost_batch_size` consecutive examples are normalized by their
     own mean and variance, so that the statistics keep one meaning while the batch size
     of a sweep changes; a batch no larger than that, or `ghost_batch_size=None`, is one
-    ghost batch. In evaluation the moving averages serve.
+    ghost batch. In evaluation the moving averages serve. A step keeps the share
+    `momentum` of them: less than Keras's 0.99, because goals are reached within
+    hundreds of steps, when the initial point would still spoil the evaluation.
 
     Statistics, averages and the normalization itself are float32 in every precision;
     the outputs have the type of the inputs.
@@ -60,12 +92,6 @@ class GhostBatchNormalization(keras.layers.Layer):
         epsilon: float = 1e-3,
         **kwargs: Any,
     ):
-        """Checks that a ghost batch has two examples at least.
-
-        `momentum`: share of the moving averages that a step keeps. Lower than Keras's
-        0.99, because goals are reached within hundreds of steps, when averages that
-        remember the initial point for longer would still spoil the evaluation.
-        """
         super().__init__(**kwargs)
         if ghost_batch_size is not None and ghost_batch_size < 2:
             raise UserError(
@@ -82,25 +108,19 @@ class GhostBatchNormalization(keras.layers.Layer):
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Creates gamma, beta and the two moving averages, float32 [channels]."""
-        for name in ("gamma", "beta"):
-            initializer = getattr(self, f"{name}_initializer")
-            variable = self.add_weight(
-                name,
-                [input_shape[-1]],
-                initializer=initializer,
-                experimental_autocast=False,
-            )
-            setattr(self, name, variable)
-        for name in ("moving_mean", "moving_variance"):
-            # Each replica averages what it sees; whoever reads gets the mean of all.
+        # Each replica averages what it sees; whoever reads gets the mean of all.
+        moving = {
+            "trainable": False,
+            "synchronization": tf.VariableSynchronization.ON_READ,
+            "aggregation": tf.VariableAggregation.MEAN,
+        }
+        for name in ("gamma", "beta", "moving_mean", "moving_variance"):
             variable = self.add_weight(
                 name,
                 [input_shape[-1]],
                 initializer=getattr(self, f"{name}_initializer"),
-                trainable=False,
                 experimental_autocast=False,
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=tf.VariableAggregation.MEAN,
+                **(moving if name.startswith("moving") else {}),
             )
             setattr(self, name, variable)
         super().build(input_shape)
@@ -163,7 +183,6 @@ class PositionEmbedding(keras.layers.Layer):
     """Adds one trained vector per position: float32 [batch, length, width] -> same."""
 
     def __init__(self, **kwargs: Any):
-        """Takes Keras's own arguments only."""
         super().__init__(**kwargs)
         self.position_initializer = keras.initializers.RandomNormal(stddev=0.02)
 
@@ -181,15 +200,15 @@ class PositionEmbedding(keras.layers.Layer):
 
 @_register
 class SelfAttention(keras.layers.Layer):
-    """Scaled dot-product attention of each position to others of its sequence.
+    """Scaled dot-product attention of each position to others, or those before it.
 
-    Has no variables: takes float32 [batch, length, 3 * width] (queries, keys, values)
+    `heads` must divide the width; `causal` hides later positions. Has no variables:
+    takes float32 [batch, length, 3 * width] (queries, keys, values)
     and returns [batch, length, width], so that every kernel of a model is a plain
     two-dimensional Dense kernel, prunable like any.
     """
 
     def __init__(self, heads: int, causal: bool = True, **kwargs: Any):
-        """`heads` must divide the width; `causal` hides later positions."""
         super().__init__(**kwargs)
         self.heads = heads
         self.causal = causal
@@ -214,3 +233,6 @@ class SelfAttention(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "heads": self.heads, "causal": self.causal}
+
+
+_register = keras.utils.register_keras_serializable(package="dps_tf")

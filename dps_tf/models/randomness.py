@@ -44,17 +44,15 @@ class Draws:
     A draw is known by the name under which it is asked for and by how many of that name
     came before it in the step. Its leading dimension counts examples; where that is no
     multiple of the replica's examples, all examples of all replicas share the draw.
+
+    Args:
+        seed: int64 [], of the trial.
+        step: int64 [], updates made before this one.
+        first: place in the global batch of the replica's first example.
+        examples: how many examples the replica has.
     """
 
     def __init__(self, seed: tf.Tensor, step: tf.Tensor, first: Any, examples: Any):
-        """Draws nothing yet.
-
-        Args:
-            seed: int64 [], of the trial.
-            step: int64 [], updates made before this one.
-            first: place in the global batch of the replica's first example.
-            examples: how many examples the replica has.
-        """
         self._key = tf.cast(tf.reshape(seed, [1]), tf.uint64)
         self._step = tf.cast(step, tf.int64)
         self._first = tf.cast(first, tf.int64)
@@ -75,11 +73,7 @@ class Draws:
     ) -> tf.Tensor:
         """Returns uniform signed integers of `width` bits (8, 16 or 32) of a shape.
 
-        Args:
-            name: of the draw.
-            shape: whose leading dimension is that of the examples.
-            width: fewer bits cost less.
-            shared: whether all examples share the draw, whatever the shape.
+        Fewer bits cost less; `shared`: all examples share the draw, whatever the shape.
         """
         shape, first, examples = self._layout(shape, shared)
         count = math.prod(shape) if isinstance(shape, list) else tf.reduce_prod(shape)
@@ -163,12 +157,8 @@ class Draws:
     ) -> tf.Tensor:
         """Returns inputs of which a share is zero, the others scaled to the same mean.
 
-        Args:
-            name: of the draw.
-            inputs: float, of any shape.
-            rate: share in [0, 1); rounded to a multiple of 2^-16.
-            shape: of the draw, broadcast to the inputs; None for their own.
-            shared: see `bits`.
+        `rate`: the share, rounded to a multiple of 2^-16; `shape`: of the draw, None
+        for that of the inputs; `shared`: see `bits`.
         """
         if shape is None:
             static = inputs.shape
@@ -192,10 +182,9 @@ def _known(side: Any) -> Any:
 
 
 class _LayerDraws:
-    """Stands in a layer for Keras's generator; draws from the step under way."""
+    """Stands in the layer of this number for Keras's generator; draws from the step."""
 
     def __init__(self, layer: keras.layers.Layer, number: int):
-        """`number`: of the layer among those of its model that may draw."""
         self._rng_type = layer._random_generator._rng_type  # part of its config
         self._layer = layer.name
         # Not its name, which depends on how many layers the process has made.
@@ -274,10 +263,9 @@ def _random_layers(model: keras.Model) -> list[keras.layers.Layer]:
 
 
 def seed_layers(model: keras.Model) -> None:
-    """Lets every stock random layer of a model draw from the step; see `Draws`.
+    """Lets every random layer of a model draw from the step; see `Draws`.
 
-    Layers of a user's own count where they derive from Keras's `BaseRandomLayer` and
-    draw from its generator.
+    Those of a user's own have to derive from Keras's `BaseRandomLayer`.
     """
     for number, layer in enumerate(_random_layers(model)):
         draws = _LayerDraws(layer, number)
@@ -301,10 +289,7 @@ def _flip(layer: keras.layers.Layer, draws: _LayerDraws) -> Any:
 
 
 def check_graph(graph: tf.Graph, model: keras.Model) -> None:
-    """Raises UserError if the graph of a step draws from a state of the process.
-
-    No seed of the trial decides such a draw, so the trial could not be repeated.
-    """
+    """Raises UserError if a step draws what no seed of the trial decides."""
     described = graph.as_graph_def()
     nodes = [*described.node]
     for function in described.library.function:

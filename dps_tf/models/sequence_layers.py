@@ -1,7 +1,7 @@
-"""Layers of sequence models that tf_keras lacks.
+"""Layers of sequence models that tf_keras lacks; serializable as those of `layers`.
 
-Each is serializable, so that a model can be cloned, and keeps the initializer of its
-variable `<attribute>` as `<attribute>_initializer`, as stock layers do.
+Keras writes the name of this module into the configuration of an LSTM, and with it into
+the structure hash that studies record: a cell that moves makes them another study.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.models.networks import fan_in_normal, small_normal
+from dps_tf.models.layers import fan_in_normal, small_normal
 
 _register = keras.utils.register_keras_serializable(package="dps_tf")
 
@@ -40,7 +40,6 @@ class SinusoidalPositions(keras.layers.Layer):
     """
 
     def __init__(self, scale: bool = True, **kwargs: Any):
-        """`scale`: whether inputs are multiplied by the root of their width."""
         super().__init__(**kwargs)
         self.scale = scale
 
@@ -67,7 +66,6 @@ class TiedEmbedding(keras.layers.Layer):
     """
 
     def __init__(self, vocabulary: int, width: int, **kwargs: Any):
-        """`vocabulary`: number of tokens; `width`: length of a token's vector."""
         super().__init__(**kwargs)
         self.vocabulary = vocabulary
         self.width = width
@@ -98,17 +96,16 @@ class TiedEmbedding(keras.layers.Layer):
 class ProjectedLSTMCell(keras.layers.Layer):
     """An LSTM cell whose output, projected, is what the next step reads.
 
-    `units` memory cells, whose output is projected linearly to `projection` values;
-    the gates read the input and the projected output of the step before. Kernels hold
-    the gates in the order input, forget, candidate, output; the forget gate's bias
-    starts at 1.
+    `units` memory cells, whose output is projected linearly to `projection` values; the
+    gates read the input and the projected output of the step before. Kernels hold the
+    gates in the order input, forget, candidate, output; the forget gate's bias starts
+    at 1.
 
     Source: Sak, Senior, Beaufays 2014, without peepholes; Jozefowicz et al. 2016
     (LSTM-2048-512). Stock LSTM layers cannot project inside of the recurrence.
     """
 
     def __init__(self, units: int, projection: int, **kwargs: Any):
-        """`units`: memory cells; `projection`: values that leave the cell."""
         super().__init__(**kwargs)
         self.units = units
         self.projection_size = projection
@@ -157,10 +154,8 @@ class ProjectedLSTMCell(keras.layers.Layer):
         return {**super().get_config(), **own}
 
     def get_build_config(self) -> None:
-        """Returns nothing: the layer that repeats the cell builds it, in its scope.
-
-        Otherwise a copy of a model would name the cell's variables without the layer.
-        """
+        """Returns nothing: the layer that repeats the cell builds it, in its scope."""
+        # A copy of a model would otherwise name the cell's variables without the layer.
 
 
 @_register
@@ -168,7 +163,6 @@ class ForgetBias(keras.initializers.Initializer):
     """Zeros with ones at the forget gate: [4 * units], gates as in the cell."""
 
     def __init__(self, units: int):
-        """`units`: memory cells of the LSTM."""
         self.units = units
 
     def __call__(self, shape: Any, dtype: Any = None, **kwargs: Any) -> tf.Tensor:

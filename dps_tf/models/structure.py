@@ -39,10 +39,7 @@ def structure_hash(network: keras.Model) -> str:
 
 
 class _Structure:
-    """Turns a network into JSON values that do not depend on the process.
-
-    Keras numbers the layers of a process on; here each gets its place in the network.
-    """
+    """Turns a network into JSON values, with layers numbered by their place in it."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -160,10 +157,7 @@ def _is_library(value: Any) -> bool:
 
 
 def _source(function: Callable[..., Any]) -> str:
-    """Returns the source of a function without comments, docstrings and layout.
-
-    Where there is none, as for code that was typed in, its compiled form.
-    """
+    """Returns a function's source without comments and layout, or its compiled form."""
     try:
         text = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
@@ -180,12 +174,7 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 def check_functional(name: str, model: object) -> None:
-    """Raises UserError unless a builder has returned a functional tf_keras model.
-
-    Args:
-        name: of the network, for the message.
-        model: what its builder returned.
-    """
+    """Raises UserError unless the builder returned a functional model of tf_keras."""
     if not isinstance(model, keras.Model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         raise UserError(
@@ -202,12 +191,7 @@ def check_functional(name: str, model: object) -> None:
 
 
 def check_logits(model: keras.Model, link: str) -> None:
-    """Raises UserError for a network that ends in what the loss itself applies.
-
-    Args:
-        model: a functional model.
-        link: `softmax` or `sigmoid`; '' refuses nothing.
-    """
+    """Raises UserError for a network that ends in `link`, which the loss applies."""
     last = model.outputs[0]._keras_history.layer
     activation = getattr(getattr(last, "activation", None), "__name__", "")
     if link and link in (activation, type(last).__name__.lower()):

@@ -13,11 +13,11 @@ from typing import Any
 
 from dps_tf.core.registry import Registry, arguments_of
 from dps_tf.objectives.classification import (
+    sigmoid_cross_entropy,
     softmax_cross_entropy,
     token_cross_entropy,
 )
 from dps_tf.objectives.metric import Metric, count, fractions, mean_loss
-from dps_tf.objectives.multi_label import sigmoid_cross_entropy
 from dps_tf.objectives.objective import Objective, merge, penalty
 from dps_tf.objectives.regression import squared_error
 
@@ -45,19 +45,12 @@ METRICS: Registry[Callable[[], Metric]] = Registry("metric")
 
 
 def register(name: str, factory: Factory) -> None:
-    """Makes `build(name, arguments)` call `factory(**arguments)`.
-
-    Side effect: changes the registry of this process. Registering the same factory
-    again changes nothing; another one under a taken name is refused.
-    """
+    """Makes `build(name, arguments)` call the factory; as `Registry.register`."""
     OBJECTIVES.register(name, factory, arguments_of(factory, 0))
 
 
 def register_metric(name: str, factory: Callable[[], Metric]) -> None:
-    """Lets `workload.objective_arguments` name a metric: `{'metrics': (NAME,)}`.
-
-    Side effect: changes the registry of this process, as `register` does.
-    """
+    """Lets `workload.objective_arguments` name a metric: `{'metrics': (NAME,)}`."""
     METRICS.register(name, factory, {})
 
 
@@ -75,16 +68,13 @@ def build(
     arguments: Mapping[str, Any] | None = None,
     token_bytes: Sequence[int] | None = None,
 ) -> Objective:
-    """Returns a new objective.
+    """Returns a new objective; UserError for an unknown name, argument or metric.
 
     Args:
         name: of a registered objective.
         arguments: keywords of its factory, and `metrics`: names of registered metrics
             that stand behind its own.
         token_bytes: of the data set, for an objective that takes such an argument.
-
-    Raises:
-        UserError: there is no such objective, argument or metric.
     """
     given = dict(arguments or {})
     more = given.pop("metrics", ())

@@ -25,7 +25,11 @@ _NUMBERS = itertools.count()
 class BatchSums:
     """A function of a batch, compiled once per thread and summed over many batches.
 
-    Sums run in float64 and in the order of the batches.
+    Sums run in float64 and in the order of the batches. The function takes tensors of
+    the `signature` and returns tensors, of the same shapes for all batches. `name`
+    begins the name scope of its operations. It is part of the bits, and so of caches:
+    TensorFlow's graph optimizer orders some additions by it. `threads`: batches
+    computed at a time.
 
     Attributes:
         traces: how often the function was traced; at most the number of threads.
@@ -39,15 +43,6 @@ class BatchSums:
         name: str,
         threads: int | None = None,
     ):
-        """Tracing waits for the first sum.
-
-        Args:
-            function: from tensors to tensors, of the same shapes for all batches.
-            signature: of its arguments.
-            name: begins the name scope of its operations. It is part of the bits, and
-                so of caches: TensorFlow's graph optimizer orders some additions by it.
-            threads: batches computed at a time; one per processor by default.
-        """
         self.traces = 0
         self._function = function
         self._signature = list(signature)
@@ -62,11 +57,8 @@ class BatchSums:
     ) -> list[np.ndarray]:
         """Returns the sum over batches of each tensor of the function, float64.
 
-        Args:
-            arguments: returns those of the function for the batch at a start; called in
-                the threads that compute.
-            starts: one per batch, at least one.
-            progress: called with (batches done, batches).
+        `arguments` returns those of the function for the batch at each of `starts`, in
+        the threads that compute; `progress` is called with (batches done, batches).
         """
         compiled = self._compiled
         idle: queue.SimpleQueue[Any] = queue.SimpleQueue()

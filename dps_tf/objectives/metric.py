@@ -80,10 +80,9 @@ def fractions(
 ) -> tuple[Metric, ...]:
     """Returns the metrics that count positions, exactly: they can be bounded early.
 
-    Args:
-        against: (labels, outputs) -> bool, one per label: whether it is wrong.
-        error: name of the fraction of positions that are wrong.
-        accuracy: name of the fraction of the others, if that is wanted too.
+    `against`: (labels, outputs) -> bool, one per label: whether it is wrong; `error`
+    and `accuracy`: names of the fractions of positions that are wrong, and of the
+    others.
     """
 
     def sums(labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> Sums:

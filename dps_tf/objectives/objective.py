@@ -101,10 +101,7 @@ class Objective:
         return by_name[name]
 
     def bounded_metric(self, goal: Goal) -> Metric:
-        """Returns the metric of a goal that has to be decided early.
-
-        UserError if the metric cannot be bounded before all examples are looked at.
-        """
+        """Returns the metric of a goal that is decided early, or raises UserError."""
         metric = self.metric(goal.metric)
         if not metric.can_be_bounded:
             raise UserError(
@@ -121,12 +118,7 @@ class Objective:
         return loss, {name: v for name, v in point.items() if name not in loss}
 
     def checked_labels(self, labels: Any, what: str) -> np.ndarray:
-        """Returns labels as int32 or float32; UserError for those of another kind.
-
-        Args:
-            labels: array-like, one entry for each position.
-            what: of what, for the message, such as `data set 'digits'`.
-        """
+        """Returns labels as int32 or float32; UserError for another kind, of `what`."""
         array = labels if hasattr(labels, "dtype") else np.asarray(labels)
         kinds = "f" if self.labels == NUMBERS else "iub"
         if array.dtype.kind not in kinds:
@@ -148,12 +140,9 @@ class Objective:
     def check_outputs(
         self, labels: np.ndarray, outputs: Sequence[int | None], what: str
     ) -> None:
-        """Raises UserError unless labels go with the outputs of a network.
+        """Raises UserError unless labels of a split go with the outputs of a network.
 
-        Args:
-            labels: of a split, [examples, ...].
-            outputs: shape of the outputs, [batch, ...].
-            what: whose labels they are, for the message.
+        `outputs`: their shape, [batch, ...]; `what`: whose labels they are.
         """
         positions = tuple(self.label_type(outputs).shape[1:])
         if tuple(labels.shape[1:]) != positions:
@@ -206,15 +195,10 @@ class Objective:
     def sums(self, labels: tf.Tensor, outputs: tf.Tensor, valid: tf.Tensor) -> Sums:
         """Returns the sums of a batch: `loss`, `weight`, and those of each metric.
 
-        Args:
-            labels: [batch, ...].
-            outputs: of the network, float32 [batch, ...].
-            valid: bool [batch]; False where an example only fills up the batch.
-
-        Returns:
-            `loss` and `weight`, float64 []; `metrics`: a dictionary for each of
-            `summed`; `rows`: a dictionary for each of `kept`, with tensors
-            [batch, ...].
+        `valid`: bool [batch]; False where an example only fills up the batch. Returned
+        are `loss` and `weight`, float64 []; `metrics`: a dictionary for each of
+        `summed`; and `rows`: a dictionary for each of `kept`, with tensors [batch,
+        ...].
         """
         weights = self.valid_weights(labels, valid)
         return {
@@ -272,10 +256,7 @@ class Objective:
         }
 
     def bounds(self, split: str, metric: Metric, against: int, total: int) -> Any:
-        """Returns the columns of a split of which only a bound of `metric` is known.
-
-        NaN for metrics that are not decided by the same count.
-        """
+        """Returns the columns of a split; NaN where a bound tells nothing."""
         return {
             f"{split}/{other.name}": (
                 other.of_count(against, total)
@@ -317,8 +298,8 @@ def merge(batches: Sequence[Sums]) -> Sums:
 def penalty(model: keras.Model, metaparameters: Metaparameters) -> tf.Tensor | None:
     """Returns what is added to the mean loss of a batch, float32 [], or None.
 
-    That is what the layers of the model have added in their last call (regularizers of
-    weights and activities, `add_loss`) and the L2 penalty, if a point holds it.
+    That is what layers have added in the last call of the model (regularizers,
+    `add_loss`) and the L2 penalty, if a point holds it.
     """
     parts = [tf.cast(tf.reduce_sum(part), tf.float32) for part in model.losses]
     if L2_PENALTY in metaparameters:

@@ -2,6 +2,19 @@
 
 `build(name, schedule)` is the one way to make one. An optimizer is a subclass of
 `TensorOptimizer`, which see for what all of them share.
+
+Default spaces are where each optimizer is searched if a gin file says `'default'`.
+Comparing optimizers is fair only if each is searched as widely as its use asks for,
+with as many points; reports state points and dimensions beside every comparison.
+Momentum and betas are drawn so that one minus them is log-uniform, as in every source.
+
+Sources:
+    S19     Shallue et al. 2019, the published space of ResNet-50 (momentum as in Lee et
+            al. 2021).
+    AP      AlgoPerf, Dahl et al. 2023, paper baselines: NAdamW (used here for the Adams
+            and LAMB) and Shampoo. Their learning rates end at 1e-2; here one decade
+            further, because networks of a few thousand parameters want larger ones.
+    own     of this package, around what the optimizer's paper used.
 """
 
 from __future__ import annotations
@@ -15,7 +28,6 @@ from dps_tf.core.workload import with_shares
 from dps_tf.optim import elementwise, tensorwise
 from dps_tf.optim.base import COMPILED, LEARNING_RATE, TensorOptimizer
 from dps_tf.optim.schedules import SCHEDULES, Schedule, register_schedule
-from dps_tf.optim.spaces import DEFAULT_SPACES
 
 __all__ = [
     "COMPILED",
@@ -42,36 +54,86 @@ def register(
     optimizer: type[TensorOptimizer],
     space: Mapping[str, Any] | None = None,
 ) -> None:
-    """Makes `build(name, schedule)` return an instance of a class.
+    """Makes `build(name, schedule)` return an instance of a `TensorOptimizer` class.
 
-    Side effect: changes the registry of this process. Registering the same class again
-    changes nothing; another one under a taken name is refused.
-
-    Args:
-        name: as `workload.optimizer` in gin files.
-        optimizer: a subclass of `TensorOptimizer`.
-        space: its default space, `{name: (scale, low, high)}`.
+    As `Registry.register`. `space`: its default space, `{name: (scale, low, high)}`.
     """
     OPTIMIZERS.register(name, optimizer, optimizer.READS)
     if space is not None:
         _SPACES[name] = space
 
 
-for _name, _optimizer in (
-    ("sgd", elementwise.GradientDescent),
-    ("momentum", elementwise.Momentum),
-    ("nesterov", elementwise.Nesterov),
-    ("adam", elementwise.Adam),
-    ("adamw", elementwise.AdamW),
-    ("lion", elementwise.Lion),
-    ("schedule_free_sgd", elementwise.ScheduleFree),
-    ("schedule_free_adamw", elementwise.ScheduleFreeAdamW),
-    ("lars", tensorwise.LARS),
-    ("lamb", tensorwise.LAMB),
-    ("muon", tensorwise.Muon),
-    ("soap", tensorwise.SOAP),
-):
-    register(_name, _optimizer, DEFAULT_SPACES[_name])
+_SGD_RATE = ("log", 1e-4, 10.0)  # S19
+_MOMENTUM = ("reverse_log", 0.9, 0.9999)  # S19
+_ADAM_RATE = ("log", 1e-4, 1e-1)  # AP, widened
+_ADAM_BETA = ("reverse_log", 0.9, 0.996)  # AP
+_FREE_BETA = ("reverse_log", 0.9, 0.98)
+_DECAY = ("log", 5e-3, 1.0)  # AP
+_SGD_SPACE = {"learning_rate": _SGD_RATE}
+_MOMENTUM_SPACE = {"learning_rate": _SGD_RATE, "momentum": _MOMENTUM}
+_ADAM_SPACE = {"learning_rate": _ADAM_RATE, "beta_1": _ADAM_BETA}
+_ADAMW_SPACE = {**_ADAM_SPACE, "weight_decay": _DECAY}
+
+_SHIPPED: tuple[tuple[str, type[TensorOptimizer], Mapping[str, Any]], ...] = (
+    ("sgd", elementwise.GradientDescent, _SGD_SPACE),
+    ("momentum", elementwise.Momentum, _MOMENTUM_SPACE),
+    ("nesterov", elementwise.Nesterov, _MOMENTUM_SPACE),
+    ("adam", elementwise.Adam, _ADAM_SPACE),
+    ("adamw", elementwise.AdamW, _ADAMW_SPACE),
+    ("lamb", tensorwise.LAMB, _ADAMW_SPACE),
+    (
+        # own: rates ten times smaller and decays ten times larger than AdamW's, as Chen
+        # et al. 2023 advise (3 to 10 times).
+        "lion",
+        elementwise.Lion,
+        {
+            "learning_rate": ("log", 1e-5, 1e-2),
+            "beta_1": _ADAM_BETA,
+            "weight_decay": ("log", 5e-2, 10.0),
+        },
+    ),
+    (
+        # own: Defazio et al. 2024 use rates up to 10 and betas 0.9, 0.95 and 0.98.
+        "schedule_free_sgd",
+        elementwise.ScheduleFree,
+        {"learning_rate": ("log", 1e-3, 100.0), "beta_1": _FREE_BETA},
+    ),
+    (
+        "schedule_free_adamw",
+        elementwise.ScheduleFreeAdamW,
+        {"learning_rate": _ADAM_RATE, "beta_1": _FREE_BETA, "weight_decay": _DECAY},
+    ),
+    (
+        # own: You et al. 2017 use rates of about 10 with a decay of 5e-4.
+        "lars",
+        tensorwise.LARS,
+        {
+            "learning_rate": ("log", 1e-1, 100.0),
+            "momentum": _MOMENTUM,
+            "weight_decay": ("log", 1e-5, 1e-2),
+        },
+    ),
+    (
+        # own: updates have the size of Adam's, so rates are Adam's; momentum as usual.
+        "muon",
+        tensorwise.Muon,
+        {
+            "learning_rate": _ADAM_RATE,
+            "momentum": ("reverse_log", 0.9, 0.99),
+            "weight_decay": _DECAY,
+        },
+    ),
+    (
+        "soap",
+        tensorwise.SOAP,
+        {
+            "learning_rate": _ADAM_RATE,
+            "beta_1": ("reverse_log", 0.85, 0.99),  # AP, Shampoo
+        },
+    ),
+)
+for _name, _optimizer, _space in _SHIPPED:
+    register(_name, _optimizer, _space)
 
 
 def reads(name: str, schedule: str = "constant") -> Reads:
@@ -98,9 +160,6 @@ def build(
         step_budget: what lengths that are given as shares are shares of.
         delay: updates by which gradients are late; see `base.OPTIONS`.
         workers: of local SGD; likewise.
-
-    Raises:
-        UserError: an unknown name.
     """
     optimizer = OPTIMIZERS[name]
     offered, given = optimizer.options(), list(metaparameters)
@@ -111,11 +170,7 @@ def build(
 
 
 def default_space(name: str) -> Mapping[str, Any]:
-    """Returns the default space of an optimizer, `{name: (scale, low, high)}`.
-
-    Raises:
-        UserError: an unknown optimizer, or one that has none.
-    """
+    """Returns `{name: (scale, low, high)}`; UserError where an optimizer has none."""
     OPTIMIZERS[name]
     if name not in _SPACES:
         raise UserError(f"optimizer {name!r} has no default space: bind workload.space")

@@ -69,12 +69,14 @@ COMPILED = ("delay", "workers")
 class TensorOptimizer(keras.optimizers.Optimizer):
     """A Keras optimizer whose metaparameters are float32 variables.
 
-    A point is set by `set_metaparameters` before the first step and may be changed
-    between any two steps without a new trace. Works in `fit`, in own loops and inside
-    `strategy.run`; create it under the strategy's scope. Gradients of embeddings are
-    made dense, so every row of the accumulators decays at every step.
+    A point is set by `set_metaparameters` before the first step (what has no default is
+    NaN until then) and may be changed between any two steps without a new trace. Works
+    in `fit`, in own loops and inside `strategy.run`; create it under the strategy's
+    scope. Gradients of embeddings are made dense, so every row of the accumulators
+    decays at every step.
 
-    A subclass declares READS and SLOTS and implements `update`.
+    A subclass declares READS and SLOTS and implements `update`. The constructor takes
+    what `optim.build` does; `options` are those of OPTIONS in use.
     """
 
     READS: ClassVar[Reads] = {}
@@ -97,16 +99,6 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         name: str | None = None,
         workers: int = 1,
     ):
-        """What has no default is NaN until it is set.
-
-        Args:
-            schedule: a name in SCHEDULES.
-            options: which of OPTIONS are in use.
-            step_budget: what lengths that a point gives as shares are shares of.
-            delay: the value of the option of that name.
-            name: of the optimizer, for messages.
-            workers: the value of the option of that name.
-        """
         super().__init__(
             name or type(self).__name__, weight_decay=None, jit_compile=False
         )
@@ -135,10 +127,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
 
     @classmethod
     def options(cls) -> Reads:
-        """Returns those of OPTIONS that the class offers.
-
-        One that has averages of its own does not average the weights again.
-        """
+        """Returns those of OPTIONS that the class offers."""
         kept = dict(OPTIONS)
         if "averages" in cls.SLOTS:
             del kept["averaging_decay"]
@@ -166,10 +155,8 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         """Assigns `point`; names with a default may be left out and get that default.
 
         A length, such as `decay_steps`, can be given as a share of the step budget,
-        such as `decay_share`.
-
-        Raises UserError for names that nothing here reads, for missing ones, and for
-        values without meaning; then nothing has been assigned.
+        such as `decay_share`. UserError for names that nothing here reads, for missing
+        ones, and for values without meaning; then nothing has been assigned.
         """
         owner = f"optimizer {self.name!r} with the {self.schedule} schedule"
         point = lengths_in_steps(point, self._reads, self._step_budget)
@@ -241,10 +228,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         return [*lengths, *variable.shape]
 
     def slot_bytes(self, variables: Iterable[tf.Variable]) -> int:
-        """Returns the bytes that the slots of some variables take.
-
-        Of several workers, the variables and slots that each has of its own too.
-        """
+        """Returns the bytes that the slots of some variables take, of all workers."""
         variables = list(variables)
         slots = sum(
             math.prod(shape) * int(variable.dtype.size)
@@ -300,14 +284,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         rate: tf.Tensor,
         gradient: tf.Tensor,
     ) -> None:
-        """Makes one update.
-
-        Args:
-            variable: to be changed.
-            slots: its accumulators by name, to be changed as well.
-            rate: of this update, float32 [].
-            gradient: of the shape and type of the variable.
-        """
+        """Makes one update of a variable and its slots at a rate, float32 []."""
         raise NotImplementedError
 
     @property

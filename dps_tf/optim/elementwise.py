@@ -112,11 +112,7 @@ def adam_direction(
 ) -> tf.Tensor:
     """Returns m' / (sqrt(v') + e) of Adam, m' and v' with their bias corrected.
 
-    Args:
-        optimizer: reads ADAM_READS.
-        slots: `momentums` and `velocities`, which are brought up to date.
-        gradient: of the variable.
-        updates: float32 [], 1 at the first update.
+    Brings the slots `momentums` and `velocities` up to date; `updates` is 1 at first.
     """
     beta1, beta2 = optimizer.value("beta_1"), optimizer.value("beta_2")
     first, second = slots["momentums"], slots["velocities"]

@@ -28,7 +28,6 @@ class Schedule:
 
 def constant(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
     """Returns `learning_rate` at every step."""
-    del step
     return tf.convert_to_tensor(metaparameters["learning_rate"])
 
 
@@ -43,11 +42,18 @@ def linear(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tenso
     Source: Lee et al. 2021, published code (TensorFlow 1 polynomial decay, power 1);
     Shallue et al. 2019 have the same formula.
     """
+    start, end, done = _decay(metaparameters, step)
+    return (start - end) * (1.0 - done) + end
+
+
+def _decay(
+    metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the first rate, the last one, and the share of `decay_steps` done."""
     start = tf.convert_to_tensor(metaparameters["learning_rate"])
     decay_steps = tf.convert_to_tensor(metaparameters["decay_steps"])
     end = start * metaparameters["end_learning_rate_factor"]
-    done = tf.minimum(tf.cast(step, tf.float32), decay_steps) / decay_steps
-    return (start - end) * (1.0 - done) + end
+    return start, end, tf.minimum(tf.cast(step, tf.float32), decay_steps) / decay_steps
 
 
 def cosine(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
@@ -56,10 +62,7 @@ def cosine(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tenso
     rate(t) = end + (learning_rate - end) (1 + cos(pi min(t / decay_steps, 1))) / 2, end
     as of `linear`. Source: Loshchilov and Hutter 2017 (SGDR), equation 5, one period.
     """
-    start = tf.convert_to_tensor(metaparameters["learning_rate"])
-    decay_steps = tf.convert_to_tensor(metaparameters["decay_steps"])
-    end = start * metaparameters["end_learning_rate_factor"]
-    done = tf.minimum(tf.cast(step, tf.float32), decay_steps) / decay_steps
+    start, end, done = _decay(metaparameters, step)
     return end + (start - end) * 0.5 * (1.0 + tf.cos(math.pi * done))
 
 
@@ -113,10 +116,9 @@ SCHEDULES: Registry[Schedule] = Registry("learning rate schedule")
 
 
 def register_schedule(name: str, schedule: Schedule) -> None:
-    """Makes `workload.learning_rate_schedule = name` mean this schedule.
+    """Makes `workload.learning_rate_schedule = name` mean a schedule.
 
-    Side effect: changes the registry of this process. Registering the same schedule
-    again changes nothing; another one under a taken name is refused.
+    As `Registry.register`.
     """
     SCHEDULES.register(name, schedule, schedule.reads)
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.order import examples_at
+from dps_tf.core.seeds import examples_at
 from dps_tf.data.dataset import Examples
 from dps_tf.models.randomness import draws_at_random
 from dps_tf.objectives import Objective, build, penalty

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from dps_tf.core.errors import UserError
-from dps_tf.core.order import examples_at
+from dps_tf.core.seeds import examples_at
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.models import initial_point
 from dps_tf.objectives import Objective

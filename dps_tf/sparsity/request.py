@@ -12,8 +12,7 @@ import numpy as np
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
-from dps_tf.core.study import Pruning
-from dps_tf.core.version import RESULTS_VERSION
+from dps_tf.core.study import RESULTS_VERSION, Pruning
 from dps_tf.objectives import Objective
 from dps_tf.sparsity.gradients import BATCH, GradientProgram, program_of
 from dps_tf.sparsity.prunable import (

@@ -17,8 +17,7 @@ from dps_tf.core.execution import (
     TrialState,
     TurnReport,
 )
-from dps_tf.core.order import examples_at
-from dps_tf.core.seeds import derive_seed
+from dps_tf.core.seeds import derive_seed, examples_at
 from dps_tf.core.study import TRAIN_LOSS
 from dps_tf.models import initial_point
 from dps_tf.sparsity.prunable import trainable_positions

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dps_tf.core.durations import duration
+from dps_tf.core.errors import duration
 from dps_tf.core.race import Plan, RaceRule, follow_to
 from dps_tf.core.trial import Trajectory
 

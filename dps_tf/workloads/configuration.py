@@ -108,7 +108,7 @@ def workload(
         goal: what a trial has to reach.
         evaluation: when trials are evaluated.
         space: tuned metaparameters, `{name: (scale, low, high)}`, or `'default'` for
-            those of the optimizer (`optim.spaces`) that are not fixed.
+            those of the optimizer (`optim.default_space`) that are not fixed.
         points: number of trials to draw from the space, or a list of points to run
             instead of a search, or `@scaling_rule()`, one point for each batch size.
         step_budget: steps a trial may run: a number, a table `{batch size: steps}`, or

@@ -1,22 +1,27 @@
-"""From gin files and bindings to a sweep, with one sentence for every mistake."""
+"""From gin files and bindings to a sweep, with one sentence for every mistake.
+
+Shipped files are named by their path below the folder `gin_configs`, without the
+suffix: `lee2021/mnist_sgd`. The names are the same in the source tree and in a wheel.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.resources
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gin
 import numpy as np
 from absl import logging
 
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.workloads import configuration
-from dps_tf.workloads import gin_files as configurations
 
 _GIN_NAME = re.compile(r"(\w+/)*\w+(\.\w+)+", re.ASCII)
 _PARTS = {
@@ -116,21 +121,18 @@ def _literal(name: str, value: Any) -> str:
 def read_configuration(
     gin_files: Sequence[str], bindings: Sequence[str]
 ) -> tuple[SweepSpecification, str]:
-    """Returns (the sweep, the resolved configuration as gin text).
+    """Returns (the sweep, the resolved configuration as gin text), or raises UserError.
 
     Side effect: gin's configuration is that of these files and bindings alone.
-
-    Raises:
-        UserError: whatever is wrong in them.
     """
     if not gin_files and not bindings:
         raise UserError(
             "no configuration was given: name one with --gin_file, for example "
-            f"{', '.join(configurations.shipped()[:3])}."
+            f"{', '.join(shipped()[:3])}."
         )
-    paths = [str(configurations.resolve(name)) for name in gin_files]
+    paths = [str(resolve(name)) for name in gin_files]
     gin.clear_config()
-    gin.add_config_file_search_path(str(configurations.folder()))
+    gin.add_config_file_search_path(str(folder()))
     try:
         with _quiet():
             gin.parse_config_files_and_bindings(paths, list(bindings))
@@ -176,3 +178,44 @@ def describe(sweep: SweepSpecification, gin_text: str) -> str:
         "A race stops far below these bounds; they hold if nobody reaches the goal.",
     ]
     return "\n".join(lines)
+
+
+_SUFFIX = ".gin"
+
+
+def folder() -> Path:
+    """Returns the folder of the shipped gin files, also where `include` may look."""
+    # An installed package is always a folder here: TensorFlow does not run from a zip.
+    return Path(str(importlib.resources.files("dps_tf") / "gin_configs"))
+
+
+def shipped() -> list[str]:
+    """Returns the names of the shipped configurations, sorted."""
+    root = folder()
+    paths = (path.relative_to(root) for path in root.rglob(f"*{_SUFFIX}"))
+    return sorted(path.with_suffix("").as_posix() for path in paths)
+
+
+def resolve(name_or_path: str) -> Path:
+    """Returns the absolute path of a shipped name, or of a gin file of the user's own.
+
+    A shipped name wins over a file of the same name in the current directory, so that a
+    name means the same everywhere; `./name` is always a path. UserError for neither.
+    """
+    names = shipped()
+    if name_or_path in names:
+        return folder() / f"{name_or_path}{_SUFFIX}"
+    path = Path(name_or_path)
+    if path.is_file():
+        return path.absolute()
+    if path.is_dir():
+        raise UserError(
+            f"gin file {name_or_path!r} is a folder; name one of the files in it"
+        )
+    bare = name_or_path.removesuffix(_SUFFIX)
+    if bare in names:
+        return folder() / f"{bare}{_SUFFIX}"
+    raise UserError(
+        f"gin file {name_or_path!r} is neither a file nor a shipped name; "
+        f"{near_matches(bare, names)}"
+    )

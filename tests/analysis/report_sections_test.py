@@ -27,8 +27,7 @@ from dps_tf.analysis.report import (
     training_curves,
 )
 from dps_tf.analysis.report import repeats as report_repeats
-from dps_tf.core.durations import duration
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, duration
 from dps_tf.store.schemas import CELL_KEY
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import METRIC, Made, Sweep, make

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dps_tf.core import sampling
+from dps_tf.core.space import points
 from dps_tf.core.study import StudySpecification
 from dps_tf.workloads.reading import read_configuration
 
@@ -101,7 +101,7 @@ def without_race(study: StudySpecification, best: int, diverge: bool) -> Work:
             is the least that it can cost, or with the budget, the most.
     """
     workload = study.workload
-    drawn = sampling.points(workload.space, workload.sequence, 0, workload.points)
+    drawn = points(workload.space, workload.sequence, 0, workload.points)
     rates = np.array([p["learning_rate"] / (1 - p.get("momentum", 0.0)) for p in drawn])
     slow = np.minimum(best * BEST_RATE / rates, workload.step_budget)
     failed = study.evaluations.interval if diverge else workload.step_budget

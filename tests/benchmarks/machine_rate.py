@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf import models, optim
-from dps_tf.core.order import examples_at
+from dps_tf.core.seeds import examples_at
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training import placement
 from dps_tf.training.program import Program

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from dps_tf import models
 from dps_tf.core.errors import UserError
-from dps_tf.core.order import examples_at
+from dps_tf.core.seeds import examples_at
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.program import Program

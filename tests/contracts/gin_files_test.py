@@ -13,7 +13,7 @@ from dps_tf.store.files import LocalFiles
 from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.resources import Options
-from dps_tf.workloads import gin_files as configurations
+from dps_tf.workloads import reading as configurations
 from dps_tf.workloads.reading import read_configuration
 from tests.tuning.small_sweeps import launched
 

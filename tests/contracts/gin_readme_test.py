@@ -10,7 +10,7 @@ import numpy as np
 
 from dps_tf.analysis.law import Observations, compare, fit_law, prefers_power_law
 from dps_tf.analysis.report import cautions
-from dps_tf.workloads import gin_files as configurations
+from dps_tf.workloads import reading as configurations
 from tests import interpreter
 from tests.launch.dry_runs import dry_run
 from tests.packaging.source_tree import SOURCE_TREE

@@ -24,12 +24,12 @@ from dps_tf.models import initial_point
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.program import Program
 from dps_tf.tuning.build import build_task
-from dps_tf.workloads import gin_files
+from dps_tf.workloads import reading
 from dps_tf.workloads.reading import read_configuration
 from tests.training.problems import one_device
 
 CATALOGUE = [
-    name for name in gin_files.shipped() if name.startswith(("shallue2019/", "modern/"))
+    name for name in reading.shipped() if name.startswith(("shallue2019/", "modern/"))
 ]
 # Files of published workloads are named by their optimizer.
 NAMES = [n for n in CATALOGUE if n.endswith(("_sgd", "_momentum", "_nesterov"))]

@@ -21,11 +21,11 @@ from dps_tf.analysis.paired_ratios import (
 )
 from dps_tf.analysis.tables import read_csv, study_key
 from dps_tf.analysis.wording import number
-from dps_tf.workloads import gin_files
+from dps_tf.workloads import reading
 from dps_tf.workloads.reading import read_configuration
 from tests.launch.dry_runs import dry_run
 
-FOLDER = gin_files.folder()
+FOLDER = reading.folder()
 README = FOLDER / "README.md"
 TRAIN = "python -m dps_tf.train "
 SGD, PRUNED_SGD = "SGD, sparsity 0", "SGD, 0.9"

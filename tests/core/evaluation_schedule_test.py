@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dps_tf.core.errors import UserError
-from dps_tf.core.evaluation_schedule import EvaluationSchedule
+from dps_tf.core.trial import EvaluationSchedule
 from dps_tf.core.workload import EvaluationInterval
 
 INTERVALS = st.integers(1, 50)

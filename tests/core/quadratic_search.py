@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dps_tf.core import noisy_quadratic_maps as maps
-from dps_tf.core.noisy_quadratic import NoisyQuadratic, check_arguments
-from dps_tf.core.noisy_quadratic_maps import Codes, Floats
+from dps_tf.core import noisy_quadratic as maps
+from dps_tf.core.noisy_quadratic import Codes, Floats, NoisyQuadratic, check_arguments
 
 TARGET_LOSS = 0.01
 MAXIMUM_STEPS = 10**7  # The published code's upper end with momentum.

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import qmc
 
 from dps_tf.core.errors import UserError
-from dps_tf.core.sampling import lee2021_unit_points, points
-from dps_tf.core.space import Space
+from dps_tf.core.space import Space, lee2021_unit_points, points
 
 LEARNING_RATE = Space.from_dict({"learning_rate": ("log", 1e-4, 1.0)})
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core.evaluation_schedule import EvaluationSchedule
 from dps_tf.core.race import MAX_LEAD, RaceRule, plan, within_lead
-from dps_tf.core.trial import Trajectory
+from dps_tf.core.trial import EvaluationSchedule, Trajectory
 
 
 def rule(points: int, **changes) -> RaceRule:

@@ -16,10 +16,11 @@ import tensorflow_datasets as tfds
 
 from dps_tf import data
 from dps_tf.core.errors import UserError
-from dps_tf.data import photograph_preparation, sentence_preparation
+from dps_tf.data import sentences
 from dps_tf.data.arrays import has_arrays, open_arrays, verify_arrays, write_arrays
 from dps_tf.data.preparation import prepare
-from dps_tf.data.square_crops import SquareCrops, decoded_square
+from dps_tf.data.prepared import check_space
+from dps_tf.data.transforms import SquareCrops, decoded_square
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData
 from tests.training.problems import Problem, one_device
@@ -175,7 +176,7 @@ def test_archive_by_hand_is_asked_for_or_found_truncated(size, tmp_path):
 
 def test_room_on_the_disk_is_asked_for_beforehand(tmp_path):
     with pytest.raises(UserError, match="needs 1,000,000,000,000,000,000 bytes"):
-        photograph_preparation.check_space("x", tmp_path, 10**18, print)
+        check_space("x", tmp_path, 10**18, print)
 
 
 def test_central_crop_is_that_of_resizing_and_cutting_out():
@@ -221,12 +222,12 @@ def test_sentences_are_predicted_to_their_end_and_padding_is_not(
     text, tmp_path, monkeypatch
 ):
     parts = {
-        "train": ("train", 0, None),
+        "train": ("train", 0, 250),
         "validation": ("test", 0, 30),
         "test": ("test", 30, 70),
     }
-    tiny = sentence_preparation.SentenceSet("lm1b", None, parts, 250, 0)
-    monkeypatch.setitem(sentence_preparation.SETS, "lm1b", tiny)
+    tiny = sentences.SentenceSet("lm1b", None, parts, 0)
+    monkeypatch.setitem(sentences.SETS, "lm1b", tiny)
     lm1b(tmp_path, [line.encode() for line in text])
     prepared("lm1b", tmp_path, sub_words=(30, 10))
     found = data.load(

@@ -21,9 +21,9 @@ from absl.testing import parameterized
 
 from dps_tf import data
 from dps_tf.core.errors import UserError
-from dps_tf.data import download, preparation, raw, tfds
+from dps_tf.data import preparation, raw, tfds
 from dps_tf.data.prepared import ARRAYS, prepared_folder
-from dps_tf.data.published import PUBLISHED, RawFile
+from dps_tf.data.raw import PUBLISHED, RawFile
 from tests.data import raw_files, tiny_published
 
 ROOT = Path(__file__).parents[2]
@@ -320,13 +320,13 @@ class DownloadTest(tf.test.TestCase, parameterized.TestCase):
         file = RawFile("file", "0" * 64, self.url + path)
         start = time.monotonic()
         with self.assertRaisesRegex(UserError, f"{path} .*{reason}.*--raw_dir"):
-            download.fetch(file, self.root, stall_seconds=0.3, total_seconds=0.3)
+            raw.fetch(file, self.root, stall_seconds=0.3, total_seconds=0.3)
         self.assertLess(time.monotonic() - start, 3.0)
 
     def test_nobody_there_is_one_sentence(self):
         file = RawFile("file", "0" * 64, "http://127.0.0.1:1/file")
         with self.assertRaisesRegex(UserError, "cannot download .*refused"):
-            download.fetch(file, self.root)
+            raw.fetch(file, self.root)
 
     def test_downloaded_archive_is_checked_and_prepared(self):
         path = tiny_published.write_archive(self.root)
@@ -354,7 +354,7 @@ class RealDataTest(tf.test.TestCase, parameterized.TestCase):
         raw_dir = raw_files.real(name, scratch)
         folder = prepare(name, scratch / "data", raw_dir)
         images, labels = preparation.read_checked_images(name, folder)
-        expected_images, expected_labels = raw.train_images(name, raw_dir)
+        expected_images, expected_labels = raw_files.train_images(name, raw_dir)
         self.assertTrue(np.array_equal(images, expected_images))
         self.assertTrue(np.array_equal(labels, expected_labels))
         dataset = data.load(name, scratch / "data", split="lee2021")
@@ -371,7 +371,7 @@ class RealDataTest(tf.test.TestCase, parameterized.TestCase):
 
 
 def raw_labels(name: str, raw_dir: Path) -> np.ndarray:
-    return raw.train_images(name, raw_dir)[1]
+    return raw_files.train_images(name, raw_dir)[1]
 
 
 if __name__ == "__main__":

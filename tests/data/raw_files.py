@@ -12,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dps_tf.core.errors import UserError
+from dps_tf.data.raw import PUBLISHED, find_folder, missing_files
+
 DEFAULT = Path(__file__).parents[3] / "shared" / "data"
 
 
@@ -44,6 +47,48 @@ def real(name: str, scratch: Path) -> Path:
     if not (folder / name).is_dir():
         raise unittest.SkipTest(f"no raw files of {name} in {folder}")
     return folder
+
+
+def train_images(name: str, raw_dir: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Returns uint8 training images [n, height, width, channels] and labels [n].
+
+    In the order of the raw files, whose sums are not checked.
+    """
+    published = PUBLISHED[name]
+    folder = find_folder(published, raw_dir)
+    if folder is None:
+        raise UserError(missing_files(published, raw_dir))
+    if published.archive is not None:
+        return read_cifar([folder / f"data_batch_{i}.bin" for i in range(1, 6)])
+    images = read_idx(folder / "train-images-idx3-ubyte.gz")
+    return images[..., np.newaxis], read_idx(folder / "train-labels-idx1-ubyte.gz")
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """Returns the uint8 array in a gzipped IDX file, in the shape it states.
+
+    Format: two zero bytes, type (8 = uint8), number of dimensions, their sizes as
+    big-endian int32, then the values.
+    """
+    content = gzip.decompress(path.read_bytes())
+    if content[:3] != b"\x00\x00\x08":
+        raise UserError(
+            f"{path} is not an IDX file of bytes: it starts {content[:4]!r}"
+        )
+    start = 4 + 4 * content[3]
+    shape = np.frombuffer(content[4:start], ">i4")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def read_cifar(paths: list[Path]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns uint8 images [n, 32, 32, 3] and labels [n] of CIFAR-10 batches.
+
+    Format: records of a label byte and the red, green and blue plane, row by row.
+    """
+    content = b"".join(path.read_bytes() for path in paths)
+    records = np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32**2)
+    planes = records[:, 1:].reshape(-1, 3, 32, 32)
+    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, 0].copy()
 
 
 def idx_bytes(array: np.ndarray) -> bytes:

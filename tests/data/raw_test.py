@@ -11,7 +11,7 @@ from absl.testing import parameterized
 
 from dps_tf.core.errors import UserError
 from dps_tf.data import raw
-from dps_tf.data.published import PUBLISHED
+from dps_tf.data.raw import PUBLISHED
 from tests.data import raw_files
 
 
@@ -20,13 +20,13 @@ class ReadTest(parameterized.TestCase):
         path = raw_files.new_folder(self) / "images.gz"
         images, _ = raw_files.random_images(3, (28, 28))
         path.write_bytes(raw_files.idx_bytes(images))
-        np.testing.assert_array_equal(raw.read_idx(path), images)
+        np.testing.assert_array_equal(raw_files.read_idx(path), images)
 
     def test_file_that_is_not_idx_is_refused(self):
         path = raw_files.new_folder(self) / "images.gz"
         path.write_bytes(raw_files.gzip.compress(b"\x00\x00\x0d\x01" + bytes(8)))
         with self.assertRaisesRegex(UserError, "not an IDX file of bytes"):
-            raw.read_idx(path)
+            raw_files.read_idx(path)
 
     def test_cifar_batches_follow_each_other(self):
         folder = raw_files.new_folder(self)
@@ -34,7 +34,7 @@ class ReadTest(parameterized.TestCase):
         for name, part in (("a", slice(0, 2)), ("b", slice(2, 5))):
             content = raw_files.cifar_bytes(images[part], labels[part])
             (folder / name).write_bytes(content)
-        read, read_labels = raw.read_cifar([folder / "a", folder / "b"])
+        read, read_labels = raw_files.read_cifar([folder / "a", folder / "b"])
         np.testing.assert_array_equal(read, images)
         np.testing.assert_array_equal(read_labels, labels)
 
@@ -70,11 +70,11 @@ class FindTest(parameterized.TestCase):
     def test_missing_files_are_listed(self):
         root = raw_files.new_folder(self)
         with self.assertRaisesRegex(UserError, "mnist/: train-images-idx3-ubyte.gz, "):
-            raw.train_images("mnist", root)
+            raw_files.train_images("mnist", root)
         with self.assertRaisesRegex(
             UserError, "tar.gz, or cifar-10-batches-bin/ with "
         ):
-            raw.train_images("cifar10", root)
+            raw_files.train_images("cifar10", root)
 
 
 class CheckTest(parameterized.TestCase):
@@ -100,7 +100,7 @@ class CheckTest(parameterized.TestCase):
     def test_real_images_have_the_published_content(self, name):
         folder = raw_files.real(name, raw_files.new_folder(self))
         raw.check_folder(PUBLISHED[name], raw.find_folder(PUBLISHED[name], folder))
-        images, labels = raw.train_images(name, folder)
+        images, labels = raw_files.train_images(name, folder)
         self.assertEqual(images.shape, (60_000, 28, 28, 1))
         self.assertEqual(raw.content_sum(images, labels), PUBLISHED[name].content)
 

@@ -8,7 +8,7 @@ import numpy as np
 from absl.testing import parameterized
 
 from dps_tf.core.errors import UserError
-from dps_tf.data.splits import split_indices
+from dps_tf.data.dataset import split_indices
 
 
 class SplitsTest(parameterized.TestCase):

@@ -12,7 +12,7 @@ from unittest import mock
 
 import numpy as np
 
-from dps_tf.data import published, raw
+from dps_tf.data import raw
 from tests.data import raw_files
 
 TRAIN, TEST = 40, 7
@@ -42,7 +42,7 @@ def contents(name: str) -> tuple[dict[str, bytes], dict[str, str]]:
         files["test_batch.bin"] = raw_files.cifar_bytes(test_images, test_labels)
         return files, content
     arrays = (images[..., 0], labels, test_images[..., 0], test_labels)
-    names = published.PUBLISHED[name].file_names
+    names = raw.PUBLISHED[name].file_names
     return dict(zip(names, map(raw_files.idx_bytes, arrays), strict=True)), content
 
 
@@ -81,7 +81,7 @@ def in_place_of_published(
 
     files, content = contents(name)
     sums = {file: hashlib.sha256(data).hexdigest() for file, data in files.items()}
-    old = published.PUBLISHED[name]
+    old = raw.PUBLISHED[name]
     infos = {
         file.url: checksums.UrlInfo(len(files[file.name]), sums[file.name], file.name)
         for file in old.files
@@ -101,7 +101,7 @@ def in_place_of_published(
     builder = tfds.builder_cls(name)
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
-        enter(mock.patch.dict(published.PUBLISHED, {name: tiny}))
+        enter(mock.patch.dict(raw.PUBLISHED, {name: tiny}))
         # TFDS updates its own memory of all sums with those of the builder.
         enter(mock.patch.dict(checksums.get_all_url_infos()))
         enter(mock.patch.object(mnist, "_TRAIN_EXAMPLES", TRAIN))

@@ -21,12 +21,11 @@ WORDS = "the cat sat on a mat and saw two dogs near the old red barn".split()
 # As large as the set below; what is read and how is that of the real one.
 _TINY_LM1B = """
 from dataclasses import replace
-from dps_tf.data.sentence_preparation import SETS
+from dps_tf.data.sentences import SETS
 SETS["lm1b"] = replace(
     SETS["lm1b"],
-    parts={"train": ("train", 0, None), "validation": ("test", 0, 30),
+    parts={"train": ("train", 0, 250), "validation": ("test", 0, 30),
            "test": ("test", 30, 70)},
-    sentences=250,
     built_bytes=0,
 )
 from dps_tf import prepare

@@ -14,8 +14,7 @@ from dps_tf.core.cell import Cell
 from dps_tf.core.execution import Job
 from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.version import RESULTS_VERSION
+from dps_tf.core.study import RESULTS_VERSION, StudySpecification
 from dps_tf.core.workload import EvaluationInterval, Workload
 from dps_tf.data.dataset import Dataset
 from dps_tf.store.files import LocalFiles

@@ -117,6 +117,12 @@ def test_hash_is_that_of_another_process():
     assert done.stdout.strip() == own
 
 
+def test_cell_of_the_lstm_stays_where_recorded_studies_know_it():
+    # Keras writes the module of a recurrent layer's cell into its configuration.
+    layer = models.build("lstm", (4,), 9, width=2, units=3).get_layer("lstm")
+    assert layer.get_config()["cell"]["module"] == "dps_tf.models.sequence_layers"
+
+
 def test_layer_without_configuration_is_told_by_its_weights():
     class Own(layers.Layer):
         def __init__(self, units):

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import dps_tf
-from dps_tf.workloads import gin_files as configurations
+from dps_tf.workloads import reading as configurations
 from tests.packaging.source_tree import SOURCE_TREE, command_names
 
 # A release of one of these has broken its callers before.

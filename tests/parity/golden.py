@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dps_tf.data.raw import train_images
 from dps_tf.data.transforms import Whitening
 from tests.data import raw_files
 
@@ -108,6 +107,8 @@ def read(path: Path) -> Golden:
 def _whitened(dataset: str) -> tuple[np.ndarray, np.ndarray]:
     name = _DATASETS.get(dataset, dataset.replace("-", "_"))
     with tempfile.TemporaryDirectory() as scratch:
-        pixels, labels = train_images(name, raw_files.real(name, Path(scratch)))
+        pixels, labels = raw_files.train_images(
+            name, raw_files.real(name, Path(scratch))
+        )
     used = slice(0, EVALUATION.stop)
     return Whitening.of(pixels)(pixels[used]), labels[used].astype(np.int32)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dps_tf import models
-from dps_tf.core.order import examples_at
+from dps_tf.core.seeds import examples_at
 from dps_tf.data.arrays import MappedRows
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training import threads

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from dps_tf import data, models, optim
 from dps_tf.core.execution import TrialState
-from dps_tf.core.order import examples_at
+from dps_tf.core.seeds import examples_at
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.evaluation import Evaluation

@@ -5,10 +5,9 @@ import re
 
 import pytest
 
-from dps_tf.core.durations import duration
-from dps_tf.core.evaluation_schedule import EvaluationSchedule
+from dps_tf.core.errors import duration
 from dps_tf.core.race import RaceRule, plan
-from dps_tf.core.trial import Trajectory
+from dps_tf.core.trial import EvaluationSchedule, Trajectory
 from dps_tf.tuning import progress
 from dps_tf.tuning.progress import StudyProgress
 

@@ -19,7 +19,7 @@ from dps_tf.probing import Measurer, Wanted
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
 from dps_tf.tuning import simulation
-from dps_tf.workloads import gin_files as configurations
+from dps_tf.workloads import reading as configurations
 from tests.core.quadratic_search import steps_to_loss
 from tests.tuning import small_sweeps
 

@@ -54,8 +54,7 @@ from dps_tf.analysis.report.smoothness import smoothness_part
 from dps_tf.analysis.report.summary import summary
 from dps_tf.analysis.report.training_curves import training_curves_part
 from dps_tf.analysis.wording import and_list, count
-from dps_tf.core.durations import duration
-from dps_tf.core.errors import UserError
+from dps_tf.core.errors import UserError, duration
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.schemas import CURVES, TRIALS
 from dps_tf.store.tables import encode_table
