@@ -18,7 +18,7 @@ from dps_tf.store.files import FileSystem
 from dps_tf.store.states import State
 from dps_tf.store.study_reader import StudyReader, trial_points
 from dps_tf.store.sweep_reader import SweepReader
-from dps_tf.training.task import Task
+from dps_tf.training.program import Task
 from dps_tf.tuning import build
 from dps_tf.tuning.pruning import Pruner, is_scheduled
 

@@ -17,7 +17,6 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.registry import FRACTION, POSITIVE, Argument, Range, Reads
 from dps_tf.core.study import Pruning
 from dps_tf.objectives.batch_sums import Progress
-from dps_tf.sparsity.cache import ScoreCache
 from dps_tf.sparsity.methods import (
     AT_LEAST_ONE,
     SPARSITY_METHODS,
@@ -25,7 +24,7 @@ from dps_tf.sparsity.methods import (
     own_arguments,
     register_sparsity_method,
 )
-from dps_tf.sparsity.request import ExampleReader, MaskRequest, NoExamples
+from dps_tf.sparsity.request import ExampleReader, MaskRequest, ScoreCache
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,13 @@ class Scheduled(SparsityMethod):
         schedule: name of tfmot's class.
         keyword: under which that takes the sparsity.
         reached_at: (sparsity, arguments) -> the step from which on it holds.
-        reads: see `SparsityMethod`.
-        reader: of nothing.
     """
 
     schedule: str
     keyword: str
     reached_at: Callable[[float, Mapping[str, Any]], int]
     reads: Reads
-    reader: ExampleReader = field(default_factory=NoExamples)
+    reader: ExampleReader = field(default_factory=ExampleReader)
     prunes_while_training: ClassVar[bool] = True
 
     def prune(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,9 +21,11 @@ from dps_tf.models.randomness import Draws, check_graph
 from dps_tf.objectives import Objective, penalty
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
+from dps_tf.training.device_data import PlacedData
 from dps_tf.training.local_workers import LocalWorkers
-from dps_tf.training.placed_data import PlacedData
-from dps_tf.training.task import PruningWrapper
+
+if TYPE_CHECKING:
+    from dps_tf.sparsity.tfmot import PrunedModel
 
 _NUMBERS = itertools.count()
 
@@ -53,7 +55,7 @@ class Trained:
     masks: Sequence[tf.Variable]
     seed: tf.Variable
     loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
-    pruning_wrapper: PruningWrapper | None = None
+    pruning_wrapper: PrunedModel | None = None
     transform: Transform | None = None
     workers: LocalWorkers | None = None
 
@@ -76,13 +78,7 @@ class CompiledSlice:
         batch_size: int,
         jit_compile: bool = False,
     ):
-        """Traces the slice.
-
-        Args:
-            trained: variables of the network and what is trained with it.
-            data: where it is trained, and on what.
-            batch_size: global batch size.
-            jit_compile: whether XLA compiles the slice, or what it can of it.
+        """Traces the slice; with `jit_compile` XLA compiles what it can of it.
 
         Raises:
             UserError: the step draws random numbers that no seed decides.
@@ -138,11 +134,9 @@ class CompiledSlice:
         return done, loss
 
     def _missing(self, steps: int) -> int:
-        """Returns how many steps fill up the last piece.
-
-        XLA compiles once for every shape: with the last piece padded to a power of two,
-        as the others are, a few compilations serve slices of all lengths.
-        """
+        """Returns how many steps fill up the last piece, to a power of two."""
+        # XLA compiles once for every shape: as the others are powers of two as well, a
+        # few compilations serve slices of all lengths.
         most = self._batches.most_steps
         last = steps if most is None else steps % most
         return (1 << (last - 1).bit_length()) - last if last else 0
@@ -238,10 +232,7 @@ class CompiledSlice:
     def _steps_of_workers(
         self, done: tf.Tensor, values: Sequence[Any], run: Callable[..., Any]
     ) -> tf.Tensor:
-        """Makes one update of each worker; returns the loss, a mean over workers.
-
-        `run` lets replicas make something, and adds what they return.
-        """
+        """Makes one update of each worker, by replicas; returns their mean loss."""
         workers = self._trained.workers
         assert workers is not None
 
@@ -301,7 +292,6 @@ class CompiledSlice:
             )
 
     def _draws(self, seed: tf.Tensor, step: tf.Tensor, number: tf.Tensor) -> Draws:
-        """Returns what a replica, or worker, draws in a step."""
         return Draws(seed, step, number * self._share, self._share)
 
     def _weight(self, labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -343,11 +333,9 @@ class CompiledSlice:
         return loss, [g * m for g, m in zip(gradients, trained.masks, strict=True)]
 
     def _agree_on_averages(self) -> None:
-        """Gives each replica the mean of the averages that each moved by its share.
-
-        After every step, so that a state holds one value of each, and what follows
-        does not depend on when it was read.
-        """
+        """Gives each replica the mean of the averages that each moved by its share."""
+        # After every step, so that a state holds one value of each, and what follows
+        # does not depend on when it was read.
         means = tf.distribute.get_replica_context().all_reduce(
             tf.distribute.ReduceOp.MEAN, [tf.identity(v) for v in self._averages]
         )

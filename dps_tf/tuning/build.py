@@ -7,7 +7,7 @@ import json
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf._keras import keras
@@ -17,7 +17,10 @@ from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
 from dps_tf.objectives import Objective
 from dps_tf.training.local_workers import check_shares
-from dps_tf.training.task import PruningWrapper, Task
+from dps_tf.training.program import Task
+
+if TYPE_CHECKING:
+    from dps_tf.sparsity.tfmot import PrunedModel
 
 
 def check_names(workload: Workload) -> None:
@@ -160,7 +163,7 @@ def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
 def build_task(
     workload: Workload,
     dataset: Dataset,
-    pruning_wrapper: Callable[[keras.Model], PruningWrapper] | None = None,
+    pruning_wrapper: Callable[[keras.Model], PrunedModel] | None = None,
     precision: str = "float32",
 ) -> Task:
     """Returns what a program of this workload trains.

@@ -16,9 +16,8 @@ from dps_tf.data.dataset import Dataset
 from dps_tf.store.errors import StoreError
 from dps_tf.training import group as groups
 from dps_tf.training import rendezvous
-from dps_tf.training.coordinated_program import follow
-from dps_tf.training.environment import describe
 from dps_tf.training.program import Program
+from dps_tf.training.strategy import environment
 from dps_tf.tuning import build
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
@@ -48,7 +47,7 @@ def run(options: Options, lead: Callable[[Resources], int]) -> int:
         lead: what the first process does, with the devices of all of them.
     """
     try:
-        group = rendezvous.join(describe())
+        group = rendezvous.join(environment())
     except GroupLost as error:
         return _lost(error, None)
     try:
@@ -102,7 +101,7 @@ def _follow(follower: groups.Follower, options: Options) -> int:
             elif call.name == "build":
                 stage.build()
             else:
-                follow(stage.program, call)
+                groups.follow(stage.program, call)
 
 
 def _ended(follower: groups.Follower, code: int) -> int:

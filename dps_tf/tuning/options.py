@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dps_tf.core.errors import UserError, near_matches
-from dps_tf.training import placement
+from dps_tf.training import device_memory
 
 ENGINES = ("local", "ray")
 """Where trials run: in this process, or in those of a Ray cluster."""
@@ -23,7 +23,7 @@ class Options:
             shares each batch out over the replicas; `tpu`.
         tpu: `local`, or the name of a Cloud TPU.
         split: of a TPU, see `Resources.of_this_machine`.
-        data_placement: `device`, `stream`, or `auto`; see `training.placement`.
+        data_placement: `device`, `stream`, or `auto`; see `training.device_memory`.
         allow_other_machine: continue studies that were begun elsewhere.
         discard_states: remove the states of finished studies.
         workers: processes on this machine that split the cells of the sweep.
@@ -49,7 +49,7 @@ class Options:
     imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        placement.check(self.data_placement)
+        device_memory.check_placement(self.data_placement)
         if self.engine not in ENGINES:
             raise UserError(
                 f"--engine={self.engine}: {near_matches(self.engine, ENGINES)}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,13 +15,14 @@ from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.workload import Workload
 from dps_tf.data.dataset import Dataset
-from dps_tf.sparsity import SPARSITY_METHODS, ScoreCache, masks_for
+from dps_tf.sparsity import SPARSITY_METHODS, MaskSet, ScoreCache, masks_for
 from dps_tf.sparsity.prunable import roles
 from dps_tf.sparsity.selection import kept_count
 from dps_tf.store.files import FileSystem
-from dps_tf.training.runner import PrunedPoint
-from dps_tf.training.task import PruningWrapper
 from dps_tf.tuning import build
+
+if TYPE_CHECKING:
+    from dps_tf.sparsity.tfmot import PrunedModel
 
 
 @functools.lru_cache(maxsize=2)
@@ -50,7 +51,7 @@ def is_scheduled(specification: StudySpecification) -> bool:
 
 def pruning_wrapper_of(
     specification: StudySpecification,
-) -> Callable[[keras.Model], PruningWrapper] | None:
+) -> Callable[[keras.Model], PrunedModel] | None:
     """Returns what puts a cell's networks into tfmot's wrappers, if it is scheduled."""
     if not is_scheduled(specification):
         return None
@@ -67,7 +68,7 @@ def pruning_wrapper_of(
     )
 
 
-def scheduled_point(specification: StudySpecification, dataset: Dataset) -> PrunedPoint:
+def scheduled_point(specification: StudySpecification, dataset: Dataset) -> MaskSet:
     """Returns how a trial will be pruned while it trains: variable by variable.
 
     A trial that does not arrive there fails, so this can be said beforehand. tfmot
@@ -91,7 +92,7 @@ def scheduled_point(specification: StudySpecification, dataset: Dataset) -> Prun
             )
     parameters = sum(layer["parameters"] for layer in layers)
     kept = sum(layer["kept"] for layer in layers)
-    return PrunedPoint(None, 1 - kept / parameters, tuple(layers))
+    return MaskSet(None, 1 - kept / parameters, layers)
 
 
 class Pruner:
@@ -124,7 +125,7 @@ class Pruner:
         self._network = scratch_network(specification.workload, dataset)
         self._cache = ScoreCache(scores, files)
 
-    def __call__(self, trial: int, initial: list[np.ndarray]) -> PrunedPoint:
+    def __call__(self, trial: int, initial: list[np.ndarray]) -> MaskSet:
         """Returns the masks of a trial."""
         if is_scheduled(self._specification):
             return scheduled_point(self._specification, self._dataset)
@@ -138,7 +139,7 @@ class Pruner:
         objective = workload.objective, dict(workload.objective_arguments)
         if objective != ("softmax_cross_entropy", {}):
             key["objective"] = objective
-        found = masks_for(
+        return masks_for(
             self._network,
             initial,
             self._dataset,
@@ -149,12 +150,6 @@ class Pruner:
             cache=self._cache,
             progress=self._told(trial),
             objective=build.build_objective(workload, self._dataset),
-        )
-        return PrunedPoint(
-            masks=tuple(found.masks),
-            realised_sparsity=found.realised_sparsity,
-            layers=tuple(found.layers),
-            examples=found.examples,
         )
 
     def _told(self, trial: int) -> Callable[[int, int], None] | None:
