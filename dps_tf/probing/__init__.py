@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dps_tf.probing.gradients import ExampleGradients, MeanGradient
+from dps_tf.probing.gradients import ExampleGradients
 from dps_tf.probing.measurement import Measurer, ProgramCache, Wanted
 from dps_tf.probing.quantities import (
     CURVATURE,
-    GAMMAS,
     QUANTITIES,
     NoiseEstimate,
     curvature,
@@ -24,10 +23,8 @@ from dps_tf.probing.replay import (
 
 __all__ = [
     "CURVATURE",
-    "GAMMAS",
     "QUANTITIES",
     "ExampleGradients",
-    "MeanGradient",
     "Measurer",
     "NoiseEstimate",
     "ProgramCache",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
@@ -117,7 +116,7 @@ class ProgramCache:
         """Touches no device yet."""
         self._resources = resources
         self._program: tuple[str, Program] | None = None
-        self._gradients: tuple[str, ExampleGradients] | None = None
+        self._gradients: tuple[object, ExampleGradients] | None = None
 
     def program(self, study: RecordedStudy, dataset: Dataset) -> Program:
         """Returns a program of a study that evaluates exactly.
@@ -146,26 +145,18 @@ class ProgramCache:
     ) -> ExampleGradients:
         """Returns gradients over the first `examples` training examples."""
         workload = study.specification.workload
-        arguments = dict(workload.network_arguments)
         task = build.build_task(workload, dataset)
-        key = json.dumps(
-            [workload.network, arguments, dataset.content_hash, examples]
-            + [workload.objective, dict(workload.objective_arguments)]
-            + [list(task.loss_metaparameters)],
-            sort_keys=True,
-        )
+        network = workload.network, dict(workload.network_arguments)
+        objective = workload.objective, dict(workload.objective_arguments)
+        names = task.loss_metaparameters
+        key = (network, dataset.content_hash, examples, objective, names)
         if self._gradients is None or self._gradients[0] != key:
             train = dataset.train
             first = Examples(train.inputs[:examples], train.labels[:examples])
-            self._gradients = (
-                key,
-                ExampleGradients(
-                    task.network,
-                    first,
-                    task.objective,
-                    metaparameters=task.loss_metaparameters,
-                ),
+            found = ExampleGradients(
+                task.network, first, task.objective, metaparameters=names
             )
+            self._gradients = key, found
         return self._gradients[1]
 
 

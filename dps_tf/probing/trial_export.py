@@ -114,7 +114,8 @@ def trained_trial(
         masks = _tfmot_masks(specification, state, model)
     else:
         prune = Pruner(specification, dataset, sweep.layout.scores, files)
-        masks = _masks(specification, number, model, prune)
+        seed = derive_seed(specification.cell.seed, number, "initial point")
+        masks = prune(number, initial_point(model, seed)).masks or ()
     point = trial_points(specification, study.history, number + 1)[number]
     _take_averages(model, task, state, point, masks)
     names = [role.name for role in prunable.roles(model)]
@@ -181,17 +182,6 @@ def _state(study: StudyReader, cell: str, trial: int) -> tuple[State, Sequence[s
         f"trial {trial} of {cell} has no kept state: {damage}trials that have one: "
         f"{kept}."
     )
-
-
-def _masks(
-    specification: StudySpecification, trial: int, model: keras.Model, prune: Pruner
-) -> Sequence[np.ndarray]:
-    """Returns the masks that the trial was trained with; ones for a dense cell."""
-    cell = specification.cell
-    if cell.sparsity == 0:
-        return [np.ones(v.shape, np.float32) for v in model.trainable_variables]
-    seed = derive_seed(cell.seed, trial, "initial point")
-    return prune(trial, initial_point(model, seed)).masks or ()
 
 
 def _tfmot_masks(

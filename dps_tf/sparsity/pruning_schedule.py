@@ -65,21 +65,13 @@ class Scheduled(SparsityMethod):
 
 @dataclass(frozen=True)
 class Target:
-    """What a scheduled method has to arrive at.
-
-    Attributes:
-        name: of the method.
-        method: the method.
-        sparsity: of each prunable variable, at the end.
-        reached_at: the step (updates made) from which on it holds.
-        arguments: of the schedule, defaults filled in.
-    """
+    """What a scheduled method has to arrive at."""
 
     name: str
     method: Scheduled
-    sparsity: float
-    reached_at: int
-    arguments: Mapping[str, Any]
+    sparsity: float  # of each prunable variable, at the end
+    reached_at: int  # updates made, from which on it holds
+    arguments: Mapping[str, Any]  # of the schedule, defaults filled in
 
 
 def target(name: str, sparsity: float, pruning: Pruning, step_budget: int) -> Target:
@@ -89,8 +81,7 @@ def target(name: str, sparsity: float, pruning: Pruning, step_budget: int) -> Ta
         name: of the method.
         sparsity: fraction to remove, in (0, 1).
         pruning: whose arguments are `begin_step`, `end_step`, `frequency`; for
-            `tfmot_polynomial` also `initial_sparsity` and `power`. Defaults are
-            tfmot's; it has none for the `end_step` of a polynomial.
+            `tfmot_polynomial` also `initial_sparsity` and `power`.
         step_budget: updates that a trial may make.
     """
     method = SPARSITY_METHODS[name]

@@ -146,36 +146,34 @@ class CompiledSlice:
         *values, steps = arguments
         values += self._batches.held
         if not self._loops_inside:
-
-            def step_of_all(done: tf.Tensor) -> tf.Tensor:
-                if self._trained.workers is not None:
-                    return self._steps_of_workers(done, values, self._on_replicas)
-                return self._on_replicas(self._step, done, *values)
-
-            ended = self._loop(steps, step_of_all)
-            if self._trained.workers is not None:
-                self._strategy.run(self._trained.workers.show)
-            return ended
+            return self._steps(steps, values, self._on_replicas)
         done, loss = self._strategy.run(self._inside, args=(steps, *values))
         first = self._strategy.experimental_local_results
         return first(done)[0], first(loss)[0]
 
     def _inside(self, steps: tf.Tensor, *values: tf.Tensor) -> Any:
         """The whole loop, in a replica."""
+        return self._steps(steps, values, lambda function, *given: function(*given))
+
+    def _steps(
+        self, steps: tf.Tensor, values: Sequence[Any], run: Callable[..., Any]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns (steps made, last loss); `run` lets replicas make a part of it."""
+        workers = self._trained.workers
 
         def step(done: tf.Tensor) -> tf.Tensor:
-            if self._trained.workers is not None:
-                loss = self._steps_of_workers(done, values, lambda f, *a: f(*a))
+            if workers is not None:
+                loss = self._steps_of_workers(done, values, run)
             else:
-                loss = self._step(done, *values)
-            if self._replicas > 1:
+                loss = run(self._step, done, *values)
+            if self._loops_inside and self._replicas > 1:
                 context = tf.distribute.get_replica_context()
                 loss = context.all_reduce(tf.distribute.ReduceOp.SUM, loss)
             return loss
 
         ended = self._loop(steps, step)
-        if self._trained.workers is not None:
-            self._trained.workers.show()
+        if workers is not None:
+            run(workers.show)
         return ended
 
     def _on_replicas(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -186,8 +184,6 @@ class CompiledSlice:
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, found, axis=None)
 
     def _loop(self, steps: tf.Tensor, step: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns (steps made, last loss)."""
-
         def goes_on(done: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
             return tf.logical_and(done < steps, tf.math.is_finite(loss))
 

@@ -172,22 +172,23 @@ def padded_batches(
     The last batches are filled with copies of the first example whose `valid` is
     False; the number of batches is a multiple of `shards`.
     """
-    count = len(examples.labels)
-    batch_size = min(batch_size, count)
-    batches = -(-count // batch_size)
-    batches = -(-batches // shards) * shards
-    index = np.arange(batches * batch_size)
-    valid = index < count
-    index = np.where(valid, index, 0)
+    batch_size = min(batch_size, len(examples))
+    rows = padded_rows(np.arange(len(examples)), batch_size * shards)
+    rows = rows.reshape(-1, batch_size)
+    there = np.maximum(rows, 0)
+    return examples.inputs[there], examples.labels[there], rows >= 0
 
-    def shaped(array: np.ndarray) -> np.ndarray:
-        return array[index].reshape(batches, batch_size, *array.shape[1:])
 
-    return (
-        shaped(examples.inputs),
-        shaped(examples.labels),
-        valid.reshape(batches, batch_size),
-    )
+def padded_rows(rows: np.ndarray, length: int) -> np.ndarray:
+    """Returns int32 [rows of `length`], the last filled up with -1.
+
+    >>> padded_rows(np.arange(3), 2)
+    array([[ 0,  1],
+           [ 2, -1]], dtype=int32)
+    """
+    missing = -len(rows) % length
+    padded = np.pad(rows.astype(np.int32), (0, missing), constant_values=-1)
+    return padded.reshape(-1, length)
 
 
 class ResidentBatches(TrainBatches):

@@ -53,7 +53,7 @@ def compiled(
     replica: Callable[..., Any],
     build: Callable[[Any], Any],
     jit_compile: bool,
-    signature: Sequence[Any] = (),
+    signature: Sequence[Any],
 ) -> Any:
     """Returns `build(replica)` as one graph, by XLA if asked for.
 
@@ -155,7 +155,7 @@ class ExactEvaluator:
             ]
             sums, rows = sum_share(*before, *values[size:])
             return sums, tf.nest.map_structure(
-                lambda v: _in_place(v, number, replicas), rows
+                lambda v: in_place(v, number, replicas), rows
             )
 
         def run(*values: Any) -> Any:
@@ -208,7 +208,7 @@ def _kinds(model: keras.Model, labels: np.ndarray, objective: Objective) -> Any:
     ).structured_outputs
 
 
-def _in_place(rows: tf.Tensor, replica: tf.Tensor, replicas: int) -> tf.Tensor:
+def in_place(rows: tf.Tensor, replica: tf.Tensor, replicas: int) -> tf.Tensor:
     """Returns [replicas, ...]: rows of one replica, and zeros for those of others."""
     if replicas == 1:
         return rows[None]

@@ -17,9 +17,9 @@ from dps_tf.core.goal import Goal
 from dps_tf.core.study import VALIDATION
 from dps_tf.objectives import Objective
 from dps_tf.training import evaluation
-from dps_tf.training.device_data import DeviceData, PlacedData
-from dps_tf.training.evaluation import Evaluation, ExactEvaluator, compiled
-from dps_tf.training.streamed_data import StreamedData, padded_rows
+from dps_tf.training.device_data import DeviceData, PlacedData, padded_rows
+from dps_tf.training.evaluation import Evaluation, ExactEvaluator, compiled, in_place
+from dps_tf.training.streamed_data import StreamedData
 
 
 class GoalEvaluator(abc.ABC):
@@ -176,10 +176,8 @@ class StreamedGoalEvaluator(GoalEvaluator):
             def replica(*values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 each, loss = count_share(*values)
                 context = tf.distribute.get_replica_context()
-                mine = tf.one_hot(
-                    context.replica_id_in_sync_group, replicas, dtype=each.dtype
-                )
-                return mine[:, None] * each, loss
+                number = context.replica_id_in_sync_group
+                return in_place(each, number, replicas), loss
 
             def run(*piece: Any) -> tuple[tf.Tensor, tf.Tensor]:
                 each, loss = (

@@ -181,13 +181,12 @@ class Program:
         )
 
     def _build_evaluator(self, goal: Goal | None) -> ExactEvaluator | GoalEvaluator:
-        model, objective = self.model, self.objective
-        jit_compile = self._jit_compile
+        judged = self.model, self.data, self.objective
         if goal is None:
-            return ExactEvaluator(model, self.data, objective, jit_compile)
+            return ExactEvaluator(*judged, self._jit_compile)
         is_streamed = self.data.placement == "stream"
         kind = StreamedGoalEvaluator if is_streamed else ResidentGoalEvaluator
-        return kind(model, self.data, objective, goal, jit_compile)
+        return kind(*judged, goal, self._jit_compile)
 
     @property
     def traces(self) -> int:

@@ -24,6 +24,7 @@ from dps_tf.training.device_data import (
     PlacedSplit,
     TrainBatches,
     Values,
+    padded_rows,
     part_of,
 )
 
@@ -90,18 +91,6 @@ class StreamedData(PlacedData):
             stream.signature,
             lambda: (values for _, values in stream.pieces(rows)),
         )
-
-
-def padded_rows(rows: np.ndarray, length: int) -> np.ndarray:
-    """Returns int32 [rows of `length`], the last filled up with -1.
-
-    >>> padded_rows(np.arange(3), 2)
-    array([[ 0,  1],
-           [ 2, -1]], dtype=int32)
-    """
-    missing = -len(rows) % length
-    padded = np.pad(rows.astype(np.int32), (0, missing), constant_values=-1)
-    return padded.reshape(-1, length)
 
 
 class ExampleStream(TrainBatches):
