@@ -107,13 +107,10 @@ class ProgramCache:
 
     Programs serve all trials of a study; gradients all studies of a network and data,
     and are taken on one device, in float32, however trials are trained.
-
-    Args:
-        resources: what trials are trained again on; None is one device of this machine.
     """
 
     def __init__(self, resources: Resources | None = None) -> None:
-        """Touches no device yet."""
+        """Touches no device yet; without resources, one of this machine later."""
         self._resources = resources
         self._program: tuple[str, Program] | None = None
         self._gradients: tuple[object, ExampleGradients] | None = None
@@ -187,17 +184,11 @@ class Measurer:
     replays: Callable[[RecordedStudy, RecordedTrial], pd.DataFrame] | None = None
 
     def measure(self, cell: str, trials: Sequence[int] = ()) -> pd.DataFrame:
-        """Measures what is not measured yet of some trials of a cell.
+        """Measures what is not measured yet of some trials of a cell, or its winner.
 
         The file of measurements is replaced after each trial, in one piece, so a kill
-        costs the trial that was being trained again and nothing else.
-
-        Args:
-            cell: name of the cell.
-            trials: numbers; none stands for the trial that won.
-
-        Returns:
-            All measurements of these trials, schema MEASUREMENTS.
+        costs the trial that was being trained again and nothing else. Returns all
+        measurements of these trials, schema MEASUREMENTS.
 
         Raises:
             UserError: the cell is not finished, or busy; it has no such trial; or a

@@ -209,14 +209,9 @@ def estimate(
     >>> estimate(1, 5.0, 4, 2.0)
     NoiseEstimate(gradient_square=1.0, noise_trace=4.0)
 
-    Args:
-        small: examples of the smaller batch.
-        small_square: square norm of its gradient, or the mean of several.
-        big: examples of the larger batch.
-        big_square: square norm of its gradient, or the mean of several.
-
-    Returns:
-        NaN twice where the sizes are equal: one size cannot tell the two apart.
+    Of the smaller batch and the larger: examples, and the square norm of its gradient
+    or the mean of several. NaN twice where the sizes are equal: one size cannot tell
+    the two apart.
     """
     if small == big:
         return NoiseEstimate(float("nan"), float("nan"))

@@ -28,7 +28,7 @@ BEST = "best"
 
 @dataclass(frozen=True)
 class TrainedTrial:
-    """A trial as it was when its newest state was kept: network, weights and masks.
+    """A trial as it was when its newest state was kept.
 
     Attributes:
         cell: name of its cell.
@@ -91,7 +91,7 @@ def trained_trial(
         sweep: its reader.
         cell: name of one of its cells.
         trial: number of a trial whose state is kept, or `best`.
-        data_dir: folder of prepared data sets; gives the shape of the network, and
+        data_dir: folder of prepared data sets: they give the shape of the network, and
             the examples of scores that are not in the sweep's cache.
 
     Raises:

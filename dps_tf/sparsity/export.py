@@ -126,8 +126,7 @@ def masks_in_state(
     """Returns the masks of a trial that tfmot pruned, one per trainable variable.
 
     Args:
-        pruned: `tfmot.wrap_with_schedule` of the trial's network; its state is
-            overwritten.
+        pruned: the trial's network in its wrappers, whose state is overwritten.
         arrays: state of the trial, the wrappers' `state_variables` one after the other
             somewhere among them: masks that alternate with scalar thresholds, so that
             nothing else looks like them.

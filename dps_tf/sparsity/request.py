@@ -123,10 +123,8 @@ class MaskRequest:
     ) -> list[np.ndarray]:
         """Returns masks of all trainable variables, ones for those never pruned.
 
-        Args:
-            scores: of all trainable variables; the largest are kept.
-            sparsity: to reach; that of the request if None.
-            allowed: masks of what may be kept; None for everything.
+        The largest scores are kept, of what is `allowed`. `sparsity` is that of the
+        request if None.
         """
         candidates = Candidates(
             [scores[position] for position in self.positions],
@@ -302,14 +300,10 @@ class ScoreCache:
     def get(
         self, key: Mapping[str, Any], compute: Callable[[], Sequence[np.ndarray]]
     ) -> list[np.ndarray]:
-        """Returns the arrays of a key, computed and saved if they are not there.
+        """Returns the arrays of a key, JSON values only; computed and saved if need be.
 
-        Args:
-            key: JSON values only.
-            compute: returns the arrays; its errors pass, and nothing is saved.
-
-        Raises:
-            StoreError: the file system refused.
+        Errors of `compute` pass, and nothing is saved; StoreError if the file system
+        refuses.
         """
         found = self._read(key)
         if found is not None:

@@ -119,8 +119,7 @@ class CompiledSlice:
     def __call__(self, indices: np.ndarray) -> tuple[int, float]:
         """Returns (steps made, loss of the last of them before its update).
 
-        Args:
-            indices: int32 [steps, batch_size], examples of the training split.
+        `indices`: int32 [steps, batch_size], examples of the training split.
         """
         steps, rows = len(indices), indices.astype(np.int32, copy=False)
         if self._is_compiled_by_shape:

@@ -13,8 +13,7 @@ import functools
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -171,8 +170,7 @@ def _all_of_group(fits: bool, strategy: tf.distribute.Strategy) -> bool:
     return bool(count() == strategy.num_replicas_in_sync)
 
 
-@dataclass(frozen=True)
-class TrialMemory:
+class TrialMemory(NamedTuple):
     """What a trial takes on its device, in bytes."""
 
     variables: int  # weights, and a mask per trainable one
@@ -184,11 +182,11 @@ class TrialMemory:
     @property
     def total(self) -> int:
         """All of it together."""
-        return sum(getattr(self, field.name) for field in fields(self))
+        return sum(self)
 
     def __str__(self) -> str:
         """Returns the parts that are there, for a message."""
-        parts = ((field.name, getattr(self, field.name)) for field in fields(self))
+        parts = zip(self._fields, self, strict=True)
         return ", ".join(f"{name} {_size(value)}" for name, value in parts if value)
 
 

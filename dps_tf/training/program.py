@@ -66,17 +66,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Advance:
-    """What a slice did.
+    """What a slice did."""
 
-    Attributes:
-        steps: updates made, including one that diverged.
-        loss: mini-batch loss of the last of them, before its update.
-        diverged: whether that loss was not finite; the slice ended there.
-    """
-
-    steps: int
-    loss: float
-    diverged: bool
+    steps: int  # updates made, including one that diverged
+    loss: float  # of the mini-batch of the last of them, before its update
+    diverged: bool  # whether that loss was not finite; the slice ended there
 
 
 class Program:
@@ -213,8 +207,7 @@ class Program:
     def fresh_state(self, initial_point: Sequence[np.ndarray]) -> TrialState:
         """Returns the state of a trial before its first step: slots are zero.
 
-        Args:
-            initial_point: in the order of `network.weights`, pruned entries zero.
+        `initial_point`: in the order of `network.weights`, pruned entries zero.
         """
         evaluated = self._evaluators[VALIDATION].variables
         rest = [*self.optimizer.slots, *evaluated, *self._of_workers]
@@ -225,10 +218,8 @@ class Program:
     def evaluate(self, split: str = VALIDATION) -> Evaluation:
         """Returns the metrics of a split for the trial loaded; exact but of validation.
 
-        They are those of its averaged weights, if its optimizer has such.
-
-        Args:
-            split: `validation`, or what else the data set has; see `Dataset.evaluated`.
+        They are those of its averaged weights, if its optimizer has such. The splits
+        are those of `Dataset.evaluated`.
         """
         if split not in self._evaluators:
             self._evaluators[split] = ExactEvaluator(
@@ -281,10 +272,9 @@ class Program:
         return TrialState(int(self.optimizer.iterations.numpy()), self._state.read())
 
     def advance(self, indices: np.ndarray) -> Advance:
-        """Trains on the given batches, at most up to a loss that is not finite.
+        """Trains on batches, at most up to a loss that is not finite.
 
-        Args:
-            indices: int32 [steps, batch_size], examples of the training split.
+        `indices`: int32 [steps, batch_size], examples of the training split.
         """
         if indices.shape[1] != self.batch_size:
             raise UserError(
@@ -316,11 +306,7 @@ class PackedVariables:
         self._read = tf.function(self._packed, input_signature=[], autograph=False)
 
     def assign(self, arrays: Sequence[np.ndarray]) -> None:
-        """Gives each variable the value of an array.
-
-        Raises:
-            ValueError: the arrays are not of the number and shapes of the variables.
-        """
+        """Gives each variable the value of an array; ValueError for other shapes."""
         shapes = [tuple(np.shape(array)) for array in arrays]
         if shapes != [tuple(variable.shape) for variable in self._variables]:
             raise ValueError(f"arrays of shapes {shapes} are not those of a program")

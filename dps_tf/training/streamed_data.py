@@ -70,8 +70,7 @@ class StreamedData(PlacedData):
     def shared_validation(self, batch_size: int) -> ExampleStream:
         """Returns a stream that shares out validation batches over the replicas.
 
-        Args:
-            batch_size: at least this; as much more as gives each replica as many.
+        They have `batch_size` examples, and as many more as give each replica as many.
         """
         return ExampleStream(
             self._dataset.evaluated(VALIDATION),
@@ -145,9 +144,8 @@ class ExampleStream(TrainBatches):
     def pieces(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
         """Yields the steps in pieces, each gathered while the one before is used.
 
-        Args:
-            indices: int32 [steps, replicas * share]; replica r reads the r-th share of
-                each row. -1 stands for padding.
+        `indices`: int32 [steps, replicas * share]; replica r reads the r-th share of
+        each row. -1 stands for padding.
         """
         pieces = self._gathered_pieces(indices)
         while True:
