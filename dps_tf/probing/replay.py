@@ -39,23 +39,15 @@ Look = Callable[[Weights, Weights], None]
 
 @dataclass(frozen=True)
 class RecordedTrial:
-    """One trial of a closed study.
+    """One trial of a closed study."""
 
-    Attributes:
-        number: in the study.
-        initial_seed: of its initial point.
-        order_seed: of its order of examples.
-        point: its metaparameters.
-        curve: (metric columns, whether they are bounds) by evaluated step.
-        steps_to_result: first evaluated step at which it met the goal, or None.
-    """
-
-    number: int
-    initial_seed: int
-    order_seed: int
-    point: Mapping[str, float]
+    number: int  # in the study
+    initial_seed: int  # of its initial point
+    order_seed: int  # of its order of examples
+    point: Mapping[str, float]  # its metaparameters
+    # (metric columns, whether they are bounds) by evaluated step.
     curve: Mapping[int, tuple[Mapping[str, float], bool]]
-    steps_to_result: int | None = None
+    steps_to_result: int | None = None  # first evaluated step at which it met the goal
 
     @property
     def end(self) -> int:
@@ -65,23 +57,14 @@ class RecordedTrial:
 
 @dataclass(frozen=True)
 class RecordedStudy:
-    """A closed study.
+    """A closed study as its record tells it: what training it again needs."""
 
-    Attributes:
-        name: of its cell.
-        paths: of its cell.
-        specification: what was asked.
-        training_inputs: sizes and content of the data it was trained on.
-        environments: builds and instruction sets it was trained with.
-        closed: its tables `trials` and `curves`.
-    """
-
-    name: str
+    name: str  # of its cell
     paths: CellLayout
     specification: StudySpecification
-    training_inputs: Mapping[str, Any]
-    environments: Sequence[Mapping[str, Any]]
-    closed: Closed
+    training_inputs: Mapping[str, Any]  # sizes and content of its data
+    environments: Sequence[Mapping[str, Any]]  # builds and instruction sets
+    closed: Closed  # its tables `trials` and `curves`
 
     def winner(self) -> int | None:
         """Returns the trial that met the goal first, or None if nobody did."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,29 +35,17 @@ Place = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 @dataclass(frozen=True)
 class Trained:
-    """What the steps of a slice read and change.
-
-    Attributes:
-        model: the Keras network.
-        optimizer: built for its trainable variables.
-        objective: whose loss is minimized.
-        masks: float32 0/1 variables, one per trainable variable.
-        seed: int64 variable, from which what a step draws follows.
-        loss_metaparameters: variables that the loss reads, by name.
-        pruning_wrapper: whose wrappers are told of each step; None for a plain network.
-        transform: what a step makes of its examples; None leaves them.
-        workers: that make each step with weights of their own; None for one network.
-    """
+    """What the steps of a slice read and change."""
 
     model: keras.Model
-    optimizer: TensorOptimizer
-    objective: Objective
-    masks: Sequence[tf.Variable]
-    seed: tf.Variable
-    loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
-    pruning_wrapper: PrunedModel | None = None
-    transform: Transform | None = None
-    workers: LocalWorkers | None = None
+    optimizer: TensorOptimizer  # built for the trainable variables
+    objective: Objective  # whose loss is minimized
+    masks: Sequence[tf.Variable]  # float32 0/1, one per trainable variable
+    seed: tf.Variable  # int64; what a step draws follows from it
+    loss_metaparameters: dict[str, tf.Variable]  # that the loss reads, by name
+    pruning_wrapper: PrunedModel | None  # None for a plain network
+    transform: Transform | None  # what a step makes of its examples
+    workers: LocalWorkers | None  # that make each step with weights of their own
 
 
 class CompiledSlice:
