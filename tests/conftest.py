@@ -67,9 +67,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     import tensorflow as tf
 
-    from dps_tf.training import threads
+    from dps_tf.training import strategy as strategies
 
-    threads.configure(1, 2)
+    strategies.configure_threads(1, 2)
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration()] * 4

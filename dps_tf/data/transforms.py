@@ -109,7 +109,7 @@ class Flip:
 
 def _choose(condition: tf.Tensor, there: tf.Tensor, elsewhere: tf.Tensor) -> tf.Tensor:
     """Returns `there` for examples with a true condition, [n], else `elsewhere`."""
-    # Copies whole examples, which `tf.where` with a condition that is broadcast does not.
+    # Copies whole examples; `tf.where` would ask the condition for each pixel.
     return tf.compat.v1.where(condition, there, elsewhere)
 
 

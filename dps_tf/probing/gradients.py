@@ -33,7 +33,7 @@ class MeanGradient:
 
     Attributes:
         values: float64, one array per trainable variable.
-        examples: number of examples.
+        examples: their number.
         batch_size: examples of each batch of `batch_square`.
         batch_square: mean over the full batches of the square norm of their gradient.
     """
@@ -143,15 +143,10 @@ class ExampleGradients:
         masks: Sequence[np.ndarray] | None = None,
         point: Mapping[str, float] | None = None,
     ) -> tuple[float, list[np.ndarray]]:
-        """Returns (mean loss, Hessian of it times a vector, float64).
+        """Returns (mean loss, Hessian of it times a vector, float64); see `at`.
 
         With masks, the Hessian is that of the kept coordinates, zero at the others.
-
-        Args:
-            weights: as in `at`.
-            vector: one array per trainable variable.
-            masks: as in `at`.
-            point: as in `at`.
+        `vector`: one array per trainable variable.
         """
         kept = vector
         if masks is not None:
@@ -187,9 +182,7 @@ class ExampleGradients:
         self, rows: np.ndarray, values: Sequence[np.float32]
     ) -> list[tf.Tensor]:
         return [
-            tf.constant(self._inputs[rows]),
-            tf.constant(self._labels[rows]),
-            *(tf.constant(value) for value in values),
+            tf.constant(v) for v in (self._inputs[rows], self._labels[rows], *values)
         ]
 
     def trainable(self, weights: Sequence[np.ndarray]) -> list[np.ndarray]:

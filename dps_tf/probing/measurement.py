@@ -5,32 +5,41 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
 from dps_tf.core.errors import UserError
-from dps_tf.data.dataset import Dataset
+from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.models import initial_point
 from dps_tf.optim import SCHEDULES
+from dps_tf.probing.gradients import ExampleGradients
 from dps_tf.probing.quantities import CURVATURE, QUANTITIES, measure_update
-from dps_tf.probing.recorded_study import RecordedStudy, RecordedTrial, read_recorded
-from dps_tf.probing.replay import ProgramCache, Weights, log_spaced, replay
+from dps_tf.probing.replay import (
+    RecordedStudy,
+    RecordedTrial,
+    Weights,
+    log_spaced,
+    read_recorded,
+    replay,
+)
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.locks import Locks
 from dps_tf.store.records import set_aside
 from dps_tf.store.schemas import MEASUREMENTS
+from dps_tf.store.study_record import environment_differences
 from dps_tf.store.sweep_reader import StudyReader
 from dps_tf.store.tables import write_table
 from dps_tf.training.gfile_files import files_for
 from dps_tf.training.program import Program
-from dps_tf.tuning import simulation
+from dps_tf.training.strategy import environment
+from dps_tf.tuning import build, simulation
 from dps_tf.tuning.build import Pruner, is_scheduled
-from dps_tf.tuning.resources import Options, configure_threads
+from dps_tf.tuning.resources import Options, Resources, configure_threads
 
 
 @dataclass(frozen=True)
@@ -93,72 +102,109 @@ class Wanted:
         return min(self.examples or available, available)
 
 
+class ProgramCache:
+    """The latest program and gradients, for as long as the next study needs the same.
+
+    Programs serve all trials of a study; gradients all studies of a network and data,
+    and are taken on one device, in float32, however trials are trained.
+    """
+
+    def __init__(self, resources: Resources | None = None) -> None:
+        """Touches no device yet; without resources, one of this machine later."""
+        self._resources = resources
+        self._program: tuple[str, Program] | None = None
+        self._gradients: tuple[object, ExampleGradients] | None = None
+
+    def program(self, study: RecordedStudy, dataset: Dataset) -> Program:
+        """Returns a program of a study that evaluates exactly.
+
+        The record of evaluations that stopped early holds bounds, which depend on the
+        goal of that time.
+        """
+        key = study.specification.fingerprint + dataset.content_hash
+        if self._program is None or self._program[0] != key:
+            exact = replace(study.specification, evaluation="exact")
+            self._program = None  # its memory is free before the next one is built
+            self._program = key, self._machine().programs(exact, dataset)[0]
+        return self._program[1]
+
+    def environment(self) -> dict[str, str]:
+        """Returns what the bits of trials depend on that are trained again."""
+        return environment(self._machine().replicas, self._machine().processes)
+
+    def _machine(self) -> Resources:
+        if self._resources is None:
+            self._resources = Resources.of_this_machine(slots=1)
+        return self._resources
+
+    def gradients(
+        self, study: RecordedStudy, dataset: Dataset, examples: int
+    ) -> ExampleGradients:
+        """Returns gradients over the first `examples` training examples."""
+        workload = study.specification.workload
+        task = build.build_task(workload, dataset)
+        network = workload.network, dict(workload.network_arguments)
+        objective = workload.objective, dict(workload.objective_arguments)
+        names = task.loss_metaparameters
+        key = (network, dataset.content_hash, examples, objective, names)
+        if self._gradients is None or self._gradients[0] != key:
+            train = dataset.train
+            first = Examples(train.inputs[:examples], train.labels[:examples])
+            found = ExampleGradients(
+                task.network, first, task.objective, metaparameters=names
+            )
+            self._gradients = key, found
+        return self._gradients[1]
+
+
+@dataclass(frozen=True)
 class Measurer:
     """Measures along the trials of closed cells of one sweep.
 
-    Args:
+    Attributes:
         files: where the sweep is.
         layout: its paths.
         wanted: what to measure.
         data_dir: folder of prepared data sets.
-        programs: what is compiled already; None compiles on one device.
+        programs: what is compiled already, and where; on one device by default.
         stop: whether to leave.
         say: prints a sentence for the user.
         replays: trains a trial of a study again and measures it, somewhere else; this
             process does it by default.
     """
 
-    def __init__(  # noqa: PLR0913 - each is independent of the others
-        self,
-        files: FileSystem,
-        layout: SweepLayout,
-        wanted: Wanted,
-        *,
-        data_dir: str | None = None,
-        programs: ProgramCache | None = None,
-        stop: Callable[[], bool] = lambda: False,
-        say: Callable[[str], None] = print,
-        replays: Callable[[RecordedStudy, RecordedTrial], pd.DataFrame] | None = None,
-    ):
-        """Touches no device yet."""
-        self._replays = replays or self.replayed
-        self._files = files
-        self._layout = layout
-        self._wanted = wanted
-        self._data_dir = data_dir
-        self._stop = stop
-        self._say = say
-        self._locks = Locks(files)
-        self._programs = programs or ProgramCache()
+    files: FileSystem
+    layout: SweepLayout
+    wanted: Wanted
+    _: KW_ONLY
+    data_dir: str | None = None
+    programs: ProgramCache = field(default_factory=lambda: ProgramCache())
+    stop: Callable[[], bool] = lambda: False
+    say: Callable[[str], None] = print
+    replays: Callable[[RecordedStudy, RecordedTrial], pd.DataFrame] | None = None
 
     def measure(self, cell: str, trials: Sequence[int] = ()) -> pd.DataFrame:
-        """Measures what is not measured yet of some trials of a cell.
+        """Measures what is not measured yet of some trials of a cell, or its winner.
 
         The file of measurements is replaced after each trial, in one piece, so a kill
-        costs the trial that was being trained again and nothing else.
-
-        Args:
-            cell: name of the cell.
-            trials: numbers; none stands for the trial that won.
-
-        Returns:
-            All measurements of these trials, schema MEASUREMENTS.
+        costs the trial that was being trained again and nothing else. Returns all
+        measurements of these trials, schema MEASUREMENTS.
 
         Raises:
             UserError: the cell is not finished, or busy; it has no such trial; or a
                 trial does not repeat its record.
             Interrupted: a stop was asked for.
         """
-        study = read_recorded(self._files, self._layout, cell)
+        study = read_recorded(self.files, self.layout, cell)
         if study is None:
             raise UserError(f"{cell} is not finished: run its sweep to the end first.")
         if simulation.is_simulated(study.specification.workload):
-            self._say(f"{cell}: simulated, so there is nothing to train again.")
+            self.say(f"{cell}: simulated, so there is nothing to train again.")
             return self._known(study.paths)
         best = study.winner()
         numbers = list(trials) or ([] if best is None else [best])
         if not numbers:
-            self._say(f"{cell}: no trial reached the goal; name one with --trial.")
+            self.say(f"{cell}: no trial reached the goal; name one with --trial.")
         for trial in [study.trial(number) for number in numbers]:
             if not self._is_done(study, trial):
                 self._measure(study, trial)
@@ -169,38 +215,39 @@ class Measurer:
         """Returns whether exactly what is wanted of a trial is there."""
         known = self._known(study.paths)
         mine = known[known["trial"] == trial.number]
-        steps = self._wanted.looks(trial)
-        count = self._wanted.count(int(study.training_inputs["training_examples"]))
+        steps = self.wanted.looks(trial)
+        count = self.wanted.count(int(study.training_inputs["training_examples"]))
         found = set(zip(mine["step"], mine["quantity"], mine["examples"], strict=True))
-        names = self._wanted.quantities
+        names = self.wanted.quantities
         return found == {(k, name, count) for k in steps for name in names}
 
     def _known(self, paths: CellLayout) -> pd.DataFrame:
         """Returns the measurements of a cell; a damaged file is set aside."""
         try:
-            return StudyReader(self._files, paths).measurements()
+            return StudyReader(self.files, paths).measurements()
         except DamagedError as error:
-            kept = set_aside(self._files, paths.measurements)
-            self._say(f"note: {error} It is kept as {kept}.")
-            return StudyReader(self._files, paths).measurements()
+            kept = set_aside(self.files, paths.measurements)
+            self.say(f"note: {error} It is kept as {kept}.")
+            return StudyReader(self.files, paths).measurements()
 
     def _measure(self, study: RecordedStudy, trial: RecordedTrial) -> None:
-        lock = self._locks.acquire(study.paths.root)
+        locks = Locks(self.files)
+        lock = locks.acquire(study.paths.root)
         if lock is None:
-            owner = self._locks.holder(study.paths.root) or "another process"
+            owner = locks.holder(study.paths.root) or "another process"
             raise UserError(f"{study.name} is being run by {owner}: wait for it.")
-        end = max(trial.end, self._wanted.looks(trial)[-1] + 1)
+        end = max(trial.end, self.wanted.looks(trial)[-1] + 1)
         with lock:
-            self._say(
+            self.say(
                 f"{study.name}: trial {trial.number} is trained again, to step {end}."
             )
-            rows = self._replays(study, trial)
+            rows = (self.replays or self.replayed)(study, trial)
             known = self._known(study.paths)
             others = known[known["trial"] != trial.number]
             parts = [frame for frame in (others, rows) if len(frame)]
             lock.check()
             write_table(
-                self._files,
+                self.files,
                 study.paths.measurements,
                 pd.concat(parts, ignore_index=True),
                 MEASUREMENTS,
@@ -209,16 +256,16 @@ class Measurer:
     def replayed(self, study: RecordedStudy, trial: RecordedTrial) -> pd.DataFrame:
         """Returns the measurements of one trial after training it again here."""
         specification = study.specification
-        dataset = study.dataset(self._data_dir)
-        program = self._programs.program(study, dataset)
+        dataset = study.dataset(self.data_dir)
+        program = self.programs.program(study, dataset)
         masks = self._masks(study, trial, dataset, program)
-        count = self._wanted.count(len(dataset.train))
-        gradients = self._programs.gradients(study, dataset, count)
+        count = self.wanted.count(len(dataset.train))
+        gradients = self.programs.gradients(study, dataset, count)
         point = program.objective.split_point(trial.point)[0]
         rows: list[dict[str, object]] = []
 
         def look(step: int, before: Weights, after: Weights) -> None:
-            rate = _rate(program, step) if self._wanted.curvature else None
+            rate = _rate(program, step) if self.wanted.curvature else None
             values = measure_update(gradients, before, after, masks, point, rate)
             about = {**specification.cell.to_json(), "trial": trial.number}
             about |= {"step": step, "examples": gradients.examples}
@@ -231,9 +278,9 @@ class Measurer:
             program,
             trial,
             masks,
-            {step: functools.partial(look, step) for step in self._wanted.looks(trial)},
+            {step: functools.partial(look, step) for step in self.wanted.looks(trial)},
             differs=lambda change: self._tell(study, trial, program, change),
-            stop=self._stop,
+            stop=self.stop,
         )
         return pd.DataFrame(rows)
 
@@ -243,7 +290,7 @@ class Measurer:
         trial: RecordedTrial,
         dataset: Dataset,
         program: Program,
-    ) -> tuple[np.ndarray, ...] | None:
+    ) -> Sequence[np.ndarray] | None:
         """Returns the masks of a trial, from the sweep's cache if they are there."""
         cell = study.specification.cell
         if cell.sparsity == 0:
@@ -254,7 +301,7 @@ class Measurer:
                 "has no meaning for it: name other cells with --cell."
             )
         initial = initial_point(program.model, trial.initial_seed)
-        prune = Pruner(study.specification, dataset, self._layout.scores, self._files)
+        prune = Pruner(study.specification, dataset, self.layout.scores, self.files)
         return prune(trial.number, initial).masks
 
     def _tell(
@@ -268,9 +315,10 @@ class Measurer:
         told = f"{study.name}: trial {trial.number}, trained again, differs {change}"
         devices = program.strategy.extended.worker_devices
         if not all("CPU" in device.upper() for device in devices):
-            self._say(f"note: {told}; sums have no fixed order on {devices[0]}.")
+            self.say(f"note: {told}; sums have no fixed order on {devices[0]}.")
             return
-        places = "; ".join(study.differences(self._programs.environment()))
+        here = self.programs.environment()
+        places = "; ".join(environment_differences(study.environments, here))
         raise UserError(
             f"{told}: "
             + (

@@ -58,8 +58,8 @@ def measure_update(
         gradients: over the stated examples.
         before: weights of the network before the update.
         after: weights after it.
-        masks: one per trainable variable; None for a dense network.
-        point: metaparameters of the loss.
+        masks: see `ExampleGradients.at`.
+        point: see `ExampleGradients.at`.
         rate: learning rate of the update; None measures no curvature.
     """
     base = gradients.at(before, masks, point)
@@ -193,7 +193,7 @@ class NoiseEstimate:
     def scale(self) -> float:
         """tr(Sigma) / |G|^2 in examples; NaN where |G|^2 is not known to be positive.
 
-        A ratio of two unbiased estimates, so itself biased: `average` the estimates,
+        A ratio of two unbiased estimates, so itself biased: average the estimates,
         never their ratios.
         """
         if not self.gradient_square > 0:
@@ -209,28 +209,15 @@ def estimate(
     >>> estimate(1, 5.0, 4, 2.0)
     NoiseEstimate(gradient_square=1.0, noise_trace=4.0)
 
-    Args:
-        small: examples of the smaller batch.
-        small_square: square norm of its gradient, or the mean of several.
-        big: examples of the larger batch.
-        big_square: square norm of its gradient, or the mean of several.
-
-    Returns:
-        NaN twice where the sizes are equal: one size cannot tell the two apart.
+    Of the smaller batch and the larger: examples, and the square norm of its gradient
+    or the mean of several. NaN twice where the sizes are equal: one size cannot tell
+    the two apart.
     """
     if small == big:
         return NoiseEstimate(float("nan"), float("nan"))
     return NoiseEstimate(
         gradient_square=(big * big_square - small * small_square) / (big - small),
         noise_trace=(small_square - big_square) / (1 / small - 1 / big),
-    )
-
-
-def average(estimates: Sequence[NoiseEstimate]) -> NoiseEstimate:
-    """Returns the means of numerator and denominator, each for itself."""
-    return NoiseEstimate(
-        gradient_square=float(np.mean([e.gradient_square for e in estimates])),
-        noise_trace=float(np.mean([e.noise_trace for e in estimates])),
     )
 
 

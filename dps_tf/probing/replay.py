@@ -6,26 +6,28 @@ bit for bit on a CPU. The caller of `replay` is given the weights around single 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dps_tf.core.errors import UserError
 from dps_tf.core.seeds import examples_at
-from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.core.study import StudySpecification
+from dps_tf.data.dataset import Dataset
 from dps_tf.models import initial_point
 from dps_tf.objectives import Objective
-from dps_tf.probing.gradients import ExampleGradients
-from dps_tf.probing.recorded_study import RecordedStudy, RecordedTrial
 from dps_tf.sparsity.prunable import masked
-from dps_tf.training.environment import describe
+from dps_tf.store.files import FileSystem
+from dps_tf.store.layout import CellLayout, SweepLayout
+from dps_tf.store.schemas import CURVES, TRIALS, TableSchema
+from dps_tf.store.study_tables import Closed
+from dps_tf.store.sweep_reader import SweepReader
 from dps_tf.training.program import Program
 from dps_tf.tuning import build
 from dps_tf.tuning.interruption import Interrupted
-from dps_tf.tuning.resources import Resources
 
 _SLICE = 100
 """Most steps between two looks at whether to stop."""
@@ -35,70 +37,124 @@ Look = Callable[[Weights, Weights], None]
 """Is given the model's weights before and after an update."""
 
 
-class ProgramCache:
-    """The latest program and gradients, for as long as the next study needs the same.
+@dataclass(frozen=True)
+class RecordedTrial:
+    """One trial of a closed study."""
 
-    Programs serve all trials of a study; gradients all studies of a network and data,
-    and are taken on one device, in float32, however trials are trained.
+    number: int  # in the study
+    initial_seed: int  # of its initial point
+    order_seed: int  # of its order of examples
+    point: Mapping[str, float]  # its metaparameters
+    # (metric columns, whether they are bounds) by evaluated step.
+    curve: Mapping[int, tuple[Mapping[str, float], bool]]
+    steps_to_result: int | None = None  # first evaluated step at which it met the goal
 
-    Args:
-        resources: what trials are trained again on; None is one device of this machine.
-    """
+    @property
+    def end(self) -> int:
+        """The step to which it is trained again: K of a trial that met the goal."""
+        return self.steps_to_result or max(self.curve)
 
-    def __init__(self, resources: Resources | None = None) -> None:
-        """Touches no device yet."""
-        self._resources = resources
-        self._program: tuple[str, Program] | None = None
-        self._gradients: tuple[str, ExampleGradients] | None = None
 
-    def program(self, study: RecordedStudy, dataset: Dataset) -> Program:
-        """Returns a program of a study that evaluates exactly.
+@dataclass(frozen=True)
+class RecordedStudy:
+    """A closed study as its record tells it: what training it again needs."""
 
-        Where the study stopped evaluations early, its record holds bounds, which
-        depend on the goal of that time.
+    name: str  # of its cell
+    paths: CellLayout
+    specification: StudySpecification
+    training_inputs: Mapping[str, Any]  # sizes and content of its data
+    environments: Sequence[Mapping[str, Any]]  # builds and instruction sets
+    closed: Closed  # its tables `trials` and `curves`
+
+    def winner(self) -> int | None:
+        """Returns the trial that met the goal first, or None if nobody did."""
+        best = self.closed.best()
+        return None if best is None else int(best["trial"])
+
+    def trial(self, number: int) -> RecordedTrial:
+        """Returns a trial.
+
+        Raises:
+            UserError: there is none of that number, or it was never evaluated.
         """
-        key = study.specification.fingerprint + dataset.content_hash
-        if self._program is None or self._program[0] != key:
-            exact = replace(study.specification, evaluation="exact")
-            self._program = None  # its memory is free before the next one is built
-            self._program = key, self._machine().programs(exact, dataset)[0]
-        return self._program[1]
-
-    def environment(self) -> dict[str, str]:
-        """Returns what the bits of trials depend on that are trained again."""
-        return describe(self._machine().replicas, self._machine().processes)
-
-    def _machine(self) -> Resources:
-        if self._resources is None:
-            self._resources = Resources.of_this_machine(slots=1)
-        return self._resources
-
-    def gradients(
-        self, study: RecordedStudy, dataset: Dataset, examples: int
-    ) -> ExampleGradients:
-        """Returns gradients over the first `examples` training examples."""
-        workload = study.specification.workload
-        arguments = dict(workload.network_arguments)
-        task = build.build_task(workload, dataset)
-        key = json.dumps(
-            [workload.network, arguments, dataset.content_hash, examples]
-            + [workload.objective, dict(workload.objective_arguments)]
-            + [list(task.loss_metaparameters)],
-            sort_keys=True,
-        )
-        if self._gradients is None or self._gradients[0] != key:
-            train = dataset.train
-            first = Examples(train.inputs[:examples], train.labels[:examples])
-            self._gradients = (
-                key,
-                ExampleGradients(
-                    task.network,
-                    first,
-                    task.objective,
-                    metaparameters=task.loss_metaparameters,
-                ),
+        rows = self.closed.frame("trials").to_dict("records")
+        row = next((row for row in rows if row["trial"] == number), None)
+        if row is None:
+            raise UserError(
+                f"{self.name} has no trial {number}: it has {len(rows)}, from 0."
             )
-        return self._gradients[1]
+        curve = self._curve(number)
+        if not curve:
+            raise UserError(
+                f"trial {number} of {self.name} is {row['outcome']} and was never "
+                "evaluated, so there is no curve to repeat: choose another trial."
+            )
+        reached = row["outcome"] == "complete"
+        return RecordedTrial(
+            number=number,
+            initial_seed=int(row["initial_seed"]),
+            order_seed=int(row["order_seed"]),
+            point=_numbers(row, TRIALS, missing=False),
+            curve=curve,
+            steps_to_result=int(row["steps_to_result"]) if reached else None,
+        )
+
+    def _curve(self, number: int) -> dict[int, tuple[dict[str, float], bool]]:
+        curves = self.closed.frame("curves")
+        return {
+            int(row["step"]): (_numbers(row, CURVES), bool(row["is_bound"]))
+            for row in curves[curves["trial"] == number].to_dict("records")
+        }
+
+    def dataset(self, data_dir: str | None) -> Dataset:
+        """Returns the data it was trained on.
+
+        Raises:
+            UserError: they are not there, or others are.
+        """
+        found = build.load_dataset(self.specification.workload, data_dir)
+        if found.content_hash != self.training_inputs["content_hash"]:
+            raise UserError(
+                f"the data set in --data_dir={data_dir} is not the one that "
+                f"{self.name} was trained on: name the folder of that run."
+            )
+        return found
+
+
+def _numbers(
+    row: Mapping[Any, Any], schema: TableSchema, missing: bool = True
+) -> dict[str, float]:
+    """Returns metaparameters, or metrics, of a row; those that are NaN if `missing`."""
+    known = dict(schema.columns)
+    found = {str(n): float(v) for n, v in row.items() if n not in known}
+    return {n: v for n, v in found.items() if missing or not math.isnan(v)}
+
+
+def read_recorded(
+    files: FileSystem, layout: SweepLayout, cell: str
+) -> RecordedStudy | None:
+    """Returns the study of a cell, or None while it is not closed.
+
+    Raises:
+        UserError: unknown cell, damaged tables, or a study that was read from an
+            archive.
+    """
+    study = SweepReader(files, layout.root).study(cell)
+    closed = study.closed(("trials", "curves"))
+    if study.problems:
+        raise UserError(
+            f"{' '.join(study.problems)} Training again closes {cell} anew."
+        )
+    if closed is None:
+        return None
+    return RecordedStudy(
+        name=cell,
+        paths=study.layout,
+        specification=study.trained(),
+        training_inputs=study.training_inputs,
+        environments=study.environments,
+        closed=closed,
+    )
 
 
 def log_spaced(end: int, times: int) -> list[int]:
@@ -195,7 +251,6 @@ def _advance(
 
 
 def _refuse_divergence(trial: RecordedTrial, step: int) -> None:
-    """Raises UserError."""
     last = max(trial.curve)
     if step > last:
         raise UserError(
@@ -222,15 +277,11 @@ def _compare(
     """Evaluates, and returns whether that differs from the record."""
     mine = {**program.evaluate().metrics, "train/loss": loss}
     theirs, is_bound = trial.curve[step]
+    bounding = program.objective if is_bound else None
     changes = [
-        f"{name} is {mine.get(name, math.nan)!r} and was {value!r}"
+        f"{name} is {found!r} and was {value!r}"
         for name, value in theirs.items()
-        if not _agree(
-            name,
-            mine.get(name, math.nan),
-            value,
-            program.objective if is_bound else None,
-        )
+        if not _agree(name, found := mine.get(name, math.nan), value, bounding)
     ]
     if changes:
         differs(f"at step {step}, {', '.join(changes)}")
@@ -238,10 +289,7 @@ def _compare(
 
 
 def _agree(column: str, mine: float, theirs: float, bounding: Objective | None) -> bool:
-    """Returns whether a value is that of the record, or what its bound allows.
-
-    `bounding`: the objective, where the values of the record are bounds.
-    """
+    """Returns whether a value is that of the record, or what `bounding` lets it be."""
     if bounding is None or column not in bounding.columns("validation"):
         return mine == theirs or (math.isnan(mine) and math.isnan(theirs))
     metric = bounding.metric(column)

@@ -18,7 +18,7 @@ from dps_tf.store.files import FileSystem
 from dps_tf.store.states import State
 from dps_tf.store.study_tables import trial_points
 from dps_tf.store.sweep_reader import StudyReader, SweepReader
-from dps_tf.training.task import Task
+from dps_tf.training.program import Task
 from dps_tf.tuning import build
 from dps_tf.tuning.build import Pruner, is_scheduled
 
@@ -28,7 +28,7 @@ BEST = "best"
 
 @dataclass(frozen=True)
 class TrainedTrial:
-    """A trial as it was when its newest state was kept: network, weights and masks.
+    """A trial as it was when its newest state was kept.
 
     Attributes:
         cell: name of its cell.
@@ -91,7 +91,7 @@ def trained_trial(
         sweep: its reader.
         cell: name of one of its cells.
         trial: number of a trial whose state is kept, or `best`.
-        data_dir: folder of prepared data sets; gives the shape of the network, and
+        data_dir: folder of prepared data sets: they give the shape of the network, and
             the examples of scores that are not in the sweep's cache.
 
     Raises:
@@ -114,7 +114,8 @@ def trained_trial(
         masks = _tfmot_masks(specification, state, model)
     else:
         prune = Pruner(specification, dataset, sweep.layout.scores, files)
-        masks = _masks(specification, number, model, prune)
+        seed = derive_seed(specification.cell.seed, number, "initial point")
+        masks = prune(number, initial_point(model, seed)).masks or ()
     point = trial_points(specification, study.history, number + 1)[number]
     _take_averages(model, task, state, point, masks)
     names = [role.name for role in prunable.roles(model)]
@@ -181,17 +182,6 @@ def _state(study: StudyReader, cell: str, trial: int) -> tuple[State, Sequence[s
         f"trial {trial} of {cell} has no kept state: {damage}trials that have one: "
         f"{kept}."
     )
-
-
-def _masks(
-    specification: StudySpecification, trial: int, model: keras.Model, prune: Pruner
-) -> Sequence[np.ndarray]:
-    """Returns the masks that the trial was trained with; ones for a dense cell."""
-    cell = specification.cell
-    if cell.sparsity == 0:
-        return [np.ones(v.shape, np.float32) for v in model.trainable_variables]
-    seed = derive_seed(cell.seed, trial, "initial point")
-    return prune(trial, initial_point(model, seed)).masks or ()
 
 
 def _tfmot_masks(

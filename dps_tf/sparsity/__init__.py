@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dps_tf.sparsity.cache import ScoreCache
 from dps_tf.sparsity.iterative import Iterative
 from dps_tf.sparsity.methods import (
     SPARSITY_METHODS,
@@ -14,7 +13,7 @@ from dps_tf.sparsity.methods import (
 )
 from dps_tf.sparsity.prunable import MaskSet
 from dps_tf.sparsity.pruning_schedule import Scheduled
-from dps_tf.sparsity.request import MaskRequest
+from dps_tf.sparsity.request import MaskRequest, ScoreCache
 from dps_tf.sparsity.selection import SELECTIONS, Candidates, register_selection
 
 __all__ = [

@@ -9,12 +9,12 @@ Written last, the JSON record makes the folder complete.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import tempfile
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,13 +24,16 @@ from dps_tf.sparsity.prunable import (
     MaskSet,
     VariableRole,
     describe,
+    entries_outside,
     roles,
-    trainable_positions,
 )
 from dps_tf.store.errors import DamagedError, explained
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import absolute
 from dps_tf.store.records import encode_record, read_json
+
+if TYPE_CHECKING:
+    from dps_tf.sparsity.tfmot import PrunedModel
 
 WEIGHTS, MASKS, RECORD = "model.weights.h5", "masks.npz", "sparse_model.json"
 
@@ -71,7 +74,7 @@ def save_sparse(
         "layers": found.layers,
         "variables": _variables(model),
         "about": dict(about or {}),
-        "sha256": {name: _sha256(data) for name, data in contents.items()},
+        "sha256": {name: sha256(data).hexdigest() for name, data in contents.items()},
     }
     files.write_many({f"{folder}/{name}": data for name, data in contents.items()})
     files.write_atomic(f"{folder}/{RECORD}", encode_record(record))
@@ -102,7 +105,7 @@ def load_sparse(path: str, network: keras.Model) -> MaskSet:
     except DamagedError as error:
         raise UserError(f"{error}; export the model again") from error
     for name, data in contents.items():
-        if _sha256(data) != record["sha256"][name]:
+        if sha256(data).hexdigest() != record["sha256"][name]:
             raise UserError(
                 f"{folder}/{name} does not match its checksum: export the model again"
             )
@@ -117,15 +120,16 @@ def load_sparse(path: str, network: keras.Model) -> MaskSet:
     return describe(masks, roles(network), record["prunable"])
 
 
-def masks_in_state(pruned: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def masks_in_state(
+    pruned: PrunedModel, arrays: Sequence[np.ndarray]
+) -> list[np.ndarray]:
     """Returns the masks of a trial that tfmot pruned, one per trainable variable.
 
     Args:
-        pruned: `tfmot.wrap_with_schedule` of the trial's network; its state is
-            overwritten.
+        pruned: the trial's network in its wrappers, whose state is overwritten.
         arrays: state of the trial, the wrappers' `state_variables` one after the other
-            somewhere among them. Masks alternate with scalar thresholds, so nothing
-            else looks like them.
+            somewhere among them: masks that alternate with scalar thresholds, so that
+            nothing else looks like them.
 
     Raises:
         UserError: they are not there.
@@ -137,7 +141,7 @@ def masks_in_state(pruned: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray
         if found[start : start + len(own)] == forms:
             for variable, value in zip(own, arrays[start:], strict=False):
                 variable.assign(value)
-            return pruned.mask_set().masks
+            return pruned.masks()
     raise UserError(
         "the state of the trial holds no masks of tfmot: it was trained by another "
         "sparsity method or network"
@@ -159,15 +163,11 @@ def table(found: MaskSet) -> str:
 def _require_zero(
     model: keras.Model, masks: Sequence[np.ndarray], known: Sequence[VariableRole]
 ) -> None:
-    values = model.get_weights()
-    positions = trainable_positions(model)
-    for position, mask, role in zip(positions, masks, known, strict=True):
-        outside = np.count_nonzero(values[position][np.asarray(mask) == 0])
-        if outside:
-            raise UserError(
-                f"{role.name} has {outside} entries outside of its mask that are not "
-                "zero: multiply the weights by the masks before exporting"
-            )
+    for place, outside in entries_outside(model, model.get_weights(), masks):
+        raise UserError(
+            f"{known[place].name} has {outside} entries outside of its mask that are "
+            "not zero: multiply the weights by the masks before exporting"
+        )
 
 
 def _weights(model: keras.Model) -> bytes:
@@ -193,7 +193,3 @@ def _variables(model: keras.Model) -> list[Any]:
         [v.name.removesuffix(":0").rpartition("/")[2], list(v.shape)]
         for v in model.weights
     ]
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -15,21 +15,20 @@ import numpy as np
 from dps_tf.core.errors import UserError
 from dps_tf.core.registry import Argument, Reads
 from dps_tf.objectives.batch_sums import Progress
-from dps_tf.sparsity import scores
-from dps_tf.sparsity.cache import ScoreCache
 from dps_tf.sparsity.gradients import GradientProgram
 from dps_tf.sparsity.methods import (
     AT_LEAST_ONE,
     SparsityMethod,
     cached,
     register_sparsity_method,
+    snip,
 )
 from dps_tf.sparsity.prunable import trainable_positions
 from dps_tf.sparsity.request import (
     ExampleReader,
     ExampleWindows,
     MaskRequest,
-    NoExamples,
+    ScoreCache,
 )
 
 Masks = list[np.ndarray]
@@ -48,15 +47,15 @@ class Iterative(SparsityMethod):
             scores of all trainable variables.
         sparsities: (target sparsity, arguments) -> that after each round, not falling.
         may_return: whether an entry that was pruned may be kept again.
-        reads: see `SparsityMethod`.
-        reader: see `SparsityMethod`.
+        reads: names, defaults and ranges of its arguments.
+        reader: of training examples.
     """
 
     score: Callable[[MaskRequest, int, Masks], list[np.ndarray]]
     sparsities: Callable[[float, Mapping[str, Any]], Sequence[float]]
     may_return: bool = False
     reads: Reads = field(default_factory=dict)
-    reader: ExampleReader = field(default_factory=NoExamples)
+    reader: ExampleReader = field(default_factory=ExampleReader)
     unit: ClassVar[str] = "rounds"
 
     def prune(
@@ -109,8 +108,7 @@ def halving(sparsity: float, halvings: int = 5) -> list[float]:
 def _snip_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.ndarray]:
     """Returns |sum theta g(theta m)|; each round reads examples of its own.
 
-    iterative_snip never returns what it pruned; force may, because pruned entries have
-    a score too.
+    Pruned entries have a score too, by which force may return them.
 
     Sources: Verdenius, Stol, Forre 2020 (SNIP-it, unstructured, before training); de
     Jorge et al. 2021, eq. 7 and algorithm 1. Deviation: not divided by the loss or by
@@ -118,7 +116,7 @@ def _snip_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.nd
     """
     program = request.program
     program.set_point(request.initial, masks or None)
-    return scores.snip(program, request.theta, *request.data(turn))
+    return snip(program, request.theta, *request.data(turn))
 
 
 def _flow_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.ndarray]:

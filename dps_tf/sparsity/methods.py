@@ -1,4 +1,10 @@
-"""Sparsity methods: each is one object whose `prune` makes the masks of a trial."""
+"""Sparsity methods: each is one object whose `prune` makes the masks of a trial.
+
+One-shot scores are computed at the initial point; larger means kept. Notation: theta =
+initial point, g = gradient of the mean loss of a batch of 100 examples, H = its
+Hessian; sums run over batches. A score is a list of float32 arrays, one per trainable
+variable, whether that one is prunable or not.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +19,19 @@ from dps_tf._keras import keras
 from dps_tf.core.cell import DENSE
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.registry import POSITIVE, Argument, Range, Reads, Registry
+from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import Pruning
+from dps_tf.data.dataset import Dataset
 from dps_tf.objectives import Objective
 from dps_tf.objectives.batch_sums import Progress
-from dps_tf.sparsity import scores
-from dps_tf.sparsity.cache import ScoreCache
+from dps_tf.sparsity.gradients import GradientProgram
 from dps_tf.sparsity.prunable import MaskSet, describe, roles
 from dps_tf.sparsity.request import (
     BalancedExamples,
     ExampleReader,
-    FirstExamples,
+    ExampleWindows,
     MaskRequest,
-    NoExamples,
-    TrainingData,
+    ScoreCache,
     selection_arguments,
 )
 from dps_tf.sparsity.selection import SELECTIONS
@@ -39,7 +45,7 @@ class SparsityMethod(abc.ABC):
 
     Attributes:
         reads: names, defaults and ranges of its arguments.
-        reader: of training examples: `NoExamples()`, or another one of `request`.
+        reader: of training examples, one of `request`.
         unit: of its progress.
         prunes_while_training: whether masks move during training, so that there are
             none at the initial point (`pruning_schedule`).
@@ -56,8 +62,7 @@ class SparsityMethod(abc.ABC):
     ) -> list[np.ndarray]:
         """Returns float32 0/1 masks at the initial point, one per trainable variable.
 
-        A pure function of the request: `cache` only saves work. `progress` is called
-        with (done, total).
+        A pure function of the request: `cache` only saves work.
         """
 
     def check(
@@ -72,11 +77,11 @@ SPARSITY_METHODS: Registry[SparsityMethod] = Registry("sparsity method")
 
 
 def register_sparsity_method(name: str, method: SparsityMethod) -> None:
-    """Makes `sweep.sparsity_methods` take a name.
+    """Makes `sweep.sparsity_methods` take a name, in this process.
 
-    Side effect: changes the registry of this process. Registering the same object again
-    changes nothing; another one under a taken name is refused. Scores are kept in the
-    sweep under the name: give a method that changes another one.
+    Registering the same object again changes nothing; another one under a taken name is
+    refused. Scores are kept in the sweep under the name: give a method that changes
+    another one.
     """
     SPARSITY_METHODS.register(name, method, method.reads)
 
@@ -110,11 +115,7 @@ def check_pruning(
 ) -> None:
     """Raises UserError for what cannot be asked of a method and a selection.
 
-    Args:
-        method: name of the sparsity method; not looked at for sparsity 0.
-        sparsity: fraction to remove.
-        pruning: what is asked.
-        step_budget: updates that a trial may make.
+    The method is not looked at for sparsity 0; a trial may make `step_budget` updates.
     """
     selection_arguments(pruning)
     if sparsity > 0:
@@ -124,7 +125,7 @@ def check_pruning(
 def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
     network: keras.Model,
     initial: Sequence[np.ndarray],
-    dataset: TrainingData,
+    dataset: Dataset,
     method: str,
     sparsity: float,
     pruning: Pruning,
@@ -139,23 +140,9 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
     Training multiplies the initial point and every gradient by them, so gradients,
     gradient norms and clipping see kept parameters only.
 
-    Args:
-        network: scratch; its weights are overwritten. Pass the same object for all
-            trials: its passes are traced once.
-        initial: values in the order of `network.weights`.
-        dataset: scores read its training examples only.
-        method: name of a sparsity method that does not prune while training.
-        sparsity: fraction to remove, in [0, 1); 0 computes no scores.
-        pruning: prunable set, selection, examples (0: the method's own number) and
-            arguments.
-        key_parts: JSON values that name the network and its arguments, and
-            `initial_seed`; part of the key of the cache, beside the initial point and
-            the content of the data themselves.
-        cache: where scores are kept; None computes them anew.
-        progress: called with (done, total) of the method's unit; not at all for what
-            is in the cache or takes no gradient.
-        objective: whose loss scores are of; None is softmax cross-entropy. Another one
-            has to be named in `key_parts`. Pass the same object for all trials.
+    See `MaskRequest` for what is asked; sparsity 0 computes no scores. `cache` is where
+    scores are kept; None computes them anew. `progress` is called with (done, total) of
+    the method's unit; not at all for what is in the cache or takes no gradient.
 
     Raises:
         UserError: what is asked for does not exist or keeps nothing.
@@ -163,7 +150,8 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
     if sparsity == 0 or method == DENSE:
         if sparsity:
             raise UserError(f"sparsity {sparsity!r} needs a sparsity method")
-        ones = scores.ones_like(network.trainable_variables)
+        variables = network.trainable_variables
+        ones = [np.ones(variable.shape, np.float32) for variable in variables]
         return describe(ones, roles(network), pruning.prunable)
     known = SPARSITY_METHODS[method]
     request = MaskRequest(
@@ -200,13 +188,13 @@ class OneShot(SparsityMethod):
 
     Attributes:
         score: (request, progress) -> scores of all trainable variables.
-        reads: see `SparsityMethod`.
-        reader: see `SparsityMethod`.
+        reads: names, defaults and ranges of its arguments.
+        reader: of training examples.
     """
 
     score: Callable[[MaskRequest, Progress | None], list[np.ndarray]]
     reads: Reads = field(default_factory=dict)
-    reader: ExampleReader = field(default_factory=NoExamples)
+    reader: ExampleReader = field(default_factory=ExampleReader)
 
     def prune(
         self, request: MaskRequest, cache: ScoreCache | None, progress: Progress | None
@@ -216,34 +204,107 @@ class OneShot(SparsityMethod):
         return request.select(found)
 
 
+def mask_gradient_sum(
+    program: GradientProgram,
+    theta: Arrays,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    progress: Progress | None = None,
+) -> list[np.ndarray]:
+    """Returns the signed sum over batches of d loss / d mask, float64.
+
+    d loss / d mask_j = theta_j g_j, where g is taken at the point of the program:
+    theta itself for mask = 1, theta times mask for others. `theta` is of the trainable
+    variables, unmasked; examples are read in their order.
+
+    Source: Lee, Ajanthan, Torr 2019, eq. 5; summed over an epoch in Lee et al. 2021,
+    published code.
+    """
+    gradients = program.loss_gradient(inputs, labels, progress=progress)
+    return [t * g for t, g in zip(theta, gradients, strict=True)]
+
+
+def snip(
+    program: GradientProgram,
+    theta: Arrays,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    progress: Progress | None = None,
+) -> list[np.ndarray]:
+    """Returns |sum theta g|: the absolute value after the sum over batches.
+
+    Zero-initialized biases have a score of exactly 0, so with the prunable set
+    `kernels_and_biases` they are the first to go: none is left at any real sparsity.
+
+    Source: Lee, Ajanthan, Torr 2019 (one mini-batch); Lee et al. 2021, published code
+    (one epoch). Deviation: not divided by the total, which changes no order.
+    """
+    sums = mask_gradient_sum(program, theta, inputs, labels, progress)
+    return [np.abs(part).astype(np.float32) for part in sums]
+
+
+def grasp(  # noqa: PLR0913 - the arguments of every score, and its own
+    program: GradientProgram,
+    theta: Arrays,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    temperature: float,
+    progress: Progress | None = None,
+) -> list[np.ndarray]:
+    """Returns theta (H g) with logits divided by `temperature`.
+
+    Removing entry j changes |g|^2 by -2 theta_j (H g)_j in first order; the paper's
+    score is -theta (H g), of which it removes the largest: what is harmful to gradient
+    flow. Here the sign is turned, so that the largest are kept.
+
+    Source: Wang, Zhang, Grosse 2020, eq. 8 and algorithm 1; temperature and class
+    balance from the published code. Deviations: g and H are of all trainable variables,
+    biases included, and dense layers are not drawn anew before scoring, because the
+    mask is for the initial point that will be trained; divided by the largest absolute
+    score (so that float32 holds them) and not by their sum, which changes no order; the
+    examples are the first of each class, not random ones.
+    """
+
+    def half(first: int) -> Progress | None:
+        if progress is None:
+            return None
+        return lambda done, batches: progress(first * batches + done, 2 * batches)
+
+    gradient = program.loss_gradient(inputs, labels, temperature, half(0))
+    product = program.hessian_product(inputs, labels, gradient, temperature, half(1))
+    parts = [t * p for t, p in zip(theta, product, strict=True)]
+    largest = max((np.abs(part).max(initial=0.0) for part in parts), default=0.0)
+    return [(part / (largest or 1.0)).astype(np.float32) for part in parts]
+
+
 def _snip(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
-    """Returns |sum theta g| of the first training examples; see `scores.snip`."""
+    """Returns |sum theta g| of the first training examples; see `snip`."""
     program = request.program
     with program.lock:
         program.set_point(request.initial)
-        return scores.snip(program, request.theta, *request.data(), progress)
+        return snip(program, request.theta, *request.data(), progress)
 
 
 def _grasp(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
-    """Returns theta (H g) of examples of every class; see `scores.grasp`."""
+    """Returns theta (H g) of examples of every class; see `grasp`."""
     program, temperature = request.program, request.arguments["temperature"]
     with program.lock:
         program.set_point(request.initial)
-        return scores.grasp(
-            program, request.theta, *request.data(), temperature, progress
-        )
+        return grasp(program, request.theta, *request.data(), temperature, progress)
 
 
 def _magnitude(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
     """Returns |theta| of the initial weights."""
     del progress
-    return scores.magnitude(request.theta)
+    return [np.abs(part).astype(np.float32) for part in request.theta]
 
 
 def _random(request: MaskRequest, progress: Progress | None) -> list[np.ndarray]:
     """Returns uniform random numbers, a function of the trial's initial seed."""
     del progress
-    return scores.random(request.theta, request.key_parts["initial_seed"])
+    seed = derive_seed(request.key_parts["initial_seed"], 0, "random scores")
+    generator = np.random.default_rng(seed)
+    return [generator.random(np.shape(part), np.float32) for part in request.theta]
 
 
 # Ten examples a class, temperature 200: published code of Wang et al. 2020.
@@ -251,7 +312,7 @@ _GRASP: Reads = {
     "temperature": Argument(200.0, POSITIVE),
     "per_class": Argument(10, AT_LEAST_ONE),
 }
-register_sparsity_method("snip", OneShot(_snip, reader=FirstExamples()))
+register_sparsity_method("snip", OneShot(_snip, reader=ExampleWindows()))
 register_sparsity_method("grasp", OneShot(_grasp, _GRASP, BalancedExamples()))
 register_sparsity_method("magnitude", OneShot(_magnitude))
 register_sparsity_method("random", OneShot(_random))

@@ -9,7 +9,7 @@ parameter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,30 +28,22 @@ _NEVER = ("gamma", "beta")
 
 @dataclass(frozen=True)
 class VariableRole:
-    """What a trainable variable is to pruning.
+    """What a trainable variable is to pruning."""
 
-    Attributes:
-        name: `layer/variable`, for example `conv1/kernel`.
-        layer: name of the layer that owns it.
-        role: `kernel`, `bias` or `other`.
-    """
-
-    name: str
-    layer: str
-    role: str
+    name: str  # `layer/variable`, for example `conv1/kernel`
+    layer: str  # that owns it
+    role: str  # `kernel`, `bias` or `other`
 
     def is_in(self, prunable: str) -> bool:
-        """Returns whether the variable belongs to the prunable set of that name."""
-        return self.role in prunable_roles(prunable)
+        """Returns whether the variable belongs to a prunable set.
 
-
-def prunable_roles(prunable: str) -> frozenset[str]:
-    """Returns the roles of a prunable set; UserError for an unknown name."""
-    if prunable not in PRUNABLE_SETS:
-        raise UserError(
-            f"prunable {prunable!r} is unknown: {near_matches(prunable, PRUNABLE_SETS)}"
-        )
-    return PRUNABLE_SETS[prunable]
+        Raises:
+            UserError: there is no set of that name.
+        """
+        if prunable not in PRUNABLE_SETS:
+            known = near_matches(prunable, PRUNABLE_SETS)
+            raise UserError(f"prunable {prunable!r} is unknown: {known}")
+        return self.role in PRUNABLE_SETS[prunable]
 
 
 def roles(network: keras.Model) -> tuple[VariableRole, ...]:
@@ -87,10 +79,8 @@ def masked(
 ) -> list[np.ndarray]:
     """Returns `values` with the trainable ones multiplied by their masks.
 
-    Args:
-        network: gives the order only; it is not changed.
-        values: one per variable, in the order of `network.weights`.
-        masks: 0/1, one per variable, in the order of `network.trainable_variables`.
+    The network gives the order only: of values that of its `weights`, of the 0/1 masks
+    that of its `trainable_variables`.
     """
     result = [np.array(value) for value in values]
     for position, mask in zip(trainable_positions(network), masks, strict=True):
@@ -98,12 +88,28 @@ def masked(
     return result
 
 
+def entries_outside(
+    network: keras.Model, values: Sequence[np.ndarray], masks: Sequence[np.ndarray]
+) -> Iterator[tuple[int, int]]:
+    """Yields (place, entries that are not zero though their mask is).
+
+    Only trainable variables that have such entries, by their place among these.
+    `values` and `masks` are ordered as those of `masked`.
+    """
+    pairs = zip(trainable_positions(network), masks, strict=True)
+    for place, (position, mask) in enumerate(pairs):
+        outside = int(np.count_nonzero(values[position][np.asarray(mask) == 0]))
+        if outside:
+            yield place, outside
+
+
 @dataclass(frozen=True)
 class MaskSet:
-    """The masks of a trial and what they amount to.
+    """The masks of a trial and what they amount to; nothing is pruned by default.
 
     Attributes:
-        masks: float32 0/1, one per trainable variable.
+        masks: float32 0/1, one per trainable variable; None where nothing is masked,
+            as in a network that is pruned while it trains.
         realised_sparsity: zero fraction of the prunable parameters.
         layers: one row per prunable variable: `name` (`layer/variable`), `role`
             (`kernel` or `bias`), `parameters`, `kept`, `emptied`. A layer is emptied
@@ -111,9 +117,9 @@ class MaskSet:
         examples: training examples the scores were computed on (per round).
     """
 
-    masks: list[np.ndarray]
-    realised_sparsity: float
-    layers: list[dict[str, Any]]
+    masks: Sequence[np.ndarray] | None = None
+    realised_sparsity: float = 0.0
+    layers: Sequence[Mapping[str, Any]] = ()
     examples: int = 0
 
 
@@ -123,18 +129,13 @@ def describe(
     prunable: str,
     examples: int = 0,
 ) -> MaskSet:
-    """Returns the masks with their sparsity, counted over the prunable set.
+    """Returns masks with their sparsity, counted over a prunable set; see `MaskSet`.
 
-    Args:
-        masks: one per trainable variable.
-        known: their roles, as `roles` gives them.
-        prunable: `kernels` or `kernels_and_biases`.
-        examples: training examples behind the masks.
+    `known`: what each trainable variable is, as `roles` tells.
     """
-    wanted = prunable_roles(prunable)
     rows: list[dict[str, Any]] = []
     for mask, role in zip(masks, known, strict=True):
-        if role.role in wanted:
+        if role.is_in(prunable):
             kept = int(np.count_nonzero(mask))
             rows.append(
                 {

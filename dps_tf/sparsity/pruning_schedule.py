@@ -17,7 +17,6 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.registry import FRACTION, POSITIVE, Argument, Range, Reads
 from dps_tf.core.study import Pruning
 from dps_tf.objectives.batch_sums import Progress
-from dps_tf.sparsity.cache import ScoreCache
 from dps_tf.sparsity.methods import (
     AT_LEAST_ONE,
     SPARSITY_METHODS,
@@ -25,7 +24,7 @@ from dps_tf.sparsity.methods import (
     own_arguments,
     register_sparsity_method,
 )
-from dps_tf.sparsity.request import ExampleReader, MaskRequest, NoExamples
+from dps_tf.sparsity.request import ExampleReader, MaskRequest, ScoreCache
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,13 @@ class Scheduled(SparsityMethod):
         schedule: name of tfmot's class.
         keyword: under which that takes the sparsity.
         reached_at: (sparsity, arguments) -> the step from which on it holds.
-        reads: see `SparsityMethod`.
-        reader: of nothing.
     """
 
     schedule: str
     keyword: str
     reached_at: Callable[[float, Mapping[str, Any]], int]
     reads: Reads
-    reader: ExampleReader = field(default_factory=NoExamples)
+    reader: ExampleReader = field(default_factory=ExampleReader)
     prunes_while_training: ClassVar[bool] = True
 
     def prune(
@@ -68,21 +65,13 @@ class Scheduled(SparsityMethod):
 
 @dataclass(frozen=True)
 class Target:
-    """What a scheduled method has to arrive at.
-
-    Attributes:
-        name: of the method.
-        method: the method.
-        sparsity: of each prunable variable, at the end.
-        reached_at: the step (updates made) from which on it holds.
-        arguments: of the schedule, defaults filled in.
-    """
+    """What a scheduled method has to arrive at."""
 
     name: str
     method: Scheduled
-    sparsity: float
-    reached_at: int
-    arguments: Mapping[str, Any]
+    sparsity: float  # of each prunable variable, at the end
+    reached_at: int  # updates made, from which on it holds
+    arguments: Mapping[str, Any]  # of the schedule, defaults filled in
 
 
 def target(name: str, sparsity: float, pruning: Pruning, step_budget: int) -> Target:
@@ -92,8 +81,7 @@ def target(name: str, sparsity: float, pruning: Pruning, step_budget: int) -> Ta
         name: of the method.
         sparsity: fraction to remove, in (0, 1).
         pruning: whose arguments are `begin_step`, `end_step`, `frequency`; for
-            `tfmot_polynomial` also `initial_sparsity` and `power`. Defaults are
-            tfmot's; it has none for the `end_step` of a polynomial.
+            `tfmot_polynomial` also `initial_sparsity` and `power`.
         step_budget: updates that a trial may make.
     """
     method = SPARSITY_METHODS[name]

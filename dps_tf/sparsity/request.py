@@ -1,18 +1,20 @@
-"""A mask to be made: what it depends on, and the examples its scores read."""
+"""A mask to be made: what it depends on, examples of its scores, and their cache."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from absl import logging
 
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import RESULTS_VERSION, Pruning
+from dps_tf.data.dataset import Dataset
 from dps_tf.objectives import Objective
 from dps_tf.sparsity.gradients import BATCH, GradientProgram, program_of
 from dps_tf.sparsity.prunable import (
@@ -22,44 +24,11 @@ from dps_tf.sparsity.prunable import (
     trainable_positions,
 )
 from dps_tf.sparsity.selection import SELECTIONS, Candidates, choose
-
-
-class ScoreExamples(Protocol):
-    """Training examples: `inputs` [n, ...] and what the objective takes: `labels`."""
-
-    @property
-    def inputs(self) -> np.ndarray:
-        """Returns what the network reads."""
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Returns classes, or numbers."""
-
-
-class TrainingData(Protocol):
-    """What scores read of a `dps_tf.data.Dataset`: never its validation examples."""
-
-    @property
-    def train(self) -> ScoreExamples:
-        """Returns the training examples."""
-
-    @property
-    def classes(self) -> int:
-        """Returns the number of classes."""
-
-    @property
-    def content_hash(self) -> str:
-        """Returns the SHA-256 over the examples."""
-
-
-class ExampleReader(Protocol):
-    """Decides which training examples the scores of a method read."""
-
-    def count(self, request: MaskRequest) -> int:
-        """Returns how many (per round), 0 for none; UserError for too many."""
-
-    def read(self, request: MaskRequest, turn: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (inputs, labels) of round `turn` = 0, 1, ..."""
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.store.layout import absolute
+from dps_tf.store.records import canonical, fingerprint, set_aside
+from dps_tf.store.states import State, decode_state, encode_state
 
 
 @dataclass(frozen=True)
@@ -67,21 +36,26 @@ class MaskRequest:
     """One mask to be made.
 
     Attributes:
-        network: scratch; gives the order of the variables.
+        network: scratch; its weights are overwritten. The same object for all trials:
+            its passes are traced once.
         initial: values in the order of `network.weights`.
         dataset: only its training examples are read.
-        method: name of the sparsity method.
+        method: name of a sparsity method that does not prune while training.
         arguments: those of the method, defaults filled in.
         reader: of its training examples.
         sparsity: fraction to remove, in (0, 1).
-        pruning: prunable set, selection, examples and arguments.
-        key_parts: JSON values that name the network, and `initial_seed`.
-        objective: see `masks_for`.
+        pruning: prunable set, selection, examples (0: the method's own number) and
+            arguments.
+        key_parts: JSON values that name the network and its arguments, and
+            `initial_seed`; part of the key of the cache, beside the initial point and
+            the content of the data themselves.
+        objective: whose loss scores are of, the same object for all trials; None is
+            softmax cross-entropy. Another one has to be named in `key_parts`.
     """
 
     network: keras.Model
     initial: Sequence[np.ndarray]
-    dataset: TrainingData
+    dataset: Dataset
     method: str
     arguments: Mapping[str, Any]
     reader: ExampleReader
@@ -148,10 +122,8 @@ class MaskRequest:
     ) -> list[np.ndarray]:
         """Returns masks of all trainable variables, ones for those never pruned.
 
-        Args:
-            scores: of all trainable variables; the largest are kept.
-            sparsity: to reach; that of the request if None.
-            allowed: masks of what may be kept; None for everything.
+        The largest scores are kept, of what is `allowed`. `sparsity` is that of the
+        request if None.
         """
         candidates = Candidates(
             [scores[position] for position in self.positions],
@@ -200,35 +172,48 @@ def selection_arguments(pruning: Pruning) -> dict[str, Any]:
     return SELECTIONS.resolve(pruning.scope, own if isinstance(own, Mapping) else {})
 
 
-class NoExamples:
-    """Reads nothing: the scores are functions of the initial point."""
+class ExampleReader:
+    """Decides which training examples the scores of a method read: here none."""
 
     def count(self, request: MaskRequest) -> int:
-        """Returns 0."""
+        """Returns how many (per round), 0 for none; UserError for too many."""
         del request
         return 0
 
     def read(self, request: MaskRequest, turn: int) -> tuple[np.ndarray, np.ndarray]:
-        """Raises TypeError."""
+        """Returns (inputs, labels) of round `turn` = 0, 1, ..."""
         raise TypeError(f"sparsity method {request.method!r} reads no examples")
 
 
-class FirstExamples:
-    """Reads the first of the training examples, all of them unless told."""
+@dataclass(frozen=True)
+class ExampleWindows(ExampleReader):
+    """Reads one stretch of the training examples after the other, round by round.
+
+    Attributes:
+        most: examples of a round unless told; None is all of them.
+    """
+
+    most: int | None = None
 
     def count(self, request: MaskRequest) -> int:
-        """Returns how many."""
-        available = len(request.dataset.train.inputs)
-        return len(first(available, request.pruning.examples))
+        """Returns how many examples a round reads."""
+        asked, available = request.pruning.examples, len(request.dataset.train.inputs)
+        if not 0 <= asked <= available:
+            raise UserError(
+                f"{asked} examples for scores are asked for, but there are "
+                f"{available} training examples: choose between 1 and that, or 0 for "
+                "the default"
+            )
+        return asked or min(self.most or available, available)
 
     def read(self, request: MaskRequest, turn: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns them, as views."""
-        del turn
-        train, count = request.dataset.train, self.count(request)
-        return train.inputs[:count], train.labels[:count]
+        """Returns those of a round, as views where they lie together."""
+        train = request.dataset.train
+        chosen = window(len(train.inputs), self.count(request), turn)
+        return train.inputs[chosen], train.labels[chosen]
 
 
-class BalancedExamples(FirstExamples):
+class BalancedExamples(ExampleWindows):
     """Reads as many examples of each class; of sequences, the first ones.
 
     How many of a class is the argument `per_class` of the method, unless the number of
@@ -257,41 +242,16 @@ class BalancedExamples(FirstExamples):
         return train.inputs[chosen], train.labels[chosen]
 
 
-@dataclass(frozen=True)
-class ExampleWindows:
-    """Reads one stretch of the training examples after the other, round by round.
-
-    Attributes:
-        most: examples of a round unless told.
-    """
-
-    most: int
-
-    def count(self, request: MaskRequest) -> int:
-        """Returns how many examples a round reads."""
-        available = len(request.dataset.train.inputs)
-        return request.pruning.examples or min(self.most, available)
-
-    def read(self, request: MaskRequest, turn: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns those of a round."""
-        train = request.dataset.train
-        chosen = window(len(train.inputs), self.count(request), turn)
-        return train.inputs[chosen], train.labels[chosen]
-
-
-def first(available: int, examples: int) -> np.ndarray:
-    """Returns the indices of the first `examples`, int64; 0 takes all."""
-    return np.arange(_checked(examples, available) or available)
-
-
-def window(available: int, examples: int, turn: int) -> np.ndarray:
-    """Returns the indices that round `turn` = 0, 1, ... reads, int64 [examples].
+def window(available: int, examples: int, turn: int) -> slice | np.ndarray:
+    """Returns the indices that round `turn` = 0, 1, ... reads.
 
     Rounds read consecutive stretches and start again at the front, so each sees fresh
     examples, as the loaders of the published codes give, but the same ones every time.
     """
-    examples = _checked(examples, available) or available
-    return (turn * examples + np.arange(examples)) % available
+    start = turn * examples % available
+    if start + examples <= available:
+        return slice(start, start + examples)
+    return np.arange(start, start + examples) % available
 
 
 def balanced(labels: np.ndarray, classes: int, per_class: int) -> np.ndarray:
@@ -299,11 +259,6 @@ def balanced(labels: np.ndarray, classes: int, per_class: int) -> np.ndarray:
 
     `labels`: int [n]. Raises UserError if a class has fewer examples.
     """
-    if labels.ndim != 1:
-        raise UserError(
-            "class-balanced examples need one label per example; for sequences set "
-            "the number of examples of pruning instead"
-        )
     chosen = []
     for label in range(classes):
         found = np.flatnonzero(labels == label)[:per_class]
@@ -316,10 +271,69 @@ def balanced(labels: np.ndarray, classes: int, per_class: int) -> np.ndarray:
     return np.concatenate(chosen)
 
 
-def _checked(examples: int, available: int) -> int:
-    if not 0 <= examples <= available:
-        raise UserError(
-            f"{examples} examples for scores are asked for, but there are {available} "
-            "training examples: choose between 1 and that, or 0 for the default"
-        )
-    return examples
+class ScoreCache:
+    """Scores and iterative masks on disk, computed once and shared by workers.
+
+    The name of a file is the sha256 of its key, so nothing that the arrays depend on
+    can change without their being computed anew. Two workers that compute the same
+    arrays at once write the same file, each atomically.
+
+    Attributes:
+        hits: how often arrays were found.
+        computations: how often they had to be computed.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        files: FileSystem | None = None,
+        report: Callable[[str], None] = logging.warning,
+    ):
+        """`directory`: `SweepLayout.scores`; made when needed. `report`: of damage."""
+        self.hits = 0
+        self.computations = 0
+        self._directory = absolute(directory)
+        self._files = LocalFiles() if files is None else files
+        self._report = report
+
+    def get(
+        self, key: Mapping[str, Any], compute: Callable[[], Sequence[np.ndarray]]
+    ) -> list[np.ndarray]:
+        """Returns the arrays of a key, JSON values only; computed and saved if need be.
+
+        Errors of `compute` pass, and nothing is saved; StoreError if the file system
+        refuses.
+        """
+        found = self._read(key)
+        if found is not None:
+            self.hits += 1
+            return found
+        self.computations += 1
+        arrays = [np.asarray(array) for array in compute()]
+        state = State(0, arrays, {"key": dict(key)})
+        self._files.write_atomic(self.path(key), encode_state(0, state))
+        return arrays
+
+    def path(self, key: Mapping[str, Any]) -> str:
+        """Returns the file of a key."""
+        return f"{self._directory}/{fingerprint(dict(key))}.npz"
+
+    def _read(self, key: Mapping[str, Any]) -> list[np.ndarray] | None:
+        path = self.path(key)
+        try:
+            state = decode_state(path, 0, 0, self._files.read_bytes(path))
+            if canonical(state.meta.get("key")) != canonical(dict(key)):
+                raise DamagedError(path, "it holds the scores of another key")
+        except FileNotFoundError:
+            return None
+        except DamagedError as error:
+            try:
+                kept = set_aside(self._files, path)
+            except FileNotFoundError:  # another worker was quicker
+                kept = "damaged"
+            self._report(
+                f"Pruning scores in {path} are damaged ({error.reason}); the file was "
+                f"set aside as {kept} and they are computed anew."
+            )
+            return None
+        return state.arrays

@@ -42,10 +42,10 @@ SELECTIONS: Registry[Selection] = Registry("selection")
 def register_selection(
     name: str, selection: Selection, reads: Reads | None = None
 ) -> None:
-    """Makes `pruning.scope = name` choose entries by a function.
+    """Makes `pruning.scope = name` choose entries by a function, in this process.
 
-    Side effect: changes the registry of this process. Registering the same function
-    again changes nothing; another one under a taken name is refused.
+    Registering the same function again changes nothing; another one under a taken name
+    is refused.
 
     Args:
         name: as in gin files.
@@ -100,12 +100,11 @@ def select(
     Exactly `kept_count` of the entries are kept: of all together, or of each layer.
 
     Args:
-        scores: one array per prunable variable; the largest are kept.
+        scores: one array per prunable variable.
         sparsity: fraction of the entries to remove, in [0, 1).
-        layers: which layer each variable belongs to, for a ranking inside each layer;
-            None ranks all entries together.
-        among: masks of the entries that may be kept; None for all. They must be at
-            least as many as are kept.
+        layers: which layer each variable belongs to, for a ranking inside each layer.
+        among: masks of the entries that may be kept, at least as many as are; None for
+            all.
 
     Raises:
         UserError: a score is NaN, or nothing at all would be kept.

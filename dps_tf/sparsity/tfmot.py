@@ -18,7 +18,6 @@ A wrapped layer's `get_weights()` and Keras weight files leave the masks out;
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,12 +37,12 @@ with warnings.catch_warnings():
 
 
 class PrunedModel:
-    """A model inside tfmot's wrappers, by `wrap_with_masks` or `wrap_with_schedule`.
+    """A model inside tfmot's wrappers, by `wrap_with_schedule`.
 
     Attributes:
-        model: the wrapped model. Compile and fit it with `callback()`, or call it with
-            `training=True` once per update, after `before_step`, inside a
-            `tf.function`: run eagerly the wrappers do nothing.
+        model: the wrapped model, to be called with `training=True` once per update,
+            after `before_step`, inside a `tf.function`: run eagerly the wrappers do
+            nothing.
         weights: its variables in the order of the weights of the model it was made of.
         state_variables: masks, thresholds and pruning steps: what is to be kept beside
             weights and optimizer slots for an exact resume.
@@ -54,7 +53,7 @@ class PrunedModel:
         model: keras.Model,
         schedule: Any,
         prunable: str,
-        target: pruning_schedule.Target | None,
+        target: pruning_schedule.Target,
     ):
         self._target = target
         self._prunable = prunable
@@ -105,12 +104,8 @@ class PrunedModel:
 
     @property
     def reached_at(self) -> int:
-        """Updates after which the masks have their sparsity; 0 for given masks."""
-        return 0 if self._target is None else self._target.reached_at
-
-    def callback(self) -> keras.callbacks.Callback:
-        """Returns the callback without which `fit` refuses a wrapped model."""
-        return tfmot.UpdatePruningStep()
+        """Updates after which the masks have their sparsity."""
+        return self._target.reached_at
 
     def before_step(self, step: tf.Tensor | int) -> None:
         """Tells the wrappers that `step` updates (int64 []) have been made.
@@ -131,44 +126,28 @@ class PrunedModel:
         ]
         return ones_and_zeros + [np.array(-1, np.int64)] * len(self._wrappers)
 
-    def assign_masks(self, masks: Sequence[np.ndarray]) -> None:
-        """Sets the masks, one per trainable variable; those not wrapped are skipped."""
-        own = self._mask_variables()
-        variables = self.model.trainable_variables
-        for variable, mask in zip(variables, masks, strict=True):
-            if id(variable) in own:
-                own[id(variable)].assign(mask)
-        self.apply_masks()
-
-    def apply_masks(self) -> None:
-        """Makes pruned entries zero now, not only in the next forward pass."""
-        for wrapper in self._wrappers:
-            for weight, mask, _ in wrapper.pruning_vars:
-                weight.assign(weight * mask)
-
-    def mask_set(self) -> MaskSet:
-        """Returns the present masks, one per trainable variable, and their sparsity."""
-        own = self._mask_variables()
-        masks = [
+    def masks(self) -> list[np.ndarray]:
+        """Returns the present masks, one per trainable variable."""
+        own = {
+            id(weight): mask
+            for wrapper in self._wrappers
+            for weight, mask, _ in wrapper.pruning_vars
+        }
+        return [
             own[id(v)].numpy() if id(v) in own else np.ones(v.shape, np.float32)
             for v in self.model.trainable_variables
         ]
-        return describe(masks, prunables.roles(self.model), self._prunable)
 
-    def realised_sparsity(self) -> float:
-        """Returns the zero fraction of the masks of the prunable variables."""
-        return self.mask_set().realised_sparsity
+    def mask_set(self) -> MaskSet:
+        """Returns the present masks and what they amount to."""
+        return describe(self.masks(), prunables.roles(self.model), self._prunable)
 
     def check_reached(self, step: int) -> None:
         """Raises UserError unless the target sparsity holds after `step` updates.
 
-        A trial that did not reach its target sparsity is an error, not a result. Masks
-        that were given (`wrap_with_masks`) have no target to miss.
+        A trial that did not reach its target sparsity is an error, not a result.
         """
-        target = self._target
-        if target is None:
-            return
-        found = self.mask_set()
+        target, found = self._target, self.mask_set()
         # tfmot keeps all entries as large as its threshold: ties may add a few.
         is_there = all(
             abs(row["kept"] - max(1, kept_count(row["parameters"], target.sparsity)))
@@ -182,48 +161,6 @@ class PrunedModel:
                 f"sparsity {found.realised_sparsity:.4f}: it is no result; let the "
                 "schedule end earlier or train for longer"
             )
-
-    def strip(self) -> keras.Model:
-        """Returns the model without wrappers, pruned entries zero.
-
-        It shares its variables with the wrapped model.
-        """
-        self.apply_masks()
-        return tfmot.strip_pruning(self.model)
-
-    def _mask_variables(self) -> dict[int, tf.Variable]:
-        return {
-            id(weight): mask
-            for wrapper in self._wrappers
-            for weight, mask, _ in wrapper.pruning_vars
-        }
-
-
-class FixedMasks(tfmot.PruningSchedule):
-    """A schedule that never moves the masks: they are set from outside."""
-
-    def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns (no update, sparsity 0) at every step."""
-        return tf.constant(False), tf.constant(0.0)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns what Keras needs to name the class."""
-        return {"class_name": type(self).__name__, "config": {}}
-
-
-def wrap_with_masks(
-    model: keras.Model, masks: Sequence[np.ndarray], prunable: str = "kernels"
-) -> PrunedModel:
-    """Returns `model` inside wrappers that keep the given masks.
-
-    Args:
-        model: functional or sequential, built; it is copied with its weights.
-        masks: one per trainable variable, as `masks_for` gives them.
-        prunable: the prunable set of the masks; other masks are not looked at.
-    """
-    pruned = PrunedModel(model, FixedMasks(), prunable, None)
-    pruned.assign_masks(masks)
-    return pruned
 
 
 def wrap_with_schedule(
@@ -239,10 +176,9 @@ def wrap_with_schedule(
 
     Args:
         model: functional or sequential, built; it is copied with its weights.
-        method: a scheduled one, as `tfmot_constant` and `tfmot_polynomial`.
-        sparsity: to be reached, in (0, 1).
-        pruning: prunable set, and arguments of the schedule, see
-            `pruning_schedule.target`.
+        method: see `pruning_schedule.target`.
+        sparsity: see `pruning_schedule.target`.
+        pruning: see `pruning_schedule.target`.
         step_budget: updates a trial may make; a schedule that ends later is refused.
 
     Source: Zhu and Gupta 2017 for the polynomial schedule.

@@ -15,7 +15,7 @@ from dps_tf.core.goal import Goal
 from dps_tf.core.trial import EvaluationSchedule
 from dps_tf.data.dataset import Examples
 from dps_tf.objectives import build, merge
-from dps_tf.training.evaluation import BATCH_SIZE, Evaluation, batch_sums
+from dps_tf.training.evaluation import BATCH_SIZE, Evaluation, outputs_of
 
 
 class StepsToResult(keras.callbacks.Callback):
@@ -41,8 +41,6 @@ class StepsToResult(keras.callbacks.Callback):
     Attributes:
         curve: one dict per evaluation: `step` and the metric columns.
         steps_to_result: first evaluated step that met the goal, or None.
-        bracket: (previous evaluation, steps_to_result], or None.
-        outcome: `complete`, `incomplete` (so far), or `infeasible`.
         diverged_step: first step whose loss was not finite, or None.
     """
 
@@ -92,7 +90,7 @@ class StepsToResult(keras.callbacks.Callback):
 
     @property
     def outcome(self) -> str:
-        """How the run stands; `incomplete` may still change."""
+        """`complete`, `incomplete` (so far), or `infeasible`."""
         if self.steps_to_result is not None:
             return "complete"
         return "incomplete" if self.diverged_step is None else "infeasible"
@@ -123,11 +121,8 @@ class StepsToResult(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def _batch_loss(self, mean: float) -> float:
-        """Returns this batch's loss from Keras's running mean over the epoch.
-
-        Keras keeps the mean in float32, so after n batches of an epoch the last digits
-        are lost: about n 1e-7 of the loss.
-        """
+        """Returns this batch's loss from Keras's running mean over the epoch."""
+        # In float32, so that after n batches of an epoch about n 1e-7 of it is lost.
         previous = self._loss_sum if self._seen else 0.0
         self._seen += 1
         self._loss_sum = float(mean) * self._seen
@@ -142,11 +137,10 @@ class StepsToResult(keras.callbacks.Callback):
         result = self.evaluate()
         metrics = result.metrics
         self.curve.append({"step": self._step, **metrics, "train/loss": loss})
+        latest = [row[self.goal.metric] for row in self.curve[-self.goal.window :]]
         if not result.is_finite:
             self._diverge()
-        elif self.goal.is_met(
-            [row[self.goal.metric] for row in self.curve[-self.goal.window :]]
-        ):
+        elif self.goal.is_met(latest):
             if self.steps_to_result is None:
                 self.steps_to_result = self._step
             self.model.stop_training = True
@@ -174,6 +168,6 @@ class StepsToResult(keras.callbacks.Callback):
         @tf.function(autograph=False)
         def sums(inputs: tf.Tensor, labels: tf.Tensor) -> Any:
             valid = tf.ones(tf.shape(labels)[:1], tf.bool)
-            return batch_sums(model, self._objective, inputs, labels, valid)
+            return self._objective.sums(labels, outputs_of(model, inputs), valid)
 
         self._sums = sums

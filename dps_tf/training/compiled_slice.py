@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,9 +21,11 @@ from dps_tf.models.randomness import Draws, check_graph
 from dps_tf.objectives import Objective, penalty
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
+from dps_tf.training.device_data import PlacedData
 from dps_tf.training.local_workers import LocalWorkers
-from dps_tf.training.placed_data import PlacedData
-from dps_tf.training.task import PruningWrapper
+
+if TYPE_CHECKING:
+    from dps_tf.sparsity.tfmot import PrunedModel
 
 _NUMBERS = itertools.count()
 
@@ -33,29 +35,17 @@ Place = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 @dataclass(frozen=True)
 class Trained:
-    """What the steps of a slice read and change.
-
-    Attributes:
-        model: the Keras network.
-        optimizer: built for its trainable variables.
-        objective: whose loss is minimized.
-        masks: float32 0/1 variables, one per trainable variable.
-        seed: int64 variable, from which what a step draws follows.
-        loss_metaparameters: variables that the loss reads, by name.
-        pruning_wrapper: whose wrappers are told of each step; None for a plain network.
-        transform: what a step makes of its examples; None leaves them.
-        workers: that make each step with weights of their own; None for one network.
-    """
+    """What the steps of a slice read and change."""
 
     model: keras.Model
-    optimizer: TensorOptimizer
-    objective: Objective
-    masks: Sequence[tf.Variable]
-    seed: tf.Variable
-    loss_metaparameters: dict[str, tf.Variable] = field(default_factory=dict)
-    pruning_wrapper: PruningWrapper | None = None
-    transform: Transform | None = None
-    workers: LocalWorkers | None = None
+    optimizer: TensorOptimizer  # built for the trainable variables
+    objective: Objective  # whose loss is minimized
+    masks: Sequence[tf.Variable]  # float32 0/1, one per trainable variable
+    seed: tf.Variable  # int64; what a step draws follows from it
+    loss_metaparameters: dict[str, tf.Variable]  # that the loss reads, by name
+    pruning_wrapper: PrunedModel | None  # None for a plain network
+    transform: Transform | None  # what a step makes of its examples
+    workers: LocalWorkers | None  # that make each step with weights of their own
 
 
 class CompiledSlice:
@@ -76,13 +66,7 @@ class CompiledSlice:
         batch_size: int,
         jit_compile: bool = False,
     ):
-        """Traces the slice.
-
-        Args:
-            trained: variables of the network and what is trained with it.
-            data: where it is trained, and on what.
-            batch_size: global batch size.
-            jit_compile: whether XLA compiles the slice, or what it can of it.
+        """Traces the slice; with `jit_compile` XLA compiles what it can of it.
 
         Raises:
             UserError: the step draws random numbers that no seed decides.
@@ -123,8 +107,7 @@ class CompiledSlice:
     def __call__(self, indices: np.ndarray) -> tuple[int, float]:
         """Returns (steps made, loss of the last of them before its update).
 
-        Args:
-            indices: int32 [steps, batch_size], examples of the training split.
+        `indices`: int32 [steps, batch_size], examples of the training split.
         """
         steps, rows = len(indices), indices.astype(np.int32, copy=False)
         if self._is_compiled_by_shape:
@@ -138,11 +121,9 @@ class CompiledSlice:
         return done, loss
 
     def _missing(self, steps: int) -> int:
-        """Returns how many steps fill up the last piece.
-
-        XLA compiles once for every shape: with the last piece padded to a power of two,
-        as the others are, a few compilations serve slices of all lengths.
-        """
+        """Returns how many steps fill up the last piece, to a power of two."""
+        # XLA compiles once for every shape: as the others are powers of two as well, a
+        # few compilations serve slices of all lengths.
         most = self._batches.most_steps
         last = steps if most is None else steps % most
         return (1 << (last - 1).bit_length()) - last if last else 0
@@ -152,36 +133,34 @@ class CompiledSlice:
         *values, steps = arguments
         values += self._batches.held
         if not self._loops_inside:
-
-            def step_of_all(done: tf.Tensor) -> tf.Tensor:
-                if self._trained.workers is not None:
-                    return self._steps_of_workers(done, values, self._on_replicas)
-                return self._on_replicas(self._step, done, *values)
-
-            ended = self._loop(steps, step_of_all)
-            if self._trained.workers is not None:
-                self._strategy.run(self._trained.workers.show)
-            return ended
+            return self._steps(steps, values, self._on_replicas)
         done, loss = self._strategy.run(self._inside, args=(steps, *values))
         first = self._strategy.experimental_local_results
         return first(done)[0], first(loss)[0]
 
     def _inside(self, steps: tf.Tensor, *values: tf.Tensor) -> Any:
         """The whole loop, in a replica."""
+        return self._steps(steps, values, lambda function, *given: function(*given))
+
+    def _steps(
+        self, steps: tf.Tensor, values: Sequence[Any], run: Callable[..., Any]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns (steps made, last loss); `run` lets replicas make a part of it."""
+        workers = self._trained.workers
 
         def step(done: tf.Tensor) -> tf.Tensor:
-            if self._trained.workers is not None:
-                loss = self._steps_of_workers(done, values, lambda f, *a: f(*a))
+            if workers is not None:
+                loss = self._steps_of_workers(done, values, run)
             else:
-                loss = self._step(done, *values)
-            if self._replicas > 1:
+                loss = run(self._step, done, *values)
+            if self._loops_inside and self._replicas > 1:
                 context = tf.distribute.get_replica_context()
                 loss = context.all_reduce(tf.distribute.ReduceOp.SUM, loss)
             return loss
 
         ended = self._loop(steps, step)
-        if self._trained.workers is not None:
-            self._trained.workers.show()
+        if workers is not None:
+            run(workers.show)
         return ended
 
     def _on_replicas(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -192,8 +171,6 @@ class CompiledSlice:
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, found, axis=None)
 
     def _loop(self, steps: tf.Tensor, step: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns (steps made, last loss)."""
-
         def goes_on(done: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
             return tf.logical_and(done < steps, tf.math.is_finite(loss))
 
@@ -238,10 +215,7 @@ class CompiledSlice:
     def _steps_of_workers(
         self, done: tf.Tensor, values: Sequence[Any], run: Callable[..., Any]
     ) -> tf.Tensor:
-        """Makes one update of each worker; returns the loss, a mean over workers.
-
-        `run` lets replicas make something, and adds what they return.
-        """
+        """Makes one update of each worker, by replicas; returns their mean loss."""
         workers = self._trained.workers
         assert workers is not None
 
@@ -301,7 +275,6 @@ class CompiledSlice:
             )
 
     def _draws(self, seed: tf.Tensor, step: tf.Tensor, number: tf.Tensor) -> Draws:
-        """Returns what a replica, or worker, draws in a step."""
         return Draws(seed, step, number * self._share, self._share)
 
     def _weight(self, labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -343,11 +316,9 @@ class CompiledSlice:
         return loss, [g * m for g, m in zip(gradients, trained.masks, strict=True)]
 
     def _agree_on_averages(self) -> None:
-        """Gives each replica the mean of the averages that each moved by its share.
-
-        After every step, so that a state holds one value of each, and what follows
-        does not depend on when it was read.
-        """
+        """Gives each replica the mean of the averages that each moved by its share."""
+        # After every step, so that a state holds one value of each, and what follows
+        # does not depend on when it was read.
         means = tf.distribute.get_replica_context().all_reduce(
             tf.distribute.ReduceOp.MEAN, [tf.identity(v) for v in self._averages]
         )

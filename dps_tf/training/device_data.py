@@ -1,74 +1,94 @@
-"""A data set on the devices that train on it."""
+"""A data set on the devices that train on it, and what is asked of any placed set."""
 
 from __future__ import annotations
 
+import abc
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 
+from dps_tf.core.study import VALIDATION
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training import evaluation
-from dps_tf.training.placed_data import Part, Values, part_of
+
+Values = tuple[Any, ...]
+"""Tensors, or one tensor for each replica of this process."""
+
+Part = tuple[tf.Tensor, int]
+"""(k, n): the k-th of n equal parts of a replica's examples."""
 
 
-class ResidentSplit:
-    """A split for evaluation on every device, of which each counts its batches.
+class TrainBatches(abc.ABC):
+    """The training batches of one size, for the loop over steps of a slice.
+
+    They come in pieces of several steps, each one call of the compiled loop.
+
+    Attributes:
+        signature: types of the values of a piece.
+        held: what lies on the devices already, and goes with every piece.
+        most_steps: of every piece but the last; None for one piece.
+    """
+
+    signature: list[Any]
+    held: Values = ()
+    most_steps: int | None = None
+
+    @abc.abstractmethod
+    def pieces(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
+        """Yields (steps, values) of pieces that follow each other.
+
+        Args:
+            indices: int32 [steps, batch_size], examples of the training split.
+        """
+
+    @abc.abstractmethod
+    def batch(
+        self, step: tf.Tensor, *arrays: tf.Tensor, part: Part | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns a replica's (inputs, labels) of a step of a piece, in its graph.
+
+        Args:
+            step: number of the step inside the piece.
+            arrays: the replica's own of the piece's values, then of `held`.
+            part: which of them; None: all.
+        """
+
+
+@dataclass(frozen=True)
+class PlacedSplit:
+    """A split for evaluation: every example once, in one order.
 
     Attributes:
         labels: of all examples, on the host.
+        signature: types of the values of a piece.
+        pieces: gives (inputs, labels, valid), [batches, batch, ...], of each replica.
+            Replicas take turns in the order of the split; all pieces together hold
+            each example once. What is not `valid` only fills the last batches.
     """
 
-    def __init__(self, examples: Examples, strategy: tf.distribute.Strategy):
-        self.labels = examples.labels
-        self._examples = examples
-        self._strategy = strategy
-        replicas = int(strategy.num_replicas_in_sync)
-        batches = evaluation.padded_batches(
-            examples, evaluation.BATCH_SIZE, shards=replicas
-        )
-
-        def turns(array: np.ndarray, replica: int) -> np.ndarray:
-            """Returns every n-th of the batches."""
-            return array[replica::replicas]
-
-        self._batches = tuple(
-            _on_replicas(strategy, functools.partial(turns, array)) for array in batches
-        )
-
-    @functools.cached_property
-    def whole(self) -> Values:
-        """(inputs, labels) of all examples, on every device."""
-        return _placed(self._strategy, self._examples.inputs, self._examples.labels)
-
-    @property
-    def signature(self) -> list[Any]:
-        """The types of (inputs, labels, valid)."""
-        return [tf.type_spec_from_value(value) for value in self._batches]
-
-    def pieces(self) -> Iterator[Values]:
-        """Yields the whole split, in batches."""
-        yield self._batches
+    labels: np.ndarray
+    signature: list[Any]
+    pieces: Callable[[], Iterable[Values]]
 
 
-class DeviceData:
-    """Training examples and splits for evaluation on every device of a strategy.
+class PlacedData(abc.ABC):
+    """Training examples, and splits for evaluation, for the devices of a strategy.
 
-    Programs of one device share it, so a data set is held once however many trials run
-    side by side. Every device holds the whole training split, and of the batches of
-    other splits those that it counts.
+    Every placement hands over the same examples in the same order: none of them changes
+    a bit of a trial on one device. Programs of one strategy share it.
 
     Attributes:
-        strategy: whose devices hold the data.
-        placement: `device`.
-        train: (inputs, labels) of the training split, as stored.
+        placement: `device` or `stream`.
+        strategy: whose replicas read the data.
         train_count: training examples.
         labels_per_example: 1, or the length of a sequence.
     """
 
-    placement = "device"
+    placement: ClassVar[str]
 
     def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy):
         self.strategy = strategy
@@ -76,57 +96,106 @@ class DeviceData:
         self.labels_per_example = int(np.prod(dataset.train.labels.shape[1:]))
         self._dataset = dataset
         self._replicas = int(strategy.num_replicas_in_sync)
-        stored = dataset.step_examples
-        self.train = _placed(strategy, stored.inputs, stored.labels)
-        self._splits: dict[str, ResidentSplit] = {}
+        self._splits: dict[str, PlacedSplit] = {}
+
+    @abc.abstractmethod
+    def train_batches(self, batch_size: int) -> TrainBatches:
+        """Returns the training batches of a global batch size."""
+
+    def split(self, name: str) -> PlacedSplit:
+        """Returns a split, the same one every time; see `Dataset.evaluated`."""
+        if name not in self._splits:
+            self._splits[name] = self._placed_split(self._dataset.evaluated(name))
+        return self._splits[name]
+
+    @abc.abstractmethod
+    def _placed_split(self, examples: Examples) -> PlacedSplit:
+        """Returns the examples of a split as they are evaluated."""
+
+
+class DeviceData(PlacedData):
+    """Training examples and splits for evaluation on every device of a strategy.
+
+    A data set is held once however many trials run side by side. Every device holds the
+    whole training split, and of the batches of other splits those that it counts.
+
+    Attributes:
+        train: (inputs, labels) of the training split, as stored.
+    """
+
+    placement = "device"
+
+    def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy):
+        super().__init__(dataset, strategy)
+        self.train = self._whole(dataset.step_examples)
 
     def train_batches(self, batch_size: int) -> ResidentBatches:
         """Returns the training batches of a global batch size."""
         return ResidentBatches(self.train, batch_size, self._replicas)
 
-    def split(self, name: str) -> ResidentSplit:
-        """Returns a split, which is put on the devices once."""
-        if name not in self._splits:
-            examples = self._dataset.evaluated(name)
-            self._splits[name] = ResidentSplit(examples, self.strategy)
-        return self._splits[name]
+    @functools.cached_property
+    def validation(self) -> Values:
+        """(inputs, labels) of the whole validation split, on every device."""
+        return self._whole(self._dataset.evaluated(VALIDATION))
+
+    def _placed_split(self, examples: Examples) -> PlacedSplit:
+        arrays = padded_batches(examples, evaluation.BATCH_SIZE, self._replicas)
+        # Of the batches each replica counts every n-th.
+        batches = tuple(self._on_replicas(array, self._replicas) for array in arrays)
+        types = [tf.type_spec_from_value(value) for value in batches]
+        return PlacedSplit(examples.labels, types, lambda: [batches])
+
+    def _whole(self, examples: Examples) -> Values:
+        """Returns inputs and labels as one tensor per device each."""
+        arrays = (examples.inputs, examples.labels)
+        return tuple(self._on_replicas(array, 1) for array in arrays)
+
+    def _on_replicas(self, array: np.ndarray, parts: int) -> Any:
+        """Returns one tensor per device of this process, of every `parts`-th row."""
+        devices = self.strategy.extended.worker_devices
+
+        def copy(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
+            # Replicas are numbered over all hosts, each of which has as many devices.
+            replica = context.replica_id_in_sync_group
+            own = array[replica::parts] if parts > 1 else np.asarray(array)
+            with tf.device(devices[replica % len(devices)]):
+                return tf.constant(own)
+
+        return self.strategy.experimental_distribute_values_from_function(copy)
 
 
-def _placed(strategy: tf.distribute.Strategy, *arrays: np.ndarray) -> Values:
-    """Returns each array as one tensor per device."""
+def padded_batches(
+    examples: Examples, batch_size: int, shards: int = 1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns (inputs, labels, valid), each [batches, batch_size, ...].
 
-    def whole(array: np.ndarray, replica: int) -> np.ndarray:
-        del replica
-        return np.asarray(array)
-
-    return tuple(_on_replicas(strategy, functools.partial(whole, a)) for a in arrays)
-
-
-def _on_replicas(
-    strategy: tf.distribute.Strategy, array_of: Callable[[int], np.ndarray]
-) -> Any:
-    """Returns one tensor per device of this process."""
-    devices = strategy.extended.worker_devices
-
-    def copy(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
-        # Replicas are numbered over all hosts, each of which has as many devices.
-        replica = context.replica_id_in_sync_group
-        with tf.device(devices[replica % len(devices)]):
-            return tf.constant(array_of(replica))
-
-    return strategy.experimental_distribute_values_from_function(copy)
+    The last batches are filled with copies of the first example whose `valid` is
+    False; the number of batches is a multiple of `shards`.
+    """
+    batch_size = min(batch_size, len(examples))
+    rows = padded_rows(np.arange(len(examples)), batch_size * shards)
+    rows = rows.reshape(-1, batch_size)
+    there = np.maximum(rows, 0)
+    return examples.inputs[there], examples.labels[there], rows >= 0
 
 
-class ResidentBatches:
+def padded_rows(rows: np.ndarray, length: int) -> np.ndarray:
+    """Returns int32 [rows of `length`], the last filled up with -1.
+
+    >>> padded_rows(np.arange(3), 2)
+    array([[ 0,  1],
+           [ 2, -1]], dtype=int32)
+    """
+    missing = -len(rows) % length
+    padded = np.pad(rows.astype(np.int32), (0, missing), constant_values=-1)
+    return padded.reshape(-1, length)
+
+
+class ResidentBatches(TrainBatches):
     """Training batches whose examples are gathered on the device, step by step.
 
-    Attributes:
-        signature: of a piece: int32 [steps, batch_size].
-        held: (inputs, labels) of the training split.
-        most_steps: None, as a slice is one piece.
+    A piece is int32 [steps, batch_size], and a slice is one piece.
     """
-
-    most_steps = None
 
     def __init__(self, train: Values, batch_size: int, replicas: int):
         self.signature = [tf.TensorSpec([None, batch_size], tf.int32)]
@@ -140,7 +209,7 @@ class ResidentBatches:
     def batch(
         self, step: tf.Tensor, *arrays: tf.Tensor, part: Part | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns a replica's (inputs, labels) of a step, in its graph."""
+        """Gathers the examples of a step."""
         indices, inputs, labels = arrays
         row = indices[step]
         if self._replicas > 1:
@@ -149,3 +218,11 @@ class ResidentBatches:
             row = shares[context.replica_id_in_sync_group]
         row = part_of(row, part)
         return tf.gather(inputs, row), tf.gather(labels, row)
+
+
+def part_of(examples: tf.Tensor, part: Part | None) -> tf.Tensor:
+    """Returns a part of some examples; None: all."""
+    if part is None:
+        return examples
+    turn, parts = part
+    return tf.reshape(examples, [parts, -1, *examples.shape[1:]])[turn]

@@ -1,18 +1,22 @@
-"""Exact metrics over a whole split, in large padded and masked batches."""
+"""Evaluation of a network on a whole split, exactly, in large padded batches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.data.dataset import Examples
-from dps_tf.objectives import Metric, Objective
+from dps_tf.core.study import VALIDATION
+from dps_tf.objectives import Objective
+from dps_tf.training import strategy as strategies
+
+if TYPE_CHECKING:
+    from dps_tf.training.device_data import PlacedData
 
 BATCH_SIZE = 500  # Examples; fits the cache of a core for small images.
 GOAL_BATCH_SIZE = 200  # Smaller, so that an evaluation can stop early.
@@ -20,7 +24,7 @@ GOAL_BATCH_SIZE = 200  # Smaller, so that an evaluation can stop early.
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a network is worth on the validation split.
+    """What a network is worth on a split.
 
     Attributes:
         metrics: columns `split/metric`; NaN where a bound knows nothing of them.
@@ -39,65 +43,174 @@ class Evaluation:
         return math.isfinite(self.loss_sum)
 
 
-def padded_batches(
-    examples: Examples, batch_size: int, shards: int = 1
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (inputs, labels, valid), each [batches, batch_size, ...].
-
-    The last batches are filled with copies of the first example whose `valid` is
-    False; the number of batches is a multiple of `shards`.
-    """
-    count = len(examples.labels)
-    batch_size = min(batch_size, count)
-    batches = -(-count // batch_size)
-    batches = -(-batches // shards) * shards
-    index = np.arange(batches * batch_size)
-    valid = index < count
-    index = np.where(valid, index, 0)
-
-    def shaped(array: np.ndarray) -> np.ndarray:
-        return array[index].reshape(batches, batch_size, *array.shape[1:])
-
-    return (
-        shaped(examples.inputs),
-        shaped(examples.labels),
-        valid.reshape(batches, batch_size),
-    )
-
-
 def outputs_of(model: keras.Model, inputs: tf.Tensor) -> tf.Tensor:
     """Returns what an evaluation sees of the network, float32 [batch, ...]."""
     return tf.cast(model(inputs, training=False), tf.float32)
 
 
-def batch_sums(
-    model: keras.Model,
-    objective: Objective,
-    inputs: tf.Tensor,
-    labels: tf.Tensor,
-    valid: tf.Tensor,
-) -> dict[str, Any]:
-    """Returns the sums of a batch; see `Objective.sums`."""
-    return objective.sums(labels, outputs_of(model, inputs), valid)
+def compiled(
+    strategy: tf.distribute.Strategy,
+    replica: Callable[..., Any],
+    build: Callable[[Any], Any],
+    jit_compile: bool,
+    signature: Sequence[Any],
+) -> Any:
+    """Returns `build(replica)` as one graph, by XLA if asked for.
 
-
-def batch_against(
-    model: keras.Model,
-    objective: Objective,
-    metric: Metric,
-    inputs: tf.Tensor,
-    labels: tf.Tensor,
-    valid: tf.Tensor,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns (against the goal per example int64 [batch], loss sum float64 []).
-
-    Positions of sequences are summed over; invalid examples count nothing.
+    XLA compiles for one device at a time: what several replicas do together is a graph
+    of TensorFlow around what XLA makes of each one's share.
     """
-    outputs = outputs_of(model, inputs)
-    weights = objective.valid_weights(labels, valid)
-    assert metric.counts_against is not None
-    against = tf.logical_and(metric.counts_against(labels, outputs), weights > 0)
-    each = tf.reduce_sum(
-        tf.cast(against, tf.int64), axis=list(range(1, labels.shape.rank))
+    around = jit_compile and strategies.loops_in_replica(strategy)
+    share = replica
+    if jit_compile and not around:
+        compiled = tf.function(replica, jit_compile=True, autograph=False)
+
+        # `strategy.run` would pull a compiled function around all replicas.
+        def share(*arguments: tf.Tensor) -> Any:
+            return compiled(*arguments)
+
+    return tf.function(
+        build(share),
+        jit_compile=around,
+        autograph=False,
+        input_signature=list(signature),
     )
-    return each, objective.loss_sum(labels, outputs, weights)
+
+
+class ExactEvaluator:
+    """Metrics over a whole split, shared out over the replicas."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        data: PlacedData,
+        objective: Objective,
+        jit_compile: bool = False,
+        split: str = VALIDATION,
+    ):
+        self._strategy = data.strategy
+        self._name = split
+        self._split = data.split(split)
+        self._model = model
+        self._objective = objective
+        kinds = _kinds(model, self._split.labels, objective)
+        self._row_kinds = kinds.pop("rows")
+        self._kinds = kinds
+        # Flat, as TensorFlow takes its time over nested arguments.
+        flat = tf.nest.flatten(kinds)
+        self._zeros = [tf.zeros(kind.shape, kind.dtype) for kind in flat]
+        self._run = compiled(
+            data.strategy,
+            self._sum_share,
+            self._build,
+            jit_compile,
+            [
+                *(tf.TensorSpec(kind.shape, kind.dtype) for kind in flat),
+                *self._split.signature,
+            ],
+        )
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """What a trial has to carry from one evaluation to the next: nothing."""
+        return []
+
+    def __call__(self) -> Evaluation:
+        """Returns the exact metrics for the weights that are loaded."""
+        sums, rows = self._zeros, []
+        for piece in self._split.pieces():
+            sums, found = self._run(*sums, *piece)
+            rows.append(found)
+        flat = [value.numpy() for value in sums]
+        merged = tf.nest.pack_sequence_as(self._kinds, flat)
+        merged["rows"] = [self._joined(rows, i) for i in range(len(self._row_kinds))]
+        metrics = self._objective.values(self._name, merged)
+        return Evaluation(metrics, float(merged["loss"]))
+
+    def _joined(self, pieces: Sequence[Any], kind: int) -> dict[str, np.ndarray]:
+        """Returns the rows of all examples: those of the pieces without padding."""
+
+        def joined(name: str) -> np.ndarray:
+            parts = []
+            for rows, valid in pieces:
+                there, each = valid.numpy() > 0, rows[kind][name].numpy()
+                parts.append(each.reshape(-1, *each.shape[there.ndim :])[there.ravel()])
+            return np.concatenate(parts)
+
+        return {name: joined(name) for name in self._row_kinds[kind]}
+
+    def _build(self, sum_share: Any) -> Any:
+        strategy = self._strategy
+        replicas = strategy.num_replicas_in_sync
+        size = len(self._zeros)
+
+        def replica(*values: tf.Tensor) -> Any:
+            # The first replica goes on from the sums so far, so that they run in one
+            # order whatever the pieces.
+            context = tf.distribute.get_replica_context()
+            number = context.replica_id_in_sync_group
+            before = [
+                tf.where(tf.equal(number, 0), v, tf.zeros_like(v))
+                for v in values[:size]
+            ]
+            sums, rows = sum_share(*before, *values[size:])
+            return sums, tf.nest.map_structure(
+                lambda v: in_place(v, number, replicas), rows
+            )
+
+        def run(*values: Any) -> Any:
+            return tf.nest.map_structure(
+                lambda share: strategy.reduce(
+                    tf.distribute.ReduceOp.SUM, share, axis=None
+                ),
+                strategy.run(replica, args=values),
+            )
+
+        return run
+
+    def _sum_share(self, *values: tf.Tensor) -> tuple[list[tf.Tensor], Any]:
+        """Returns the sums so far plus those over the batches of a replica, flat.
+
+        And (rows, valid) of all its examples, [batches, batch, ...], if any are kept.
+        """
+        before, batches = values[: len(self._zeros)], values[len(self._zeros) :]
+        total = tf.shape(batches[0])[0]
+        kept = tf.nest.map_structure(
+            lambda kind: tf.TensorArray(kind.dtype, total), self._row_kinds
+        )
+
+        def body(i: tf.Tensor, sums: list[tf.Tensor], kept: Any) -> Any:
+            inputs, labels, valid = (tensor[i] for tensor in batches)
+            outputs = outputs_of(self._model, inputs)
+            found = self._objective.sums(labels, outputs, valid)
+            rows = found.pop("rows")
+            kept = tf.nest.map_structure(lambda a, row: a.write(i, row), kept, rows)
+            more = tf.nest.flatten(found)
+            return i + 1, [a + b for a, b in zip(sums, more, strict=True)], kept
+
+        _, sums, kept = tf.while_loop(
+            lambda i, *_: i < total,
+            body,
+            (tf.constant(0), list(before), kept),
+            parallel_iterations=1,
+        )
+        rows = tf.nest.map_structure(lambda array: array.stack(), kept)
+        return sums, (rows, tf.cast(batches[-1], tf.int32)) if rows else ()
+
+
+def _kinds(model: keras.Model, labels: np.ndarray, objective: Objective) -> Any:
+    """Returns the sums of a batch as tensors of a graph, for their types alone."""
+    function = tf.function(objective.sums, autograph=False)
+    return function.get_concrete_function(
+        tf.TensorSpec([None, *labels.shape[1:]], labels.dtype),
+        tf.TensorSpec(model.outputs[0].shape, tf.float32),
+        tf.TensorSpec([None], tf.bool),
+    ).structured_outputs
+
+
+def in_place(rows: tf.Tensor, replica: tf.Tensor, replicas: int) -> tf.Tensor:
+    """Returns [replicas, ...]: rows of one replica, and zeros for those of others."""
+    if replicas == 1:
+        return rows[None]
+    mine = tf.reshape(tf.range(replicas) == replica, [-1] + [1] * rows.shape.rank)
+    return tf.where(mine, rows[None], tf.zeros_like(rows)[None])

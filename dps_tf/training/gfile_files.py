@@ -39,20 +39,15 @@ def files_for(directory: str) -> FileSystem:
 class GFileFiles:
     """Implements `FileSystem` on an object store.
 
-    What holds there, and what that asks of the callers:
-
     * Putting an object is atomic: readers find the old content or the new. TensorFlow
       collects it in a temporary file of this machine first; that this disk has room is
       checked before anything is put.
-    * Objects do not grow, so nothing can be appended.
-    * There is no renaming, see `move`; and no 'put if absent' through gfile, so the
-      client of the store itself does that, see `put_if_absent`.
+    * Objects do not grow, so nothing can be appended; and nothing is renamed.
     * Folders are prefixes: they need no making and vanish with their last object.
 
     TensorFlow remembers sizes and times of objects for five seconds, unless
-    GCS_STAT_CACHE_MAX_AGE=0 was set before it was imported. Contents are read up to
-    their end without asking for a size, so that only `exists` and `modified_time` are
-    that much behind for what another machine has changed.
+    GCS_STAT_CACHE_MAX_AGE=0 was set before it was imported: `exists` and
+    `modified_time` are that much behind for what another machine has changed.
 
     Args:
         gfile: tf.io.gfile, or what stands in for it.
@@ -93,15 +88,12 @@ class GFileFiles:
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replaces the content with one put."""
-        self.write_many({path: data})
+        _check_room({path: data})
+        self._put(path, data)
 
     def write_many(self, contents: Mapping[str, bytes]) -> None:
         """Replaces several contents with one put each, some at a time."""
         _check_room(contents)
-        if len(contents) <= 1:
-            for path, data in contents.items():
-                self._put(path, data)
-            return
         with ThreadPoolExecutor(_PARALLEL_PUTS) as pool:
             puts = [pool.submit(self._put, *item) for item in contents.items()]
         for put in puts:
@@ -179,10 +171,7 @@ class GFileFiles:
             return
 
     def create_exclusive(self, path: str, data: bytes) -> bool:
-        """Writes an object that must not exist yet; returns whether this caller did.
-
-        gfile has no such operation: the store's own is used, see `put_if_absent`.
-        """
+        """Writes an object that must not exist yet; returns whether this caller did."""
         with _explained("write", path):
             return self._create(path, data)
 
@@ -270,10 +259,8 @@ def gcs_client() -> Any:
 
 
 def _check_room(contents: Mapping[str, bytes]) -> None:
-    """Raises StoreError unless TensorFlow can collect the objects before it puts them.
-
-    On a full disk it would put what it has collected so far.
-    """
+    """Raises StoreError unless TensorFlow can collect the objects on its disk."""
+    # On a full disk it would put what it has collected so far.
     needed = sum(len(data) for data in contents.values())
     folder = tempfile.gettempdir()
     if needed > shutil.disk_usage(folder).free:

@@ -43,10 +43,8 @@ def check_shares(batch_size: int, workers: int, replicas: int = 1) -> None:
 class LocalWorkers:
     """The weights and slots of all workers, and the network that each is trained in.
 
-    `enter` makes network and optimizer those of a worker, `leave` keeps what they have
-    become. All methods are parts of a graph; but for `starts` they are run in a
-    replica. Every replica has rows for all workers and knows its own; after
-    `show`, it knows all.
+    All methods are parts of a graph; but for `starts` they are run in a replica. Every
+    replica has rows for all workers and knows its own; after `show`, it knows all.
 
     Attributes:
         count: W.
@@ -61,11 +59,7 @@ class LocalWorkers:
         optimizer: TensorOptimizer,
         strategy: tf.distribute.Strategy,
     ):
-        """Makes the variables; under the strategy's scope.
-
-        Raises:
-            UserError: the network has state that is not trained.
-        """
+        """Makes variables, in the strategy's scope; UserError for untrained state."""
         if model.non_trainable_variables:
             name = model.non_trainable_variables[0].name
             raise UserError(
@@ -104,8 +98,7 @@ class LocalWorkers:
     def enter(self, turn: tf.Tensor) -> tf.Tensor:
         """Makes network and optimizer those of a worker; returns its number, int32 [].
 
-        Args:
-            turn: int32 [], which of the replica's workers.
+        `turn`: int32 [], which of the replica's workers.
         """
         worker = self._first() + turn
         rows = [_row(own, worker) for own in self.variables]
@@ -126,10 +119,7 @@ class LocalWorkers:
         self._assign(self._trained, self._means(self.variables[: len(self._trained)]))
 
     def show(self) -> None:
-        """Gives network and optimizer the workers' averages, and replicas all workers.
-
-        For whoever reads them between two slices.
-        """
+        """Gives network and optimizer the workers' averages, for whoever reads them."""
         if self.turns < self.count:
             self._gather()
         self._assign(self._shown, self._means(self.variables))

@@ -8,49 +8,69 @@ side by side, each in a thread of its own; a trial's bits depend on none of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
+from dps_tf import objectives
+from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import TrialState
 from dps_tf.core.goal import Goal
 from dps_tf.core.seeds import derive_seed
 from dps_tf.core.study import VALIDATION
+from dps_tf.data.dataset import Dataset
 from dps_tf.models import check_logits
 from dps_tf.models.randomness import seed_layers
+from dps_tf.objectives import Objective
+from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
 from dps_tf.training.compiled_slice import CompiledSlice, Trained
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.evaluation import Evaluation
-from dps_tf.training.evaluator import (
-    ExactEvaluator,
+from dps_tf.training.device_data import PlacedData
+from dps_tf.training.evaluation import Evaluation, ExactEvaluator
+from dps_tf.training.goal_evaluator import (
     GoalEvaluator,
     ResidentGoalEvaluator,
+    StreamedGoalEvaluator,
 )
 from dps_tf.training.local_workers import LocalWorkers, check_shares
-from dps_tf.training.packed_variables import PackedVariables, first_replica
-from dps_tf.training.streamed_data import StreamedData
-from dps_tf.training.streamed_evaluator import StreamedGoalEvaluator
-from dps_tf.training.task import Task
+
+if TYPE_CHECKING:
+    from dps_tf.sparsity.tfmot import PrunedModel
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a program trains: a workload with its names looked up.
+
+    Attributes:
+        network: returns a new model; called under the strategy's scope.
+        optimizer: returns a new optimizer; called under the strategy's scope.
+        dataset: training and validation examples, preprocessed.
+        loss_metaparameters: those that the objective reads and its points hold.
+        pruning_wrapper: puts the network inside wrappers that prune it while it trains;
+            None trains it as it is.
+        objective: loss and metrics.
+    """
+
+    network: Callable[[], keras.Model]
+    optimizer: Callable[[], TensorOptimizer]
+    dataset: Dataset
+    loss_metaparameters: tuple[str, ...] = ()
+    pruning_wrapper: Callable[[keras.Model], PrunedModel] | None = None
+    objective: Objective = field(default_factory=objectives.build)
 
 
 @dataclass(frozen=True)
 class Advance:
-    """What a slice did.
+    """What a slice did."""
 
-    Attributes:
-        steps: updates made, including one that diverged.
-        loss: mini-batch loss of the last of them, before its update.
-        diverged: whether that loss was not finite; the slice ended there.
-    """
-
-    steps: int
-    loss: float
-    diverged: bool
+    steps: int  # updates made, including one that diverged
+    loss: float  # of the mini-batch of the last of them, before its update
+    diverged: bool  # whether that loss was not finite; the slice ended there
 
 
 class Program:
@@ -71,7 +91,7 @@ class Program:
     def __init__(
         self,
         task: Task,
-        data: DeviceData | StreamedData,
+        data: PlacedData,
         batch_size: int,
         *,
         goal: Goal | None = None,
@@ -117,7 +137,7 @@ class Program:
         self._state = PackedVariables(self.variables)
         self._packed_masks = PackedVariables(self.masks)
         self._loaded_masks: Sequence[np.ndarray] | None = None
-        self._show = self._build_show()
+        self._trained = PackedVariables(self.model.trainable_variables)
 
     def _check_labels(self, task: Task) -> None:
         """Raises UserError for labels that the objective or the network cannot take."""
@@ -155,13 +175,12 @@ class Program:
         )
 
     def _build_evaluator(self, goal: Goal | None) -> ExactEvaluator | GoalEvaluator:
-        model, objective = self.model, self.objective
-        jit_compile = self._jit_compile
+        judged = self.model, self.data, self.objective
         if goal is None:
-            return ExactEvaluator(model, self.data, objective, jit_compile)
-        if isinstance(self.data, StreamedData):
-            return StreamedGoalEvaluator(model, self.data, objective, goal, jit_compile)
-        return ResidentGoalEvaluator(model, self.data, objective, goal, jit_compile)
+            return ExactEvaluator(*judged, self._jit_compile)
+        is_streamed = self.data.placement == "stream"
+        kind = StreamedGoalEvaluator if is_streamed else ResidentGoalEvaluator
+        return kind(*judged, goal, self._jit_compile)
 
     @property
     def traces(self) -> int:
@@ -188,8 +207,7 @@ class Program:
     def fresh_state(self, initial_point: Sequence[np.ndarray]) -> TrialState:
         """Returns the state of a trial before its first step: slots are zero.
 
-        Args:
-            initial_point: in the order of `network.weights`, pruned entries zero.
+        `initial_point`: in the order of `network.weights`, pruned entries zero.
         """
         evaluated = self._evaluators[VALIDATION].variables
         rest = [*self.optimizer.slots, *evaluated, *self._of_workers]
@@ -200,10 +218,8 @@ class Program:
     def evaluate(self, split: str = VALIDATION) -> Evaluation:
         """Returns the metrics of a split for the trial loaded; exact but of validation.
 
-        They are those of its averaged weights, if its optimizer has such.
-
-        Args:
-            split: `validation`, or what else the data set has; see `Dataset.evaluated`.
+        They are those of its averaged weights, if its optimizer has such. The splits
+        are those of `Dataset.evaluated`.
         """
         if split not in self._evaluators:
             self._evaluators[split] = ExactEvaluator(
@@ -212,13 +228,13 @@ class Program:
         with strategies.whole_group(self.strategy):
             if not self.optimizer.averages_weights:
                 return self._evaluators[split]()
-            trained = [_value(v) for v in self.model.trainable_variables]
+            trained = self._trained.read()
             averaged = zip(self.optimizer.averaged_weights(), self.masks, strict=True)
-            self._show([average * mask for average, mask in averaged])
+            self._trained.assign([np.asarray(a * mask) for a, mask in averaged])
             try:
                 return self._evaluators[split]()
             finally:
-                self._show(trained)
+                self._trained.assign(trained)
 
     def load(
         self,
@@ -256,10 +272,9 @@ class Program:
         return TrialState(int(self.optimizer.iterations.numpy()), self._state.read())
 
     def advance(self, indices: np.ndarray) -> Advance:
-        """Trains on the given batches, at most up to a loss that is not finite.
+        """Trains on batches, at most up to a loss that is not finite.
 
-        Args:
-            indices: int32 [steps, batch_size], examples of the training split.
+        `indices`: int32 [steps, batch_size], examples of the training split.
         """
         if indices.shape[1] != self.batch_size:
             raise UserError(
@@ -270,18 +285,68 @@ class Program:
             steps, loss = self._slice(indices)
         return Advance(steps, loss, not np.isfinite(loss))
 
-    def _build_show(self) -> Any:
-        """Returns what gives the trained variables other values."""
-        trained = self.model.trainable_variables
 
-        def show(values: Sequence[tf.Tensor]) -> None:
-            for variable, value in zip(trained, values, strict=True):
-                variable.assign(value)
+class PackedVariables:
+    """Variables that are assigned and read together, as arrays in their order.
 
-        specs = [tf.TensorSpec(v.shape, v.dtype) for v in trained]
-        return tf.function(show, input_signature=[specs], autograph=False)
+    In one transfer: one by one, the variables of an optimizer with slots cost
+    milliseconds of Python in each turn of a race, and all slots of a process share one
+    interpreter.
+    """
+
+    def __init__(self, variables: Sequence[tf.Variable]):
+        """`variables` are those of one device or mirrored."""
+        self._variables = list(variables)
+        kinds = [variable.dtype.as_numpy_dtype for variable in self._variables]
+        self._groups = [
+            [place for place, other in enumerate(kinds) if other is kind]
+            for kind in dict.fromkeys(kinds)
+        ]
+        self._assign = self._build_assign()
+        self._read = tf.function(self._packed, input_signature=[], autograph=False)
+
+    def assign(self, arrays: Sequence[np.ndarray]) -> None:
+        """Gives each variable the value of an array; ValueError for other shapes."""
+        shapes = [tuple(np.shape(array)) for array in arrays]
+        if shapes != [tuple(variable.shape) for variable in self._variables]:
+            raise ValueError(f"arrays of shapes {shapes} are not those of a program")
+        self._assign(
+            [
+                np.concatenate([np.ravel(arrays[place]) for place in group])
+                for group in self._groups
+            ]
+        )
+
+    def read(self) -> tuple[np.ndarray, ...]:
+        """Returns copies of the values; of several replicas, those of the first."""
+        found: list[Any] = [None] * len(self._variables)
+        for group, packed in zip(self._groups, self._read(), strict=True):
+            shapes = [tuple(self._variables[place].shape) for place in group]
+            ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+            parts = np.split(packed.numpy(), ends[:-1])
+            for place, part, shape in zip(group, parts, shapes, strict=True):
+                found[place] = np.array(part.reshape(shape))
+        return tuple(found)
+
+    def _packed(self) -> list[tf.Tensor]:
+        flat = [tf.reshape(_first_replica(v), [-1]) for v in self._variables]
+        return [tf.concat([flat[place] for place in g], 0) for g in self._groups]
+
+    def _build_assign(self) -> Any:
+        def assign(packed: Sequence[tf.Tensor]) -> None:
+            for group, values in zip(self._groups, packed, strict=True):
+                own = [self._variables[place] for place in group]
+                sizes = [variable.shape.num_elements() for variable in own]
+                parts = tf.split(values, sizes)
+                for variable, part in zip(own, parts, strict=True):
+                    variable.assign(tf.reshape(part, variable.shape))
+
+        types = [self._variables[group[0]].dtype for group in self._groups]
+        specs = [tf.TensorSpec([None], kind) for kind in types]
+        return tf.function(assign, input_signature=[specs], autograph=False)
 
 
-def _value(variable: Any) -> np.ndarray:
-    """Returns the value of a variable, of its first replica where it has several."""
-    return first_replica(variable).numpy()
+def _first_replica(variable: Any) -> Any:
+    """Returns a variable, or its first replica where it has several."""
+    values = getattr(variable, "values", None)
+    return values[0] if values else variable

@@ -23,7 +23,7 @@ import tensorflow as tf
 from dps_tf.core.errors import GroupLost, UserError
 from dps_tf.training import strategy as strategies
 from dps_tf.training.group import Deadline, Follower, Leader
-from dps_tf.training.peer_connection import GONE
+from dps_tf.training.strategy import GONE
 
 _TOKEN_BYTES = 16
 _JOIN_SECONDS = 60.0
@@ -34,12 +34,9 @@ _STRANGERS = 64
 
 @dataclass(frozen=True)
 class ProcessRank:
-    """A process in its group.
+    """A process in its group: its number from 0, how many there are.
 
-    Attributes:
-        number: of the process, the first one is 0.
-        processes: in the group.
-        first: address of the first one, 'host:port'.
+    `first`: address of the first one, 'host:port'.
     """
 
     number: int
@@ -48,11 +45,7 @@ class ProcessRank:
 
     @classmethod
     def of_tf_config(cls, text: str) -> ProcessRank:
-        """Returns the rank that the value of TF_CONFIG describes.
-
-        Raises:
-            UserError: it does not describe one.
-        """
+        """Returns the rank that a TF_CONFIG describes; UserError if it does not."""
         try:
             config = json.loads(text)
             cluster, task = config["cluster"], config["task"]
@@ -75,9 +68,7 @@ def join(about: Mapping[str, str]) -> Leader | Follower:
 
     To be called before anything else of the process uses TensorFlow's devices. While
     it waits for the others TensorFlow hears no signal but SIGKILL; nothing has begun.
-
-    Args:
-        about: builds and instruction set, which have to be the same everywhere.
+    `about`: builds and instruction set, which have to be the same everywhere.
 
     Raises:
         UserError: TF_CONFIG does not describe a group, or one of it is of another kind.
@@ -102,16 +93,13 @@ def join(about: Mapping[str, str]) -> Leader | Follower:
 
 
 def _server(rank: ProcessRank) -> socket.socket:
-    """Returns what listens on a free port of the address that TF_CONFIG gives.
-
-    The host of the first process may be a name that is none of its own interfaces',
-    as behind an address translation: then it listens on all of them, and says so.
-    """
+    """Returns what listens on a free port of the address that TF_CONFIG gives."""
     host = rank.first.rpartition(":")[0].strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, 0), family=family)
     except OSError as error:
+        # As behind an address translation.
         print(
             f"note: {host} is no address of this machine ({error.strerror}): the first "
             "process listens on all of its addresses.",
@@ -145,13 +133,8 @@ def _agreed(
 
 
 def _accept(leader: Leader, server: socket.socket, token: bytes, count: int) -> None:
-    """Takes the others in; whoever does not know the token is turned away.
-
-    All are heard at once, so that a connection that stays silent delays nobody.
-
-    Raises:
-        GroupLost: not all of them have come within _JOIN_SECONDS.
-    """
+    """Takes the others in; whoever does not know the token is turned away."""
+    # All are heard at once, so that a connection that stays silent delays nobody.
     until = time.monotonic() + _JOIN_SECONDS
     server.setblocking(False)
     heard: dict[socket.socket, bytes] = {}
@@ -211,10 +194,8 @@ def _hear(
 
 
 def _check_alike(leader: Leader, about: Mapping[str, str]) -> None:
-    """Raises UserError unless all processes compute the same bits.
-
-    They decide by their own results how far an evaluation goes.
-    """
+    """Raises UserError unless all processes compute the same bits."""
+    # They decide by their own results how far an evaluation goes.
     for hello in leader.answers(_JOIN_SECONDS):
         theirs = hello.values.get("about")
         if hello.name != "hello" or not isinstance(theirs, dict):

@@ -5,22 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from dps_tf.core.errors import UserError
-from dps_tf.core.execution import (
-    Job,
-    Runner,
-    TrialProvenance,
-    TrialState,
-    TurnReport,
-)
+from dps_tf.core.execution import Job, Runner, TrialProvenance, TrialState, TurnReport
 from dps_tf.core.seeds import derive_seed, examples_at
 from dps_tf.core.study import TRAIN_LOSS
 from dps_tf.models import initial_point
-from dps_tf.sparsity.prunable import trainable_positions
+from dps_tf.sparsity.prunable import MaskSet, entries_outside, masked
 from dps_tf.training.program import Advance, Program
 from dps_tf.training.streamed_data import data_wait
 
@@ -32,23 +25,6 @@ TURN_SECONDS = 20.0
 """A turn ends after this even before its evaluation, so that its state can be saved."""
 
 
-@dataclass(frozen=True)
-class PrunedPoint:
-    """How a trial is pruned at its initial point.
-
-    Attributes:
-        masks: float32 0/1 arrays, one per trainable variable; None keeps everything.
-        realised_sparsity: zero fraction of the prunable parameters.
-        layers: see TrialProvenance.
-        examples: training examples the scores were computed on.
-    """
-
-    masks: tuple[np.ndarray, ...] | None = None
-    realised_sparsity: float = 0.0
-    layers: tuple[dict[str, object], ...] = field(default_factory=tuple)
-    examples: int = 0
-
-
 class TrainingRunner(Runner):
     """Trains trials of one study on its programs, one program per slot.
 
@@ -56,7 +32,7 @@ class TrainingRunner(Runner):
         programs: one per slot, all of one network, optimizer and batch size.
         study_seed: the seeds of each trial follow from it and the trial's number.
         order: `per_trial`, or `shared` for one order of examples for all trials.
-        prune: (trial, initial point) -> how it is pruned; None trains dense networks.
+        prune: (trial, initial point) -> its masks; None trains dense networks.
         splits_at: what is evaluated beside the validation split; nothing by default.
     """
 
@@ -65,7 +41,7 @@ class TrainingRunner(Runner):
         programs: Sequence[Program],
         study_seed: int,
         order: str = "per_trial",
-        prune: Callable[[int, list[np.ndarray]], PrunedPoint] | None = None,
+        prune: Callable[[int, list[np.ndarray]], MaskSet] | None = None,
         splits_at: SplitsAt = lambda step, metrics, is_bound: (),
     ):
         self._programs = tuple(programs)
@@ -73,7 +49,7 @@ class TrainingRunner(Runner):
         self._shared_order = order == "shared"
         self._prune = prune
         self._splits_at = splits_at
-        self._pruned: dict[int, PrunedPoint] = {}
+        self._pruned: dict[int, MaskSet] = {}
         # Seconds per step, per slot; the first slice of a slot is short to learn it.
         self._pace: dict[int, float] = {}
         self._warm: set[int] = set()
@@ -82,11 +58,6 @@ class TrainingRunner(Runner):
     def slots(self) -> int:
         """One per program."""
         return len(self._programs)
-
-    @property
-    def programs(self) -> tuple[Program, ...]:
-        """The programs, for measurements and tests."""
-        return self._programs
 
     def initial_seed(self, trial: int) -> int:
         """Returns the seed of a trial's initial point, the same in every cell."""
@@ -98,18 +69,18 @@ class TrainingRunner(Runner):
 
     def provenance(self, trial: int) -> TrialProvenance:
         """Returns the seeds and the pruning of a trial; computes scores if need be."""
-        pruned = self._pruned_point(trial)
+        pruned = self._mask_set(trial)
         return TrialProvenance(
             initial_seed=self.initial_seed(trial),
             order_seed=self.order_seed(trial),
             realised_sparsity=pruned.realised_sparsity,
-            layers=pruned.layers,
+            layers=tuple(pruned.layers),
             examples=pruned.examples,
         )
 
-    def _pruned_point(self, trial: int) -> PrunedPoint:
+    def _mask_set(self, trial: int) -> MaskSet:
         if self._prune is None:
-            return PrunedPoint()
+            return MaskSet()
         if trial not in self._pruned:
             initial = initial_point(self._programs[0].network, self.initial_seed(trial))
             self._pruned[trial] = self._prune(trial, initial)
@@ -118,27 +89,17 @@ class TrainingRunner(Runner):
     def _begin(self, program: Program, trial: int) -> TrialState:
         """Returns a trial before its first step, pruned entries zero."""
         values = initial_point(program.network, self.initial_seed(trial))
-        masks = self._pruned_point(trial).masks
+        masks = self._mask_set(trial).masks
         if masks is not None:
-            trainable = {
-                id(v): m
-                for v, m in zip(program.network.trainable_variables, masks, strict=True)
-            }
-            values = [
-                value * trainable[id(variable)] if id(variable) in trainable else value
-                for value, variable in zip(values, program.network.weights, strict=True)
-            ]
+            values = masked(program.network, values, masks)
         return program.fresh_state(values)
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
-        """Trains to the job's evaluation and evaluates.
-
-        A divergence, a stop or TURN_SECONDS end the turn before that.
-        """
+        """Trains to the job's evaluation, unless it diverges or is stopped before."""
         begun, waited = time.monotonic(), data_wait()
         program = self._programs[slot]
         state = self._begin(program, job.trial) if job.state is None else job.state
-        masks = self._pruned_point(job.trial).masks
+        masks = self._mask_set(job.trial).masks
         program.load(state, job.point, masks, self.initial_seed(job.trial))
         step, loss, diverged = state.step, math.nan, False
         while step < job.until and not diverged:
@@ -173,19 +134,16 @@ class TrainingRunner(Runner):
         self, program: Program, trial: int, reached: TrialState
     ) -> None:
         """Raises UserError unless all entries outside of a trial's masks are zero."""
-        masks = self._pruned_point(trial).masks
+        masks = self._mask_set(trial).masks
         if masks is None:
             return
-        positions = trainable_positions(program.network)
-        for position, mask in zip(positions, masks, strict=True):
-            outside = np.count_nonzero(reached.arrays[position][mask == 0])
-            if outside:
-                raise UserError(
-                    f"trial {trial} has {outside} pruned entries of "
-                    f"{program.network.weights[position].name} that are not zero after "
-                    f"{reached.step} steps, so it is no result of its sparsity: the "
-                    f"optimizer {program.optimizer.name!r} moves them"
-                )
+        for place, outside in entries_outside(program.network, reached.arrays, masks):
+            raise UserError(
+                f"trial {trial} has {outside} pruned entries of "
+                f"{program.network.trainable_variables[place].name} that are not zero "
+                f"after {reached.step} steps, so it is no result of its sparsity: the "
+                f"optimizer {program.optimizer.name!r} moves them"
+            )
 
     def _with_further_splits(
         self, program: Program, step: int, metrics: dict[str, float], is_bound: bool
@@ -206,10 +164,8 @@ class TrainingRunner(Runner):
     def _is_too_dense(self, program: Program, step: int) -> bool:
         """Returns whether a network that is pruned while it trains still has to be.
 
-        What it reaches then does not count: it is not of the cell's sparsity.
-
-        Raises:
-            UserError: it should have its sparsity by now, and has not.
+        Then it is not of the cell's sparsity, and what it reaches does not count.
+        UserError if it should have its sparsity by now, and has not.
         """
         pruning_wrapper = program.pruning_wrapper
         if pruning_wrapper is None or step < pruning_wrapper.reached_at:

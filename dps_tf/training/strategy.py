@@ -1,17 +1,24 @@
-"""Where a program runs: the one place that makes tf.distribute strategies."""
+"""Where a program runs: threads, strategies, and what bits depend on there.
+
+The one place that makes tf.distribute strategies.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import platform
 import socket
 import urllib.parse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from dps_tf._keras import keras
 from dps_tf.core.errors import GroupLost, UserError, near_matches
-from dps_tf.training.peer_connection import GONE
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 
@@ -24,8 +31,85 @@ _GROUP_ERRORS = (
 )
 """What TensorFlow raises in one process once another one is gone, or is a new one."""
 
+GONE = (
+    "another process of the group that TF_CONFIG names is gone: start all of them "
+    "again, and training goes on from the states that were kept."
+)
+
+# Instruction sets for which the kernels of TensorFlow's CPU build differ.
+_INSTRUCTION_SETS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16")
+
 _TPU_PORT = 8470  # of a Cloud TPU's gRPC server, where its name is all that is given
 _CONNECT_SECONDS = 10.0
+
+
+def configure_threads(intra_op: int, inter_op: int) -> None:
+    """Fixes TensorFlow's threads for the life of the process.
+
+    Args:
+        intra_op: threads inside one operation. They change the bits of a trial, so
+            they belong to the specification of a study; 1 keeps results independent
+            of how many trials run side by side.
+        inter_op: threads over operations; 0 leaves the choice to TensorFlow. They
+            change no bits.
+
+    Raises:
+        UserError: TensorFlow has run already in this process with other threads.
+    """
+    # Each slot has functions of its own, made at the same lines of code: TensorFlow
+    # takes that for one function that is traced again and again, and warns.
+    tf.get_logger().setLevel("ERROR")
+    config = tf.config.threading
+    wanted = (intra_op, inter_op)
+    present = (
+        config.get_intra_op_parallelism_threads(),
+        config.get_inter_op_parallelism_threads(),
+    )
+    if present == wanted:
+        return
+    try:
+        config.set_intra_op_parallelism_threads(intra_op)
+        config.set_inter_op_parallelism_threads(inter_op)
+    except RuntimeError as error:
+        raise UserError(
+            f"TensorFlow already runs in this process with (intra, inter) threads "
+            f"{present} instead of {wanted}: call "
+            "dps_tf.training.strategy.configure_threads before anything uses "
+            "TensorFlow."
+        ) from error
+
+
+def environment(replicas: int = 1, processes: int = 1) -> dict[str, str]:
+    """Returns what the bits of a trial depend on, beside its specification, as text.
+
+    Equal builds and instruction sets give equal bits at one intra-op thread, on a CPU.
+    `replicas` are the devices that share each batch, of so many processes: sums over
+    them round otherwise.
+    """
+    together = f" in {processes} processes" if processes > 1 else ""
+    return {
+        "tensorflow": tf.version.VERSION,
+        "tf_keras": keras.__version__,
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+        "instruction_sets": " ".join(_cpu_flags()),
+        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
+        "onednn_isa": os.environ.get("ONEDNN_MAX_CPU_ISA", "default"),
+        "replicas": f"{replicas}{together}",
+        "devices": " ".join(
+            sorted({d.device_type for d in tf.config.list_physical_devices()})
+        ),
+    }
+
+
+def _cpu_flags() -> list[str]:
+    """Returns the known instruction sets of this processor; empty if not told."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return []
+    lines = info.read_text(errors="replace").splitlines()
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return [name for name in _INSTRUCTION_SETS if name in flags.split()]
 
 
 def build(
@@ -53,7 +137,7 @@ def build(
         several = len(tf.config.list_logical_devices("GPU")) > 1
         name = "tpu" if tpu else "mirrored" if several else "one_device"
     if name == "tpu":
-        return _tpu_strategy(tpu)
+        return tf.distribute.TPUStrategy(_started_tpu(tpu)[0])
     if name == "multi_worker_mirrored":
         return tf.distribute.MultiWorkerMirroredStrategy()
     devices = devices or local_devices()
@@ -92,11 +176,9 @@ def _check_device(device: str) -> None:
 
 
 def _reduction(devices: tuple[str, ...]) -> tf.distribute.CrossDeviceOps | None:
-    """Returns how replicas add up; None leaves it to TensorFlow (NCCL on GPUs).
-
-    On CPUs TensorFlow would use collectives, whose groups belong to the process: a
-    second strategy of another size fails, and takes the first one with it.
-    """
+    """Returns how replicas add up; None leaves it to TensorFlow (NCCL on GPUs)."""
+    # On CPUs TensorFlow would use collectives, whose groups belong to the process: a
+    # second strategy of another size fails, and takes the first one with it.
     on_cpu = all("CPU" in device.upper() for device in devices)
     return tf.distribute.ReductionToOneDevice() if on_cpu else None
 
@@ -116,11 +198,8 @@ def build_cores(tpu: str | None) -> list[tf.distribute.Strategy]:
     Not run on a TPU: what TensorFlow documents of subsets of cores, and its own
     topology of a made-up TPU, are all that this was written from.
 
-    Args:
-        tpu: `local`, or the name of a Cloud TPU.
-
     Raises:
-        UserError: no TPU.
+        UserError: no TPU is there, `local` or of that name.
     """
     resolver, topology = _started_tpu(tpu)
     return [
@@ -138,11 +217,6 @@ def single_cores(
         tf.tpu.experimental.DeviceAssignment(topology, core[None, None, :])
         for core in coordinates.reshape(-1, coordinates.shape[-1])
     ]
-
-
-def _tpu_strategy(tpu: str | None) -> tf.distribute.Strategy:
-    resolver, _ = _started_tpu(tpu)
-    return tf.distribute.TPUStrategy(resolver)
 
 
 def _started_tpu(tpu: str | None) -> tuple[Any, Any]:
@@ -171,11 +245,9 @@ def _check_reachable(address: str) -> None:
 
 
 def loops_in_replica(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether a loop over steps may stand inside `strategy.run`.
-
-    Not where several replicas are threads of this program: their all-reduce cannot be
-    part of a compiled loop, so the loop stands around it.
-    """
+    """Returns whether a loop over steps may stand inside `strategy.run`."""
+    # Not where several replicas are threads of this program: their all-reduce cannot be
+    # part of a compiled loop, so the loop stands around it.
     mirrored = (
         tf.distribute.MirroredStrategy,
         tf.distribute.MultiWorkerMirroredStrategy,

@@ -15,9 +15,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.core.study import VALIDATION
+from dps_tf.data.dataset import Examples
 from dps_tf.training import evaluation
-from dps_tf.training.placed_data import Part, Values, part_of
+from dps_tf.training.device_data import (
+    Part,
+    PlacedData,
+    PlacedSplit,
+    TrainBatches,
+    Values,
+    padded_rows,
+    part_of,
+)
 
 PIECE_BYTES = 1 << 23
 """Examples of a piece take at most this, unless one step alone takes more."""
@@ -44,144 +53,57 @@ def data_wait() -> float:
     return _WAITED.seconds
 
 
-class StreamedSplit:
-    """A split for evaluation that is sent to the devices, some batches at a time.
-
-    Attributes:
-        labels: of all examples, on the host.
-    """
-
-    def __init__(self, examples: Examples, strategy: tf.distribute.Strategy):
-        self.labels = examples.labels
-        self._examples = examples
-        self._strategy = strategy
-        self._replicas = int(strategy.num_replicas_in_sync)
-        batch_size = min(evaluation.BATCH_SIZE, len(examples))
-        self._stream = self._streamed(batch_size)
-        rows = np.arange(len(examples), dtype=np.int32)
-        # Replicas take turns: the batches of a row are theirs in order.
-        self._rows = padded_rows(rows, batch_size * self._replicas)
-
-    @property
-    def signature(self) -> list[Any]:
-        """The types of (inputs, labels, valid)."""
-        return self._stream.signature
-
-    def pieces(self) -> Iterator[Values]:
-        """Yields the split, some batches at a time."""
-        for _, values in self._stream(self._rows):
-            yield values
-
-    def shared(self, batch_size: int) -> ExampleStream:
-        """Returns a stream that shares out each batch over the replicas.
-
-        Args:
-            batch_size: at least this; as much more as gives each replica as many.
-        """
-        return self._streamed(-(-batch_size // self._replicas), most_steps=1)
-
-    def _streamed(self, share: int, most_steps: int | None = None) -> ExampleStream:
-        return ExampleStream(
-            self._examples,
-            self._strategy,
-            share,
-            most_steps=most_steps,
-            with_valid=True,
-        )
-
-
-class StreamedData:
+class StreamedData(PlacedData):
     """Training examples and splits that are sent to the devices as they are used.
 
     The host's arrays may be mapped from files, so that a set may be larger than the
-    memory of the host too. Programs of one strategy share it, each with streams of its
-    own.
-
-    Attributes:
-        strategy: whose replicas read the data.
-        placement: `stream`.
-        train_count: training examples.
-        labels_per_example: 1, or the length of a sequence.
+    memory of the host too. Each program has streams of its own.
     """
 
     placement = "stream"
 
-    def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy):
-        self.strategy = strategy
-        self.train_count = len(dataset.train)
-        self.labels_per_example = int(np.prod(dataset.train.labels.shape[1:]))
-        self._dataset = dataset
-        self._replicas = int(strategy.num_replicas_in_sync)
-        self._splits: dict[str, StreamedSplit] = {}
-
-    def train_batches(self, batch_size: int) -> StreamedBatches:
+    def train_batches(self, batch_size: int) -> ExampleStream:
         """Returns the training batches of a global batch size."""
         share = batch_size // self._replicas
-        stream = ExampleStream(self._dataset.step_examples, self.strategy, share)
-        return StreamedBatches(stream)
+        return ExampleStream(self._dataset.step_examples, self.strategy, share)
 
-    def split(self, name: str) -> StreamedSplit:
-        """Returns a split, the same one every time."""
-        if name not in self._splits:
-            examples = self._dataset.evaluated(name)
-            self._splits[name] = StreamedSplit(examples, self.strategy)
-        return self._splits[name]
+    def shared_validation(self, batch_size: int) -> ExampleStream:
+        """Returns a stream that shares out validation batches over the replicas.
 
+        They have `batch_size` examples, and as many more as give each replica as many.
+        """
+        return ExampleStream(
+            self._dataset.evaluated(VALIDATION),
+            self.strategy,
+            -(-batch_size // self._replicas),
+            most_steps=1,
+            with_valid=True,
+        )
 
-class StreamedBatches:
-    """Training batches that a stream gathers, several steps at a time.
-
-    Attributes:
-        signature: of a piece: (inputs, labels), [steps, share, ...] of each replica.
-        held: nothing.
-        most_steps: of a piece.
-    """
-
-    held: Values = ()
-
-    def __init__(self, stream: ExampleStream):
-        self._stream = stream
-        self.signature = stream.signature
-        self.most_steps = stream.most_steps
-
-    def pieces(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
-        """Yields the steps in pieces, each gathered while the one before is used."""
-        return self._stream(indices)
-
-    def batch(
-        self, step: tf.Tensor, *arrays: tf.Tensor, part: Part | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns a replica's (inputs, labels) of a step, in its graph."""
-        inputs, labels = arrays
-        return part_of(inputs[step], part), part_of(labels[step], part)
+    def _placed_split(self, examples: Examples) -> PlacedSplit:
+        batch_size = min(evaluation.BATCH_SIZE, len(examples))
+        stream = ExampleStream(examples, self.strategy, batch_size, with_valid=True)
+        # Replicas take turns: the batches of a row are theirs in order.
+        rows = padded_rows(np.arange(len(examples)), batch_size * self._replicas)
+        return PlacedSplit(
+            examples.labels,
+            stream.signature,
+            lambda: (values for _, values in stream.pieces(rows)),
+        )
 
 
-def padded_rows(rows: np.ndarray, length: int) -> np.ndarray:
-    """Returns int32 [rows of `length`], the last filled up with -1.
-
-    >>> padded_rows(np.arange(3), 2)
-    array([[ 0,  1],
-           [ 2, -1]], dtype=int32)
-    """
-    missing = -len(rows) % length
-    padded = np.pad(rows.astype(np.int32), (0, missing), constant_values=-1)
-    return padded.reshape(-1, length)
-
-
-class ExampleStream:
+class ExampleStream(TrainBatches):
     """Sends the examples of consecutive steps to the replicas of this process.
 
-    A tf.data pipeline gathers them from the host's arrays, which may be mapped from a
-    file, while the step before is computed. Besides the piece in use, at most
-    `gathers() + AHEAD` pieces are in memory.
-
+    A tf.data pipeline gathers them from the host's arrays while the step before is
+    computed. Besides the piece in use `gathers() + AHEAD` pieces at most are in memory.
     With several processes each gathers what its own replicas read, and nothing else.
 
-    Attributes:
-        signature: types of (inputs, labels), [steps, share, ...], and of `valid` if
-            that was asked for.
-        most_steps: of a piece; a power of two.
+    A piece is (inputs, labels), [steps, share, ...], and `valid` if that was asked for;
+    its steps are at most a power of two.
     """
+
+    most_steps: int
 
     def __init__(
         self,
@@ -219,14 +141,13 @@ class ExampleStream:
             autograph=False,
         )
 
-    def __call__(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
-        """Yields (steps, values) of pieces that follow each other; see `data_wait`.
+    def pieces(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
+        """Yields the steps in pieces, each gathered while the one before is used.
 
-        Args:
-            indices: int32 [steps, replicas * share]; replica r reads the r-th share of
-                each row. -1 stands for padding.
+        `indices`: int32 [steps, replicas * share]; replica r reads the r-th share of
+        each row. -1 stands for padding.
         """
-        pieces = self._pieces(indices)
+        pieces = self._gathered_pieces(indices)
         while True:
             begun = time.perf_counter()
             piece = next(pieces, None)
@@ -235,7 +156,14 @@ class ExampleStream:
                 return
             yield piece
 
-    def _pieces(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
+    def batch(
+        self, step: tf.Tensor, *arrays: tf.Tensor, part: Part | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Takes the examples of a step from a piece."""
+        inputs, labels = arrays
+        return part_of(inputs[step], part), part_of(labels[step], part)
+
+    def _gathered_pieces(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
         rows = shares(indices, self._strategy.num_replicas_in_sync, self._replicas)
         if not len(rows):
             return
@@ -317,9 +245,9 @@ class ExampleStream:
 def gathers() -> int:
     """Returns how many pieces are gathered and decoded at a time, each by a thread.
 
-    Decoders that leave Python's lock (those of images and of compressed data, and what
-    NumPy does) run in parallel; one per processor keeps a machine busy that trains on
-    an accelerator, and costs next to nothing where gathering is cheap.
+    Decoders that leave Python's lock run in parallel; one per processor keeps a machine
+    busy that trains on an accelerator, and costs next to nothing where gathering is
+    cheap.
     """
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     processors = len(affinity(0)) if affinity else os.cpu_count() or 1
@@ -327,17 +255,10 @@ def gathers() -> int:
 
 
 def shares(indices: np.ndarray, replicas: int, mine: Sequence[int]) -> np.ndarray:
-    """Returns what some of the replicas read of each step.
+    """Returns what the replicas `mine` read, [steps, len(mine), batch_size / replicas].
 
-    Replica r of n reads the r-th n-th of a global batch, on whatever host it is.
-
-    Args:
-        indices: int32 [steps, batch_size].
-        replicas: their number over all hosts.
-        mine: the numbers of those asked for.
-
-    Returns:
-        int32 [steps, len(mine), batch_size / replicas].
+    Replica r of n, over all hosts, reads the r-th n-th of a global batch; `indices` are
+    int32 [steps, batch_size].
     """
     split = indices.astype(np.int32, copy=False).reshape(
         len(indices), replicas, indices.shape[1] // replicas

@@ -12,10 +12,10 @@ from dps_tf.models.structure import structure_hash
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import SweepLayout
 from dps_tf.store.study_record import NETWORK
-from dps_tf.training import placement
-from dps_tf.training.environment import describe
+from dps_tf.training import device_memory
 from dps_tf.training.runner import TrainingRunner
 from dps_tf.training.strategy import check_batch_size as check_shares
+from dps_tf.training.strategy import environment
 from dps_tf.tuning import build
 from dps_tf.tuning.resources import Options, Resources, check_batch_size
 from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
@@ -63,7 +63,10 @@ class TrainedBackend:
             prune = build.Pruner(study, dataset, scores, self._files, show)
         machine = self._machine()
         programs = machine.programs(study, dataset)
-        for note in (placement.note(dataset, programs[0].data), machine.memory_note):
+        for note in (
+            device_memory.note(dataset, programs[0].data),
+            machine.memory_note,
+        ):
             if note not in self._said:
                 self._say(note)
                 self._said.add(note)
@@ -71,7 +74,7 @@ class TrainedBackend:
             runner=TrainingRunner(
                 programs, cell.seed, workload.order, prune, study.splits_at
             ),
-            environment=describe(machine.replicas, machine.processes),
+            environment=environment(machine.replicas, machine.processes),
             training_inputs={
                 "training_examples": len(dataset.train),
                 "validation_examples": len(dataset.validation),

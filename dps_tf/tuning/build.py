@@ -7,7 +7,7 @@ import json
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from dps_tf.sparsity.prunable import roles
 from dps_tf.sparsity.selection import kept_count
 from dps_tf.store.files import FileSystem
 from dps_tf.training.local_workers import check_shares
-from dps_tf.training.runner import PrunedPoint
-from dps_tf.training.task import PruningWrapper, Task
+from dps_tf.training.program import Task
+
+if TYPE_CHECKING:
+    from dps_tf.sparsity.tfmot import PrunedModel
 
 
 def check_study(specification: StudySpecification) -> None:
@@ -160,7 +162,7 @@ def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
 def build_task(
     workload: Workload,
     dataset: Dataset,
-    pruning_wrapper: Callable[[keras.Model], PruningWrapper] | None = None,
+    pruning_wrapper: Callable[[keras.Model], PrunedModel] | None = None,
     precision: str = "float32",
 ) -> Task:
     """Returns what a program of this workload trains; see `Task`."""
@@ -212,7 +214,7 @@ def is_scheduled(specification: StudySpecification) -> bool:
 
 def pruning_wrapper_of(
     specification: StudySpecification,
-) -> Callable[[keras.Model], PruningWrapper] | None:
+) -> Callable[[keras.Model], PrunedModel] | None:
     """Returns what puts a cell's networks into tfmot's wrappers, if it is scheduled."""
     if not is_scheduled(specification):
         return None
@@ -231,7 +233,7 @@ def pruning_wrapper_of(
 
 def _scheduled_point(
     specification: StudySpecification, dataset: Dataset
-) -> PrunedPoint:
+) -> sparsity.MaskSet:
     """Returns how a trial will be pruned while it trains: variable by variable."""
     # A trial that does not arrive there fails, so this can be said beforehand.
     network = scratch_network(specification.workload, dataset)
@@ -253,7 +255,7 @@ def _scheduled_point(
             )
     parameters = sum(layer["parameters"] for layer in layers)
     kept = sum(layer["kept"] for layer in layers)
-    return PrunedPoint(None, 1 - kept / parameters, tuple(layers))
+    return sparsity.MaskSet(None, 1 - kept / parameters, layers)
 
 
 class Pruner:
@@ -278,7 +280,7 @@ class Pruner:
         self._network = scratch_network(specification.workload, dataset)
         self._cache = sparsity.ScoreCache(scores, files)
 
-    def __call__(self, trial: int, initial: list[np.ndarray]) -> PrunedPoint:
+    def __call__(self, trial: int, initial: list[np.ndarray]) -> sparsity.MaskSet:
         """Returns the masks of a trial."""
         if is_scheduled(self._specification):
             return _scheduled_point(self._specification, self._dataset)
@@ -292,7 +294,7 @@ class Pruner:
         objective = workload.objective, dict(workload.objective_arguments)
         if objective != ("softmax_cross_entropy", {}):
             key["objective"] = objective
-        found = sparsity.masks_for(
+        return sparsity.masks_for(
             self._network,
             initial,
             self._dataset,
@@ -303,12 +305,6 @@ class Pruner:
             cache=self._cache,
             progress=self._told(trial),
             objective=build_objective(workload, self._dataset),
-        )
-        return PrunedPoint(
-            masks=tuple(found.masks),
-            realised_sparsity=found.realised_sparsity,
-            layers=tuple(found.layers),
-            examples=found.examples,
         )
 
     def _told(self, trial: int) -> Callable[[int, int], None] | None:

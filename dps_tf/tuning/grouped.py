@@ -16,9 +16,8 @@ from dps_tf.data.dataset import Dataset
 from dps_tf.store.errors import StoreError
 from dps_tf.training import group as groups
 from dps_tf.training import rendezvous
-from dps_tf.training.coordinated_program import follow
-from dps_tf.training.environment import describe
 from dps_tf.training.program import Program
+from dps_tf.training.strategy import environment
 from dps_tf.tuning import build
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.resources import Options, Resources
@@ -44,7 +43,7 @@ def run(options: Options, lead: Callable[[Resources], int]) -> int:
     code, or with 75 where one is gone.
     """
     try:
-        group = rendezvous.join(describe())
+        group = rendezvous.join(environment())
     except GroupLost as error:
         return _lost(error, None)
     try:
@@ -104,7 +103,7 @@ def _follow(follower: groups.Follower, options: Options) -> int:
             else:
                 # That of the latest study: nothing is called before it is built.
                 assert program is not None
-                follow(program, call)
+                groups.follow(program, call)
 
 
 def _ended(follower: groups.Follower, code: int) -> int:

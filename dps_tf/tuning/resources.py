@@ -15,14 +15,11 @@ from dps_tf._keras import keras
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.study import StudySpecification
 from dps_tf.data.dataset import Dataset
-from dps_tf.training import placement, threads, trial_memory
+from dps_tf.training import device_memory
 from dps_tf.training import strategy as strategies
-from dps_tf.training.coordinated_program import CoordinatedProgram
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.group import Leader
-from dps_tf.training.program import Program
-from dps_tf.training.streamed_data import StreamedData
-from dps_tf.training.task import Task
+from dps_tf.training.device_data import PlacedData
+from dps_tf.training.group import CoordinatedProgram, Leader
+from dps_tf.training.program import Program, Task
 from dps_tf.tuning.build import build_task, pruning_wrapper_of
 
 ENGINES = ("local", "ray")
@@ -49,7 +46,7 @@ class Options:
         tpu: `local`, or the name of a Cloud TPU; implies `tpu` under `auto`.
         split: of a TPU: `trials` gives each core its own, `data` makes it one slot
             whose cores share each batch, for trials that one core cannot hold.
-        data_placement: `device`, `stream`, or `auto`; see `training.placement`.
+        data_placement: `device`, `stream`, or `auto`; see `training.device_memory`.
         allow_other_machine: continue studies that were begun elsewhere.
         discard_states: remove the states of finished studies.
         workers: processes on this machine that split the cells of the sweep.
@@ -75,7 +72,7 @@ class Options:
     imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        placement.check(self.data_placement)
+        device_memory.check_placement(self.data_placement)
         if self.engine not in ENGINES:
             raise UserError(
                 f"--engine={self.engine}: {near_matches(self.engine, ENGINES)}."
@@ -101,7 +98,7 @@ def processors() -> int:
 
 def configure_threads() -> None:
     """Fixes TensorFlow's threads; before anything else of this process uses it."""
-    threads.configure(1, processors())
+    strategies.configure_threads(1, processors())
 
 
 def cpu_slots(workers: int = 1) -> int:
@@ -126,7 +123,7 @@ class Resources:
         strategies: one per slot; a slot carries its own trials.
         memory_limit: bytes that the activations of all slots may take together; half of
             the memory that is free now by default.
-        data_placement: where data sets lie; see `training.placement`.
+        data_placement: where data sets lie; see `training.device_memory`.
         leader: of the processes that share each batch; None in a process that trains
             alone, or follows.
         sharing: of devices that were each given trials of their own: the option by
@@ -148,7 +145,7 @@ class Resources:
         self.memory_limit = free_memory() / 2 if memory_limit is None else memory_limit
         self.leader = leader
         self.data_placement = "auto"
-        self._held: dict[tuple[str, str], DeviceData | StreamedData] = {}
+        self._held: dict[tuple[str, str], PlacedData] = {}
 
     @classmethod
     def of_this_machine(
@@ -254,25 +251,25 @@ class Resources:
         strategy, cell = self.strategies[0], specification.cell
         held = self._held.get(_key(dataset, strategy))
         if held is None:
-            is_there = placement.goes_on_devices(
+            is_there = device_memory.goes_on_devices(
                 dataset, strategy, self.data_placement, free_memory()
             )
         else:
             is_there = held.placement == "device"
-        data = placement.held_bytes(dataset) if is_there else 0
-        needed = trial_memory.of_trial(task, cell.batch_size, data)
+        data = device_memory.held_bytes(dataset) if is_there else 0
+        needed = device_memory.of_trial(task, cell.batch_size, data)
         device = str(strategy.extended.worker_devices[0])
-        self.memory_note = trial_memory.check(cell.name, needed, device, self.sharing)
+        self.memory_note = device_memory.check_trial(
+            cell.name, needed, device, self.sharing
+        )
 
-    def _data(
-        self, dataset: Dataset, strategy: tf.distribute.Strategy
-    ) -> DeviceData | StreamedData:
+    def _data(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> PlacedData:
         """Returns the data for a device; those of another data set make way."""
         key = _key(dataset, strategy)
         if key not in self._held:
             for old in [k for k in self._held if k[0] != dataset.content_hash]:
                 del self._held[old]
-            self._held[key] = placement.place(
+            self._held[key] = device_memory.place(
                 dataset, strategy, self.data_placement, free_memory()
             )
         return self._held[key]
@@ -303,7 +300,7 @@ def _prepare_others(
 def _activation_bytes(model: keras.Model, batch_size: int) -> int:
     """Returns about what one step of a program takes beside its variables, in bytes."""
     # Outputs of all layers, their gradients, and as much again for workspace.
-    return 3 * trial_memory.output_bytes(model) * batch_size
+    return 3 * device_memory.output_bytes(model) * batch_size
 
 
 def free_memory() -> float:

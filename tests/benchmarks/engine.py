@@ -16,10 +16,10 @@ from dps_tf._keras import keras
 from dps_tf.core.execution import Job, TrialState
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.data.transforms import Transform, image_augmentation
+from dps_tf.sparsity import MaskSet
 from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program
-from dps_tf.training.runner import PrunedPoint, TrainingRunner
-from dps_tf.training.task import Task
+from dps_tf.training.program import Program, Task
+from dps_tf.training.runner import TrainingRunner
 from tests.benchmarks import problem
 
 TRIALS = 16
@@ -61,7 +61,7 @@ def task(data: Dataset, optimizer: str = "sgd") -> Task:
     )
 
 
-def half_masks(trial: int, initial: list[np.ndarray]) -> PrunedPoint:
+def half_masks(trial: int, initial: list[np.ndarray]) -> MaskSet:
     """Returns masks that keep a random half of every kernel."""
     generator = np.random.default_rng(trial)
     masks = [
@@ -70,7 +70,7 @@ def half_masks(trial: int, initial: list[np.ndarray]) -> PrunedPoint:
         else np.ones(value.shape, np.float32)
         for value in initial
     ]
-    return PrunedPoint(masks=tuple(masks), realised_sparsity=0.5)
+    return MaskSet(masks=tuple(masks), realised_sparsity=0.5)
 
 
 class Engine:

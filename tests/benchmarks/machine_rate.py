@@ -18,9 +18,8 @@ import pandas as pd
 from dps_tf import models, optim
 from dps_tf.core.seeds import examples_at
 from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.training import placement
-from dps_tf.training.program import Program
-from dps_tf.training.task import Task
+from dps_tf.training import device_memory
+from dps_tf.training.program import Program, Task
 from dps_tf.tuning.resources import Resources, free_memory
 from tests.benchmarks import problem
 from tests.benchmarks.grid_cost import VALIDATION_EXAMPLES
@@ -84,7 +83,7 @@ class _Machine:
         for strategy in resources.strategies:
             key = str(strategy.extended.worker_devices)
             if key not in placed:
-                placed[key] = placement.place(
+                placed[key] = device_memory.place(
                     task.dataset, strategy, "auto", free_memory()
                 )
             self._programs.append(Program(task, placed[key], batch_size))

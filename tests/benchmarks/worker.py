@@ -95,9 +95,9 @@ def main(name: str, batch_size: int) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Whatever libraries print is no answer.
     if not name.startswith("keras_fit"):
-        from dps_tf.training import threads
+        from dps_tf.training import strategy as strategies
 
-        threads.configure(1, 2)
+        strategies.configure_threads(1, 2)
     candidate = CANDIDATES[name](batch_size)
     candidate.warm_up()
     print(json.dumps({"ready": name}), file=answers, flush=True)

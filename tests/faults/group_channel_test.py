@@ -14,7 +14,7 @@ import pytest
 
 from dps_tf.core.errors import GroupLost
 from dps_tf.training import rendezvous
-from dps_tf.training.peer_connection import Message, PeerConnection
+from dps_tf.training.group import Message, PeerConnection
 from dps_tf.training.rendezvous import ProcessRank
 
 pytestmark = pytest.mark.fault
@@ -73,7 +73,7 @@ def test_a_malformed_message_is_told_and_ends_the_connection(name, pair, capfd):
     assert end.heard.get(timeout=5).arrays[0].tolist() == [1, 1]
     there.sendall(MALFORMED[name])
     assert end.ended.wait(5), "its listener has died, and nobody was told"
-    assert not end.peer.is_open
+    assert end.peer.ended.is_set()
     with pytest.raises(GroupLost):
         for _ in range(2):
             end.peer.send("more")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dps_tf.analysis import loading
 from dps_tf.analysis.sweep_status import sweep_status
 from dps_tf.core.errors import UserError
-from dps_tf.probing.recorded_study import read_recorded
+from dps_tf.probing import read_recorded
 from dps_tf.store.errors import StoreError
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout

@@ -11,7 +11,7 @@ from dps_tf.core.study import Pruning
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.sparsity import masks_for
 from dps_tf.sparsity.gradients import program_of
-from dps_tf.sparsity.scores import mask_gradient_sum
+from dps_tf.sparsity.methods import mask_gradient_sum
 from dps_tf.sparsity.selection import select
 from tests.parity import golden
 

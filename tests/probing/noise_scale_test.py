@@ -8,7 +8,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.data.dataset import Examples
-from dps_tf.probing import ExampleGradients, NoiseEstimate, average, estimate
+from dps_tf.probing import ExampleGradients, NoiseEstimate, estimate
 
 
 def estimate_of(gradients: np.ndarray, small: int) -> NoiseEstimate:
@@ -17,6 +17,14 @@ def estimate_of(gradients: np.ndarray, small: int) -> NoiseEstimate:
     small_square = float((batches**2).sum(axis=1).mean())
     big_square = float((gradients.mean(axis=0) ** 2).sum())
     return estimate(small, small_square, len(gradients), big_square)
+
+
+def average(estimates: list[NoiseEstimate]) -> NoiseEstimate:
+    """Returns the means of numerator and denominator, each for itself."""
+    return NoiseEstimate(
+        gradient_square=float(np.mean([e.gradient_square for e in estimates])),
+        noise_trace=float(np.mean([e.noise_trace for e in estimates])),
+    )
 
 
 class NoiseScaleTest(parameterized.TestCase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,3 +30,8 @@ def gaussian(shape: tuple[int, ...], examples: int, classes: int, seed: int = 0)
     inputs = draw.normal(size=(examples, *shape)).astype(np.float32)
     labels = (np.arange(examples) % classes).astype(np.int32)
     return TrainingOnly(TrainingExamples(inputs, labels), classes, f"gaussian {seed}")
+
+
+def ones_like(arrays: Iterable[Any]) -> list[np.ndarray]:
+    """Returns masks that keep everything."""
+    return [np.ones(np.shape(array), np.float32) for array in arrays]

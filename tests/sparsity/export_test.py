@@ -12,15 +12,16 @@ from absl.testing import parameterized
 from dps_tf import models
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import Pruning
-from dps_tf.sparsity import export, prunable, scores, tfmot
+from dps_tf.sparsity import export, prunable, tfmot
 from dps_tf.sparsity.selection import select
+from tests.sparsity.data import ones_like
 
 
 def sparse_model(sparsity=0.75):
     """A network with a batch norm whose kernels are pruned by magnitude."""
     network = models.build("mlp_batch_norm", (6,), 3, widths=(8,))
     initial = models.initial_point(network, 4)
-    masks = scores.ones_like(network.trainable_variables)
+    masks = ones_like(network.trainable_variables)
     kernels = [0, 3]
     values = [np.abs(network.trainable_variables[k].numpy()) for k in kernels]
     for place, mask in zip(kernels, select(values, sparsity), strict=True):

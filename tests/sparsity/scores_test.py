@@ -9,7 +9,7 @@ from absl.testing import parameterized
 from dps_tf import models, objectives
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
-from dps_tf.sparsity import iterative, scores
+from dps_tf.sparsity import iterative, methods
 from dps_tf.sparsity.gradients import GradientProgram
 from dps_tf.sparsity.prunable import trainable_positions
 from tests.sparsity import data
@@ -90,13 +90,13 @@ class TinyTest(tf.test.TestCase):
         return differences
 
     def test_snip_is_the_derivative_of_the_loss_in_the_mask(self):
-        ones = scores.ones_like(self.theta)
-        found = scores.mask_gradient_sum(
+        ones = data.ones_like(self.theta)
+        found = methods.mask_gradient_sum(
             self.program, self.theta, self.inputs, self.labels
         )
         for ours, theirs in zip(found, self.mask_differences(ones), strict=True):
             self.assertAllClose(ours, theirs, rtol=1e-4, atol=1e-5)
-        absolute = scores.snip(self.program, self.theta, self.inputs, self.labels)
+        absolute = methods.snip(self.program, self.theta, self.inputs, self.labels)
         for ours, theirs in zip(absolute, found, strict=True):
             self.assertAllClose(ours, np.abs(theirs), rtol=1e-6)
 
@@ -106,7 +106,7 @@ class TinyTest(tf.test.TestCase):
             draw.integers(0, 2, part.shape).astype(np.float32) for part in self.theta
         ]
         self.program.set_point(self.theta, mask)
-        found = scores.mask_gradient_sum(
+        found = methods.mask_gradient_sum(
             self.program, self.theta, self.inputs, self.labels
         )
         for ours, theirs in zip(found, self.mask_differences(mask), strict=True):
@@ -128,13 +128,13 @@ class TinyTest(tf.test.TestCase):
         self.assertAllClose(hessian, hessian.T)
         theta = np.concatenate([np.ravel(part) for part in self.theta])
         truth = theta * (hessian @ flat.numpy())
-        found = scores.grasp(self.program, self.theta, inputs, labels, temperature)
+        found = methods.grasp(self.program, self.theta, inputs, labels, temperature)
         found = np.concatenate([np.ravel(part) for part in found])
         self.assertAllClose(found, truth / np.abs(truth).max(), rtol=1e-3, atol=1e-5)
 
     def test_grasp_keeps_what_the_gradient_norm_would_miss(self):
         inputs, labels = self.inputs[:100], self.labels[:100]
-        found = scores.grasp(self.program, self.theta, inputs, labels, 1.0)
+        found = methods.grasp(self.program, self.theta, inputs, labels, 1.0)
 
         def norm(theta):
             variables = [tf.Variable(part.astype(np.float64)) for part in theta]
@@ -172,9 +172,9 @@ class TinyTest(tf.test.TestCase):
         program = GradientProgram(self.network, threads=1)
         for seed in range(3):
             theta = point(self.network, seed)
-            program.set_point(theta, scores.ones_like(theta))
-            scores.snip(program, theta, self.inputs, self.labels)
-            scores.snip(program, theta, self.inputs[:30], self.labels[:30])
+            program.set_point(theta, data.ones_like(theta))
+            methods.snip(program, theta, self.inputs, self.labels)
+            methods.snip(program, theta, self.inputs[:30], self.labels[:30])
         self.assertEqual(program.traces, 1)
 
 
@@ -196,7 +196,7 @@ class SynFlowTest(tf.test.TestCase, parameterized.TestCase):
         # Both hidden units get |w| 1 + |w| 1: 4 and 2.5; paths are products.
         self.assertAllClose(found[0], [[2.0, 8.0], [6.0, 2.0]])
         self.assertAllClose(found[2], [[8.0], [10.0]])
-        mask = scores.ones_like(values)
+        mask = data.ones_like(values)
         mask[0][1, 0] = 0
         found = self.flow(network, values, mask)
         self.assertAllClose(found[0], [[2.0, 8.0], [0.0, 2.0]])
@@ -263,7 +263,7 @@ class OtherLayersTest(tf.test.TestCase):
         tokens = draw.integers(0, 5, (20, 4)).astype(np.int32)
         program = GradientProgram(network)
         program.set_point(theta)
-        found = scores.snip(program, theta, tokens, tokens)
+        found = methods.snip(program, theta, tokens, tokens)
         self.assertEqual([f.shape for f in found], [t.shape for t in theta])
         self.assertGreater(found[0].max(), 0)
 

@@ -10,8 +10,9 @@ from dps_tf import models, optim
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
 from dps_tf.core.study import Pruning
-from dps_tf.sparsity import prunable, scores, tfmot
+from dps_tf.sparsity import prunable, tfmot
 from dps_tf.sparsity.selection import select
+from tests.sparsity.data import ones_like
 
 STEPS, BATCH = 24, 8
 POINTS = {
@@ -34,7 +35,7 @@ def batches():
 
 def magnitude_masks(network, initial, sparsity):
     """Masks of the kernels by magnitude, ones elsewhere."""
-    masks = scores.ones_like(initial)
+    masks = ones_like(initial)
     kernels = [
         place
         for place, role in enumerate(prunable.roles(network))
@@ -44,6 +45,39 @@ def magnitude_masks(network, initial, sparsity):
     for place, mask in zip(kernels, kept, strict=True):
         masks[place] = mask
     return masks
+
+
+class FixedMasks(tfmot.tfmot.PruningSchedule):
+    """A schedule that never moves the masks: they are set from outside."""
+
+    def __call__(self, step):
+        return tf.constant(False), tf.constant(0.0)
+
+    def get_config(self):
+        return {"class_name": type(self).__name__, "config": {}}
+
+
+def wrap_with_masks(network, masks, prunable_set="kernels"):
+    """A network inside wrappers that keep the given masks."""
+    wrapped = tfmot.PrunedModel(network, FixedMasks(), prunable_set, None)
+    assign_masks(wrapped, masks)
+    return wrapped
+
+
+def assign_masks(wrapped, masks):
+    pruned = [v for wrapper in wrapped._wrappers for v in wrapper.pruning_vars]
+    own = {id(weight): mask for weight, mask, _ in pruned}
+    for variable, mask in zip(wrapped.model.trainable_variables, masks, strict=True):
+        if id(variable) in own:
+            own[id(variable)].assign(mask)
+    apply_masks(wrapped)
+
+
+def apply_masks(wrapped):
+    """Makes pruned entries zero now, not only in the next forward pass."""
+    for wrapper in wrapped._wrappers:
+        for weight, mask, _ in wrapper.pruning_vars:
+            weight.assign(weight * mask)
 
 
 def train(model, optimizer, gradient_masks=None, before_step=None, clip=None):
@@ -82,7 +116,7 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
         initial = models.initial_point(network, 3)
         masks = magnitude_masks(network, initial, sparsity)
         network.set_weights(initial)
-        wrapped = tfmot.wrap_with_masks(network, masks)
+        wrapped = wrap_with_masks(network, masks)
         network.set_weights(prunable.masked(network, initial, masks))
         for model, given, before in (
             (network, masks, None),
@@ -92,7 +126,7 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
             optimizer.set_metaparameters(POINTS[name])
             train(model, optimizer, given, before, clip)
         native = [v.numpy() for v in network.trainable_variables]
-        wrapped.apply_masks()
+        apply_masks(wrapped)
         by_wrappers = [v.numpy() for v in wrapped.model.trainable_variables]
         return initial, masks, native, by_wrappers
 
@@ -117,7 +151,7 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
         network = simple_cnn()
         network.set_weights(models.initial_point(network, 1))
         masks = magnitude_masks(network, network.get_weights(), 0.7)
-        wrapped = tfmot.wrap_with_masks(network, masks)
+        wrapped = wrap_with_masks(network, masks)
         inputs, labels = batches()
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         optimizer = optim.build("sgd")
@@ -128,9 +162,10 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
             labels.ravel(),
             batch_size=BATCH,
             verbose=0,
-            callbacks=[wrapped.callback()],
+            callbacks=[tfmot.tfmot.UpdatePruningStep()],
         )
-        stripped = wrapped.strip()
+        apply_masks(wrapped)
+        stripped = tfmot.tfmot.strip_pruning(wrapped.model)
         self.assertEqual(
             [layer.name for layer in stripped.layers],
             [layer.name for layer in network.layers],
@@ -138,7 +173,7 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
         for value, mask in zip(stripped.get_weights(), masks, strict=True):
             if value.ndim > 1:
                 self.assertAllEqual(value != 0, mask > 0)
-        self.assertAllClose(wrapped.realised_sparsity(), 0.7, atol=1e-4)
+        self.assertAllClose(wrapped.mask_set().realised_sparsity, 0.7, atol=1e-4)
 
     def test_biases_and_layers_unknown_to_tfmot_are_wrapped(self):
         network = models.build("tiny_transformer", (6,), 11, width=8, heads=2, blocks=1)
@@ -151,7 +186,7 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
             else np.ones(v.shape, np.float32)
             for v, role in zip(network.trainable_variables, roles, strict=True)
         ]
-        wrapped = tfmot.wrap_with_masks(network, masks, "kernels_and_biases")
+        wrapped = wrap_with_masks(network, masks, "kernels_and_biases")
         for found, given in zip(wrapped.mask_set().masks, masks, strict=True):
             self.assertAllEqual(found, given)
         tokens = draw.integers(0, 11, (2, 6)).astype(np.int32)
@@ -165,9 +200,7 @@ class CarriersTest(tf.test.TestCase, parameterized.TestCase):
         network = models.build("mlp_batch_norm", (4,), 3)
         initial = models.initial_point(network, 5)
         network.set_weights(initial)
-        wrapped = tfmot.wrap_with_masks(
-            network, scores.ones_like(network.trainable_variables)
-        )
+        wrapped = wrap_with_masks(network, ones_like(network.trainable_variables))
         for own, value in zip(wrapped.weights, initial, strict=True):
             self.assertAllEqual(own, value)
 
@@ -194,7 +227,7 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
         wrapped.check_reached(STEPS)
         for row in wrapped.mask_set().layers:
             self.assertEqual(row["kept"], round(row["parameters"] * 0.25))
-        self.assertAllClose(wrapped.realised_sparsity(), 0.75, atol=1e-3)
+        self.assertAllClose(wrapped.mask_set().realised_sparsity, 0.75, atol=1e-3)
 
     def test_a_trial_that_ended_before_the_schedule_is_an_error(self):
         arguments = {"begin_step": 0, "end_step": 20, "frequency": 10}
@@ -206,8 +239,8 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
     def test_masks_short_of_the_target_are_an_error_at_any_step(self):
         arguments = {"begin_step": 1, "end_step": 1, "frequency": 1}
         wrapped = self.pruned("tfmot_constant", 0.5, arguments)
-        ones = scores.ones_like(wrapped.model.trainable_variables)
-        wrapped.assign_masks(ones)
+        ones = ones_like(wrapped.model.trainable_variables)
+        assign_masks(wrapped, ones)
         with self.assertRaisesRegex(UserError, "sparsity 0.0000"):
             wrapped.check_reached(STEPS)
 
@@ -220,7 +253,9 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
         pairs = zip(other.state_variables, wrapped.state_variables, strict=True)
         for own, saved in pairs:
             own.assign(saved)
-        self.assertEqual(other.realised_sparsity(), wrapped.realised_sparsity())
+        self.assertEqual(
+            other.mask_set().realised_sparsity, wrapped.mask_set().realised_sparsity
+        )
         self.assertEqual(int(other.state_variables[-1]), STEPS)
 
     def test_a_wrapped_model_serves_one_trial_after_another(self):
@@ -238,7 +273,7 @@ class SchedulesTest(tf.test.TestCase, parameterized.TestCase):
         for own, value, untouched in pairs:
             own.assign(value)
             self.assertAllEqual(own, untouched)
-        self.assertEqual(wrapped.realised_sparsity(), 0.0)
+        self.assertEqual(wrapped.mask_set().realised_sparsity, 0.0)
 
     @parameterized.parameters(
         ("tfmot_constant", {}, "reaches sparsity 0.9 at step 100, behind"),

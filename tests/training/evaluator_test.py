@@ -17,7 +17,7 @@ from dps_tf import models, objectives
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.training import evaluation
+from dps_tf.training import device_data, evaluation
 from dps_tf.training.evaluation import Evaluation
 from dps_tf.training.program import Program
 from tests.training import problems
@@ -95,7 +95,7 @@ class ExactTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_batches_that_are_padded_keep_every_example_once(self):
         for size, shards in itertools.product((1, 7, 32, 100), (1, 2, 4)):
-            inputs, labels, valid = evaluation.padded_batches(HELD, size, shards)
+            inputs, labels, valid = device_data.padded_batches(HELD, size, shards)
             self.assertEqual(len(inputs) % shards, 0)
             self.assertAllEqual(inputs[valid], HELD.inputs)
             self.assertAllEqual(labels[valid], HELD.labels)

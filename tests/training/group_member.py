@@ -17,7 +17,6 @@ import tensorflow as tf
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import TrialState
 from dps_tf.training import strategy as strategies
-from dps_tf.training import threads
 from dps_tf.training.program import Program
 from tests.training.problems import Problem, error_of
 
@@ -53,7 +52,7 @@ def save(program: Program, folder: Path) -> None:
 
 def main(steps: int, folder: Path) -> None:
     """Trains up to a step and says how it goes."""
-    threads.configure(1, 1)
+    strategies.configure_threads(1, 1)
     strategy = strategies.build("multi_worker_mirrored")
     is_first = strategy.cluster_resolver.task_id == 0
     program = PROBLEM.program(strategy)

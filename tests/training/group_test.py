@@ -13,8 +13,13 @@ import pytest
 from dps_tf.core.errors import GroupLost, UserError
 from dps_tf.training import group as groups
 from dps_tf.training import rendezvous as joining
-from dps_tf.training.group import Deadline, Follower, Leader
-from dps_tf.training.peer_connection import Message, PeerConnection
+from dps_tf.training.group import (
+    Deadline,
+    Follower,
+    Leader,
+    Message,
+    PeerConnection,
+)
 from dps_tf.training.rendezvous import ProcessRank
 
 ARRAYS = (
@@ -71,7 +76,7 @@ def test_arrays_arrive_bit_for_bit():
     sender.send("load", ARRAYS, step=3, point={"learning_rate": 0.1}, masks=None)
     sender.send("advance")
     sender.close()
-    assert ended.wait(10) and not receiver.is_open
+    assert ended.wait(10) and receiver.ended.is_set()
     load, advance = heard
     assert load.values == {"step": 3, "point": {"learning_rate": 0.1}, "masks": None}
     for sent, found in zip(ARRAYS, load.arrays, strict=True):

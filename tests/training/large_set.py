@@ -19,7 +19,7 @@ from dps_tf import models
 from dps_tf.core.seeds import examples_at
 from dps_tf.data.arrays import MappedRows
 from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.training import threads
+from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.program import Program
 from dps_tf.training.streamed_data import StreamedData, data_wait
@@ -95,7 +95,7 @@ def advance(program: Program, turn: int, count: int, steps: int = STEPS):
 
 
 def main(folder: Path) -> None:
-    threads.configure(1, 2)
+    strategies.configure_threads(1, 2)
     path = folder / "inputs.npy"
     # A file of zeros without blocks: as long as the set, and no burden on the disk.
     file = np.lib.format.open_memmap(path, "w+", np.uint8, (COUNT, *SHAPE))

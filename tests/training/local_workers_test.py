@@ -16,9 +16,8 @@ from dps_tf.core.errors import UserError
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program
+from dps_tf.training.program import Program, Task
 from dps_tf.training.streamed_data import StreamedData
-from dps_tf.training.task import Task
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
 from tests.tuning import small_sweeps

@@ -19,9 +19,8 @@ from dps_tf.core.goal import Goal
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.evaluation import Evaluation
-from dps_tf.training.program import Program
+from dps_tf.training.program import Program, Task
 from dps_tf.training.streamed_data import StreamedData
-from dps_tf.training.task import Task
 
 POINT = {"learning_rate": 0.1}
 BATCH = 8

@@ -9,10 +9,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf.core.errors import UserError
-from dps_tf.training import placement
+from dps_tf.training import device_memory
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
-from dps_tf.training.placement import place
+from dps_tf.training.device_memory import place
 from dps_tf.training.streamed_data import StreamedData
 from tests.training import problems
 
@@ -24,7 +24,7 @@ NEEDED = TRAIN + 2 * VALIDATION
 
 class PlacementTest(tf.test.TestCase, parameterized.TestCase):
     def test_size_is_that_of_the_examples(self):
-        self.assertEqual(placement.example_bytes(BLOBS), TRAIN + VALIDATION)
+        self.assertEqual(device_memory.example_bytes(BLOBS), TRAIN + VALIDATION)
 
     @parameterized.parameters((0, StreamedData), (-1, StreamedData), (1, DeviceData))
     def test_auto_takes_a_quarter_of_the_free_memory_of_the_host(self, more, kind):
@@ -43,8 +43,8 @@ class PlacementTest(tf.test.TestCase, parameterized.TestCase):
     def test_virtual_cpus_share_the_memory_of_the_host(self):
         devices = ("/device:CPU:0", "/device:CPU:1")
         strategy = strategies.build("mirrored", devices=devices)
-        self.assertFalse(placement.fits_devices(BLOBS, strategy, 8 * NEEDED - 1))
-        self.assertTrue(placement.fits_devices(BLOBS, strategy, 8 * NEEDED))
+        self.assertFalse(device_memory.fits_devices(BLOBS, strategy, 8 * NEEDED - 1))
+        self.assertTrue(device_memory.fits_devices(BLOBS, strategy, 8 * NEEDED))
 
     @parameterized.parameters(
         (None, 4 * NEEDED, True),
@@ -67,30 +67,31 @@ class PlacementTest(tf.test.TestCase, parameterized.TestCase):
 
         with (
             mock.patch.object(tf.config.experimental, "get_memory_info", told),
-            mock.patch.object(placement, "UNTOLD_MEMORY", memory),
+            mock.patch.object(device_memory, "UNTOLD_MEMORY", memory),
         ):
-            self.assertEqual(placement.fits_devices(BLOBS, strategy, 0.0), fits)
+            self.assertEqual(device_memory.fits_devices(BLOBS, strategy, 0.0), fits)
         self.assertEqual(asked, ["GPU:0", "GPU:1"][: 2 if fits else 1])
 
     def test_unknown_placement_is_refused_with_its_neighbours(self):
         with self.assertRaisesRegex(UserError, "'steam' is unknown.*stream"):
             place(BLOBS, problems.one_device(), "steam")
 
-    @parameterized.parameters(*placement.PLACEMENTS)
+    @parameterized.parameters(*device_memory.PLACEMENTS)
     def test_each_placement_is_explained(self, name):
-        self.assertStartsWith(placement.explain(name), "data: ")
+        self.assertStartsWith(device_memory.explain(name), "data: ")
 
     def test_only_a_stream_is_worth_a_note(self):
         held, streamed = (
             place(BLOBS, problems.one_device(), name) for name in ("device", "stream")
         )
-        self.assertEqual(placement.note(BLOBS, held), "")
+        self.assertEqual(device_memory.note(BLOBS, held), "")
         self.assertEqual(
-            placement.note(BLOBS, streamed), "synthetic: 0.0 MB, streamed from the host"
+            device_memory.note(BLOBS, streamed),
+            "synthetic: 0.0 MB, streamed from the host",
         )
 
     def test_share_is_told(self):
-        self.assertIn("at most 25% of its free memory", placement.explain("auto"))
+        self.assertIn("at most 25% of its free memory", device_memory.explain("auto"))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from dps_tf.core.seeds import examples_at
 from dps_tf.data.dataset import Dataset, Examples
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.evaluation import Evaluation
-from dps_tf.training.program import Program
-from dps_tf.training.task import Task
+from dps_tf.training.program import Program, Task
 
 POINTS = {
     "sgd": {"learning_rate": 0.1},

@@ -17,8 +17,7 @@ from dps_tf.core.execution import TrialState
 from dps_tf.core.goal import Goal
 from dps_tf.training import evaluation
 from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program
-from dps_tf.training.task import Task
+from dps_tf.training.program import Program, Task
 from tests.training import problems
 from tests.training.problems import SMALL, Problem, same_bits
 

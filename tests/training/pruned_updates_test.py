@@ -13,10 +13,11 @@ from absl.testing import parameterized
 from dps_tf import models, optim
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import Job
+from dps_tf.sparsity import MaskSet
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.program import Program
-from dps_tf.training.runner import PrunedPoint, TrainingRunner
+from dps_tf.training.runner import TrainingRunner
 from tests.training import problems
 from tests.training.problems import Problem
 
@@ -126,7 +127,7 @@ class RealisedSparsityTest(tf.test.TestCase):
         program = program_of(optimizer)
         masks = tuple(masks_of(program))
         runner = TrainingRunner(
-            [program], 0, prune=lambda trial, initial: PrunedPoint(masks, 0.3)
+            [program], 0, prune=lambda trial, initial: MaskSet(masks, 0.3)
         )
         job = Job(trial=2, point={"learning_rate": RATE}, until=4, state=None)
         return runner.run(0, job, lambda: False)

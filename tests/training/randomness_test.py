@@ -16,10 +16,9 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.execution import Job
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program
+from dps_tf.training.program import Program, Task
 from dps_tf.training.runner import TrainingRunner
 from dps_tf.training.streamed_data import StreamedData
-from dps_tf.training.task import Task
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
 
@@ -105,7 +104,7 @@ class SlicesTest(RandomnessTestCase):
         self.assertBetween(begun.step, 1, 19)
         done = second.run(0, Job(2, problem().point, begun.state, 20), lambda: False)
         seeds = first.provenance(2)
-        program = first.programs[0]
+        program = first._programs[0]
         initial = models.initial_point(program.network, seeds.initial_seed)
         state = program.fresh_state(initial)
         program.load(state, problem().point, seed=seeds.initial_seed)

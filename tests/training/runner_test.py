@@ -13,10 +13,11 @@ from dps_tf import models
 from dps_tf.core.execution import Job, TrialState, TurnReport
 from dps_tf.core.goal import Goal
 from dps_tf.core.seeds import derive_seed
+from dps_tf.sparsity import MaskSet
 from dps_tf.training import runner as runners
 from dps_tf.training.device_data import DeviceData
 from dps_tf.training.program import Program
-from dps_tf.training.runner import PrunedPoint, TrainingRunner
+from dps_tf.training.runner import TrainingRunner
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
 
@@ -27,10 +28,10 @@ def never() -> bool:
     return False
 
 
-def half(trial: int, initial: list[np.ndarray]) -> PrunedPoint:
+def half(trial: int, initial: list[np.ndarray]) -> MaskSet:
     generator = np.random.default_rng(trial)
     masks = tuple(np.float32(generator.random(v.shape) < 0.5) for v in initial)
-    return PrunedPoint(masks, 0.5, ({"name": "all"},), 7)
+    return MaskSet(masks, 0.5, ({"name": "all"},), 7)
 
 
 class RunnerTest(tf.test.TestCase, parameterized.TestCase):
@@ -196,7 +197,7 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
     def test_pruned_trial_starts_and_stays_pruned(self):
         calls = []
 
-        def prune(trial: int, initial: list[np.ndarray]) -> PrunedPoint:
+        def prune(trial: int, initial: list[np.ndarray]) -> MaskSet:
             calls.append(trial)
             return half(trial, initial)
 

@@ -8,7 +8,6 @@ from absl.testing import parameterized
 
 from dps_tf.core.errors import UserError
 from dps_tf.training import strategy as strategies
-from dps_tf.training import threads
 
 
 class StrategyTest(tf.test.TestCase, parameterized.TestCase):
@@ -86,14 +85,14 @@ class ThreadsTest(tf.test.TestCase):
             config.get_intra_op_parallelism_threads(),
             config.get_inter_op_parallelism_threads(),
         )
-        threads.configure(*present)
+        strategies.configure_threads(*present)
 
     def test_another_choice_is_refused_once_tensorflow_runs(self):
         tf.constant(1.0)
         with self.assertRaisesRegex(
-            UserError, r"instead of \(3, 5\): call .*threads.configure before anything"
+            UserError, r"instead of \(3, 5\): call .*configure_threads before anything"
         ):
-            threads.configure(3, 5)
+            strategies.configure_threads(3, 5)
         # Nothing half done: the choice before still passes for the present one.
         self.test_present_choice_may_be_repeated()
 

@@ -249,7 +249,7 @@ class StreamTest(tf.test.TestCase, parameterized.TestCase):
             examples, problems.one_device(), 4, most_steps=3, with_valid=True
         )
         rows = np.random.default_rng(0).integers(-1, len(examples), (8, 4))
-        found = list(stream(rows))
+        found = list(stream.pieces(rows))
         self.assertEqual([steps for steps, _ in found], [3, 3, 2])
         inputs, labels, valid = (
             np.concatenate(parts)
@@ -270,7 +270,7 @@ class StreamTest(tf.test.TestCase, parameterized.TestCase):
         gathered = NotedRows(problems.BLOBS.train.inputs)
         examples = Examples(gathered, problems.BLOBS.train.labels)
         stream = ExampleStream(examples, problems.one_device(), 2, most_steps=1)
-        pieces = stream(np.arange(200, dtype=np.int32).reshape(100, 2))
+        pieces = stream.pieces(np.arange(200, dtype=np.int32).reshape(100, 2))
         for _ in range(10):
             next(pieces)
         pieces.close()
@@ -378,7 +378,7 @@ class SharesTest(tf.test.TestCase, parameterized.TestCase):
         rows = np.arange(12, dtype=np.int32).reshape(2, 6)
         read = 0
         # A slice is cut into pieces, so that training waits for the first of them only.
-        for steps, (inputs, labels) in stream(rows):
+        for steps, (inputs, labels) in stream.pieces(rows):
             piece = rows[read : read + steps]
             for k, (found, found_labels) in enumerate(
                 zip(inputs.values, labels.values, strict=True)

@@ -14,8 +14,7 @@ import sys
 from dps_tf.core.goal import Goal
 from dps_tf.data.dataset import Examples
 from dps_tf.training import strategy as strategies
-from dps_tf.training import threads
-from dps_tf.training.placement import place
+from dps_tf.training.device_memory import place
 from dps_tf.training.program import Program
 from tests.training.group_member import INTERVAL, PROBLEM
 from tests.training.noted_rows import NotedRows
@@ -26,7 +25,7 @@ GOAL = Goal("validation/classification_error", 0.2)
 
 def main(steps: int) -> None:
     """Trains up to a step and says how it goes."""
-    threads.configure(1, 1)
+    strategies.configure_threads(1, 1)
     strategy = strategies.build("multi_worker_mirrored")
     train = PROBLEM.dataset.train
     noted = NotedRows(train.inputs)

@@ -8,8 +8,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf.core.errors import UserError
+from dps_tf.training import device_memory
 from dps_tf.training import strategy as strategies
-from dps_tf.training import trial_memory
 from dps_tf.tuning import build
 from dps_tf.tuning.resources import Resources
 from tests.training.problems import Problem, one_device
@@ -113,7 +113,7 @@ def test_batches_of_any_size_are_whole_on_a_core_and_refused_by_all():
 def test_trial_that_a_core_cannot_hold_is_refused_and_not_where_all_share(monkeypatch):
     [study] = small_sweeps.configured(small_sweeps.BINDINGS).studies
     dataset = build.load_dataset(study.workload, None)
-    monkeypatch.setattr(trial_memory, "device_memory", lambda device: 1_000)
+    monkeypatch.setattr(device_memory, "memory_of", lambda device: 1_000)
     cores = Resources.of_this_machine(slots=2, tpu="local")
     with pytest.raises(
         UserError, match=r"has 0\.0 MB: share .* by --split=data.*stream"
@@ -122,10 +122,10 @@ def test_trial_that_a_core_cannot_hold_is_refused_and_not_where_all_share(monkey
     cores.data_placement = "stream"
     with pytest.raises(UserError, match=r"--split=data, or choose smaller batches\.$"):
         cores.programs(study, dataset)
-    monkeypatch.setattr(trial_memory, "device_memory", lambda device: None)
+    monkeypatch.setattr(device_memory, "memory_of", lambda device: None)
     assert len(cores.programs(study, dataset)) == 2
     assert "not checked" in cores.memory_note
-    monkeypatch.setattr(trial_memory, "device_memory", lambda device: 1_000)
+    monkeypatch.setattr(device_memory, "memory_of", lambda device: 1_000)
     whole = Resources.of_this_machine(tpu="local", split="data")
     # CPUs share the host's memory, of which activations have their own limit.
     for others in (whole, Resources.of_this_machine(slots=1)):

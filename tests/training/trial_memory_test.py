@@ -15,9 +15,9 @@ import tensorflow as tf
 from dps_tf import models, optim
 from dps_tf.core.errors import UserError
 from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.training import trial_memory
-from dps_tf.training.task import Task
-from dps_tf.training.trial_memory import TrialMemory
+from dps_tf.training import device_memory
+from dps_tf.training.device_memory import TrialMemory
+from dps_tf.training.program import Task
 
 # (5*5*1 + 1) * 32 + (5*5*32 + 1) * 64 + (4*4*64 + 1) * 10
 PARAMETERS = 832 + 51_264 + 10_250
@@ -43,7 +43,7 @@ def simple_cnn(optimizer: str = "momentum", precision: str = "float32") -> Task:
 )
 def test_parts_are_those_counted_by_hand(optimizer, slots):
     assert PARAMETERS == 62_346
-    found = trial_memory.of_trial(simple_cnn(optimizer), 64, data=1000)
+    found = device_memory.of_trial(simple_cnn(optimizer), 64, data=1000)
     assert found == TrialMemory(
         variables=2 * 4 * PARAMETERS,  # weights and masks
         slots=slots * 4 * PARAMETERS,
@@ -55,8 +55,8 @@ def test_parts_are_those_counted_by_hand(optimizer, slots):
 
 
 def test_outputs_in_bfloat16_take_half_and_variables_as_much():
-    plain = trial_memory.of_trial(simple_cnn(), 64)
-    half = trial_memory.of_trial(simple_cnn(precision="mixed_bfloat16"), 64)
+    plain = device_memory.of_trial(simple_cnn(), 64)
+    half = device_memory.of_trial(simple_cnn(precision="mixed_bfloat16"), 64)
     # The image and the logits stay float32.
     assert half.activations == 64 * (2 * (OUTPUTS - 784 - 10) + 4 * (784 + 10))
     assert (half.variables, half.slots) == (plain.variables, plain.slots)
@@ -73,7 +73,7 @@ def test_estimate_is_made_on_the_host():
 
     task = simple_cnn()
     with tf.device("/device:CPU:1"):
-        trial_memory.of_trial(Task(network, task.optimizer, task.dataset), 1)
+        device_memory.of_trial(Task(network, task.optimizer, task.dataset), 1)
     assert placed and all(name.endswith("CPU:0") for name in placed)
 
 
@@ -81,9 +81,9 @@ NEEDED = TrialMemory(498_768, 249_384, 249_384, 7_674_368)
 
 
 def test_what_does_not_fit_is_told_with_both_sizes_and_ways_out(monkeypatch):
-    monkeypatch.setattr(trial_memory, "device_memory", lambda device: 8_000_000)
+    monkeypatch.setattr(device_memory, "memory_of", lambda device: 8_000_000)
     with pytest.raises(UserError) as refused:
-        trial_memory.check("mnist-b64", NEEDED, TPU, "--split=data")
+        device_memory.check_trial("mnist-b64", NEEDED, TPU, "--split=data")
     assert str(refused.value) == (
         "one trial of mnist-b64 takes about 8.7 MB (variables 0.5 MB, slots 0.2 MB, "
         f"gradients 0.2 MB, activations 7.7 MB), and {TPU} has 8.0 MB: share each "
@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_told_with_both_sizes_and_ways_out(monkeypatch):
     )
     with_data = TrialMemory(0, 0, 0, 0, data=3_000_000_000)
     with pytest.raises(UserError) as refused:
-        trial_memory.check("mnist-b64", with_data, GPU, "")
+        device_memory.check_trial("mnist-b64", with_data, GPU, "")
     assert str(refused.value) == (
         f"one trial of mnist-b64 takes about 3.0 GB (data 3.0 GB), and {GPU} has 8.0 "
         "MB: choose smaller batches, or leave the data with the host by "
@@ -100,11 +100,11 @@ def test_what_does_not_fit_is_told_with_both_sizes_and_ways_out(monkeypatch):
 
 
 def test_what_just_fits_is_not_refused(monkeypatch):
-    monkeypatch.setattr(trial_memory, "device_memory", lambda device: NEEDED.total)
-    assert trial_memory.check("mnist-b64", NEEDED, TPU, "--split=data") == ""
-    monkeypatch.setattr(trial_memory, "device_memory", lambda device: NEEDED.total - 1)
+    monkeypatch.setattr(device_memory, "memory_of", lambda device: NEEDED.total)
+    assert device_memory.check_trial("mnist-b64", NEEDED, TPU, "--split=data") == ""
+    monkeypatch.setattr(device_memory, "memory_of", lambda device: NEEDED.total - 1)
     with pytest.raises(UserError):
-        trial_memory.check("mnist-b64", NEEDED, TPU, "--split=data")
+        device_memory.check_trial("mnist-b64", NEEDED, TPU, "--split=data")
 
 
 @pytest.mark.parametrize(
@@ -112,18 +112,18 @@ def test_what_just_fits_is_not_refused(monkeypatch):
     [("v2-8", 8), ("v3-32", 16), ("v4-8", 32), ("v5litepod-4", 16), ("v5p-8", 95)],
 )
 def test_core_of_a_tpu_is_known_by_its_type(monkeypatch, kind, gibibytes):
-    monkeypatch.setenv(trial_memory.TPU_TYPE, kind)
-    assert trial_memory.device_memory(TPU) == gibibytes * 2**30
+    monkeypatch.setenv(device_memory.TPU_TYPE, kind)
+    assert device_memory.memory_of(TPU) == gibibytes * 2**30
 
 
 def test_nothing_is_checked_and_that_is_told_where_nobody_knows(monkeypatch):
-    monkeypatch.delenv(trial_memory.TPU_TYPE, raising=False)
+    monkeypatch.delenv(device_memory.TPU_TYPE, raising=False)
     large = TrialMemory(10**15, 0, 0, 0)
-    told = trial_memory.check("mnist-b64", large, TPU, "--split=data")
+    told = device_memory.check_trial("mnist-b64", large, TPU, "--split=data")
     assert TPU in told and "not checked" in told
-    monkeypatch.setenv(trial_memory.TPU_TYPE, "v99-8")
-    assert trial_memory.device_memory(TPU) is None
-    assert trial_memory.device_memory("/device:CPU:0") is None
+    monkeypatch.setenv(device_memory.TPU_TYPE, "v99-8")
+    assert device_memory.memory_of(TPU) is None
+    assert device_memory.memory_of("/device:CPU:0") is None
 
 
 def test_memory_of_a_gpu_is_the_limit_that_tensorflow_tells(monkeypatch):
@@ -136,9 +136,9 @@ def test_memory_of_a_gpu_is_the_limit_that_tensorflow_tells(monkeypatch):
         )
     ]
     monkeypatch.setattr(tf.compat.v1.Session, "list_devices", lambda self: devices)
-    trial_memory._gpu_memory.cache_clear()
+    device_memory._gpu_memory.cache_clear()
     try:
-        assert trial_memory.device_memory(GPU) == 9_000
-        assert trial_memory.device_memory(GPU.replace("GPU:1", "GPU:2")) is None
+        assert device_memory.memory_of(GPU) == 9_000
+        assert device_memory.memory_of(GPU.replace("GPU:1", "GPU:2")) is None
     finally:
-        trial_memory._gpu_memory.cache_clear()
+        device_memory._gpu_memory.cache_clear()

@@ -11,7 +11,7 @@ import pytest
 from dps_tf.probing import Measurer, Wanted
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.study_tables import read_closed
-from dps_tf.training import placement
+from dps_tf.training import device_memory
 from tests.tuning import small_sweeps
 
 FILES = LocalFiles()
@@ -35,7 +35,7 @@ def run(directory: Path) -> list[pd.DataFrame]:
 def test_set_that_does_not_fit_is_streamed_without_being_asked_to(tmp_path, capsys):
     held = run(tmp_path / "held")
     assert "streamed" not in capsys.readouterr().out
-    with mock.patch.object(placement, "DATA_SHARE", 0.0):
+    with mock.patch.object(device_memory, "DATA_SHARE", 0.0):
         streamed = run(tmp_path / "streamed")
     assert capsys.readouterr().out.count("synthetic: 0.0 MB, streamed") == 1
     for one, other in zip(held, streamed, strict=True):
