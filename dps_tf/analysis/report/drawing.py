@@ -6,8 +6,8 @@ per curve; small pictures side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,13 +17,6 @@ from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 
 _ROOM = 1.7
 """Factor between the outermost K* and the ends of the axis."""
-COLUMNS = 3
-MOST = 12
-"""Cells of one curve that are shown; further ones are left to the files."""
-_WIDTH = 7.6
-_ROW = 2.35
-
-Table = TypeVar("Table")
 
 
 def draw_curves(
@@ -39,7 +32,7 @@ def draw_curves(
         axis: any axis.
         table: one row per mark, with the column `curve`.
         columns: those of the x and y values.
-        line_styles: line style of each curve.
+        line_styles: of each curve.
         changes: further keywords of the lines.
     """
     x, y = columns
@@ -65,7 +58,7 @@ def draw_steps_to_result(
         fits: the fitted c1/B + c2 on a grid: curve, batch_size, steps, low and high
             (ends of its interval, NaN without), further_low and further_high (of K* of
             a further study, NaN without).
-        line_styles: line style of each curve.
+        line_styles: of each curve.
     """
     style.log2_axis(axis, "x")
     style.log2_axis(axis, "y")
@@ -206,14 +199,7 @@ def _arrow(axis: Axes, place: tuple[Any, Any], up: bool, line_style: LineStyle) 
 
 
 def small_axes(figure: Figure, number: int, columns: int, **shared: bool) -> list[Axes]:
-    """Returns so many axes in rows of so many columns.
-
-    Args:
-        figure: an empty figure.
-        number: of axes.
-        columns: side by side, at most.
-        shared: `sharex`, `sharey`: whether all have the same axis.
-    """
+    """Returns so many axes of an empty figure, in rows of so many columns."""
     rows = -(-number // columns)
     axes = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
     for axis in axes[number:]:
@@ -221,35 +207,11 @@ def small_axes(figure: Figure, number: int, columns: int, **shared: bool) -> lis
     return axes[:number]
 
 
-def draw_panels(
-    shown: Sequence[tuple[int, Table]],
-    draw: Callable[[Axes, Table], Any],
-    labels: tuple[str, str],
-) -> Figure:
-    """Returns a figure with a panel per batch size, all on the same axes.
-
-    Args:
-        shown: batch size and table of each panel, at most MOST.
-        draw: draws a table onto an axis.
-        labels: of the x and the y axis.
-    """
-    rows = -(-len(shown) // COLUMNS)
-    columns = min(COLUMNS, len(shown))
-    figure = style.new_figure(_WIDTH * max(columns, 2) / COLUMNS, 0.9 + _ROW * rows)
-    axes = small_axes(figure, len(shown), columns, sharex=True, sharey=True)
-    for position, (axis, (size, table)) in enumerate(zip(axes, shown, strict=True)):
-        draw(axis, table)
-        axis.set_title(f"Batch size {size}")
-        is_lowest = position + columns >= len(shown)
-        axis.set_xlabel(labels[0] if is_lowest else "")
-        axis.tick_params(axis="x", labelbottom=is_lowest, labelsize=9.5)
-        axis.set_ylabel(labels[1] if position % columns == 0 else "")
-        axis.tick_params(axis="y", labelsize=9.5)
-    return figure
-
-
-def left_out(number: int) -> str:
-    """Returns the sentence about cells that are not shown, or nothing."""
-    if number <= MOST:
-        return ""
-    return f" The {number - MOST} largest batch sizes are not shown."
+def two_abreast(
+    number: int, height: float, **shared: bool
+) -> tuple[Figure, list[Axes]]:
+    """Returns a figure with so many axes of a height in inches, two in a row."""
+    columns = min(2, number)
+    width = 7.6 if columns > 1 else 6.2
+    figure = style.new_figure(width, 0.6 + -(-number // columns) * height)
+    return figure, small_axes(figure, number, columns, **shared)

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.report.cautions import first_error
 from dps_tf.analysis.report.content import (
     Column,
     PageTable,
@@ -21,6 +20,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import axis_order
+from dps_tf.analysis.report.summary import first_error
 from dps_tf.analysis.tables import axes_of, metric_names, study_key
 from dps_tf.analysis.wording import number, steps
 from dps_tf.core.cell import is_axis

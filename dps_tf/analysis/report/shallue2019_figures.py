@@ -32,10 +32,14 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.drawing import small_axes
 from dps_tf.analysis.report.page import render
-from dps_tf.analysis.report.shallue2019_content import Panel, PublishedFigure
-from dps_tf.analysis.report.shallue2019_further import FURTHER
-from dps_tf.analysis.report.shallue2019_panels import FIGURES
-from dps_tf.analysis.report.shallue2019_points import SWEEP, Runs, points
+from dps_tf.analysis.report.shallue2019_panels import FIGURES, FURTHER
+from dps_tf.analysis.report.shallue2019_points import (
+    SWEEP,
+    Panel,
+    PublishedFigure,
+    Runs,
+    points,
+)
 from dps_tf.analysis.report.style import Axes
 from dps_tf.analysis.wording import and_list, count
 
