@@ -192,10 +192,9 @@ def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:
         table = table.assign(curve=curve, low=low, high=high)
         ends = {"further_low": further_low, "further_high": further_high}
         tables.append(table.assign(**ends))
-    if not tables:
-        columns = ["curve", "batch_size", "steps", "low", "high"]
-        return pd.DataFrame(columns=[*columns, "further_low", "further_high"])
-    return pd.concat(tables)
+    columns = ["batch_size", "steps", "curve", "low", "high"]
+    empty = pd.DataFrame(columns=[*columns, "further_low", "further_high"])
+    return pd.concat(tables) if tables else empty
 
 
 def groups(curves: Curves) -> list[tuple[str, str, pd.DataFrame]]:

@@ -116,24 +116,18 @@ def _line(
     axis: Axes, rows: pd.DataFrame, fit: pd.DataFrame, line_style: LineStyle
 ) -> None:
     """Draws the fitted curve, or joins the points where there is none."""
-    marks: dict[str, Any] = {
-        "color": line_style.color,
-        "linestyle": line_style.line,
-        "zorder": 2.5,
-    }
+    color = line_style.color
+    marks = {"color": color, "linestyle": line_style.line, "zorder": 2.5}
     if fit.empty:
         exact = rows[rows["bound"] == ""]
         axis.plot(exact["batch_size"], exact["steps_to_result"], **marks)
         return
     sizes = fit["batch_size"]
-    axis.fill_between(
-        sizes, fit["low"], fit["high"], color=line_style.color, alpha=0.12, linewidth=0
-    )
+    band = {"color": color, "alpha": 0.12, "linewidth": 0}
+    axis.fill_between(sizes, fit["low"], fit["high"], **band)
     axis.plot(sizes, fit["steps"], **marks)
     for end in ("further_low", "further_high"):
-        axis.plot(
-            sizes, fit[end], color=line_style.color, linewidth=0.6, alpha=0.6, zorder=2
-        )
+        axis.plot(sizes, fit[end], color=color, linewidth=0.6, alpha=0.6, zorder=2)
 
 
 def _marks(
@@ -176,26 +170,23 @@ def _bounds(
 ) -> None:
     for row in rows[rows["bound"] != ""].to_dict("records"):
         x, y = row["batch_size"] * shift, row["steps_to_result"]
-        _arrow(axis, (x, y), row["bound"] == ">=", line_style)
+        up = row["bound"] == ">="
+        axis.annotate(
+            "",
+            xy=(x, y),
+            xytext=(0, 24 if up else -24),
+            textcoords="offset points",
+            arrowprops={
+                "arrowstyle": "<-",
+                "color": line_style.color,
+                "linewidth": 1.4,
+                "shrinkA": 0,
+                "shrinkB": 3,
+            },
+            zorder=3.5,
+        )
         hollow = style.mark_style(line_style, hollow=True)
         axis.plot([x], [y], zorder=4, **hollow)
-
-
-def _arrow(axis: Axes, place: tuple[Any, Any], up: bool, line_style: LineStyle) -> None:
-    axis.annotate(
-        "",
-        xy=place,
-        xytext=(0, 24 if up else -24),
-        textcoords="offset points",
-        arrowprops={
-            "arrowstyle": "<-",
-            "color": line_style.color,
-            "linewidth": 1.4,
-            "shrinkA": 0,
-            "shrinkB": 3,
-        },
-        zorder=3.5,
-    )
 
 
 def small_axes(figure: Figure, number: int, columns: int, **shared: bool) -> list[Axes]:

@@ -289,7 +289,8 @@ def _best_of_n_figure(
             row[0].set_ylabel("Best of n / K*")
         for axis in axes[-1]:
             axis.set_xlabel("Trials n")
-    text = _best_of_n_text(curves.panel_title(panel), len(rows), tables["n"].max())
+    trials = int(tables["n"].max())
+    text = _best_of_n_text(curves.panel_title(panel), len(rows), trials)
     return illustration(figure, text)
 
 

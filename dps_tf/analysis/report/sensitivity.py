@@ -25,7 +25,7 @@ from dps_tf.analysis.report.content import (
     number_text,
     page_table,
 )
-from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.curves import Curves, first_seed, of_curve
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import cell_names, file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
@@ -98,14 +98,7 @@ def _named(laws: pd.DataFrame, curves: Curves) -> pd.DataFrame:
 def draw_goals(
     axis: Axes, cells: pd.DataFrame, line_styles: Mapping[str, LineStyle]
 ) -> None:
-    """Draws K* against the batch size, a line per goal.
-
-    Args:
-        axis: an empty axis.
-        cells: one row per goal and batch size: curve (the goal in words), batch_size,
-            steps.
-        line_styles: line style of each goal.
-    """
+    """Draws steps against the batch size, a line per `curve`: the goal in words."""
     style.log2_axis(axis, "x")
     style.log2_axis(axis, "y")
     draw_curves(axis, cells, ("batch_size", "steps"), line_styles, markersize=4.5)
@@ -114,12 +107,9 @@ def draw_goals(
 
 
 def draw_constant(axis: Axes, laws: pd.DataFrame, name: str) -> None:
-    """Draws c1, c2 or c1/c2 with its interval against the threshold of the goal.
+    """Draws a constant of the law with its interval against the threshold of the goal.
 
-    Args:
-        axis: an empty axis.
-        laws: one row per goal: threshold, and the constant with `_low` and `_high`.
-        name: of the constant.
+    Columns of the table: threshold, and the constant with `_low` and `_high`.
     """
     axis.set_yscale("log")
     values = laws[name].to_numpy(float)
@@ -143,9 +133,8 @@ def _figures(
     for (panel, curve), mine in laws.groupby(["panel", "curve"], sort=False):
         if mine["multiple"].nunique() < 2:
             continue
-        of_curve = (cells["panel"] == panel) & (cells["curve"] == curve)
-        exact = cells[of_curve & (cells["low"] == cells["high"])]
-        exact = exact[exact["seed"] == exact["seed"].min()]
+        exact = of_curve(cells[cells["low"] == cells["high"]], panel, curve)
+        exact = first_seed(exact)
         shown = exact.assign(curve=[f"goal {t:g}" for t in exact["threshold"]])
         line_styles = style.sequential_styles(shown["curve"])
         with style.styled():

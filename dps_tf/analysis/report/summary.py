@@ -171,12 +171,9 @@ def cautions(context: ReportContext) -> tuple[Caution, ...]:
 def _not_begun(sweeps: Sequence[SweepRecord]) -> Iterator[Caution]:
     """Yields the cells that a sweep was asked for and that nobody has begun."""
     names = tuple(name for sweep in sweeps for name in sweep.not_begun)
+    text = "Nothing is known of them, and no figure or table shows them."
     if names:
-        yield Caution(
-            "Cells that have not begun",
-            "Nothing is known of them, and no figure or table shows them.",
-            names,
-        )
+        yield Caution("Cells that have not begun", text, names)
 
 
 def _damaged(problems: Sequence[str]) -> Iterator[Caution]:
@@ -187,7 +184,7 @@ def _damaged(problems: Sequence[str]) -> Iterator[Caution]:
 
 def _about(title: str, text: str, cells: pd.DataFrame) -> Iterator[Caution]:
     if len(cells):
-        yield Caution(title, text, tuple(str(name) for name in cells["name"]))
+        yield Caution(title, text, tuple(cells["name"]))
 
 
 def _about_curves(title: str, text: str, curves: Sequence[str]) -> Iterator[Caution]:
