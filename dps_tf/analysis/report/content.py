@@ -131,12 +131,7 @@ class Column:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table on the page.
-
-    Attributes:
-        name: unique on the page, an HTML id.
-        caption: what one row is.
-    """
+    """A table on the page; its name is an HTML id, its caption says what a row is."""
 
     name: str
     caption: str
@@ -234,12 +229,9 @@ def section_of(name: str, title: str, parts: Sequence[Part]) -> Section:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart that the browser draws, for exploring.
+    """A chart that the browser draws for exploring, as JSON for BokehJS.
 
-    Attributes:
-        figure: JSON for BokehJS.
-        trials: JSON of `charts.learning_curve_data` for a chart of learning curves;
-            empty for others.
+    Charts of learning curves have `trials`: JSON of `charts.learning_curve_data`.
     """
 
     title: str
@@ -252,7 +244,6 @@ class Caution:
     """Something a reader has to know before trusting a number.
 
     Attributes:
-        text: what it means and what to do.
         cells: names of the cells it is about; empty if it is about all.
         is_note: whether nothing is wrong: it belongs to the protocol.
         unit: what `cells` are names of, in the singular.

@@ -151,7 +151,7 @@ def draw_trials(
 
     Args:
         axis: an empty axis; the caller labels it.
-        trials: one row per trial: x, y (positive), kind (a key of CLASSES), best.
+        trials: x, y (positive), kind (a key of CLASSES), best.
         limits: least and greatest x, least and greatest y of all panels.
         contours: whether y is 1 - momentum and x the learning rate, so that lines of
             equal x / y are lines of equal effective learning rate.

@@ -46,7 +46,6 @@ class Panel:
     """A pair of axes.
 
     Attributes:
-        title: what it is about.
         series: its curves; the first is the reference of the scaling line.
         first: batch size n that curves are divided at and lines start from; None is the
             smallest.
@@ -56,7 +55,6 @@ class Panel:
         budgets: of a comparison of budgets, in steps or epochs; none in a scatter is
             all that was trained.
         epochs: whether those, or the budget of a scatter, are epochs of `examples`.
-        examples: training examples.
         limits: of a linear y axis, or of both of a scatter.
     """
 
