@@ -13,9 +13,9 @@ from dps_tf.analysis import fit_table, loading, report
 from dps_tf.analysis.interchange.archive import read_archive
 from dps_tf.analysis.interchange.outcomes import ArchiveRules
 from dps_tf.analysis.interchange.writer import write_archive
-from dps_tf.analysis.report.along_axes import along_axes_part, lines_along
 from dps_tf.analysis.report.content import Illustration
 from dps_tf.analysis.report.curves import comparable, curves_of, effects
+from dps_tf.analysis.report.headline import along_axes_part, lines_along
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.tables import study_goal, study_key
@@ -131,11 +131,11 @@ def test_an_axis_of_numbers_is_drawn_against_them(tmp_path):
         write_sweep(tmp_path / "sweep", make(sweep))
     tables = loading.load(tmp_path / "sweep")
     rows = lines_along(tables.results, DELAY)
-    assert list(dict.fromkeys(rows["line"])) == [
+    assert list(dict.fromkeys(rows["curve"])) == [
         f"batch size {size}" for size in PLAIN.batch_sizes
     ]
     for size in PLAIN.batch_sizes:
-        mine = rows[rows["line"] == f"batch size {size}"]
+        mine = rows[rows["curve"] == f"batch size {size}"]
         assert list(mine["value"]) == [0.0, 4.0, 16.0]
         there = tables.results[tables.results["batch_size"] == size]
         wanted = there.set_index(DELAY)["steps_to_result"][list(delays)]

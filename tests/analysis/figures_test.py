@@ -14,26 +14,22 @@ from matplotlib.container import ErrorbarContainer
 
 from dps_tf.analysis import report
 from dps_tf.analysis.report import (
-    along_axes,
-    best_of_n,
+    best_trials,
     budgets,
     cost,
     drawing,
-    frontier,
     headline,
     health,
-    layers,
+    law,
     learning_rates,
     measurements,
     metaparameters,
-    noise,
-    normalized,
-    pairs,
+    pruning,
     published,
+    regimes,
     repeats,
     sensitivity,
     style,
-    training_curves,
 )
 from tests import interpreter
 
@@ -100,19 +96,19 @@ DRAWINGS = {
     ),
     "regimes": lambda a: (
         style.log2_axis(a, "x"),
-        headline.draw_regimes(a, REGIMES, STYLES),
+        regimes.draw_regimes(a, REGIMES, STYLES),
     ),
-    "normalized": lambda a: normalized.draw_ratios(
+    "normalized": lambda a: law.draw_ratios(
         a, two_curves(ratio=[1.0, 0.3, 0.1], base=[4, 4, 4]), STYLES
     ),
-    "along_axes": lambda a: along_axes.draw_along(
+    "along_axes": lambda a: headline.draw_along(
         a,
-        pd.DataFrame({"line": list("aaabbb"), "value": [0, 1, 16] * 2}).assign(
+        pd.DataFrame({"curve": list("aaabbb"), "value": [0, 1, 16] * 2}).assign(
             steps_to_result=[100.0, 120.0, 900.0, 60.0, 64.0, 80.0]
         ),
         STYLES,
     ),
-    "best_of_n": lambda a: best_of_n.draw_quantiles(
+    "best_of_n": lambda a: health.draw_quantiles(
         a, QUANTILES, line_style=STYLES["a"], top=2.0
     ),
     "metaparameters": lambda a: metaparameters.draw_trials(
@@ -137,7 +133,7 @@ DRAWINGS = {
         "noise_scale",
         STYLES,
     ),
-    "pairs": lambda a: pairs.draw_means(
+    "pairs": lambda a: pruning.draw_means(
         a,
         STEPS.assign(
             loss=[2.0, 1.0, 0.5, 2.2, 1.5, 0.9], value=[9.0, 7.0, 5.0, 8.0, 8.0, 6.0]
@@ -145,11 +141,11 @@ DRAWINGS = {
         "loss",
         STYLES,
     ),
-    "noise_and_critical": lambda a: noise.draw_beside_critical(
+    "noise_and_critical": lambda a: measurements.draw_beside_critical(
         a, COMPARED.assign(critical_high=np.inf), STYLES
     ),
     "search_health": lambda a: health.draw_outcomes(a, COUNTS),
-    "layer_density": lambda a: layers.draw_densities(
+    "layer_density": lambda a: pruning.draw_densities(
         a,
         pd.DataFrame({"curve": list("aabb"), "layer": ["conv", "dense"] * 2}).assign(
             density=[0.5, 0.1, 0.4, 0.0], low=[0.4, 0.1, 0.4, 0.0], high=0.5
@@ -163,10 +159,10 @@ DRAWINGS = {
             a, two_curves(steps_to_result=[900.0, 300.0, 100.0]), STYLES
         ),
     ),
-    "training_curve": lambda a: training_curves.draw_training(
+    "training_curve": lambda a: best_trials.draw_training(
         a, STEPS.assign(value=[0.9, 0.3, 0.02, 0.8, 0.2, 0.03]), 0.03, STYLES
     ),
-    "frontier": lambda a: frontier.draw_frontier(
+    "frontier": lambda a: cost.draw_frontier(
         a,
         two_curves(steps=[900.0, 300.0, 100.0], examples=[3600.0, 4800.0, 6400.0]),
         pd.DataFrame({"curve": "a", "steps": [900.0, 90.0]}).assign(
@@ -241,7 +237,7 @@ def test_every_drawing_is_tested():
         (path.stem, name)
         for path in FOLDER.glob("*.py")
         for name in re.findall(r"^def (draw_\w+)", path.read_text(), re.MULTILINE)
-    } - {("drawing", "draw_curves"), ("drawing", "draw_panels")}
+    } - {("drawing", "draw_curves")}
     source = Path(__file__).read_text()
     assert len(found) > 15
     assert not [pair for pair in found if ".".join(pair) not in source]

@@ -20,9 +20,9 @@ from dps_tf.analysis.report import (
 from dps_tf.analysis.report.content import ReportContext, ReportOptions
 from dps_tf.analysis.report.curves import effects, searches_sentence
 from dps_tf.analysis.report.learning_rates import rates_of, rule_table
+from dps_tf.analysis.report.measurements import smoothness_part
 from dps_tf.analysis.report.page import specification_table
 from dps_tf.analysis.report.results import terminal_table
-from dps_tf.analysis.report.smoothness import smoothness_part
 from dps_tf.analysis.report.summary import summary
 from dps_tf.core.errors import UserError
 from dps_tf.store.files import LocalFiles

@@ -14,17 +14,16 @@ from dps_tf.analysis import loading, report
 from dps_tf.analysis.cost import seconds_per_step
 from dps_tf.analysis.report import (
     assembly,
+    best_trials,
     charts,
     content,
     cost,
     curves,
-    frontier,
     law,
     naming,
-    pairs,
+    pruning,
     regimes,
     sensitivity,
-    training_curves,
 )
 from dps_tf.analysis.report import repeats as report_repeats
 from dps_tf.core.errors import UserError, duration
@@ -64,7 +63,7 @@ def work_of(tables: loading.Tables, seconds: float) -> pd.DataFrame:
 
 def test_every_point_of_a_frontier_solves_its_equation():
     found = context_of(tables_of(make(dataclasses.replace(SMALL, points=32)))).curves
-    lines = frontier.frontiers(found)
+    lines = cost.frontiers(found)
     assert len(lines) > 10
     s, e = lines["steps"] / lines["c2"], lines["examples"] / lines["c1"]
     np.testing.assert_allclose((s - 1) * (e - 1), 1.0)
@@ -72,7 +71,7 @@ def test_every_point_of_a_frontier_solves_its_equation():
 
 def test_examples_are_steps_times_batch_size():
     tables = tables_of(make(SMALL))
-    found = frontier.examples(context_of(tables).curves)
+    found = cost.examples(context_of(tables).curves)
     results = tables.results.sort_values("batch_size")
     expected = results["steps_to_result"] * results["batch_size"]
     np.testing.assert_allclose(found["examples"], expected.astype(float))
@@ -143,7 +142,7 @@ def paired_tables(*, other_rates: bool = False) -> loading.Tables:
 
 
 def test_pairs_are_compared_and_drawn():
-    part = pairs.pairs_part(context_of(paired_tables()))
+    part = pruning.pairs_part(context_of(paired_tables()))
     [table] = part.tables
     [row] = table.frame.to_dict("records")
     assert (row["network"], row["seeds"]) == ("snip 0.9", 2)
@@ -155,7 +154,7 @@ def test_pairs_are_compared_and_drawn():
 
 
 def test_trials_of_unequal_metaparameters_are_no_pair():
-    part = pairs.pairs_part(context_of(paired_tables(other_rates=True)))
+    part = pruning.pairs_part(context_of(paired_tables(other_rates=True)))
     assert part == content.Part()
 
 
@@ -168,7 +167,7 @@ def test_means_are_geometric_over_seeds_and_trials():
         ],
         columns=["curve", "step", "quantity", "value"],
     )
-    [row] = pairs.means_along(measured, "smoothness").to_dict("records")
+    [row] = pruning.means_along(measured, "smoothness").to_dict("records")
     assert row == pytest.approx({"curve": "a", "step": 1, "loss": 2.0, "value": 8.0})
 
 
@@ -187,7 +186,7 @@ def test_sensitivity_shows_own_goal_as_measured_and_looser_ones_below():
     tables = tables_of(make(dataclasses.replace(SMALL, points=16)))
     part = sensitivity.sensitivity_part(context_of(tables))
     frames = {table.name: table.frame for table in part.tables}
-    own = frames["by-goal"]["goal0"].map(lambda cell: cell.key)
+    own = frames["by-goal"]["at_1"].map(lambda cell: cell.key)
     assert sorted(own) == sorted(tables.results["steps_to_result"].astype(float))
     last = frames["by-goal"].columns[-1]
     looser = frames["by-goal"][last].map(lambda cell: cell.key)
@@ -249,11 +248,11 @@ def test_where_evaluations_only_bound_the_metric_the_loss_is_drawn():
         assert f"only bound {METRIC}" in cell["notes"]
         assert max(len(trial["steps"]) for trial in cell["trials"]) > 1
         assert all(1 <= v <= 2 for trial in cell["trials"] for v in trial["values"])
-    [figure] = training_curves.training_figures(context_of(bounded))
+    [figure] = best_trials.training_figures(context_of(bounded))
     assert figure.caption.startswith("train/loss at every") and "Dashed" not in (
         figure.caption
     )
-    [figure] = training_curves.training_figures(context_of(tables))
+    [figure] = best_trials.training_figures(context_of(tables))
     assert figure.caption.startswith(METRIC) and "Dashed: the goal" in figure.caption
 
 

@@ -17,9 +17,7 @@ import pytest
 from dps_tf.analysis import loading, report
 from dps_tf.analysis.report import curves, naming, page, regimes
 from dps_tf.analysis.report.assembly import assemble, csv_bytes
-from dps_tf.analysis.report.best_of_n import best_of_n_table
 from dps_tf.analysis.report.budgets import best_values, budget_table, budgets_part
-from dps_tf.analysis.report.cautions import cautions
 from dps_tf.analysis.report.content import (
     Caution,
     Illustration,
@@ -29,13 +27,14 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.cost import costs
 from dps_tf.analysis.report.headline import headline
+from dps_tf.analysis.report.health import best_of_n_table
 from dps_tf.analysis.report.law import forms_of
-from dps_tf.analysis.report.layers import densities
-from dps_tf.analysis.report.noise import averaged, noise_table
+from dps_tf.analysis.report.measurements import averaged, noise_table
 from dps_tf.analysis.report.page import specification_table
+from dps_tf.analysis.report.pruning import densities
 from dps_tf.analysis.report.published import beside_published
 from dps_tf.analysis.report.results import steps_text, terminal_table
-from dps_tf.analysis.report.summary import summary
+from dps_tf.analysis.report.summary import cautions, summary
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import interval, number
 from dps_tf.core.errors import UserError
@@ -92,9 +91,8 @@ def curves_of(sweep: Sweep) -> curves.Curves:
 def cautions_of(tables: loading.Tables) -> tuple[Caution, ...]:
     """Returns the cautions alone: drawing takes most of the time of a report."""
     found = curves.curves_of(tables.results, naming.naming(tables.results))
-    return cautions(
-        found, tables.studies, tables.trials, tables.problems, forms_of(found)
-    )
+    ends, forms = regimes.regimes_of(found), forms_of(found)
+    return cautions(ReportContext(tables, found, ends, {}, forms, ReportOptions()))
 
 
 def headline_of(tables: loading.Tables) -> Illustration:

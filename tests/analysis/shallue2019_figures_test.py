@@ -12,14 +12,13 @@ import pytest
 from dps_tf.analysis.interchange.shallue2019_names import from_metric
 from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.loading import Tables, load
-from dps_tf.analysis.report.shallue2019_content import Series
 from dps_tf.analysis.report.shallue2019_figures import figures_report, figures_text
-from dps_tf.analysis.report.shallue2019_further import FURTHER
-from dps_tf.analysis.report.shallue2019_panels import FIGURES
+from dps_tf.analysis.report.shallue2019_panels import FIGURES, FURTHER
 from dps_tf.analysis.report.shallue2019_points import (
     DIGITIZED,
     SWEEP,
     Runs,
+    Series,
     points,
 )
 from tests.analysis.archive_files import write_study

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dps_tf.analysis.law import Observations, compare, fit_law, prefers_power_law
-from dps_tf.analysis.report import cautions
+from dps_tf.analysis.report import summary
 from dps_tf.workloads import reading as configurations
 from tests import interpreter
 from tests.launch.dry_runs import dry_run
@@ -58,7 +58,7 @@ def test_the_misfit_of_the_quickstart_that_is_told_is_one_that_is_warned_of():
     sizes, steps, low = np.array(rows, float).T
     assert len(sizes) == 9
     fit = fit_law(Observations.of(sizes, steps, low))
-    far = np.abs(fit.residuals).max() >= cautions.MISFIT
+    far = np.abs(fit.residuals).max() >= summary.MISFIT
     assert far or prefers_power_law(compare(fit.observations))
 
 

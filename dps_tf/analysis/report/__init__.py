@@ -1,7 +1,7 @@
 """The report of some sweeps: one page that people read, and the files beside it.
 
-A section is one file, with its data, its drawing and its caption, and one entry of
-`assembly.SECTIONS`; one of a user's own is added by `register_report_section`.
+A section has parts, functions that hold its data, its drawing and its caption, and one
+entry of `assembly.SECTIONS`; a user's own is added by `register_report_section`.
 """
 
 from __future__ import annotations

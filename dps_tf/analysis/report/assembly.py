@@ -6,58 +6,59 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.report.along_axes import along_axes_part
-from dps_tf.analysis.report.best_of_n import best_of_n_part, best_of_n_table
+from dps_tf.analysis.report.best_trials import generalization_part, training_curves_part
 from dps_tf.analysis.report.budgets import budgets_part
-from dps_tf.analysis.report.cautions import cautions, not_begun
 from dps_tf.analysis.report.charts import charts
 from dps_tf.analysis.report.content import (
     Part,
     Report,
     ReportContext,
     ReportOptions,
-    SectionEntry,
     section_of,
 )
-from dps_tf.analysis.report.cost import cost_part
+from dps_tf.analysis.report.cost import cost_part, frontier_part
 from dps_tf.analysis.report.curves import curves_of
-from dps_tf.analysis.report.frontier import frontier_part
-from dps_tf.analysis.report.generalization import generalization_part
-from dps_tf.analysis.report.headline import headline_part
-from dps_tf.analysis.report.health import health_part
+from dps_tf.analysis.report.headline import along_axes_part, headline_part
+from dps_tf.analysis.report.health import best_of_n_part, best_of_n_table, health_part
 from dps_tf.analysis.report.law import (
     effect_sentences,
     forms_of,
     joint_fits,
     law_part,
+    normalized_part,
 )
-from dps_tf.analysis.report.layers import layers_part
 from dps_tf.analysis.report.learning_rates import learning_rates_part
+from dps_tf.analysis.report.measurements import noise_part, smoothness_part
 from dps_tf.analysis.report.metaparameters import metaparameters_part
 from dps_tf.analysis.report.naming import naming
-from dps_tf.analysis.report.noise import noise_part
-from dps_tf.analysis.report.normalized import normalized_part
 from dps_tf.analysis.report.page import render, specification_table
-from dps_tf.analysis.report.pairs import pairs_part
+from dps_tf.analysis.report.pruning import layers_part, pairs_part
 from dps_tf.analysis.report.published import beside_published, published_part
 from dps_tf.analysis.report.regimes import regimes_of
 from dps_tf.analysis.report.repeats import repeats_part
 from dps_tf.analysis.report.results import results_part
 from dps_tf.analysis.report.sensitivity import sensitivity_part
-from dps_tf.analysis.report.smoothness import smoothness_part
-from dps_tf.analysis.report.summary import summary
-from dps_tf.analysis.report.training_curves import training_curves_part
+from dps_tf.analysis.report.summary import cautions, summary
 from dps_tf.analysis.wording import and_list, count
 from dps_tf.core.errors import UserError, duration
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.schemas import CURVES, TRIALS
 from dps_tf.store.tables import encode_table
+
+
+class SectionEntry(NamedTuple):
+    """A section of every report: HTML id, heading, and what gives its contents."""
+
+    name: str
+    title: str
+    parts: tuple[Callable[[ReportContext], Part], ...]
+
 
 PAGE = "report.html"
 _FILES = {
@@ -98,7 +99,7 @@ def register_report_section(
 
     Args:
         name: an HTML id that no other section has.
-        title: heading.
+        title: its heading.
         part: returns what the section shows, given the tables and curves of a report;
             a section without figures and tables is left out.
 
@@ -117,31 +118,19 @@ def register_report_section(
 def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report:  # noqa: B008 (frozen)
     """Returns the report of some sweeps."""
     curves = curves_of(tables.results, naming(tables.results), tables.studies)
-    context = ReportContext(
-        tables,
-        curves,
-        regimes_of(curves),
-        joint_fits(curves),
-        forms_of(curves),
-        options,
-    )
-    found = [entry.build(context) for entry in SECTIONS]
-    found_cautions = (
-        *not_begun(tables.sweeps),
-        *cautions(
-            curves, tables.studies, tables.trials, tables.problems, context.forms
-        ),
-    )
+    regimes, joint, forms = regimes_of(curves), joint_fits(curves), forms_of(curves)
+    context = ReportContext(tables, curves, regimes, joint, forms, options)
+    sections = [
+        section_of(name, title, [part(context) for part in parts])
+        for name, title, parts in SECTIONS
+    ]
     return Report(
         title=_title(tables.results),
         lead=_lead(tables),
         state=_state(tables),
-        summary=(
-            *summary(curves, context.regimes),
-            *effect_sentences(curves, context.joint),
-        ),
-        sections=tuple(section for section in found if not section.is_empty),
-        cautions=tuple(sorted(found_cautions, key=lambda caution: caution.is_note)),
+        summary=(*summary(curves, regimes), *effect_sentences(curves, joint)),
+        sections=tuple(section for section in sections if not section.is_empty),
+        cautions=cautions(context),
         sweeps=tables.sweeps,
         results=tables.results,
         facts=_facts(tables),
@@ -201,8 +190,8 @@ def _facts(tables: Tables) -> list[tuple[str, str]]:
         facts.append(("Ran (by the dates of its files)", ran))
     work = tables.work
     if len(work):
-        whole = work[work["trial"].isna() & (work["quantity"] == "seconds")]
-        seconds = float(whole["value"].sum())
+        whole = work["trial"].isna() & (work["quantity"] == "seconds")
+        seconds = float(work.loc[whole, "value"].sum())
         if seconds > 0:
             facts.append(("Search, all trials together", duration(seconds)))
     machines = dict.fromkeys(

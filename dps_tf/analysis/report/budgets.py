@@ -39,12 +39,10 @@ _FRACTIONS = (1 / 16, 1 / 4, 1)
 
 @dataclass(frozen=True)
 class BestValues:
-    """What budgets buy on one curve.
+    """What budgets of a kind (`step budget`, `epoch budget`) buy on one curve.
 
     Attributes:
         file: name of the figure without suffix.
-        kind: `step budget` or `epoch budget`.
-        curve: its name.
         goal: whose metric it is about.
         rows: of `budgets.best_under_budget` where there is a value, `value` the best.
     """
@@ -60,19 +58,12 @@ def budgets_part(context: ReportContext) -> Part:
     """Returns a figure for each curve and kind of budget, and a table of them all."""
     found = best_values(context.tables, context.curves)
     table = budget_table(found)
-    return Part(
-        illustrations=[_figure(one) for one in found],
-        tables=() if table is None else (table,),
-    )
+    tables = () if table is None else (table,)
+    return Part(illustrations=[_figure(one) for one in found], tables=tables)
 
 
 def best_values(tables: Tables, curves: Curves) -> list[BestValues]:
-    """Returns what budgets buy on each curve of exhaustive studies, steps and epochs.
-
-    Args:
-        tables: of the sweeps.
-        curves: of the report.
-    """
+    """Returns what budgets of steps and epochs buy on curves of exhaustive studies."""
     found: list[BestValues] = []
     exhaustive = tables.studies["schedule"] == "exhaustive"
     for panel, curve, cells in groups(curves):
@@ -81,12 +72,18 @@ def best_values(tables: Tables, curves: Curves) -> list[BestValues]:
             continue
         studies = tables.studies[chosen].reset_index(drop=True)
         goal = tables.goals[int(chosen.argmax())]
+        about = goal.metric, goal.direction
         trials, records = (
             table[belongs(table, studies)].reset_index(drop=True)
             for table in (tables.trials, tables.curves)
         )
         for kind, budgets in budgets_of(studies).items():
-            rows = _best(studies, trials, records, budgets, goal)
+            # One row per budget and batch size.
+            best = pd.concat(
+                best_under_budget(studies, trials, records, budget, *about)
+                for budget in budgets
+            )
+            rows = best.rename(columns={"best_value": "value"}).dropna(subset="value")
             if len(rows):
                 file = file_name("best", kind, curves.panel_title(panel), curve)
                 title = curves.title(panel, curve)
@@ -163,11 +160,7 @@ def _row(
 
 
 def budgets_of(studies: pd.DataFrame) -> dict[str, list[Budget]]:
-    """Returns fractions of the largest budget that every batch size was trained for.
-
-    Args:
-        studies: of one curve.
-    """
+    """Returns fractions of the largest budget that all studies were trained for."""
     steps = int(studies["step_budget"].min())
     examples = studies["step_budget"] * studies["batch_size"]
     epochs = float((examples / studies["training_examples"].clip(lower=1)).min())
@@ -177,31 +170,13 @@ def budgets_of(studies: pd.DataFrame) -> dict[str, list[Budget]]:
     }
 
 
-def _best(
-    studies: pd.DataFrame,
-    trials: pd.DataFrame,
-    records: pd.DataFrame,
-    budgets: Sequence[Budget],
-    goal: Goal,
-) -> pd.DataFrame:
-    """Returns the rows of `best_under_budget` that have a value, all budgets."""
-    found = pd.concat(
-        best_under_budget(studies, trials, records, b, goal.metric, goal.direction)
-        for b in budgets
-    )
-    return found.rename(columns={"best_value": "value"}).dropna(subset="value")
-
-
 def draw_best(
     axis: Axes, best: pd.DataFrame, line_styles: Mapping[str, LineStyle]
 ) -> None:
     """Draws the best value under each budget against the batch size.
 
-    Args:
-        axis: an empty axis; the caller labels its y axis.
-        best: one row per budget and batch size: budget (its label), batch_size, value,
-            is_exact (whether no trial that was stopped might have been better).
-        line_styles: line style of each budget.
+    Columns of the table: budget (its label), batch_size, value, is_exact (whether no
+    trial that was stopped might have been better).
     """
     style.log2_axis(axis, "x")
     for budget, rows in best.groupby("budget", sort=False):
@@ -223,9 +198,7 @@ def _figure(one: BestValues) -> Illustration:
         draw_best(axis, best, line_styles)
         axis.set_ylabel(f"Best {goal.metric}")
     told = listed(
-        best,
-        "budget",
-        lambda row: f"{number(row['value'])} at {row['batch_size']}",
+        best, "budget", lambda row: f"{number(row['value'])} at {row['batch_size']}"
     )
     figure_text = FigureText(
         name=one.file,

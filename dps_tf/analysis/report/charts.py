@@ -24,15 +24,11 @@ from bokeh.models import (
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
+from dps_tf.analysis.report.best_trials import drawn_metric, drawn_records, told_of
 from dps_tf.analysis.report.content import Chart, ReportContext
 from dps_tf.analysis.report.curves import Curves, RowsByCell, fit_lines
 from dps_tf.analysis.report.naming import cell_names
 from dps_tf.analysis.report.style import LineStyle
-from dps_tf.analysis.report.training_curves import (
-    columns_drawn,
-    drawn_metric,
-    told_of,
-)
 from dps_tf.analysis.tables import metaparameter_names, study_key
 from dps_tf.analysis.wording import number, steps
 
@@ -189,15 +185,9 @@ def _marks(
     }
     marker = _MARKERS.get(style.marker, "circle")
     filled = [0.0 if bound else 1.0 for bound in rows["bound"]]
-    return plot.scatter(
-        "x",
-        "y",
-        source=ColumnDataSource({**source, "filled": filled}),
-        size=9,
-        marker=marker,
-        fill_alpha="filled",
-        **shared,
-    )
+    look = {"size": 9, "marker": marker, "fill_alpha": "filled", **shared}
+    filled_source = ColumnDataSource({**source, "filled": filled})
+    return plot.scatter("x", "y", source=filled_source, **look)
 
 
 def _trial_text(cell: Any, columns: Any) -> str:
@@ -214,15 +204,9 @@ def _learning_curves(context: ReportContext) -> Chart | None:
     values = [v for cell in data for trial in cell["trials"] for v in trial["values"]]
     is_log = min(values) > 0 and max(values) > 20 * min(values)
     plot = _new_figure("Step", "Metric of the goal", "log" if is_log else "linear")
-    marks = []
-    for outcome, color in _OUTCOMES.items():
-        marks.append(_outcome(plot, outcome, color))
-    tooltips = [
-        ("trial", "@trial"),
-        ("step", "@x{0,0}"),
-        ("value", "@y"),
-        ("at", "@point"),
-    ]
+    marks = [_outcome(plot, outcome, color) for outcome, color in _OUTCOMES.items()]
+    tooltips = [("trial", "@trial"), ("step", "@x{0,0}")]
+    tooltips += [("value", "@y"), ("at", "@point")]
     plot.add_tools(HoverTool(renderers=marks, tooltips=tooltips))
     goal = {"name": "goal", "line_dash": "dashed", "color": "#808a94"}
     plot.line("x", "y", source=_empty("x", "y"), legend_label="goal", **goal)
@@ -256,20 +240,16 @@ def learning_curve_data(context: ReportContext) -> list[dict[str, Any]]:
     (`best trial` for the best), point (metaparameters in words), steps, values.
     """
     curves, tables = context.curves, context.tables
-    key = study_key(tables.studies)
-    keys = tables.studies[key].itertuples(index=False, name=None)
-    goals = dict(zip(keys, tables.goals, strict=True))
-    metrics = {goal.metric for goal in tables.goals} & set(map(str, tables.curves))
-    columns = columns_drawn(tables.curves, metrics)
-    records = RowsByCell(tables.curves, curves.cells, columns)
+    key = study_key(curves.cells)
+    records, goals = drawn_records(context)
     trials = RowsByCell(tables.bounded, curves.cells, list(tables.bounded.columns))
     names = metaparameter_names(tables.trials)
     most = max(3, _MOST_TRIALS // max(len(curves.cells), 1))
     found = []
     cells = curves.cells.assign(cell_name=cell_names(curves.cells))
     for cell in cells.to_dict("records"):
-        goal = goals[tuple(cell[name] for name in key)]
-        if goal.metric not in metrics:
+        goal = goals.get(tuple(cell[name] for name in key))
+        if goal is None:
             continue
         rows = records.of(cell)
         metric = drawn_metric(rows, goal)

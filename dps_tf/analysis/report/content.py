@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from dps_tf.analysis.law import Alternative, Estimate, JointFit
+from dps_tf.analysis.law import Alternative, CurveRatio, Estimate, JointFit, LawFit
 from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves
@@ -17,15 +17,8 @@ from dps_tf.analysis.report.style import Figure
 from dps_tf.analysis.wording import interval, number
 
 
-@dataclass(frozen=True)
-class Tooltip:
-    """A place on a figure that tells its numbers when pointed at.
-
-    Attributes:
-        left: fraction of the figure's width.
-        top: fraction of the figure's height, from the top.
-        text: what it tells.
-    """
+class Tooltip(NamedTuple):
+    """A place on a figure, in fractions of it from the left and the top, and a text."""
 
     left: float
     top: float
@@ -51,15 +44,12 @@ class FigureText:
 
 @dataclass(frozen=True)
 class Illustration(FigureText):
-    """A figure as files, with its texts.
+    """A figure as the bytes of its files, with its texts.
 
     Attributes:
-        svg: bytes of the file.
-        png: bytes of the file; empty for a folded figure, which is SVG only.
-        width: CSS pixels at full size.
-        height: CSS pixels at full size.
+        png: empty for a folded figure, which is SVG only.
+        width: CSS pixels at full size, as `height`.
         folded: whether the reader has to open it first.
-        tooltips: places that tell numbers.
         narrow: the figure drawn again for phones, as SVG; empty if it is the same.
     """
 
@@ -99,12 +89,7 @@ def illustration(
 
 @dataclass(frozen=True)
 class SortableText:
-    """A cell of a table whose text is not what it is sorted by.
-
-    Attributes:
-        text: what stands there.
-        key: what it is sorted by; NaN comes last.
-    """
+    """A cell of a table that is sorted by a key; NaN comes last."""
 
     text: str
     key: float
@@ -126,15 +111,18 @@ def estimate_text(estimate: Estimate) -> SortableText:
     return SortableText(text, estimate.value)
 
 
+def constants(fit: LawFit | CurveRatio) -> dict[str, SortableText]:
+    """Returns c1, c2 and c1/c2 (`critical`), of a curve or as ratios of two."""
+    return {
+        "c1": estimate_text(fit.c1),
+        "c2": estimate_text(fit.c2),
+        "critical": estimate_text(fit.critical_batch_size),
+    }
+
+
 @dataclass(frozen=True)
 class Column:
-    """A column of a table on the page.
-
-    Attributes:
-        name: column of the frame.
-        title: heading.
-        explanation: what it holds, in a sentence.
-    """
+    """A column of the frame, its heading, and in a sentence what it holds."""
 
     name: str
     title: str
@@ -143,14 +131,7 @@ class Column:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table on the page.
-
-    Attributes:
-        name: unique on the page, an HTML id.
-        caption: what one row is.
-        columns: in their order.
-        frame: the values; texts and numbers.
-    """
+    """A table on the page; its name is an HTML id, its caption says what a row is."""
 
     name: str
     caption: str
@@ -187,22 +168,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of the page with a heading of its own; left out if it shows nothing.
+class Section(Part):
+    """All parts under a heading, with a name that is unique on the page, an HTML id."""
 
-    Attributes:
-        name: unique on the page, an HTML id.
-        title: heading.
-        paragraphs: text before everything else.
-        illustrations: in their order.
-        tables: after the illustrations.
-    """
-
-    name: str
-    title: str
-    paragraphs: tuple[str, ...]
-    illustrations: tuple[Illustration, ...]
-    tables: tuple[PageTable, ...]
+    name: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -247,45 +216,22 @@ class ReportContext:
     options: ReportOptions
 
 
-@dataclass(frozen=True)
-class SectionEntry:
-    """A section of every report, and where its contents come from.
-
-    Attributes:
-        name: unique on the page, an HTML id.
-        title: heading.
-        parts: functions from the context to contents, in the order of the page.
-    """
-
-    name: str
-    title: str
-    parts: tuple[Callable[[ReportContext], Part], ...]
-
-    def build(self, context: ReportContext) -> Section:
-        """Returns the section of one report."""
-        return section_of(self.name, self.title, [part(context) for part in self.parts])
-
-
 def section_of(name: str, title: str, parts: Sequence[Part]) -> Section:
     """Returns a section: texts of all parts, then their figures, then their tables."""
     return Section(
-        name,
-        next((part.title for part in parts if part.title), title),
         tuple(text for part in parts for text in part.paragraphs),
         tuple(item for part in parts for item in part.illustrations),
         tuple(table for part in parts for table in part.tables),
+        next((part.title for part in parts if part.title), title),
+        name,
     )
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart that the browser draws, for exploring.
+    """A chart that the browser draws for exploring, as JSON for BokehJS.
 
-    Attributes:
-        title: heading.
-        figure: JSON for BokehJS.
-        trials: JSON of `charts.learning_curve_data` for a chart of learning curves;
-            empty for others.
+    Charts of learning curves have `trials`: JSON of `charts.learning_curve_data`.
     """
 
     title: str
@@ -298,8 +244,6 @@ class Caution:
     """Something a reader has to know before trusting a number.
 
     Attributes:
-        title: a few words.
-        text: what it means and what to do.
         cells: names of the cells it is about; empty if it is about all.
         is_note: whether nothing is wrong: it belongs to the protocol.
         unit: what `cells` are names of, in the singular.
@@ -317,17 +261,12 @@ class Report:
     """All of a report.
 
     Attributes:
-        title: of the page.
         lead: what was measured, in one or two sentences.
         state: what is missing, if the sweep is not finished; else empty.
         summary: a plain sentence per curve.
-        sections: in their order, the headline first.
-        cautions: those of the search first.
-        sweeps: what each of them was run with.
         results: the table of results, for files and the terminal.
         facts: what a reader asks first (when, where, how long), as name and value.
         files: names of the tables beside the page, with what they hold.
-        charts: for exploring.
     """
 
     title: str

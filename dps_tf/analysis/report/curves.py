@@ -11,11 +11,14 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, Observations, fit_law
+from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.order_statistics import repeats
 from dps_tf.analysis.report.naming import Naming
+from dps_tf.analysis.report.style import LineStyle, assign_styles
 from dps_tf.analysis.tables import axes_of, cell_codes, study_key
 from dps_tf.analysis.wording import and_list, count
 from dps_tf.core.cell import DENSE
+from dps_tf.core.goal import Goal
 
 Key = tuple[str, str]
 """(panel, curve)."""
@@ -28,7 +31,6 @@ class Curves:
     """What the sections share.
 
     Attributes:
-        naming: names of curves and panels.
         cells: the results table with panel and curve, in the order of the report.
         plot_rows: one row per curve and batch size, seeds taken together; see
             `plot_rows_of`.
@@ -39,10 +41,15 @@ class Curves:
     naming: Naming
     cells: pd.DataFrame
     plot_rows: pd.DataFrame
-    fits: dict[tuple[str, str], LawFit]
-    searches: dict[tuple[str, str], str] = field(default_factory=dict)
+    fits: dict[Key, LawFit]
+    searches: dict[Key, str] = field(default_factory=dict)
 
-    def best_of(self, pairs: Sequence[tuple[str, str]] | None = None) -> str:
+    @property
+    def exact(self) -> pd.DataFrame:
+        """The plotted rows whose K* is known, not only a bound of it."""
+        return self.plot_rows[self.plot_rows["bound"] == ""]
+
+    def best_of(self, pairs: Sequence[Key] | None = None) -> str:
         """Returns what curves, all by default, are the best of, as one sentence."""
         return searches_sentence(
             (self.title(*pair), search)
@@ -67,16 +74,47 @@ class Curves:
         """Returns the name of a panel where there are several, else nothing."""
         return str(panel) if len(self.naming.panels) > 1 else ""
 
+    def styles_of_titles(self, titles: pd.Series) -> dict[str, LineStyle]:
+        """Returns the line styles of curves that are called by their `title`."""
+        # Across panels the same name of a curve would have the same line style.
+        if len(self.naming.panels) > 1:
+            return assign_styles(titles)
+        return self.naming.line_styles_of(titles)
+
+
+def of_curve(table: pd.DataFrame, panel: object, curve: object) -> pd.DataFrame:
+    """Returns the rows of one curve of a named table."""
+    is_curve = (table["panel"] == panel) & (table["curve"] == curve)
+    rows: pd.DataFrame = table[is_curve]
+    return rows
+
+
+def first_seed(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns the rows of the least seed: small pictures show a single study."""
+    rows: pd.DataFrame = table[table["seed"] == table["seed"].min()]
+    return rows
+
+
+def best_trials_of(cells: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """Returns study, `trial` and further columns of the cells with a best trial."""
+    best = cells[[*study_key(cells), "best_trial", *columns]]
+    best = best.dropna(subset="best_trial").rename(columns={"best_trial": "trial"})
+    return best.astype({"trial": np.int64})
+
+
+def goals_of(tables: Tables) -> dict[tuple[Any, ...], Goal]:
+    """Returns the goal of each study, by the values of `study_key`."""
+    keys = tables.studies[study_key(tables.studies)]
+    names = keys.itertuples(index=False, name=None)
+    return dict(zip(names, tables.goals, strict=True))
+
 
 def curves_of(
     results: pd.DataFrame, naming: Naming, studies: pd.DataFrame | None = None
 ) -> Curves:
     """Returns points and fits of all curves of a results table.
 
-    Args:
-        results: one row per cell.
-        naming: names of curves and panels.
-        studies: one row per cell; without, nothing is said of the searches.
+    Without the table of studies, nothing is said of the searches.
     """
     cells = naming.name(results)
     fits = {}
@@ -110,14 +148,11 @@ def plot_rows_of(cells: pd.DataFrame) -> pd.DataFrame:
 
 def _one(row: pd.Series) -> dict[str, Any] | None:
     steps = row["steps_to_result"]
-    if row["steps_bound"] == "":
-        if pd.isna(steps):
-            return None
-        low = float(row["bracket_low"])
-        return _plot_row(float(steps), low, float(steps), "")
     if pd.notna(steps):
-        low = float(row["bracket_low"])
-        return _plot_row(float(steps), low, float(steps), "<=")
+        bound = "<=" if row["steps_bound"] else ""
+        return _plot_row(float(steps), float(row["bracket_low"]), float(steps), bound)
+    if row["steps_bound"] == "":
+        return None
     least = row["steps_low"] if pd.notna(row["steps_low"]) else row["step_budget"]
     return _plot_row(float(least), float(least), float(least), ">=")
 
@@ -157,23 +192,22 @@ def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:
         table = table.assign(curve=curve, low=low, high=high)
         ends = {"further_low": further_low, "further_high": further_high}
         tables.append(table.assign(**ends))
-    if not tables:
-        columns = ["curve", "batch_size", "steps", "low", "high"]
-        return pd.DataFrame(columns=[*columns, "further_low", "further_high"])
-    return pd.concat(tables)
+    columns = ["batch_size", "steps", "curve", "low", "high"]
+    empty = pd.DataFrame(columns=[*columns, "further_low", "further_high"])
+    return pd.concat(tables) if tables else empty
 
 
 def groups(curves: Curves) -> list[tuple[str, str, pd.DataFrame]]:
     """Returns panel, curve and cells of each curve, smallest batch size first.
 
-    Of repeats under other seeds the first is taken: small pictures of single studies
-    show one of them.
+    Of repeats under other seeds the first is taken.
     """
-    found = []
-    for (panel, curve), cells in curves.cells.groupby(["panel", "curve"], sort=False):
-        first = cells[cells["seed"] == cells["seed"].min()]
-        found.append((str(panel), str(curve), first.sort_values("batch_size")))
-    return found
+    return [
+        (str(panel), str(curve), first_seed(cells).sort_values("batch_size"))
+        for (panel, curve), cells in curves.cells.groupby(
+            ["panel", "curve"], sort=False
+        )
+    ]
 
 
 class RowsByCell:
@@ -182,17 +216,9 @@ class RowsByCell:
     def __init__(
         self, table: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str]
     ) -> None:
-        """Sorts the rows by cell, once.
-
-        Args:
-            table: any table that names its studies, of these cells only.
-            cells: table with one row per cell.
-            columns: those that are wanted.
-        """
-        codes = cell_codes(table, cells)
+        """Groups the rows, which are of these cells only, once."""
         self._table = table[list(columns)]
-        self._order = np.argsort(codes, kind="stable")
-        self._edges = np.searchsorted(codes[self._order], np.arange(len(cells) + 1))
+        self._rows = self._table.groupby(cell_codes(table, cells)).indices
         self._key = study_key(cells)
         keys = cells[self._key].itertuples(index=False, name=None)
         self._place = {key: place for place, key in enumerate(keys)}
@@ -200,18 +226,17 @@ class RowsByCell:
     def of(self, cell: Mapping[Any, Any]) -> pd.DataFrame:
         """Returns the rows of a cell, in their order in the table."""
         place = self._place[tuple(cell[name] for name in self._key)]
-        rows = self._order[self._edges[place] : self._edges[place + 1]]
-        return self._table.iloc[rows]
+        return self._table.iloc[self._rows.get(place, [])]
 
 
-def comparable(curves: Curves) -> dict[str, list[tuple[str, str]]]:
+def comparable(curves: Curves) -> dict[str, list[Key]]:
     """Returns (panel, curve) of the curves with the same workload and goal, by name.
 
     Their steps may be compared, also where optimizers have panels of their own.
     """
     keys = ["workload", "goal"]
     several = curves.cells.drop_duplicates(keys)["workload"].duplicated().any()
-    found: dict[str, list[tuple[str, str]]] = {}
+    found: dict[str, list[Key]] = {}
     for (workload, goal), cells in curves.cells.groupby(keys, sort=False):
         pairs = cells.drop_duplicates(["panel", "curve"])[["panel", "curve"]]
         name = f"{workload}, {goal}" if several else str(workload)
@@ -220,12 +245,7 @@ def comparable(curves: Curves) -> dict[str, list[tuple[str, str]]]:
 
 
 def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
-    """Returns number of points and dimension of the search of each curve, in words.
-
-    Args:
-        cells: one row per cell: the columns of `study_key`, panel, curve.
-        studies: one row per cell.
-    """
+    """Returns number of points and dimension of the search of each curve, in words."""
     names = study_key(studies)
     columns = [*names, "points", "count", "space"]
     both = cells[[*names, "panel", "curve"]].merge(studies[columns], on=names)
@@ -247,11 +267,7 @@ def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
 
 
 def searches_sentence(names: Iterable[tuple[str, str]]) -> str:
-    """Returns what each of some curves is the best of, as one sentence.
-
-    Args:
-        names: (name of a curve, its search), in order.
-    """
+    """Returns what curves, pairs of name and search, are the best of, as a sentence."""
     by_search: dict[str, list[str]] = {}
     for name, search in names:
         by_search.setdefault(search, []).append(name)
@@ -269,11 +285,7 @@ def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
     A sparser curve is compared with the least sparse one of the same optimizer (and
     method, or dense), then every other axis (optimizer, method, precision, further
     ones) with the first, all else equal. Where no two curves are alike enough, all are
-    compared with the first.
-
-    Args:
-        curves: of the report.
-        keys: curves with the same workload and goal, in the order of the report.
+    compared with the first. All curves have the same workload and goal.
     """
     named = curves.cells.drop_duplicates(["panel", "curve"])
     # In the order of the tables, precision last, as comparisons were always listed.

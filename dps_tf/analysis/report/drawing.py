@@ -6,8 +6,8 @@ per curve; small pictures side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,13 +17,6 @@ from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 
 _ROOM = 1.7
 """Factor between the outermost K* and the ends of the axis."""
-COLUMNS = 3
-MOST = 12
-"""Cells of one curve that are shown; further ones are left to the files."""
-_WIDTH = 7.6
-_ROW = 2.35
-
-Table = TypeVar("Table")
 
 
 def draw_curves(
@@ -39,7 +32,7 @@ def draw_curves(
         axis: any axis.
         table: one row per mark, with the column `curve`.
         columns: those of the x and y values.
-        line_styles: line style of each curve.
+        line_styles: of each curve.
         changes: further keywords of the lines.
     """
     x, y = columns
@@ -65,7 +58,7 @@ def draw_steps_to_result(
         fits: the fitted c1/B + c2 on a grid: curve, batch_size, steps, low and high
             (ends of its interval, NaN without), further_low and further_high (of K* of
             a further study, NaN without).
-        line_styles: line style of each curve.
+        line_styles: of each curve.
     """
     style.log2_axis(axis, "x")
     style.log2_axis(axis, "y")
@@ -123,24 +116,18 @@ def _line(
     axis: Axes, rows: pd.DataFrame, fit: pd.DataFrame, line_style: LineStyle
 ) -> None:
     """Draws the fitted curve, or joins the points where there is none."""
-    marks: dict[str, Any] = {
-        "color": line_style.color,
-        "linestyle": line_style.line,
-        "zorder": 2.5,
-    }
+    color = line_style.color
+    marks = {"color": color, "linestyle": line_style.line, "zorder": 2.5}
     if fit.empty:
         exact = rows[rows["bound"] == ""]
         axis.plot(exact["batch_size"], exact["steps_to_result"], **marks)
         return
     sizes = fit["batch_size"]
-    axis.fill_between(
-        sizes, fit["low"], fit["high"], color=line_style.color, alpha=0.12, linewidth=0
-    )
+    band = {"color": color, "alpha": 0.12, "linewidth": 0}
+    axis.fill_between(sizes, fit["low"], fit["high"], **band)
     axis.plot(sizes, fit["steps"], **marks)
     for end in ("further_low", "further_high"):
-        axis.plot(
-            sizes, fit[end], color=line_style.color, linewidth=0.6, alpha=0.6, zorder=2
-        )
+        axis.plot(sizes, fit[end], color=color, linewidth=0.6, alpha=0.6, zorder=2)
 
 
 def _marks(
@@ -183,37 +170,27 @@ def _bounds(
 ) -> None:
     for row in rows[rows["bound"] != ""].to_dict("records"):
         x, y = row["batch_size"] * shift, row["steps_to_result"]
-        _arrow(axis, (x, y), row["bound"] == ">=", line_style)
+        up = row["bound"] == ">="
+        axis.annotate(
+            "",
+            xy=(x, y),
+            xytext=(0, 24 if up else -24),
+            textcoords="offset points",
+            arrowprops={
+                "arrowstyle": "<-",
+                "color": line_style.color,
+                "linewidth": 1.4,
+                "shrinkA": 0,
+                "shrinkB": 3,
+            },
+            zorder=3.5,
+        )
         hollow = style.mark_style(line_style, hollow=True)
         axis.plot([x], [y], zorder=4, **hollow)
 
 
-def _arrow(axis: Axes, place: tuple[Any, Any], up: bool, line_style: LineStyle) -> None:
-    axis.annotate(
-        "",
-        xy=place,
-        xytext=(0, 24 if up else -24),
-        textcoords="offset points",
-        arrowprops={
-            "arrowstyle": "<-",
-            "color": line_style.color,
-            "linewidth": 1.4,
-            "shrinkA": 0,
-            "shrinkB": 3,
-        },
-        zorder=3.5,
-    )
-
-
 def small_axes(figure: Figure, number: int, columns: int, **shared: bool) -> list[Axes]:
-    """Returns so many axes in rows of so many columns.
-
-    Args:
-        figure: an empty figure.
-        number: of axes.
-        columns: side by side, at most.
-        shared: `sharex`, `sharey`: whether all have the same axis.
-    """
+    """Returns so many axes of an empty figure, in rows of so many columns."""
     rows = -(-number // columns)
     axes = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
     for axis in axes[number:]:
@@ -221,35 +198,11 @@ def small_axes(figure: Figure, number: int, columns: int, **shared: bool) -> lis
     return axes[:number]
 
 
-def draw_panels(
-    shown: Sequence[tuple[int, Table]],
-    draw: Callable[[Axes, Table], Any],
-    labels: tuple[str, str],
-) -> Figure:
-    """Returns a figure with a panel per batch size, all on the same axes.
-
-    Args:
-        shown: batch size and table of each panel, at most MOST.
-        draw: draws a table onto an axis.
-        labels: of the x and the y axis.
-    """
-    rows = -(-len(shown) // COLUMNS)
-    columns = min(COLUMNS, len(shown))
-    figure = style.new_figure(_WIDTH * max(columns, 2) / COLUMNS, 0.9 + _ROW * rows)
-    axes = small_axes(figure, len(shown), columns, sharex=True, sharey=True)
-    for position, (axis, (size, table)) in enumerate(zip(axes, shown, strict=True)):
-        draw(axis, table)
-        axis.set_title(f"Batch size {size}")
-        is_lowest = position + columns >= len(shown)
-        axis.set_xlabel(labels[0] if is_lowest else "")
-        axis.tick_params(axis="x", labelbottom=is_lowest, labelsize=9.5)
-        axis.set_ylabel(labels[1] if position % columns == 0 else "")
-        axis.tick_params(axis="y", labelsize=9.5)
-    return figure
-
-
-def left_out(number: int) -> str:
-    """Returns the sentence about cells that are not shown, or nothing."""
-    if number <= MOST:
-        return ""
-    return f" The {number - MOST} largest batch sizes are not shown."
+def two_abreast(
+    number: int, height: float, **shared: bool
+) -> tuple[Figure, list[Axes]]:
+    """Returns a figure with so many axes of a height in inches, two in a row."""
+    columns = min(2, number)
+    width = 7.6 if columns > 1 else 6.2
+    figure = style.new_figure(width, 0.6 + -(-number // columns) * height)
+    return figure, small_axes(figure, number, columns, **shared)

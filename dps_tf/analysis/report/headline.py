@@ -1,8 +1,10 @@
-"""The headline figure: K* against the batch size, with law and regimes.
+"""K* against the batch size, with law and regimes, and along further axes.
 
 Marks are K* with the bracket they lie in, or with the least and greatest K* over study
 seeds; curves are the fitted c1/B + c2; straight lines of slope -1 are perfect scaling
 from each curve's smallest batch size. Underneath, one bar per curve shows its regimes.
+Where a further axis of the cells has three or more values that are numbers, K* is drawn
+against these too.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import pandas as pd
 
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import style
+from dps_tf.analysis.report.best_trials import training_figures
 from dps_tf.analysis.report.content import (
     FigureText,
     Illustration,
@@ -24,12 +27,12 @@ from dps_tf.analysis.report.content import (
     illustration,
 )
 from dps_tf.analysis.report.curves import Curves, curves_of, fit_lines
-from dps_tf.analysis.report.drawing import draw_steps_to_result
-from dps_tf.analysis.report.naming import naming
-from dps_tf.analysis.report.regimes import regimes_of
+from dps_tf.analysis.report.drawing import draw_curves, draw_steps_to_result
+from dps_tf.analysis.report.naming import file_name, naming
+from dps_tf.analysis.report.regimes import draw_regimes, regimes_of
 from dps_tf.analysis.report.style import Axes, Figure, LineStyle
-from dps_tf.analysis.report.training_curves import training_figures
-from dps_tf.analysis.wording import and_list, count, percent, steps
+from dps_tf.analysis.tables import axes_of, study_key
+from dps_tf.analysis.wording import and_list, count, listed, number, percent, steps
 
 NAME = "steps_to_result"
 """File name of the headline figure, without suffix."""
@@ -39,6 +42,8 @@ _NARROW = 4.6
 """Inches, shown on phones: text stays as large as that of the page."""
 _ROW = 0.24
 """Inches per curve in the strip of regimes."""
+_LEAST_VALUES = 3
+"""Of an axis that K* is drawn against."""
 
 
 def headline_part(context: ReportContext) -> Part:
@@ -51,27 +56,19 @@ def headline_part(context: ReportContext) -> Part:
 
 
 def headline(curves: Curves, regimes: pd.DataFrame) -> Illustration:
-    """Returns the headline figure of all panels.
-
-    Args:
-        curves: of the report.
-        regimes: see `regimes.regimes_of`.
-    """
+    """Returns the headline figure of all panels."""
     narrow, _ = _drawn(curves, regimes, 1, _NARROW)
     figure, axes = _drawn(curves, regimes, 2, _WIDTH)
     with style.styled():
         figure.canvas.draw()
-    return illustration(
-        figure,
-        FigureText(
-            NAME,
-            "Steps to result against batch size",
-            _caption(curves, regimes),
-            _alt(curves),
-        ),
-        tooltips=_tooltips(figure, axes, curves),
-        narrow=style.svg(narrow),
+    text = FigureText(
+        NAME,
+        "Steps to result against batch size",
+        _caption(curves, regimes),
+        _alt(curves),
     )
+    tooltips = _tooltips(figure, axes, curves)
+    return illustration(figure, text, tooltips=tooltips, narrow=style.svg(narrow))
 
 
 def steps_figure(tables: Tables) -> Figure:
@@ -83,14 +80,7 @@ def steps_figure(tables: Tables) -> Figure:
 def _drawn(
     curves: Curves, regimes: pd.DataFrame, most_columns: int, width: float
 ) -> tuple[Figure, dict[str, Axes]]:
-    """Returns the figure, and the axes of each panel.
-
-    Args:
-        curves: of the report.
-        regimes: see `regimes.regimes_of`.
-        most_columns: panels side by side.
-        width: of a single panel, in inches.
-    """
+    """Returns the figure, and the axes of each panel, so many side by side at most."""
     panels = [name for name in curves.naming.panels if len(curves.panel(name))]
     panels = panels or curves.naming.panels[:1]
     columns = min(most_columns, len(panels))
@@ -113,7 +103,6 @@ def _drawn(
 
 
 def _panel(part: Figure, curves: Curves, panel: str, regimes: pd.DataFrame) -> Axes:
-    plot_rows = curves.panel(panel)
     line_styles = curves.naming.line_styles
     if regimes.empty:
         axis = part.subplots()
@@ -122,7 +111,9 @@ def _panel(part: Figure, curves: Curves, panel: str, regimes: pd.DataFrame) -> A
         axis, strip = part.subplots(
             2, 1, sharex=True, height_ratios=[5.0, strip_height]
         )
-    draw_steps_to_result(axis, plot_rows, fit_lines(curves, panel), line_styles)
+    draw_steps_to_result(
+        axis, curves.panel(panel), fit_lines(curves, panel), line_styles
+    )
     if not regimes.empty:
         draw_regimes(strip, regimes, line_styles)
         axis.set_xlabel("")
@@ -168,15 +159,13 @@ def _tooltips(figure: Figure, axes: dict[str, Axes], curves: Curves) -> list[Too
         for row in curves.panel(panel).to_dict("records"):
             position = (row["batch_size"], row["steps_to_result"])
             x, y = axis.transData.transform(position)
-            left, top = x / size.width, 1 - y / size.height
             # Rounded, so that the page has the same bytes on every machine.
-            tooltips.append(
-                Tooltip(round(left, 4), round(top, 4), _told(pd.Series(row)))
-            )
+            left, top = round(x / size.width, 4), round(1 - y / size.height, 4)
+            tooltips.append(Tooltip(left, top, _told(row)))
     return tooltips
 
 
-def _told(row: pd.Series) -> str:
+def _told(row: Mapping[Hashable, Any]) -> str:
     start = f"{row['curve']}, batch size {row['batch_size']}: "
     if row["bound"] == ">=":
         return f"{start}at least {steps(row['steps_to_result'])} steps"
@@ -207,8 +196,8 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
     parts = [
         f"K*, the steps that the best of a study's trials needs to reach the goal "
         f"({and_list(goals)}), on log2 axes; {bar}.",
+        curves.best_of(),
     ]
-    parts.append(curves.best_of())
     if is_scaled(curves):
         parts.append(
             "Dotted lines: perfect scaling from each curve's smallest batch size "
@@ -237,9 +226,8 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
 
 def _alt(curves: Curves) -> str:
     parts = []
-    for (panel, curve), rows in curves.plot_rows.groupby(
-        ["panel", "curve"], sort=False
-    ):
+    keys = ["panel", "curve"]
+    for (panel, curve), rows in curves.plot_rows.groupby(keys, sort=False):
         exact = rows[rows["bound"] == ""].sort_values("batch_size")
         where = f"{panel}, {curve}" if len(curves.naming.panels) > 1 else str(curve)
         if exact.empty:
@@ -256,71 +244,72 @@ def _alt(curves: Curves) -> str:
     )
 
 
-def draw_regimes(
-    axis: Axes, regimes: pd.DataFrame, line_styles: Mapping[str, LineStyle]
-) -> None:
-    """Draws one bar per curve: where it scales perfectly, and where it is flat.
+def along_axes_part(context: ReportContext) -> Part:
+    """Returns a figure for each axis with numbers enough; nothing without any."""
+    cells = context.curves.cells
+    lines = {axis: lines_along(cells, axis) for axis in axes_of(cells)}
+    return Part(
+        illustrations=[
+            _along_figure(axis, rows)
+            for axis, rows in lines.items()
+            if rows["value"].nunique() >= _LEAST_VALUES
+        ]
+    )
 
-    Args:
-        axis: an empty axis that shares the x axis of the headline figure.
-        regimes: one row per curve: curve, smallest, perfect_end, useful_end, largest
-            (batch sizes), is_flat (whether useful_end is to be believed), critical,
-            critical_low, critical_high (c1/c2 and its interval).
-        line_styles: line style of each curve.
+
+def lines_along(cells: pd.DataFrame, axis: str) -> pd.DataFrame:
+    """Returns K* against an axis: a row for each of its values and all else alike.
+
+    Columns: curve (what is alike: the batch size, and what else the cells differ in),
+    value, steps_to_result (the geometric mean over study seeds). Values that are no
+    numbers, and cells of which only a bound is known, are left out.
     """
-    for height, row in enumerate(regimes.to_dict("records")):
-        line_style = style.line_style_of(line_styles, row["curve"])
-        _bar(axis, height, row, line_style)
-        _critical(axis, height, row)
-    axis.set_ylim(len(regimes) - 0.4, -0.6)
-    axis.set_yticks(
-        range(len(regimes)), labels=[str(name) for name in regimes["curve"]], fontsize=9
-    )
-    axis.grid(visible=False, axis="y")
-    axis.spines["left"].set_visible(False)
-    axis.tick_params(axis="y", length=0)
-    axis.set_xlabel("Batch size")
-
-
-def _bar(
-    axis: Axes, height: int, row: dict[Hashable, Any], line_style: LineStyle
-) -> None:
-    outline: dict[str, Any] = {
-        "edgecolor": line_style.color,
-        "linewidth": 1.0,
-        "height": 0.5,
-    }
-    smallest, largest = float(row["smallest"]), float(row["largest"])
-    perfect = float(np.clip(row["perfect_end"], smallest, largest))
-    useful = max(float(row["useful_end"]), perfect) if row["is_flat"] else largest
-    spans: list[tuple[float, float, dict[str, Any]]] = [
-        (smallest, perfect, {"facecolor": line_style.color}),
-        (perfect, useful, {"facecolor": "white", "hatch": "////"}),
-        (useful, largest, {"facecolor": "white"}),
+    known = cells[(cells["steps_bound"] == "") & cells["steps_to_result"].notna()]
+    values = pd.to_numeric(known[axis], errors="coerce")
+    known = known.assign(value=values)[values.notna()]
+    alike = [name for name in study_key(cells) if name not in (axis, "seed")]
+    told = [n for n in alike if n == "batch_size" or known[n].nunique() > 1]
+    rows = known.assign(log=np.log(known["steps_to_result"].astype(float)))
+    means = rows.groupby([*alike, "value"], sort=True)["log"].mean().reset_index()
+    names = [
+        ", ".join(f"{n.rpartition('.')[2].replace('_', ' ')} {row[n]}" for n in told)
+        for row in means.to_dict("records")
     ]
-    for start, end, fill in spans:
-        if end > start:
-            axis.barh(height, end - start, left=start, zorder=2, **outline, **fill)
+    steps_to_result = np.exp(means["log"])
+    return means[["value"]].assign(curve=names, steps_to_result=steps_to_result)
 
 
-def _critical(axis: Axes, height: int, row: dict[Hashable, Any]) -> None:
-    value = float(row["critical"])
-    if np.isnan(value):
-        return
-    # Open ends run to the end of the bar, and the mark stays on it.
-    smallest, largest = float(row["smallest"]), float(row["largest"])
-    ends = np.clip([row["critical_low"], row["critical_high"]], smallest, largest)
-    axis.plot(ends, [height, height], color=style.INK, linewidth=1.2, zorder=4)
-    # Beyond what was measured an arrow shows the way.
-    marker = "d" if smallest <= value <= largest else ">" if value > largest else "<"
-    axis.plot(
-        [min(max(value, smallest), largest)],
-        [height],
-        marker=marker,
-        color=style.INK,
-        markeredgecolor="white",
-        markersize=8,
-        linestyle="none",
-        zorder=5,
-        clip_on=False,
+def draw_along(
+    axis: Axes, rows: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws the lines of `lines_along`, powers of two and zero on the x axis."""
+    axis.set_xscale("symlog", base=2, linthresh=1.0)
+    style.log2_axis(axis, "y")
+    draw_curves(axis, rows, ("value", "steps_to_result"), line_styles)
+    values = sorted(rows["value"].unique())
+    axis.set_xticks(values, labels=[style.spell(value) for value in values])
+    axis.set(ylabel="Steps to result")
+
+
+def _along_figure(name: str, rows: pd.DataFrame) -> Illustration:
+    line_styles = style.sequential_styles(rows["curve"])
+    called = name.rpartition(".")[2].replace("_", " ")
+    with style.one_axis(line_styles) as (figure, axis):
+        draw_along(axis, rows, line_styles)
+        axis.set_xlabel(called[0].upper() + called[1:])
+    told = listed(
+        rows,
+        "curve",
+        lambda row: f"{steps(row['steps_to_result'])} at {number(row['value'])}",
     )
+    figure_text = FigureText(
+        name=file_name("steps_to_result_along", called),
+        title=f"Steps to result against {called}",
+        caption=(
+            f"K* against {name}, one line for each batch size: flat where the axis "
+            "costs no steps. Geometric means over study seeds; cells of which only a "
+            "bound is known are left out."
+        ),
+        alt=f"Line chart of steps to result against {called}. {told}.",
+    )
+    return illustration(figure, figure_text)

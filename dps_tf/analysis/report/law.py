@@ -1,4 +1,7 @@
-"""The law K* = c1/B + c2: its constants, alternatives to it, and what moves them."""
+"""Have the curves one shape, and the law K* = c1/B + c2?
+
+Its constants, alternatives to it, and what moves them from curve to curve.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ import pandas as pd
 from dps_tf.analysis.law import (
     THREE_PARAMETERS_FROM,
     Alternative,
-    CriticalBatchSizes,
     CurveRatio,
     Estimate,
     JointFit,
@@ -19,22 +21,28 @@ from dps_tf.analysis.law import (
     critical_batch_sizes,
     fit_joint,
 )
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     NOTHING,
     Column,
+    FigureText,
     PageTable,
     Part,
     ReportContext,
     SortableText,
+    constants,
     estimate_text,
+    illustration,
     number_text,
     page_table,
 )
-from dps_tf.analysis.report.curves import Curves, comparable, effects
+from dps_tf.analysis.report.curves import Curves, Key, comparable, effects
+from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.regimes import regime_page_table
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.wording import number, percent
 
-Forms = Mapping[tuple[str, str], Sequence[Alternative]]
+Forms = Mapping[Key, Sequence[Alternative]]
 """The law and its alternatives, by (panel, curve)."""
 
 _MODELS = {
@@ -53,13 +61,14 @@ def law_part(context: ReportContext) -> Part:
     curves, joint = context.curves, context.joint
     if not curves.fits:
         return Part()
-    level = next(iter(curves.fits.values())).level
+    first = next(iter(curves.fits.values()))
+    level = percent(first.level)
     paragraphs = (
-        f"Intervals are {percent(level)} intervals of the posterior, unweighted in log "
-        "K*, with each K* taken to lie in its bracket; an end that is not stated is "
-        "open. c1 counts examples and rules where batches are small, c2 counts steps "
-        "and is the plateau; at the critical batch size c1/c2, K* is twice the "
-        f"plateau. Prior: {next(iter(curves.fits.values())).prior}.",
+        f"Intervals are {level} intervals of the posterior, unweighted in log K*, with "
+        "each K* taken to lie in its bracket; an end that is not stated is open. c1 "
+        "counts examples and rules where batches are small, c2 counts steps and is the "
+        "plateau; at the critical batch size c1/c2, K* is twice the plateau. "
+        f"Prior: {first.prior}.",
         "Trials of one number have the same seeds and metaparameters at every batch "
         "size. What that shares among the K* of a curve moves c1 and c2 together and "
         "is in none of their intervals; c1/c2 does not feel it.",
@@ -80,9 +89,7 @@ def fit_table(curves: Curves) -> PageTable:
             "curve": curves.title(panel, curve),
             "search": curves.searches.get((panel, curve), ""),
             "points": len(fit.observations),
-            "c1": estimate_text(fit.c1),
-            "c2": estimate_text(fit.c2),
-            "critical": estimate_text(fit.critical_batch_size),
+            **constants(fit),
             "residual": _residual(fit),
         }
         for (panel, curve), fit in curves.fits.items()
@@ -155,29 +162,20 @@ def forms_of(curves: Curves) -> Forms:
     return {pair: compare(fit.observations) for pair, fit in curves.fits.items()}
 
 
-def misfits(curves: Curves, forms: Forms) -> dict[tuple[str, str], CriticalBatchSizes]:
-    """Returns critical batch sizes of the curves for which the power law is better."""
-    found = {
-        pair: critical_batch_sizes(fit, forms[pair])
-        for pair, fit in curves.fits.items()
-    }
-    return {pair: sizes for pair, sizes in found.items() if sizes is not None}
-
-
 def alternatives_table(curves: Curves, forms: Forms) -> PageTable:
     """Returns AICc of the law, of no plateau and of a power law, for each curve."""
     rows = []
-    preferred = misfits(curves, forms)
-    for (panel, curve), of_curve in forms.items():
+    for pair, of_curve in forms.items():
         found = {item.name: item for item in of_curve}
-        row: dict[str, object] = {"curve": curves.title(panel, curve)}
-        for name, item in found.items():
-            row[name] = criterion_text(item)
-        exponent = found["power_law"].parameters["a"]
-        row["exponent"] = number_text(exponent)
-        sizes = preferred.get((panel, curve))
-        row["critical_power_law"] = estimate_text(sizes.power_law) if sizes else NOTHING
-        row["critical_averaged"] = estimate_text(sizes.averaged) if sizes else NOTHING
+        # Known where the power law is better.
+        sizes = critical_batch_sizes(curves.fits[pair], of_curve)
+        row = {
+            "curve": curves.title(*pair),
+            **{name: criterion_text(item) for name, item in found.items()},
+            "exponent": number_text(found["power_law"].parameters["a"]),
+            "critical_power_law": estimate_text(sizes.power_law) if sizes else NOTHING,
+            "critical_averaged": estimate_text(sizes.averaged) if sizes else NOTHING,
+        }
         rows.append(row)
     columns = (
         Column("curve", "Curve"),
@@ -234,9 +232,7 @@ def joint_table(curves: Curves, joint: Mapping[str, JointFit]) -> PageTable:
         {
             "curve": ratio.curve,
             "reference": ratio.reference,
-            "c1": estimate_text(ratio.c1),
-            "c2": estimate_text(ratio.c2),
-            "critical": estimate_text(ratio.critical_batch_size),
+            **constants(ratio),
             "moves": moves_text(ratio),
             "searches": _searches(curves, ratio),
         }
@@ -278,20 +274,16 @@ def _searches(curves: Curves, ratio: CurveRatio) -> str:
 
 def effect_sentences(curves: Curves, joint: Mapping[str, JointFit]) -> tuple[str, ...]:
     """Returns for each pair of curves by how much c1 and c2 differ."""
-    return tuple(
-        f"{ratio.curve} against {ratio.reference}: "
-        f"c1 times {estimate_text(ratio.c1).text}, "
-        f"c2 times {estimate_text(ratio.c2).text}; "
-        f"{_verdict(ratio)}{_told(curves, ratio)}."
-        for fit in joint.values()
-        for ratio in fit.ratios
-    )
-
-
-def _told(curves: Curves, ratio: CurveRatio) -> str:
-    """Returns what the two are the best of, where that differs."""
-    searches = _searches(curves, ratio)
-    return f" ({searches})" if " against " in searches else ""
+    sentences = []
+    for ratio in (ratio for fit in joint.values() for ratio in fit.ratios):
+        searches = _searches(curves, ratio)
+        differ = f" ({searches})" if " against " in searches else ""
+        sentences.append(
+            f"{ratio.curve} against {ratio.reference}: "
+            f"c1 times {estimate_text(ratio.c1).text}, "
+            f"c2 times {estimate_text(ratio.c2).text}; {_verdict(ratio)}{differ}."
+        )
+    return tuple(sentences)
 
 
 def _verdict(ratio: CurveRatio) -> str:
@@ -305,18 +297,82 @@ def _verdict(ratio: CurveRatio) -> str:
 
 def joint_sentences(joint: Mapping[str, JointFit]) -> tuple[str, ...]:
     """Returns per fit which of the models of sharing has the lowest AICc."""
-    return tuple(
-        (f"{name}: " if len(joint) > 1 else "")
-        + "By AICc, of the models in which curves may share constants, "
-        + f"'{_MODELS[fit.best_model]}' describes them best"
-        + _against_free(fit)
-        for name, fit in joint.items()
-        if fit.models["aicc"].notna().all()
+    sentences = []
+    for name, fit in joint.items():
+        if fit.models["aicc"].isna().any():
+            continue
+        p_values = dict(zip(fit.models["model"], fit.models["p_value"], strict=True))
+        p_value = float(p_values[fit.best_model])
+        test = f" (F test against both free: p = {number(p_value, 2)})"
+        sentences.append(
+            (f"{name}: " if len(joint) > 1 else "")
+            + "By AICc, of the models in which curves may share constants, "
+            f"'{_MODELS[fit.best_model]}' describes them best"
+            f"{'' if np.isnan(p_value) else test}."
+        )
+    return tuple(sentences)
+
+
+def ratios(curves: Curves) -> pd.DataFrame:
+    """Returns K*(B) / K*(B0), B0 the smallest batch size that all curves reached.
+
+    Columns: curve (with the panel where there are several), batch_size, ratio, base.
+    Empty with fewer than two curves or batch sizes, or without a common batch size.
+    """
+    exact = curves.exact
+    keys = ["panel", "curve"]
+    number_of_curves = exact.drop_duplicates(keys).shape[0]
+    counts = exact.groupby("batch_size").size()
+    common = counts[counts == number_of_curves].index
+    if number_of_curves < 2 or len(common) == 0 or len(counts) < 2:
+        return exact.iloc[:0].assign(ratio=0.0, base=0)
+    base = int(min(common))
+    at_base = exact[exact["batch_size"] == base][[*keys, "steps_to_result"]]
+    both = exact.merge(at_base, on=keys, suffixes=("", "_base"))
+    both["ratio"] = both["steps_to_result"] / both["steps_to_result_base"]
+    return both.assign(base=base, curve=curves.titles(both))
+
+
+def draw_ratios(
+    axis: Axes, table: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws a table of `ratios` on log2 axes, with perfect scaling from B0."""
+    style.log2_axis(axis, "x")
+    style.log2_axis(axis, "y")
+    draw_curves(axis, table, ("batch_size", "ratio"), line_styles)
+    base = float(table["base"].iloc[0])
+    sizes = table["batch_size"].to_numpy(float)
+    grid = np.geomspace(sizes.min(), sizes.max(), 50)
+    dotted = {"color": style.MUTED, "linewidth": 0.9, "linestyle": (0, (1, 2.5))}
+    axis.plot(grid, base / grid, **dotted)
+    axis.set_ylim(table["ratio"].min() / 1.5, table["ratio"].max() * 1.5)
+    axis.set(xlabel="Batch size", ylabel=f"Steps relative to batch size {base:g}")
+    style.batch_ticks(axis, table["batch_size"].tolist())
+
+
+def normalized_part(context: ReportContext) -> Part:
+    """Returns one figure with all curves, of all panels; none if they do not meet."""
+    curves = context.curves
+    table = ratios(curves)
+    if table.empty:
+        return Part()
+    line_styles = curves.styles_of_titles(table["curve"])
+    with style.one_axis(line_styles) as (figure, axis):
+        draw_ratios(axis, table, line_styles)
+    base = int(table["base"].iloc[0])
+    told = "; ".join(
+        f"{name}: {number(rows['ratio'].iloc[-1])} at {rows['batch_size'].iloc[-1]}"
+        for name, rows in table.groupby("curve", sort=False)
     )
-
-
-def _against_free(fit: JointFit) -> str:
-    row = fit.models[fit.models["model"] == fit.best_model].iloc[0]
-    if pd.isna(row["p_value"]):
-        return "."
-    return f" (F test against both free: p = {number(float(row['p_value']), 2)})."
+    figure_text = FigureText(
+        name="normalized",
+        title="Normalized curves",
+        caption=(
+            f"K* at each batch size over K* at {base}, the smallest batch size at "
+            "which all curves have a K*. Dotted: perfect scaling. Curves that lie on "
+            "one another have one shape; the lower one profits longer from larger "
+            f"batches. {curves.best_of()}".rstrip()
+        ),
+        alt=f"Line chart of K* relative to batch size {base}. {told}.",
+    )
+    return Part(illustrations=(illustration(figure, figure_text),))

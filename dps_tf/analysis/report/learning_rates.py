@@ -22,8 +22,8 @@ from dps_tf.analysis.report.content import (
     number_text,
     page_table,
 )
-from dps_tf.analysis.report.curves import Curves
-from dps_tf.analysis.report.drawing import small_axes
+from dps_tf.analysis.report.curves import Curves, first_seed
+from dps_tf.analysis.report.drawing import two_abreast
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.wording import (
@@ -36,7 +36,6 @@ from dps_tf.analysis.wording import (
 )
 from dps_tf.core.errors import UserError
 
-_COLUMNS = 2
 _LEAST_SIZES = 2
 _RULE_LINES: dict[str, dict[str, Any]] = {
     "linear": {"color": style.MUTED, "linewidth": 1.1, "linestyle": (0, (6, 2))},
@@ -55,10 +54,8 @@ def learning_rates_part(context: ReportContext) -> Part:
     curves = context.curves
     best, by_rule = rates_of(curves, context.tables, context.options.anchor)
     table = rule_table(curves, by_rule)
-    return Part(
-        illustrations=learning_rate_figures(curves, best, by_rule),
-        tables=() if table is None else (table,),
-    )
+    figures = learning_rate_figures(curves, best, by_rule)
+    return Part((), figures, () if table is None else (table,))
 
 
 def rates_of(
@@ -66,22 +63,18 @@ def rates_of(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Returns best rates and rules of the curves, of the first seed of each, named.
 
-    Both are empty where no learning rate was tuned or no curve has a K*.
-
-    Args:
-        curves: of the report.
-        tables: of all sweeps.
-        anchor: batch size that rules start from; the smallest with a K* by default.
+    Both are empty where no learning rate was tuned or no curve has a K*. Rules start
+    from the anchor, by default the smallest batch size with a K*.
 
     Raises:
         UserError: an anchor at which no curve has a K*.
     """
     none = pd.DataFrame(), pd.DataFrame()
-    studies, bounded = tables.studies, tables.bounded
+    bounded = tables.bounded
     if bounded.empty or "learning_rate" not in bounded:
         return none
-    first = studies[studies["seed"] == studies["seed"].min()].reset_index(drop=True)
-    mine = bounded[bounded["seed"] == studies["seed"].min()]
+    first = first_seed(tables.studies).reset_index(drop=True)
+    mine = bounded[bounded["seed"] == first["seed"].iloc[0]]
     try:
         by_rule = rules(first, mine, anchor)
     except UserError:
@@ -115,11 +108,8 @@ def learning_rate_figures(
         if not parts:
             continue
         lines = by_rule[by_rule["panel"] == panel]
-        columns = min(_COLUMNS, len(parts))
-        height = -(-len(parts) // columns)
         with style.styled():
-            figure = style.new_figure(7.6 if columns > 1 else 6.2, 0.6 + 3.1 * height)
-            axes = small_axes(figure, len(parts), columns, sharey=True)
+            figure, axes = two_abreast(len(parts), 3.1, sharey=True)
             for axis, (curve, mine) in zip(axes, parts, strict=True):
                 rule = lines[lines["curve"] == curve]
                 rule = rule.rename(columns={"rule_rate": "rate"})
@@ -139,11 +129,9 @@ def draw_rates(
 
     Args:
         axis: an empty axis.
-        rates: one row per batch size: batch_size, rate (of the best trial), low and
-            high (over the trials that did nearly as well), is_open (whether trials
-            that were stopped might belong to them).
-        rules: one row per rule and batch size: rule (`linear` or `square_root`),
-            batch_size, rate.
+        rates: batch_size, rate (of the best trial), low and high (over the trials that
+            did nearly as well), is_open (whether stopped trials might belong to them).
+        rules: rule (`linear` or `square_root`), batch_size, rate.
         line_style: of the curve.
     """
     style.log2_axis(axis, "x")
@@ -160,14 +148,9 @@ def draw_rates(
     axis.plot(sizes, rates["rate"], **style.joined_marks(line_style, zorder=3))
     still_open = rates[rates["is_open"]]
     for end, sign in (("low", "v"), ("high", "^")):
-        axis.plot(
-            still_open["batch_size"],
-            still_open[end],
-            color=line_style.color,
-            marker=sign,
-            markersize=3.5,
-            linestyle="none",
-        )
+        arrow = {"marker": sign, "markersize": 3.5, "linestyle": "none"}
+        sizes_open = still_open["batch_size"]
+        axis.plot(sizes_open, still_open[end], color=line_style.color, **arrow)
     axis.set(xlabel="Batch size", ylabel="Effective learning rate")
     style.log10_axis(axis, "y", most=7)
     style.batch_ticks(axis, sizes.tolist())
@@ -204,22 +187,15 @@ def _figure_text(panel: str, best: pd.DataFrame, by_rule: pd.DataFrame) -> Figur
 
 
 def rule_table(curves: Curves, by_rule: pd.DataFrame) -> PageTable | None:
-    """Returns what K* each rule would have given, or None without any rule.
-
-    Args:
-        curves: of the report.
-        by_rule: see `rates_of`.
-    """
+    """Returns what K* each rule would have given, or None without any rule."""
     if by_rule.empty:
         return None
     beyond = by_rule[by_rule["batch_size"] != by_rule["anchor"]]
     keys = ["panel", "curve", "batch_size"]
     rows = []
     for (panel, curve, size), cell in beyond.groupby(keys, sort=False):
-        row: dict[str, Any] = {
-            "curve": curves.title(panel, curve),
-            "batch_size": size,
-        }
+        title = curves.title(panel, curve)
+        row: dict[str, Any] = {"curve": title, "batch_size": size}
         for entry in cell.to_dict("records"):
             row[f"{entry['rule']}_rate"] = number_text(entry["rule_rate"])
             row[f"{entry['rule']}_steps"] = _steps(entry)
@@ -227,17 +203,14 @@ def rule_table(curves: Curves, by_rule: pd.DataFrame) -> PageTable | None:
     if not rows:
         return None
     columns = [Column("curve", "Curve"), Column("batch_size", "Batch size")]
+    of_nearest = (
+        "Steps to result of the measured trial nearest to that rate, at most "
+        f"{DISTANCE:g} octaves away, and how many times K* it is."
+    )
     for rule in RULES:
         title = rule.replace("_", " ").capitalize()
         columns.append(Column(f"{rule}_rate", f"{title}: rate", "What the rule says."))
-        columns.append(
-            Column(
-                f"{rule}_steps",
-                f"{title}: steps",
-                "Steps to result of the measured trial nearest to that rate, at most "
-                f"{DISTANCE:g} octaves away, and how many times K* it is.",
-            )
-        )
+        columns.append(Column(f"{rule}_steps", f"{title}: steps", of_nearest))
     caption = "What rules for the learning rate would have given"
     return page_table("rules", caption, columns, rows)
 

@@ -1,21 +1,49 @@
-"""Measurements on the replay of best trials, along training."""
+"""What was measured along the training of the winners, on replays of best trials.
+
+How smooth is the loss? No mean over training and no ratio between sparsities is given.
+Looks are spaced in the logarithm of the step, initialization among them, so that a mean
+says what the first steps are like; winners of two cells differ in learning rate and
+seeds; and a replay ends at its K*, which differs too. A comparison needs equal rates
+and seeds, and steps or losses at which the two are alike.
+
+Does the gradient noise scale foretell the critical batch size c1/c2?
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.integrate import trapezoid
 
 from dps_tf.analysis.report import style
-from dps_tf.analysis.report.content import FigureText, Illustration, illustration
-from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.content import (
+    Column,
+    FigureText,
+    Illustration,
+    PageTable,
+    Part,
+    ReportContext,
+    SortableText,
+    illustration,
+    page_table,
+)
+from dps_tf.analysis.report.curves import Curves, best_trials_of, first_seed, of_curve
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.tables import study_key
-from dps_tf.analysis.wording import and_list, count, number, with_panel
+from dps_tf.analysis.wording import and_list, count, interval, number, with_panel
 
+_WHAT_IT_IS_NOT = (
+    "Lines of different curves are winners with their own learning rates, seeds and "
+    "lengths, so that one above the other is no effect of what the curves differ in. "
+    "In the theory of Lee et al. 2021 smoothness enters c1 = (f(w1) - f*) 2 L beta / "
+    "(mu^2 eps^2), beside four quantities that differ from curve to curve as well, and "
+    "does not enter c2."
+)
 _DEFINITIONS = {
     "smoothness": (
         "Local smoothness L",
@@ -28,10 +56,16 @@ _DEFINITIONS = {
         "(McCandlish et al. 2018); left out where |G|^2 comes out negative",
     ),
 }
-_AXES = {
-    "smoothness": "Local smoothness L",
-    "noise_scale": "Noise scale (examples)",
-}
+_DIAMOND: dict[str, Any] = {"marker": "d", "color": style.INK, "linestyle": "none"}
+
+
+def smoothness_part(context: ReportContext) -> Part:
+    """Returns the local smoothness L of the best trials along their training."""
+    curves = context.curves
+    measured = measured_on_best(curves, context.tables.measurements, "smoothness")
+    if measured.empty:
+        return Part()
+    return Part((_WHAT_IT_IS_NOT,), along_training(curves, measured, "smoothness"))
 
 
 def measured_on_best(
@@ -42,11 +76,8 @@ def measured_on_best(
     Those past K*, which a replay past the goal gives, are left out.
     """
     rows = measurements[measurements["quantity"] == quantity]
-    names = study_key(curves.cells)
-    best = curves.cells[[*names, "best_trial", "steps_to_result"]]
-    best = best.dropna(subset="best_trial")
-    best = best.rename(columns={"best_trial": "trial"}).astype({"trial": np.int64})
-    rows = rows.merge(best, on=[*names, "trial"])
+    best = best_trials_of(curves.cells, "steps_to_result")
+    rows = rows.merge(best, on=[*study_key(best), "trial"])
     rows = rows[rows["step"] <= rows["steps_to_result"]]
     return curves.naming.name(rows.drop(columns="steps_to_result"))
 
@@ -57,19 +88,13 @@ def along_training(
     """Returns a figure per panel at the batch size that most curves were measured at.
 
     The middle one of several: neither the noisiest nor the one of fewest steps.
-
-    Args:
-        curves: of the report.
-        measured: see `measured_on_best`.
-        quantity: `smoothness` or `noise_scale`.
     """
     figures = []
     for panel, rows in measured.groupby("panel", sort=False):
         counts = rows.groupby("batch_size")["curve"].nunique()
         common = sorted(counts[counts == counts.max()].index)
         size = int(common[len(common) // 2])
-        shown = rows[rows["batch_size"] == size]
-        shown = shown[shown["seed"] == shown["seed"].min()]
+        shown = first_seed(rows[rows["batch_size"] == size])
         line_styles = curves.naming.line_styles_of(shown["curve"])
         with style.one_axis(line_styles) as (figure, axis):
             draw_along(axis, shown, quantity, line_styles)
@@ -84,23 +109,17 @@ def draw_along(
     quantity: str,
     line_styles: Mapping[str, LineStyle],
 ) -> None:
-    """Draws a quantity against the step, a line per curve.
-
-    Args:
-        axis: an empty axis.
-        measured: one row per curve and step: curve, step, value; NaN where the
-            estimate is undefined.
-        quantity: `smoothness` or `noise_scale`.
-        line_styles: line style of each curve.
-    """
-    if quantity == "noise_scale":
+    """Draws a quantity against the step, a line per curve; it may be NaN."""
+    is_noise = quantity == "noise_scale"
+    if is_noise:
         # Set before drawing, as the limits of an axis depend on its base.
         style.log2_axis(axis, "y")
     draw_curves(axis, measured, ("step", "value"), line_styles, markersize=4.5)
     style.log10_axis(axis, "x")
-    if quantity == "smoothness":
+    if not is_noise:
         style.log10_axis(axis, "y")
-    axis.set(xlabel="Step", ylabel=_AXES[quantity])
+    label = "Noise scale (examples)" if is_noise else "Local smoothness L"
+    axis.set(xlabel="Step", ylabel=label)
 
 
 def _figure_text(shown: pd.DataFrame, quantity: str, panel: str) -> FigureText:
@@ -124,3 +143,182 @@ def _figure_text(shown: pd.DataFrame, quantity: str, panel: str) -> FigureText:
             f"measurement: {ends}."
         ),
     )
+
+
+def noise_part(context: ReportContext) -> Part:
+    """Returns the noise scale along training, and beside c1/c2."""
+    curves, measurements = context.curves, context.tables.measurements
+    measured = measured_on_best(curves, measurements, "noise_scale")
+    # Undefined where the estimate of |G|^2 is not positive.
+    measured = measured[np.isfinite(measured["value"]) & (measured["value"] > 0)]
+    if measured.empty:
+        return Part()
+    figures = along_training(curves, measured, "noise_scale")
+    averages = averaged(curves, measurements)
+    compared = beside_critical(curves, measured, averages)
+    if len(compared):
+        figures.append(_critical_figure(curves, compared))
+    table = noise_table(curves, averages)
+    return Part(illustrations=figures, tables=(table,) if len(table.frame) else ())
+
+
+def averaged(curves: Curves, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Returns the noise scale of each cell over training, and late in it.
+
+    Columns: panel, curve, those of `study_key`, scale, at_half (K*/2) and at_end (K*).
+
+    tr(Sigma) and |G|^2 are averaged over the steps up to K* each, by the trapezoidal
+    rule, then divided: measurements crowd in the first steps, and the mean of the
+    ratios would be that of its largest term. NaN where the mean of |G|^2 is not
+    positive. Late: both at the measurement that is nearest to half of the last step,
+    and at the last one.
+    """
+    keys = ["panel", "curve", *study_key(measurements)]
+    kinds = {"scale": mean_over_steps, "at_half": _at_half, "at_end": _at_end}
+    trace, square = (
+        measured_on_best(curves, measurements, name).groupby(keys)[["step", "value"]]
+        for name in ("noise_trace", "gradient_square")
+    )
+    if not (trace.ngroups and square.ngroups):
+        return pd.DataFrame(columns=[*keys, *kinds])
+    found = {}
+    for name, of in kinds.items():
+        below = square.apply(of)
+        found[name] = trace.apply(of) / below.where(below > 0)
+    return pd.DataFrame(found).reset_index()
+
+
+def _at_half(rows: pd.DataFrame) -> float:
+    far = (rows["step"] - rows["step"].max() / 2).abs()
+    return float(rows["value"].iloc[int(far.to_numpy().argmin())])
+
+
+def _at_end(rows: pd.DataFrame) -> float:
+    return float(rows["value"].iloc[int(rows["step"].to_numpy().argmax())])
+
+
+def noise_table(curves: Curves, averages: pd.DataFrame) -> PageTable:
+    """Returns a table of `averaged`: the noise scale of each cell."""
+    kinds = ("scale", "at_half", "at_end")
+    rows = [
+        {
+            "curve": curves.title(row["panel"], row["curve"]),
+            "batch_size": row["batch_size"],
+            **{
+                name: SortableText(number(row[name]), float(row[name]))
+                for name in kinds
+            },
+        }
+        for row in averages.to_dict("records")
+    ]
+    columns = (
+        Column("curve", "Curve"),
+        Column("batch_size", "Batch size"),
+        Column("scale", "Mean to K*", "tr(Sigma) and |G|^2 each over all steps."),
+        Column("at_half", "At K*/2", "At the measurement that is nearest to it."),
+        Column("at_end", "At K*", "At the last measurement."),
+    )
+    caption = "Gradient noise scale of the best trials, in examples"
+    return page_table("noise-scale", caption, columns, rows)
+
+
+def mean_scale(averages: pd.DataFrame) -> float:
+    """Returns the geometric mean over some cells of `averaged`; NaN without any."""
+    scales = averages.loc[averages["scale"] > 0, "scale"].to_numpy(float)
+    return float(np.exp(np.log(scales).mean())) if len(scales) else np.nan
+
+
+def mean_over_steps(rows: pd.DataFrame) -> float:
+    """Returns the mean of `value` over the steps between the first and the last."""
+    rows = rows.sort_values("step")
+    at, values = rows["step"].to_numpy(float), rows["value"].to_numpy(float)
+    if at[-1] == at[0]:
+        return float(values.mean())
+    return float(trapezoid(values, at) / (at[-1] - at[0]))
+
+
+def beside_critical(
+    curves: Curves, measured: pd.DataFrame, averages: pd.DataFrame
+) -> pd.DataFrame:
+    """Returns the noise scale of each fitted curve beside its c1/c2.
+
+    Columns: curve, label (with the panel where there are several), noise (geometric
+    mean over cells), noise_low, noise_high (least and greatest single measurement),
+    critical, critical_low, critical_high.
+    """
+    rows = []
+    for (panel, curve), values in measured.groupby(["panel", "curve"], sort=False):
+        fit = curves.fits.get((str(panel), str(curve)))
+        noise = mean_scale(of_curve(averages, panel, curve))
+        if fit is None or np.isnan(noise):
+            continue
+        critical = fit.critical_batch_size
+        rows.append(
+            {
+                "curve": curve,
+                "label": curves.title(panel, curve),
+                "noise": noise,
+                "noise_low": float(values["value"].min()),
+                "noise_high": float(values["value"].max()),
+                "critical": critical.value,
+                "critical_low": critical.low if critical.low > 0 else np.nan,
+                "critical_high": critical.high,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def draw_beside_critical(
+    axis: Axes, compared: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws, a row per curve, a table of `beside_critical`."""
+    style.log2_axis(axis, "x")
+    values = compared.filter(regex="^(noise|critical)").to_numpy(float)
+    known = values[np.isfinite(values) & (values > 0)]
+    limits = float(known.min()) / 1.6, float(known.max()) * 1.6
+    for height, row in enumerate(compared.to_dict("records")):
+        line_style = style.line_style_of(line_styles, row["curve"])
+        for name, shift, marks in (
+            ("noise", -0.14, style.mark_style(line_style)),
+            ("critical", 0.14, _DIAMOND),
+        ):
+            # An open end runs off the axis.
+            ends = np.nan_to_num([row[f"{name}_low"], row[f"{name}_high"]], nan=0.0)
+            line = {"color": marks["color"], "linewidth": 1.3}
+            ends = np.clip(ends, limits[0] / 2, limits[1] * 2)
+            axis.plot(ends, [height + shift] * 2, **line)
+            axis.plot([row[name]], [height + shift], **marks)
+    axis.set_xlim(*limits)
+    axis.set_ylim(len(compared) - 0.5, -0.5)
+    axis.set_yticks(
+        range(len(compared)), labels=[str(name) for name in compared["label"]]
+    )
+    axis.grid(visible=False, axis="y")
+    axis.set(xlabel="Examples")
+
+
+def _critical_figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
+    with style.styled():
+        figure = style.new_figure(style.SIZE[0], 1.7 + 0.55 * len(compared))
+        draw_beside_critical(figure.subplots(), compared, curves.naming.line_styles)
+        handle = style.line_handle("c1/c2 with interval", **_DIAMOND)
+        style.legend_below(figure, [handle])
+    told = "; ".join(
+        f"{row['label']}: noise scale {number(row['noise'])}, c1/c2 "
+        f"{number(row['critical'])} "
+        f"({interval(row['critical_low'], row['critical_high'])})"
+        for row in compared.to_dict("records")
+    )
+    figure_text = FigureText(
+        name="noise_scale_and_critical_batch_size",
+        title="Noise scale beside the critical batch size",
+        caption=(
+            "Upper mark: tr(Sigma) and |G|^2, each averaged over the steps up to K*, "
+            "divided; geometric mean over the cells of a curve. Its line: least "
+            "to greatest single measurement. Diamond: c1/c2 of the "
+            "fit with its interval; an end that is missing is open. McCandlish et al. "
+            "2018 expect the two to agree in order of magnitude."
+        ),
+        alt=f"Dot plot. {told}.",
+    )
+    return illustration(figure, figure_text)

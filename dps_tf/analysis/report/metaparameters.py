@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from dps_tf.analysis.report.content import (
     illustration,
 )
 from dps_tf.analysis.report.curves import RowsByCell, groups
-from dps_tf.analysis.report.drawing import MOST, draw_panels, left_out
+from dps_tf.analysis.report.drawing import small_axes
 from dps_tf.analysis.report.naming import file_name
-from dps_tf.analysis.report.style import Axes
+from dps_tf.analysis.report.style import Axes, Figure
 
 # Shapes differ, so that no class depends on its colour.
 CLASSES: dict[str, dict[str, Any]] = {
@@ -59,6 +58,9 @@ _BEST: dict[str, Any] = {
 _CONTOUR: dict[str, Any] = {"color": style.MUTED, "linewidth": 0.7}
 _RASTER = 300
 """Trials from which an SVG holds their marks as pixels: it would grow too large."""
+_COLUMNS = 3
+_MOST = 12
+"""Cells of one curve that are shown; further ones are left to the files."""
 _KINDS = {
     "complete": "reached",
     "censored": "out-run",
@@ -79,29 +81,45 @@ def metaparameters_part(context: ReportContext) -> Part:
     rows_of = RowsByCell(trials, curves.cells, columns)
     for panel, curve, cells in groups(curves):
         mine = [(cell, rows_of.of(cell)) for cell in cells.to_dict("records")]
-        momentum = any(_is_tuned(rows, "momentum") for _, rows in mine)
+        momentum = "momentum" in columns and any(
+            rows["momentum"].nunique() > 1 for _, rows in mine
+        )
         tables = [(cell, _table(rows, cell, momentum)) for cell, rows in mine]
         shown = [(int(cell["batch_size"]), t) for cell, t in tables if len(t) > 1]
-        if not shown:
-            continue
-        with style.styled():
-            figure = draw_panels(
-                shown[:MOST],
-                partial(draw_trials, limits=_limits(shown), contours=momentum),
-                ("Learning rate", "1 - momentum" if momentum else "Step at the end"),
-            )
-            kinds = {str(kind) for _, table in shown for kind in table["kind"]}
-            handles = _handles(kinds, contours=momentum)
-            style.legend_below(figure, handles, columns=4)
-        name = file_name("metaparameters", curves.panel_title(panel), curve)
-        where = curves.title(panel, curve)
-        figure_text = _figure_text(name, where, momentum, len(shown))
-        figures.append(illustration(figure, figure_text, folded=bool(figures)))
+        if shown:
+            name = file_name("metaparameters", curves.panel_title(panel), curve)
+            where = curves.title(panel, curve)
+            figure_text = _figure_text(name, where, momentum, len(shown))
+            figure = _figure(shown, momentum)
+            figures.append(illustration(figure, figure_text, folded=bool(figures)))
     return Part(illustrations=figures)
 
 
-def _is_tuned(trials: pd.DataFrame, name: str) -> bool:
-    return name in trials and bool(trials[name].nunique() > 1)
+def _figure(shown: list[tuple[int, pd.DataFrame]], momentum: bool) -> Figure:
+    """Returns a panel for each batch size and its table, all on the same axes."""
+    together = pd.concat([table for _, table in shown])
+    x, y = together["x"], together["y"]
+    limits = x.min(), x.max(), y.min(), y.max()
+    number = min(len(shown), _MOST)
+    rows = -(-number // _COLUMNS)
+    columns = min(_COLUMNS, number)
+    with style.styled():
+        figure = style.new_figure(7.6 * max(columns, 2) / _COLUMNS, 0.9 + 2.35 * rows)
+        axes = small_axes(figure, number, columns, sharex=True, sharey=True)
+        for position, (axis, (size, table)) in enumerate(
+            zip(axes, shown[:number], strict=True)
+        ):
+            draw_trials(axis, table, limits=limits, contours=momentum)
+            axis.set_title(f"Batch size {size}")
+            is_lowest = position + columns >= number
+            axis.set_xlabel("Learning rate" if is_lowest else "")
+            axis.tick_params(axis="x", labelbottom=is_lowest, labelsize=9.5)
+            label = "1 - momentum" if momentum else "Step at the end"
+            axis.set_ylabel(label if position % columns == 0 else "")
+            axis.tick_params(axis="y", labelsize=9.5)
+        handles = _handles(set(together["kind"]), contours=momentum)
+        style.legend_below(figure, handles, columns=4)
+    return figure
 
 
 def _table(trials: pd.DataFrame, cell: dict[Any, Any], momentum: bool) -> pd.DataFrame:
@@ -122,15 +140,6 @@ def _table(trials: pd.DataFrame, cell: dict[Any, Any], momentum: bool) -> pd.Dat
     return table[(table["x"] > 0) & (table["y"] > 0)]
 
 
-def _limits(
-    shown: list[tuple[int, pd.DataFrame]],
-) -> tuple[float, float, float, float]:
-    """Returns the ends of x and of y over all panels."""
-    together = pd.concat([table for _, table in shown])
-    x, y = together["x"], together["y"]
-    return float(x.min()), float(x.max()), float(y.min()), float(y.max())
-
-
 def draw_trials(
     axis: Axes,
     trials: pd.DataFrame,
@@ -142,7 +151,7 @@ def draw_trials(
 
     Args:
         axis: an empty axis; the caller labels it.
-        trials: one row per trial: x, y (positive), kind (a key of CLASSES), best.
+        trials: x, y (positive), kind (a key of CLASSES), best.
         limits: least and greatest x, least and greatest y of all panels.
         contours: whether y is 1 - momentum and x the learning rate, so that lines of
             equal x / y are lines of equal effective learning rate.
@@ -214,6 +223,7 @@ def _figure_text(name: str, where: str, momentum: bool, cells: int) -> FigureTex
         if momentum
         else "the step at which the trial met the goal, or at which its record ends"
     )
+    left_out = f" The {cells - _MOST} largest batch sizes are not shown."
     return FigureText(
         name=name,
         title=f"Metaparameters of the trials: {where}",
@@ -224,7 +234,7 @@ def _figure_text(name: str, where: str, momentum: bool, cells: int) -> FigureTex
             "decided yet). Open square: spent the "
             "step budget. Cross: diverged. Plus: failed. Star: the best trial. A star "
             "near an end of an axis says that the range should be widened."
-            + left_out(cells)
+            + (left_out if cells > _MOST else "")
         ),
         alt=(
             f"Scatter plots, one per batch size, for {where}: learning rate against "

@@ -34,7 +34,7 @@ class Naming:
     Attributes:
         cells: one row per cell: the columns of `study_key`, panel, curve; in the order
             of the report.
-        line_styles: line style of each curve name.
+        line_styles: of each curve name.
     """
 
     cells: pd.DataFrame
@@ -58,20 +58,15 @@ class Naming:
     def line_styles_of(self, curves: Iterable[str]) -> dict[str, LineStyle]:
         """Returns the line styles of some curves, in the order of the report."""
         wanted = set(curves)
-        return {
-            name: line_style
-            for name, line_style in self.line_styles.items()
-            if name in wanted
-        }
+        return {name: one for name, one in self.line_styles.items() if name in wanted}
 
 
 def naming(results: pd.DataFrame) -> Naming:
     """Returns the names of the curves of a results table."""
     frame = results[[*study_key(results), "goal"]].copy()
     by_optimizer = _is_crowded(frame)
-    panel_columns = ["workload", "goal", *(["optimizer"] if by_optimizer else [])]
-    frame["panel"] = _panel_names(frame, panel_columns)
-    frame["curve"] = _curve_names(frame, [] if by_optimizer else ["optimizer"])
+    frame["panel"] = _panel_names(frame, by_optimizer)
+    frame["curve"] = _curve_names(frame, by_optimizer)
     # The plain optimizer first: others are compared with it. Dense before pruned.
     optimizers = sorted(frame["optimizer"].unique(), key=_optimizer_order)
     frame["optimizer_order"] = frame["optimizer"].map(optimizers.index)
@@ -101,18 +96,19 @@ def _is_crowded(frame: pd.DataFrame) -> bool:
     return bool(curves.groupby(["workload", "goal"]).size().max() > CROWD)
 
 
-def _panel_names(frame: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
+def _panel_names(frame: pd.DataFrame, by_optimizer: bool) -> pd.Series:
     """Returns what tells panels apart; the goal only where workloads have several."""
     goals = frame.groupby("workload")["goal"].nunique()
     told = ["workload"]
     if len(goals) and int(goals.max()) > 1:
         told.append("goal")
-    told += [name for name in columns if name == "optimizer"]
+    if by_optimizer:
+        told.append("optimizer")
     return frame[told].astype(str).agg(", ".join, axis=1)
 
 
-def _curve_names(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    optimizer = "optimizer" in columns and frame["optimizer"].nunique() > 1
+def _curve_names(frame: pd.DataFrame, by_optimizer: bool) -> list[str]:
+    optimizer = not by_optimizer and frame["optimizer"].nunique() > 1
     sparsity = frame["sparsity"].nunique() > 1
     methods = set(frame["sparsity_method"]) - {DENSE}
     precisions = frame["precision"].nunique() > 1

@@ -39,7 +39,7 @@ _LARGEST_SVG = 400_000
 _COLUMNS = (
     Column("workload", "Workload"),
     Column("optimizer", "Optimizer"),
-    Column("method", "Sparsity method"),
+    Column("sparsity_method", "Sparsity method"),
     Column("sparsities", "Sparsities"),
     Column("batch_sizes", "Batch sizes"),
     Column("seeds", "Study seeds"),
@@ -80,12 +80,9 @@ class _Cell:
 
 
 def render(report: Report, specification: PageTable | None, refresh: int = 0) -> str:
-    """Returns the page.
+    """Returns the page, with a table of what was asked of each cell, if there are any.
 
-    Args:
-        report: what it shows.
-        specification: the table of what was asked of each cell, if there are any.
-        refresh: seconds after which a browser loads the page again; 0 for never.
+    A browser loads it again after `refresh` seconds; 0 for never.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dps_tf.analysis", "templates"),
@@ -96,7 +93,7 @@ def render(report: Report, specification: PageTable | None, refresh: int = 0) ->
         keep_trailing_newline=True,
     )
     environment.filters["data_uri"] = data_uri
-    environment.filters["narrow_uri"] = narrow_uri
+    environment.filters["narrow_uri"] = lambda item: _address("svg+xml", item.narrow)
     environment.filters["json_block"] = json_block
     script = _source(environment, "report.js")
     # Only what draws is embedded, and only where there is something to draw.
@@ -136,11 +133,6 @@ def data_uri(item: Illustration) -> str:
     is_small = len(item.svg) <= _LARGEST_SVG or not item.png
     kind, data = ("svg+xml", item.svg) if is_small else ("png", item.png)
     return _address(kind, data)
-
-
-def narrow_uri(item: Illustration) -> str:
-    """Returns the figure for phones as an address that holds it."""
-    return _address("svg+xml", item.narrow)
 
 
 def _address(kind: str, data: bytes) -> str:
@@ -203,29 +195,20 @@ def specification_table(studies: pd.DataFrame) -> PageTable:
     for _, group in studies.groupby([*_SAME, *axes], sort=False):
         first = group.iloc[0]
         race = first["schedule"] == "race"
-        rows.append(
-            {
-                "workload": first["workload"],
-                "optimizer": first["optimizer"],
-                "method": first["sparsity_method"],
-                "sparsities": _listed(group["sparsity"]),
-                "batch_sizes": _listed(group["batch_size"]),
-                "seeds": _listed(group["seed"]),
-                "goal": first["goal"],
-                "points": int(first["points"]),
-                "count": first["count"],
-                "schedule": first["schedule"]
-                + (f", m = {first['finishers']}" if race else ""),
-                "step_budget": int(first["step_budget"]),
-                "interval": _listed(group["evaluation_interval"]),
-                "examples": f"{first['training_examples']:,} and "
-                f"{first['evaluation_examples']:,}",
-                "space": space_text(str(first["space"])),
-                "precision": first["precision"],
-                "prunable": first["prunable"],
-                "axes": ", ".join(axis_texts(first, axes)),
-            }
-        )
+        finishers = f", m = {first['finishers']}" if race else ""
+        examples = first["training_examples"], first["evaluation_examples"]
+        row: dict[str, Any] = {
+            **{name: first[name] for name in _SAME},
+            "sparsities": _listed(group["sparsity"]),
+            "batch_sizes": _listed(group["batch_size"]),
+            "seeds": _listed(group["seed"]),
+            "schedule": first["schedule"] + finishers,
+            "interval": _listed(group["evaluation_interval"]),
+            "examples": " and ".join(f"{size:,}" for size in examples),
+            "space": space_text(str(first["space"])),
+            "axes": ", ".join(axis_texts(first, axes)),
+        }
+        rows.append(row)
     caption = "What was asked, one row per group of equal cells"
     further = (Column("axes", "Axes", "Further axes of the cells."),) if axes else ()
     return page_table("specification", caption, (*_COLUMNS, *further), rows)

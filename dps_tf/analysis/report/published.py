@@ -20,6 +20,7 @@ from dps_tf.analysis.report.content import (
     Part,
     ReportContext,
     SortableText,
+    constants,
     estimate_text,
     illustration,
     page_table,
@@ -58,11 +59,9 @@ def published_part(context: ReportContext) -> Part:
 
 
 def beside_published(curves: Curves | None, names: Sequence[str]) -> Part:
-    """Returns overlay and fits of published curves.
+    """Returns overlay and fits of published curves, all of them for `all`.
 
-    Args:
-        curves: one's own; None if there are none.
-        names: see `published.steps_to_result`; `all` for all of them.
+    One's own curves, if there are any, are drawn with them.
     """
     wanted = None if "all" in names else list(names)
     table = published.steps_to_result(wanted)
@@ -82,34 +81,13 @@ def _short(name: str) -> str:
 def draw_published(
     axis: Axes, published: pd.DataFrame, line_styles: Mapping[str, LineStyle]
 ) -> None:
-    """Draws published curves behind one's own, on the same axes.
-
-    Args:
-        axis: an axis that holds K* against the batch size.
-        published: one row per curve and batch size: curve, batch_size,
-            steps_to_result.
-        line_styles: line style of each curve.
-    """
+    """Draws published curves behind one's own, on an axis that holds these."""
     for curve, rows in published.groupby("curve", sort=False):
         rows = rows.sort_values("batch_size")
         x, y = rows["batch_size"], rows["steps_to_result"]
         axis.plot(x, y, **_keywords(line_styles[str(curve)]))
     axis.relim()
     axis.autoscale(enable=True)
-
-
-def published_styles(
-    names: Sequence[str], own: Sequence[str] = ()
-) -> dict[str, LineStyle]:
-    """Returns a line style per published curve, other ones than of one's own curves.
-
-    Args:
-        names: of the published curves.
-        own: names of one's own curves.
-    """
-    mine = [f"own: {name}" for name in own]
-    found = style.assign_styles([*mine, *names])
-    return {name: found[name] for name in names}
 
 
 def _keywords(line_style: LineStyle) -> dict[str, Any]:
@@ -121,8 +99,10 @@ def _keywords(line_style: LineStyle) -> dict[str, Any]:
 def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
     shown = table.assign(curve=[_short(str(name)) for name in table["curve"]])
     names = list(dict.fromkeys(shown["curve"]))
-    own = list(curves.naming.line_styles) if curves is not None else []
-    line_styles = published_styles(names, own)
+    own = [] if curves is None else [f"own: {n}" for n in curves.naming.line_styles]
+    # Other line styles than those of one's own curves.
+    every = style.assign_styles([*own, *names])
+    line_styles = {name: every[name] for name in names}
     handles = [style.line_handle(n, **_keywords(s)) for n, s in line_styles.items()]
     with style.styled():
         figure = style.new_figure(6.9, 5.0 + 0.1 * len(handles))
@@ -173,9 +153,7 @@ def _fits(table: pd.DataFrame, wanted: list[str] | None) -> PageTable:
             "curve": _short(curve),
             "goal": str(goals[curve]),
             "points": len(fit.observations),
-            "c1": estimate_text(fit.c1),
-            "c2": estimate_text(fit.c2),
-            "critical": estimate_text(fit.critical_batch_size),
+            **constants(fit),
             "rms": SortableText(f"{fit.rms:.2f}", fit.rms),
             **_regimes_and_forms(fit),
         }

@@ -1,10 +1,12 @@
-"""Where does a curve scale perfectly, and where is it flat? For figure and page."""
+"""Where does a curve scale perfectly, and where is it flat? For figure and table."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.regimes import (
@@ -15,6 +17,7 @@ from dps_tf.analysis.regimes import (
     fitted_regimes,
     measured_regimes,
 )
+from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
     PageTable,
@@ -22,6 +25,7 @@ from dps_tf.analysis.report.content import (
     page_table,
 )
 from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.wording import interval, number, percent
 
 TOLERANCE = 0.2
@@ -56,7 +60,18 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
     for (panel, curve), fit in curves.fits.items():
         sizes = fit.observations.batch_size
         found = ends(fit, TOLERANCE)
-        row: dict[str, Any] = {"panel": panel, "curve": curve}
+        useful = math.nan if found.points_flat is None else found.points_flat
+        row: dict[str, Any] = {
+            "panel": panel,
+            "curve": curve,
+            "smallest": float(sizes.min()),
+            "largest": float(sizes.max()),
+            "points_perfect": found.points_perfect,
+            "points_useful": useful,
+            "is_flat": found.is_flat,
+            "tolerance": TOLERANCE,
+            "definition": _definition(),
+        }
         for name, estimate in (
             ("perfect_end", found.perfect),
             ("useful_end", found.flat),
@@ -67,19 +82,7 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
                 f"{name}_low": estimate.low,
                 f"{name}_high": estimate.high,
             }
-        useful = math.nan if found.points_flat is None else found.points_flat
-        rows.append(
-            {
-                **row,
-                "smallest": float(sizes.min()),
-                "largest": float(sizes.max()),
-                "points_perfect": found.points_perfect,
-                "points_useful": useful,
-                "is_flat": found.is_flat,
-                "tolerance": TOLERANCE,
-                "definition": _definition(),
-            }
-        )
+        rows.append(row)
     return pd.DataFrame(rows, columns=None if rows else ["panel", "curve"])
 
 
@@ -97,10 +100,7 @@ def _definition() -> str:
 def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
     """Returns every definition at every tolerance, one row per curve and definition.
 
-    Args:
-        curves: of the report.
-        anchor: batch size that linear scaling is counted from; by default the smallest
-            of each curve.
+    Linear scaling is counted from the anchor, by default each smallest batch size.
     """
     rows: list[dict[str, Any]] = []
     tolerances: list[float] = []
@@ -135,13 +135,69 @@ def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
 def _text(regime: Regime) -> SortableText:
     if regime.batch_size is None:
         return SortableText("undefined", math.nan)
-    value = number(regime.batch_size)
+    text = number(regime.batch_size)
     if regime.low is not None:
         high = math.inf if regime.high is None else regime.high
-        return SortableText(
-            f"{value} ({interval(regime.low, high)})", regime.batch_size
-        )
-    # The end may lie beyond the largest batch size that was measured.
-    return SortableText(
-        f"at least {value}" if regime.is_open else value, regime.batch_size
+        text = f"{text} ({interval(regime.low, high)})"
+    elif regime.is_open:
+        # The end may lie beyond the largest batch size that was measured.
+        text = f"at least {text}"
+    return SortableText(text, regime.batch_size)
+
+
+def draw_regimes(
+    axis: Axes, regimes: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws a table of `regimes_of`, one bar per curve, under the headline figure."""
+    for height, row in enumerate(regimes.to_dict("records")):
+        line_style = style.line_style_of(line_styles, row["curve"])
+        _bar(axis, height, row, line_style)
+        _critical(axis, height, row)
+    axis.set_ylim(len(regimes) - 0.4, -0.6)
+    axis.set_yticks(
+        range(len(regimes)), labels=[str(name) for name in regimes["curve"]], fontsize=9
+    )
+    axis.grid(visible=False, axis="y")
+    axis.spines["left"].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    axis.set_xlabel("Batch size")
+
+
+def _bar(
+    axis: Axes, height: int, row: dict[Hashable, Any], line_style: LineStyle
+) -> None:
+    outline = {"edgecolor": line_style.color, "linewidth": 1.0, "height": 0.5}
+    smallest, largest = float(row["smallest"]), float(row["largest"])
+    perfect = float(np.clip(row["perfect_end"], smallest, largest))
+    useful = max(float(row["useful_end"]), perfect) if row["is_flat"] else largest
+    spans: list[tuple[float, float, dict[str, Any]]] = [
+        (smallest, perfect, {"facecolor": line_style.color}),
+        (perfect, useful, {"facecolor": "white", "hatch": "////"}),
+        (useful, largest, {"facecolor": "white"}),
+    ]
+    for start, end, fill in spans:
+        if end > start:
+            axis.barh(height, end - start, left=start, zorder=2, **outline, **fill)
+
+
+def _critical(axis: Axes, height: int, row: dict[Hashable, Any]) -> None:
+    value = float(row["critical"])
+    if np.isnan(value):
+        return
+    # Open ends run to the end of the bar, and the mark stays on it.
+    smallest, largest = float(row["smallest"]), float(row["largest"])
+    ends = np.clip([row["critical_low"], row["critical_high"]], smallest, largest)
+    axis.plot(ends, [height, height], color=style.INK, linewidth=1.2, zorder=4)
+    # Beyond what was measured an arrow shows the way.
+    marker = "d" if smallest <= value <= largest else ">" if value > largest else "<"
+    axis.plot(
+        [min(max(value, smallest), largest)],
+        [height],
+        marker=marker,
+        color=style.INK,
+        markeredgecolor="white",
+        markersize=8,
+        linestyle="none",
+        zorder=5,
+        clip_on=False,
     )

@@ -24,12 +24,12 @@ from dps_tf.analysis.report.content import (
     Part,
     ReportContext,
     SortableText,
-    estimate_text,
+    constants,
     illustration,
     number_text,
     page_table,
 )
-from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.curves import Curves, of_curve
 from dps_tf.analysis.report.naming import cell_names
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.wording import interval, listed, number, percent, steps
@@ -88,29 +88,17 @@ def _share(octaves: float) -> str:
 
 
 def weighted_table(context: ReportContext, found: pd.DataFrame) -> PageTable:
-    """Returns the fits with each K* weighted by its noise, beside the plain ones.
-
-    Args:
-        context: of the report.
-        found: of `repeats.summary`.
-    """
+    """Returns the fits with each K* weighted by its noise, beside the plain ones."""
     curves = context.curves
     rows: list[dict[str, Any]] = []
     cells = with_noise(curves.cells, found)
     known = cells["noise"].notna().any()
     for (panel, curve), plain in curves.fits.items() if known else ():
-        mine = (cells["panel"] == panel) & (cells["curve"] == curve) & cells["closed"]
-        weighted = fit_law(Observations.from_results(cells[mine]))
+        mine = of_curve(cells[cells["closed"]], panel, curve)
+        weighted = fit_law(Observations.from_results(mine))
         for weights, fit in (("equal", plain), ("by noise", weighted)):
-            rows.append(
-                {
-                    "curve": curves.title(panel, curve),
-                    "weights": weights,
-                    "c1": estimate_text(fit.c1),
-                    "c2": estimate_text(fit.c2),
-                    "critical": estimate_text(fit.critical_batch_size),
-                }
-            )
+            title = curves.title(panel, curve)
+            rows.append({"curve": title, "weights": weights, **constants(fit)})
     columns = (
         Column("curve", "Curve"),
         Column(
@@ -131,11 +119,8 @@ def draw_repeats(
 ) -> None:
     """Draws the repeats of each cell's best point beside its K*.
 
-    Args:
-        axis: an empty axis.
-        best: one row per cell: curve, seed, batch_size, recorded (K*), median, least
-            and greatest (of the repeats; infinite where one did not reach the goal).
-        line_styles: line style of each curve.
+    Columns of the table: curve, seed, batch_size, recorded (K*), median, least and
+    greatest (of the repeats; infinite where one did not reach the goal).
     """
     style.log2_axis(axis, "x")
     style.log2_axis(axis, "y")
@@ -187,11 +172,7 @@ def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
 
 
 def repeats_table(found: pd.DataFrame) -> PageTable:
-    """Returns one row per repeated point.
-
-    Args:
-        found: of `repeats.summary`, with panel and curve.
-    """
+    """Returns one row per repeated point of `repeats.summary`, named."""
     names = cell_names(found)
     rows: list[dict[str, Any]] = []
     for name, row in zip(names, found.to_dict("records"), strict=True):

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.report.cautions import first_error
 from dps_tf.analysis.report.content import (
     Column,
     PageTable,
@@ -21,6 +20,7 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import axis_order
+from dps_tf.analysis.report.summary import first_error
 from dps_tf.analysis.tables import axes_of, metric_names, study_key
 from dps_tf.analysis.wording import number, steps
 from dps_tf.core.cell import is_axis
@@ -47,9 +47,8 @@ def steps_text(row: Any) -> str:
     if known and not row["closed"]:
         return f"at most {steps(row['steps_to_result'])} so far"
     if known:
-        return (
-            f"{steps(row['bracket_low'])} to {steps(row['steps_to_result'])} (bounds)"
-        )
+        ends = f"{steps(row['bracket_low'])} to {steps(row['steps_to_result'])}"
+        return f"{ends} (bounds)"
     if str(row["steps_bound"]).startswith(">"):
         sign, _, value = str(row["steps_bound"]).partition(" ")
         return f"{sign} {steps(float(value.split(',')[0]))}"
@@ -73,41 +72,34 @@ def results_page_table(curves: Curves) -> PageTable:
     """Returns the table of results of the page: one row per cell."""
     cells = curves.cells
     records = cells.to_dict("records")
-    found: list[tuple[Column, list[Any]]] = []
+    shown: dict[Column, list[Any]] = {}
     for name, title in (("panel", "Workload"), ("curve", "Curve"), ("seed", "Seed")):
         if name == "curve" or cells[name].nunique() > 1:
-            found.append((Column(name, title), cells[name].tolist()))
-    found.append((Column("batch_size", "Batch size"), cells["batch_size"].tolist()))
-    found.append(
-        (
-            Column(
-                "steps",
-                "Steps to result K*",
-                "First evaluated step at which the best trial met the goal, with its "
-                "bracket (previous evaluation, this one].",
-            ),
-            [
-                SortableText(steps_text(row), number_text(row["steps_to_result"]).key)
-                for row in records
-            ],
-        )
+            shown[Column(name, title)] = cells[name].tolist()
+    shown[Column("batch_size", "Batch size")] = cells["batch_size"].tolist()
+    steps_column = Column(
+        "steps",
+        "Steps to result K*",
+        "First evaluated step at which the best trial met the goal, with its "
+        "bracket (previous evaluation, this one].",
     )
+    shown[steps_column] = [
+        SortableText(steps_text(row), number_text(row["steps_to_result"]).key)
+        for row in records
+    ]
     if curves.searches:
         search = Column("search", "Best of", "Points, and dimension of their space.")
-        keys = [(str(row["panel"]), str(row["curve"])) for row in records]
-        found.append((search, [curves.searches[key] for key in keys]))
+        keys = zip(cells["panel"], cells["curve"], strict=True)
+        shown[search] = [curves.searches[key] for key in keys]
     best = Column("best_trial", "Best trial", "Its number in the study.")
-    found.append(
-        (best, [number_text(row["best_trial"], "{:.0f}".format) for row in records])
-    )
+    shown[best] = [number_text(row["best_trial"], "{:.0f}".format) for row in records]
     for name in metaparameters_of(cells.drop(columns=["panel", "curve"])):
         if cells[name].notna().any():
             title = name.replace("_", " ").capitalize()
             column = Column(name, title, "Of the best trial.")
-            found.append((column, [number_text(row[name]) for row in records]))
-    columns = tuple(column for column, _ in found)
-    frame = pd.DataFrame({column.name: values for column, values in found})
-    return PageTable("results", "Results, one row per cell", columns, frame)
+            shown[column] = [number_text(row[name]) for row in records]
+    frame = pd.DataFrame({column.name: values for column, values in shown.items()})
+    return PageTable("results", "Results, one row per cell", tuple(shown), frame)
 
 
 def terminal_table(results: pd.DataFrame) -> str:
@@ -174,11 +166,9 @@ def _note(row: Any) -> str:
 
 
 def aligned(columns: dict[str, list[str]], left: Collection[str] = ()) -> str:
-    """Returns columns of texts as lines; empty columns are left out.
+    """Returns columns of texts, by heading, as lines; empty columns are left out.
 
-    Args:
-        columns: texts by heading, equally many.
-        left: headings of columns that are aligned to the left.
+    The `left` ones are aligned to the left.
     """
     shown = {name: texts for name, texts in columns.items() if any(texts)}
     widths = {name: max(len(name), *map(len, v)) for name, v in shown.items()}

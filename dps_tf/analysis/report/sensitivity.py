@@ -25,7 +25,7 @@ from dps_tf.analysis.report.content import (
     number_text,
     page_table,
 )
-from dps_tf.analysis.report.curves import Curves
+from dps_tf.analysis.report.curves import Curves, first_seed, of_curve
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import cell_names, file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
@@ -59,10 +59,21 @@ def sensitivity_part(context: ReportContext) -> Part:
         return Part()
     laws = _named(law_by_goal(by_goals), curves)
     figures = _figures(laws, curves.naming.name(by_goals), curves)
+    intervals = {n: f"K* at {n} times the interval" for n in INTERVALS}
+    half = by_points(tables).assign(multiple=0.5)
+    of_half = {0.5: "K* of the first half of the points"}
     found = (
-        interval_table(curves, by_interval(tables)),
-        points_table(curves, by_points(tables)),
-        goal_table(curves, by_goals),
+        _range_table(
+            curves,
+            by_interval(tables),
+            "by-interval",
+            "K* and the evaluation interval",
+            intervals,
+        ),
+        _range_table(curves, half, "by-points", "K* and the number of points", of_half),
+        _range_table(
+            curves, by_goals, "by-goal", "K* and the goal", _goal_titles(by_goals)
+        ),
     )
     text = (
         "A study that differed only in these choices would have given other numbers. "
@@ -87,14 +98,7 @@ def _named(laws: pd.DataFrame, curves: Curves) -> pd.DataFrame:
 def draw_goals(
     axis: Axes, cells: pd.DataFrame, line_styles: Mapping[str, LineStyle]
 ) -> None:
-    """Draws K* against the batch size, a line per goal.
-
-    Args:
-        axis: an empty axis.
-        cells: one row per goal and batch size: curve (the goal in words), batch_size,
-            steps.
-        line_styles: line style of each goal.
-    """
+    """Draws steps against the batch size, a line per `curve`: the goal in words."""
     style.log2_axis(axis, "x")
     style.log2_axis(axis, "y")
     draw_curves(axis, cells, ("batch_size", "steps"), line_styles, markersize=4.5)
@@ -103,12 +107,9 @@ def draw_goals(
 
 
 def draw_constant(axis: Axes, laws: pd.DataFrame, name: str) -> None:
-    """Draws c1, c2 or c1/c2 with its interval against the threshold of the goal.
+    """Draws a constant of the law with its interval against the threshold of the goal.
 
-    Args:
-        axis: an empty axis.
-        laws: one row per goal: threshold, and the constant with `_low` and `_high`.
-        name: of the constant.
+    Columns of the table: threshold, and the constant with `_low` and `_high`.
     """
     axis.set_yscale("log")
     values = laws[name].to_numpy(float)
@@ -132,9 +133,8 @@ def _figures(
     for (panel, curve), mine in laws.groupby(["panel", "curve"], sort=False):
         if mine["multiple"].nunique() < 2:
             continue
-        of_curve = (cells["panel"] == panel) & (cells["curve"] == curve)
-        exact = cells[of_curve & (cells["low"] == cells["high"])]
-        exact = exact[exact["seed"] == exact["seed"].min()]
+        exact = of_curve(cells[cells["low"] == cells["high"]], panel, curve)
+        exact = first_seed(exact)
         shown = exact.assign(curve=[f"goal {t:g}" for t in exact["threshold"]])
         line_styles = style.sequential_styles(shown["curve"])
         with style.styled():
@@ -175,60 +175,36 @@ def range_text(row: Mapping[Any, Any]) -> SortableText:
     return SortableText(steps(low) if low == high else interval(low, high), low)
 
 
-def _pivot(
-    curves: Curves, frame: pd.DataFrame, by: str, names: Mapping[Any, str]
-) -> list[dict[str, Any]]:
-    """Returns a row per cell: its name, K* as recorded, and K* by values of `by`."""
+def _goal_titles(frame: pd.DataFrame) -> dict[Any, str]:
+    """Returns the title of the column of each goal, by its multiple of the own one."""
+    thresholds = frame.groupby("multiple")["threshold"].agg(["min", "max"])
+    return {
+        multiple: f"K* at {low:g}" if low == high else f"K* at {multiple:g} times"
+        for multiple, low, high in thresholds.itertuples()
+    }
+
+
+def _range_table(
+    curves: Curves,
+    frame: pd.DataFrame,
+    name: str,
+    caption: str,
+    titles: Mapping[Any, str],
+) -> PageTable:
+    """Returns a row per cell, with a range of K* for each titled `multiple`.
+
+    The K* that was recorded stands beside them unless 1 is a multiple.
+    """
     named = curves.naming.name(frame)
     named = named.assign(cell=cell_names(named))
     rows = []
     for cell, mine in named.groupby("cell", sort=False):
-        known = mine["steps_to_result"].iloc[0]
-        row: dict[str, Any] = {
-            "cell": cell,
-            "steps": number_text(known, steps),
-        }
+        known = number_text(mine["steps_to_result"].iloc[0], steps)
+        row: dict[str, Any] = {"cell": cell, "steps": known}
         for entry in mine.to_dict("records"):
-            row[names[entry[by]]] = range_text(entry)
+            row[f"at_{entry['multiple']:g}"] = range_text(entry)
         rows.append(row)
-    return rows
-
-
-def interval_table(curves: Curves, frame: pd.DataFrame) -> PageTable:
-    """Returns K* had trials been evaluated less often, one row per cell."""
-    names = {multiple: f"times{multiple}" for multiple in INTERVALS}
-    columns = (
-        Column("cell", "Cell"),
-        Column("steps", "K*"),
-        *(
-            Column(name, f"K* at {multiple} times the interval", _STEPS)
-            for multiple, name in names.items()
-        ),
-    )
-    caption = "K* and the evaluation interval"
-    rows = _pivot(curves, frame, "multiple", names)
-    return page_table("by-interval", caption, columns, rows)
-
-
-def points_table(curves: Curves, frame: pd.DataFrame) -> PageTable:
-    """Returns K* of the first half of the points, one row per cell."""
-    columns = (
-        Column("cell", "Cell"),
-        Column("steps", "K*"),
-        Column("half", "K* of the first half of the points", _STEPS),
-    )
-    rows = _pivot(curves, frame.assign(by=0), "by", {0: "half"})
-    return page_table("by-points", "K* and the number of points", columns, rows)
-
-
-def goal_table(curves: Curves, frame: pd.DataFrame) -> PageTable:
-    """Returns K* for looser goals, one row per cell."""
-    thresholds = frame.groupby("multiple")["threshold"].agg(["min", "max"])
-    names = {multiple: f"goal{i}" for i, multiple in enumerate(thresholds.index)}
     columns = [Column("cell", "Cell")]
-    for multiple, name in names.items():
-        low, high = thresholds.loc[multiple]
-        value = f"{low:g}" if low == high else f"{multiple:g} times"
-        columns.append(Column(name, f"K* at {value}", _STEPS))
-    rows = _pivot(curves, frame, "multiple", names)
-    return page_table("by-goal", "K* and the goal", columns, rows)
+    columns += [] if 1 in titles else [Column("steps", "K*")]
+    columns += [Column(f"at_{n:g}", title, _STEPS) for n, title in titles.items()]
+    return page_table(name, caption, columns, rows)

@@ -32,10 +32,14 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.drawing import small_axes
 from dps_tf.analysis.report.page import render
-from dps_tf.analysis.report.shallue2019_content import Panel, PublishedFigure
-from dps_tf.analysis.report.shallue2019_further import FURTHER
-from dps_tf.analysis.report.shallue2019_panels import FIGURES
-from dps_tf.analysis.report.shallue2019_points import SWEEP, Runs, points
+from dps_tf.analysis.report.shallue2019_panels import FIGURES, FURTHER
+from dps_tf.analysis.report.shallue2019_points import (
+    SWEEP,
+    Panel,
+    PublishedFigure,
+    Runs,
+    points,
+)
 from dps_tf.analysis.report.style import Axes
 from dps_tf.analysis.wording import and_list, count
 
@@ -56,6 +60,26 @@ _Y_LABEL = {
     "scatter": "1 - momentum",
     "budgets": "Best validation metric",
 }
+_OF_STEPS = (
+    "Steps of the best trial against batch size; goals are strict. Dashed: perfect "
+    "scaling from the smallest batch size, or from n."
+)
+_OF_RATES = "Dashed: the linear rule; dotted: that of the square root."
+_OF_BEST = "Goals are strict; the best of all trials."
+_CAPTIONS = {
+    "steps": _OF_STEPS,
+    "goals": _OF_BEST,
+    "normalized": _OF_STEPS,
+    "smoothing": _OF_BEST,
+    "rates": _OF_RATES,
+    "learning_rate": _OF_RATES,
+    "momentum": "1 - momentum of the best trial.",
+    "scatter": "Each mark is a trial; the best one met the goal first. Lines: the same "
+    "effective learning rate.",
+    "budgets": _OF_BEST,
+    "trials": "Median and 90 % band of the best of so many trials, redrawn from those "
+    "that there are; none where a twentieth misses the goal. Goals are strict.",
+}
 _EVERY = (*FIGURES, *FURTHER)
 _OWN_SERIES = ("budgets", "trials")
 """Kinds whose curves are not those of workloads."""
@@ -65,11 +89,7 @@ def write_figures(tables: Tables | None, out: str | Path) -> pd.DataFrame:
     """Writes the page with all figures and the table behind them into a directory.
 
     Returns the table: figure, panel, then the columns of `shallue2019_points.points`.
-
-    Args:
-        tables: of sweeps, the public archive among them once it was read; None draws
-            digitized values alone.
-        out: the directory; made if absent.
+    Without tables of sweeps, digitized values are drawn alone.
 
     Raises:
         UserError: the directory cannot be written.
@@ -180,34 +200,11 @@ def _illustrated(figure: PublishedFigure, found: list[pd.DataFrame]) -> Illustra
     text = FigureText(
         _file_name(figure),
         figure.title,
-        _caption(figure),
+        _CAPTIONS[figure.kind],
         f"{count(filled, 'panel')} of {len(found)} with data: "
         + and_list([panel.title for panel in figure.panels], 6),
     )
     return illustration(drawn, text)
-
-
-def _caption(figure: PublishedFigure) -> str:
-    if figure.kind in ("steps", "normalized"):
-        return (
-            "Steps of the best trial against batch size; goals are strict. Dashed: "
-            "perfect scaling from the smallest batch size, or from n."
-        )
-    if figure.kind in ("rates", "learning_rate"):
-        return "Dashed: the linear rule; dotted: that of the square root."
-    if figure.kind == "trials":
-        return (
-            "Median and 90 % band of the best of so many trials, redrawn from those "
-            "that there are; none where a twentieth misses the goal. Goals are strict."
-        )
-    if figure.kind == "momentum":
-        return "1 - momentum of the best trial."
-    if figure.kind == "scatter":
-        return (
-            "Each mark is a trial; the best one met the goal first. Lines: the same "
-            "effective learning rate."
-        )
-    return "Goals are strict; the best of all trials."
 
 
 def _draw(
@@ -224,22 +221,19 @@ def _draw(
         style.log2_axis(axis, "y", 8)
     line_styles = style.assign_styles(list(dict.fromkeys(frame["series"])))
     for name, rows in frame.groupby("series", sort=False):
-        marks = style.joined_marks(line_styles[str(name)], markersize=4)
-        (line,) = axis.plot(rows["batch_size"], rows["value"], label=str(name), **marks)
+        line_style = line_styles[str(name)]
+        marks = style.joined_marks(line_style, markersize=4)
+        axis.plot(rows["batch_size"], rows["value"], label=str(name), **marks)
         if figure.kind == "trials":
             ends = (rows["low"], rows["high"].replace(np.inf, np.nan))
-            axis.fill_between(
-                rows["batch_size"], *ends, color=line.get_color(), alpha=0.15
-            )
+            tint = {"color": line_style.color, "alpha": 0.15}
+            axis.fill_between(rows["batch_size"], *ends, **tint)
     if figure.kind in ("steps", "normalized"):
         _draw_scaling(axis, panel, frame, -1.0, "--")
     if figure.kind in ("rates", "learning_rate"):
         _draw_scaling(axis, panel, frame, 1.0, "--")
         _draw_scaling(axis, panel, frame, 0.5, ":")
-    if panel.limits is not None:
-        axis.set_ylim(*panel.limits)
-    low, high = (None if e is None else 2.0**e for e in (panel.low, panel.high))
-    axis.set_ylim(bottom=low, top=high) if low or high else None
+    _set_limits(axis, panel)
     label = _Y_LABEL.get(figure.kind, panel.title)
     if figure.kind == "normalized":
         label = f"Steps / (Steps at B={panel.first})"
@@ -247,6 +241,15 @@ def _draw(
     axis.set_ylabel(label, fontsize=9)
     if frame["series"].nunique() > 1 or figure.kind in _OWN_SERIES:
         axis.legend(fontsize=7, handlelength=1.6)
+
+
+def _set_limits(axis: Axes, panel: Panel) -> None:
+    if panel.limits is not None:
+        axis.set_ylim(*panel.limits)
+    if panel.low is not None:
+        axis.set_ylim(bottom=2.0**panel.low)
+    if panel.high is not None:
+        axis.set_ylim(top=2.0**panel.high)
 
 
 def _draw_scaling(
@@ -262,14 +265,8 @@ def _draw_scaling(
     base, value = float(rows["batch_size"].iloc[0]), float(rows["value"].iloc[0])
     sizes = np.array([base, float(frame["batch_size"].max())])
     bottom, top = axis.get_ylim()
-    axis.plot(
-        sizes,
-        value * (sizes / base) ** exponent,
-        color=style.MUTED,
-        linewidth=0.9,
-        linestyle=line,
-        zorder=1.5,
-    )
+    look = {"color": style.MUTED, "linewidth": 0.9, "linestyle": line, "zorder": 1.5}
+    axis.plot(sizes, value * (sizes / base) ** exponent, **look)
     # The line may leave the picture.
     axis.set_ylim(bottom, top)
 

@@ -1,14 +1,23 @@
-"""What Figures 1 to 11 of Shallue et al. 2019 show, panel by panel.
+"""What the figures of Shallue et al. 2019 show, panel by panel.
 
-Goals, normalizations, reference batch sizes, orders and limits of axes are those of the
-published notebook. Workloads are named as the archive names them: the data set with
-dots for slashes, a hyphen, the model. Of figures 9 and 11 the notebook's batch sizes
-and budgets are not known; these are inferred (figure 11) or chosen (figure 9).
+Goals, normalizations, reference batch sizes, orders and limits of axes of Figures 1 to
+11 are those of the published notebook. Workloads are named as the archive names them:
+the data set with dots for slashes, a hyphen, the model. Of figures 9 and 11 the
+notebook's batch sizes and budgets are not known; these are inferred (figure 11) or
+chosen (figure 9).
+
+What Figures 12 to 24 show is not known from public sources, so that what the archive
+allows beyond has titles and no numbers. Metric and goal of training are those of
+validation there; scatters are at one batch size of each workload, near the middle of
+its range.
 """
 
 from __future__ import annotations
 
-from dps_tf.analysis.report.shallue2019_content import (
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from dps_tf.analysis.report.shallue2019_points import (
     NESTEROV,
     Panel,
     PublishedFigure,
@@ -18,7 +27,6 @@ from dps_tf.core.goal import Goal
 
 ERROR = "validation/classification_error"
 LOSS = "validation/cross_entropy"
-PRECISION = "validation/average_precision"
 LM1B_SENTENCES = 30_301_028
 MNIST_IMAGES = 55_000
 
@@ -39,45 +47,62 @@ OPEN_IMAGES, VGG = "open_images_v4-resnet_50", "imagenet-vgg_11"
 BASE, CRAWL = "lm1b-transformer_base", "common_crawl-transformer_base"
 SHALLOW, WIDE = "lm1b-transformer_shallow", "lm1b-transformer_wide"
 NARROW, LSTM = "lm1b-transformer_narrow_and_shallow", "lm1b-lstm"
-AVERAGE_PRECISION = Goal(PRECISION, 0.31, "maximize", inclusive=False)
+PRECISION = Goal("validation/average_precision", 0.31, "maximize", inclusive=False)
+_SIZES = {"base": BASE, "wide": WIDE, "shallow": SHALLOW, "narrow and shallow": NARROW}
 
-_FIRST = (
-    ("Simple CNN on MNIST", CNN, error(0.01), None, None),
-    ("Simple CNN on Fashion-MNIST", FASHION, error(0.1), None, None),
-    ("ResNet-8 on CIFAR-10", RESNET8, error(0.3), None, None),
-    ("ResNet-50 on ImageNet", RESNET50, error(0.25), None, None),
-    ("ResNet-50 on Open Images", OPEN_IMAGES, AVERAGE_PRECISION, None, None),
-    ("Transformer on LM1B", BASE, loss(3.9), None, None),
-    ("Transformer on Common Crawl", CRAWL, loss(3.9), None, None),
-    ("VGG-11 on ImageNet", VGG, error(0.35), None, None),
-    ("LSTM on LM1B", LSTM, loss(3.9), 13.0, 21.0),
+_EACH = tuple(
+    Panel(title, (Series(NESTEROV, workload, goal),))
+    for title, workload, goal in (
+        ("Simple CNN on MNIST", CNN, error(0.01)),
+        ("Simple CNN on Fashion-MNIST", FASHION, error(0.1)),
+        ("ResNet-8 on CIFAR-10", RESNET8, error(0.3)),
+        ("ResNet-50 on ImageNet", RESNET50, error(0.25)),
+        ("ResNet-50 on Open Images", OPEN_IMAGES, PRECISION),
+        ("Transformer on LM1B", BASE, loss(3.9)),
+        ("Transformer on Common Crawl", CRAWL, loss(3.9)),
+        ("VGG-11 on ImageNet", VGG, error(0.35)),
+        ("LSTM on LM1B", LSTM, loss(3.9)),
+    )
 )
+"""A panel for each workload of Figure 1."""
 
 
-def _goals(
-    title: str, workload: str, goals: tuple[float, ...], metric: str = ERROR
-) -> Panel:
-    series = tuple(
+def _each_with(goal_of: Callable[[Series], Goal]) -> tuple[Panel, ...]:
+    """Returns a panel for each workload, with other goals."""
+    return tuple(
+        replace(panel, series=(replace(series, goal=goal_of(series)),))
+        for panel in _EACH
+        for series in panel.series
+    )
+
+
+def _goals(title: str, workload: str, metric: str, *goals: float) -> Panel:
+    series = (
         Series(f"{g:g}", workload, Goal(metric, g, inclusive=False)) for g in goals
     )
-    return Panel(title, series)
+    return Panel(title, tuple(series))
 
 
-def _fully_connected() -> tuple[Series, ...]:
-    widths = ("128", "256", "512", "1024", "2048")
-    names = ["1024", *("_".join([width] * 3) for width in widths)]
-    return tuple(
-        Series(n.replace("_", "-"), f"mnist-fc_{n}", error(0.03), "sgd") for n in names
-    )
+def _alike(
+    goal: Goal, workloads: Mapping[str, str], optimizer: str = NESTEROV
+) -> tuple[Series, ...]:
+    """Returns curves of workloads, by their labels, with one goal."""
+    named = workloads.items()
+    return tuple(Series(label, name, goal, optimizer) for label, name in named)
 
 
-def _optimizers(workload: str, goal: Goal, *names: str) -> tuple[Series, ...]:
+def _relative(
+    title: str, first: int, low: float | None, series: tuple[Series, ...]
+) -> Panel:
+    return Panel(title, series, first, low, high=1)
+
+
+def _optimizers(
+    title: str, workload: str, goal: Goal, low: float, high: float, *names: str
+) -> Panel:
     # The line of perfect scaling is that of Nesterov momentum, which comes first.
-    return tuple(Series(name, workload, goal, name) for name in names)
-
-
-def _one(label: str, workload: str, goal: Goal, optimizer: str = NESTEROV) -> Series:
-    return Series(label, workload, goal, optimizer)
+    series = (Series(name, workload, goal, name) for name in (NESTEROV, *names))
+    return Panel(title, tuple(series), low=low, high=high)
 
 
 def _scatter(steps: int, epochs: bool) -> tuple[Panel, ...]:
@@ -85,7 +110,7 @@ def _scatter(steps: int, epochs: bool) -> tuple[Panel, ...]:
     return tuple(
         Panel(
             f"B = {size}, {budget}",
-            (_one("base", BASE, loss(3.9)),),
+            (Series("base", BASE, loss(3.9)),),
             batch_size=size,
             budgets=(steps,),
             epochs=epochs,
@@ -95,65 +120,77 @@ def _scatter(steps: int, epochs: bool) -> tuple[Panel, ...]:
     )
 
 
-def _budgets(
-    title: str,
-    workload: str,
-    goal: Goal,
-    limits: tuple[float, float],
-    budgets: tuple[tuple[int, ...], tuple[int, ...]],
-    examples: int,
-) -> tuple[Panel, Panel]:
-    series = (_one(title, workload, goal),)
-    kinds = ((" (steps)", budgets[0], False), (" (epochs)", budgets[1], True))
-    steps, epochs = (
-        Panel(
-            title + ending,
-            series,
-            budgets=found,
-            epochs=is_epochs,
-            examples=examples,
-            limits=limits,
-        )
-        for ending, found, is_epochs in kinds
-    )
-    return steps, epochs
-
-
-# Which of both at which batch size bounds the published curves, by their ends.
+# Budgets in steps and in epochs, and examples. Which of both budgets at which batch
+# size bounds the published curves, by their ends.
 _MNIST_BUDGETS = (
     (10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000, 2_000_000, 5_000_000),
     (100, 500, 1_000, 2_000, 5_000, 10_000),
+    MNIST_IMAGES,
 )
 _LM1B_BUDGETS = (
     (20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000),
     (1, 2, 5, 10, 20),
+    LM1B_SENTENCES,
 )
-_SIZES = (
-    ("base", BASE),
-    ("wide", WIDE),
-    ("shallow", SHALLOW),
-    ("narrow and shallow", NARROW),
+
+
+def _budgets(
+    series: Series,
+    limits: tuple[float, float],
+    budgets: tuple[tuple[int, ...], tuple[int, ...], int],
+) -> tuple[Panel, Panel]:
+    steps, epochs, examples = budgets
+    shared = Panel(series.label, (series,), examples=examples, limits=limits)
+    return (
+        replace(shared, title=f"{series.label} (steps)", budgets=steps),
+        replace(shared, title=f"{series.label} (epochs)", budgets=epochs, epochs=True),
+    )
+
+
+_SMOOTHINGS = dict.fromkeys(("0", "0.01", "0.1"), RESNET50)
+_CNN_AND_FC = {"FC-1024x3": "mnist-fc_1024_1024_1024", "Simple CNN": CNN}
+_FC = {
+    name.replace("_", "-"): f"mnist-fc_{name}"
+    for name in (
+        "1024",
+        *("_".join([width] * 3) for width in ("128", "256", "512", "1024", "2048")),
+    )
+}
+_CNNS = {name: f"mnist-simple_cnn_{name}" for name in ("base", "narrow", "wide")}
+_IMAGE_SETS = (
+    Series("ImageNet", RESNET50, error(0.25)),
+    Series("Open Images", OPEN_IMAGES, PRECISION),
 )
+_SMALL_SETS = (
+    Series("MNIST", CNN, error(0.01)),
+    Series("Fashion-MNIST", FASHION, error(0.1)),
+)
+_TEXTS = {"LM1B": BASE, "Common Crawl": CRAWL}
+_MNIST_SUBSETS = {
+    f"{n / 550:g} %": f"mnist_subsets.mnist_{n}-simple_cnn_base"
+    for n in (55_000, 27_500, 13_750, 6_875)
+}
+_HALVES = {"100 %": RESNET50} | {
+    f"half the {kind}": f"imagenet_subsets.imagenet_half_{kind}-resnet_50"
+    for kind in ("images", "classes")
+}
 
 FIGURES = (
     PublishedFigure(
         "Steps to result against batch size",
         "steps",
-        tuple(
-            Panel(title, (_one("nesterov", workload, goal),), low=low, high=high)
-            for title, workload, goal, low, high in _FIRST
-        ),
+        (*_EACH[:-1], replace(_EACH[-1], low=13.0, high=21.0)),
         number=1,
     ),
     PublishedFigure(
         "Steps to result for several goals",
         "goals",
         (
-            _goals("Simple CNN on MNIST", CNN, (0.008, 0.01, 0.012, 0.014, 0.016)),
+            _goals("Simple CNN on MNIST", CNN, ERROR, 0.008, 0.01, 0.012, 0.014, 0.016),
+            _goals("Transformer on LM1B", BASE, LOSS, 3.8, 3.85, 3.9, 3.95, 4.0, 4.05),
             _goals(
-                "Transformer on LM1B", BASE, (3.8, 3.85, 3.9, 3.95, 4.0, 4.05), LOSS
+                "ResNet-50 on ImageNet", RESNET50, ERROR, 0.25, 0.26, 0.27, 0.29, 0.31
             ),
-            _goals("ResNet-50 on ImageNet", RESNET50, (0.25, 0.26, 0.27, 0.29, 0.31)),
         ),
         number=2,
     ),
@@ -161,51 +198,29 @@ FIGURES = (
         "Networks of different kind and size",
         "normalized",
         (
-            Panel(
+            _relative(
                 "Fully connected and Simple CNN on MNIST",
-                (
-                    _one("FC-1024x3", "mnist-fc_1024_1024_1024", error(0.03), "sgd"),
-                    _one("Simple CNN", CNN, error(0.03), "sgd"),
-                ),
                 1,
                 -11,
-                1,
+                _alike(error(0.03), _CNN_AND_FC, "sgd"),
             ),
-            Panel(
+            _relative(
                 "ResNet-50 and VGG-11 on ImageNet",
-                (
-                    _one("ResNet-50", RESNET50, error(0.35)),
-                    _one("VGG-11", VGG, error(0.35)),
-                ),
                 64,
                 -9,
-                1,
+                _alike(error(0.35), {"ResNet-50": RESNET50, "VGG-11": VGG}),
             ),
-            Panel(
+            _relative(
                 "Transformer and LSTM on LM1B",
-                (_one("Transformer", BASE, loss(3.9)), _one("LSTM", LSTM, loss(3.9))),
                 16,
                 -8,
-                1,
+                _alike(loss(3.9), {"Transformer": BASE, "LSTM": LSTM}),
             ),
-            Panel("Fully connected on MNIST", _fully_connected(), 2, -11, 1),
-            Panel(
-                "Simple CNN on MNIST",
-                tuple(
-                    _one(n, f"mnist-simple_cnn_{n}", error(0.01), "sgd")
-                    for n in ("base", "narrow", "wide")
-                ),
-                2,
-                -11,
-                1,
+            _relative(
+                "Fully connected on MNIST", 2, -11, _alike(error(0.03), _FC, "sgd")
             ),
-            Panel(
-                "Transformers on LM1B",
-                tuple(_one(name, workload, loss(4.2)) for name, workload in _SIZES),
-                16,
-                -9,
-                1,
-            ),
+            _relative("Simple CNN on MNIST", 2, -11, _alike(error(0.01), _CNNS, "sgd")),
+            _relative("Transformers on LM1B", 16, -9, _alike(loss(4.2), _SIZES)),
         ),
         2,
         number=3,
@@ -214,24 +229,19 @@ FIGURES = (
         "Optimizers",
         "steps",
         (
-            Panel(
-                "Simple CNN on MNIST",
-                _optimizers(CNN, error(0.01), NESTEROV, "momentum", "sgd"),
-                low=4,
-                high=17,
+            _optimizers(
+                "Simple CNN on MNIST", CNN, error(0.01), 4, 17, "momentum", "sgd"
             ),
-            Panel(
+            _optimizers(
                 "Transformer (shallow) on LM1B",
-                _optimizers(SHALLOW, loss(3.9), NESTEROV, "momentum", "sgd"),
-                low=12,
-                high=22,
+                SHALLOW,
+                loss(3.9),
+                12,
+                22,
+                "momentum",
+                "sgd",
             ),
-            Panel(
-                "ResNet-8 on CIFAR-10",
-                _optimizers(RESNET8, error(0.3), NESTEROV, "sgd"),
-                low=7,
-                high=18,
-            ),
+            _optimizers("ResNet-8 on CIFAR-10", RESNET8, error(0.3), 7, 18, "sgd"),
         ),
         number=4,
     ),
@@ -239,30 +249,9 @@ FIGURES = (
         "Data sets",
         "normalized",
         (
-            Panel(
-                "Simple CNN",
-                (
-                    _one("MNIST", CNN, error(0.01)),
-                    _one("Fashion-MNIST", FASHION, error(0.1)),
-                ),
-                2,
-                high=1,
-            ),
-            Panel(
-                "ResNet-50",
-                (
-                    _one("ImageNet", RESNET50, error(0.25)),
-                    _one("Open Images", OPEN_IMAGES, AVERAGE_PRECISION),
-                ),
-                128,
-                high=1,
-            ),
-            Panel(
-                "Transformer",
-                (_one("LM1B", BASE, loss(3.9)), _one("Common Crawl", CRAWL, loss(3.9))),
-                32,
-                high=1,
-            ),
+            _relative("Simple CNN", 2, None, _SMALL_SETS),
+            _relative("ResNet-50", 128, None, _IMAGE_SETS),
+            _relative("Transformer", 32, None, _alike(loss(3.9), _TEXTS)),
         ),
         number=5,
     ),
@@ -270,36 +259,14 @@ FIGURES = (
         "Sizes of the training set",
         "normalized",
         (
-            Panel(
+            _relative(
                 "Simple CNN on subsets of MNIST",
-                tuple(
-                    _one(
-                        f"{n / 550:g} %",
-                        f"mnist_subsets.mnist_{n}-simple_cnn_base",
-                        error(0.02),
-                    )
-                    for n in (55_000, 27_500, 13_750, 6_875)
-                ),
                 2,
                 -10,
-                1,
+                _alike(error(0.02), _MNIST_SUBSETS),
             ),
-            Panel(
-                "ResNet-50 on subsets of ImageNet",
-                (
-                    _one("100 %", RESNET50, error(0.3)),
-                    *(
-                        _one(
-                            f"half the {kind}",
-                            f"imagenet_subsets.imagenet_half_{kind}-resnet_50",
-                            error(0.3),
-                        )
-                        for kind in ("images", "classes")
-                    ),
-                ),
-                64,
-                -10,
-                1,
+            _relative(
+                "ResNet-50 on subsets of ImageNet", 64, -10, _alike(error(0.3), _HALVES)
             ),
         ),
         2,
@@ -309,13 +276,7 @@ FIGURES = (
         "Label smoothing, ResNet-50 on ImageNet",
         "smoothing",
         tuple(
-            Panel(
-                title,
-                tuple(
-                    _one(f"{share:g}", RESNET50, error(0.25))
-                    for share in (0.0, 0.01, 0.1)
-                ),
-            )
+            Panel(title, _alike(error(0.25), _SMOOTHINGS))
             for title in ("Best validation error", "Steps to 0.25")
         ),
         2,
@@ -324,13 +285,7 @@ FIGURES = (
     PublishedFigure(
         "Effective learning rate of the best trial",
         "rates",
-        tuple(
-            Panel(
-                title,
-                (_one("nesterov", name, error(0.3) if name == FASHION else goal),),
-            )
-            for title, name, goal, _, _ in _FIRST
-        ),
+        _each_with(lambda s: error(0.3) if s.workload == FASHION else s.goal),
         number=8,
     ),
     PublishedFigure(
@@ -344,13 +299,13 @@ FIGURES = (
         "scatter",
         tuple(
             Panel(
-                name,
-                (_one(name, workload, loss(4.2)),),
+                series.label,
+                (series,),
                 batch_size=1024,
                 budgets=(50_000,),
                 limits=(1e-4, 1e-1),
             )
-            for name, workload in _SIZES
+            for series in _alike(loss(4.2), _SIZES)
         ),
         2,
         number=10,
@@ -360,39 +315,69 @@ FIGURES = (
         "budgets",
         (
             *_budgets(
-                "Simple CNN on MNIST",
-                f"solution_quality.{CNN}",
-                error(0.01),
+                Series("Simple CNN on MNIST", f"solution_quality.{CNN}", error(0.01)),
                 (0.0, 0.04),
                 _MNIST_BUDGETS,
-                MNIST_IMAGES,
             ),
             *_budgets(
-                "Simple CNN on Fashion-MNIST",
-                f"solution_quality.{FASHION}",
-                error(0.1),
+                Series(
+                    "Simple CNN on Fashion-MNIST",
+                    f"solution_quality.{FASHION}",
+                    error(0.1),
+                ),
                 (0.05, 0.2),
                 _MNIST_BUDGETS,
-                MNIST_IMAGES,
             ),
             *_budgets(
-                "Transformer (narrow and shallow) on LM1B",
-                NARROW,
-                loss(4.2),
+                Series("Transformer (narrow and shallow) on LM1B", NARROW, loss(4.2)),
                 (4.0, 5.5),
                 _LM1B_BUDGETS,
-                LM1B_SENTENCES,
             ),
             *_budgets(
-                "Transformer (base) on LM1B",
-                BASE,
-                loss(3.9),
+                Series("Transformer (base) on LM1B", BASE, loss(3.9)),
                 (3.5, 5.5),
                 _LM1B_BUDGETS,
-                LM1B_SENTENCES,
             ),
         ),
         2,
         number=11,
     ),
 )
+"""Those of the publication whose panels are known, by number."""
+
+
+def _scatters() -> tuple[Panel, ...]:
+    sizes = dict.fromkeys((CNN, FASHION), 512) | {RESNET8: 128}
+    found = []
+    for panel in _EACH:
+        size = sizes.get(panel.series[0].workload, 1024)
+        title = f"{panel.title}, B = {size}"
+        found.append(replace(panel, title=title, batch_size=size, limits=(1e-4, 10.0)))
+    return tuple(found)
+
+
+def _of_training(series: Series) -> Goal:
+    metric = series.goal.metric.replace("validation/", "train/")
+    return replace(series.goal, metric=metric)
+
+
+FURTHER = (
+    PublishedFigure(
+        "Steps to result on the training set", "steps", _each_with(_of_training)
+    ),
+    PublishedFigure("Learning rate of the best trial", "learning_rate", _EACH),
+    PublishedFigure("Momentum of the best trial", "momentum", _EACH),
+    PublishedFigure(
+        "Which metaparameters reach the goal within the whole budget",
+        "scatter",
+        _scatters(),
+    ),
+    PublishedFigure("Steps to result of fewer trials", "trials", _EACH),
+    PublishedFigure(
+        "Best validation metric within a budget, from near",
+        "budgets",
+        tuple(replace(panel, limits=None) for panel in FIGURES[-1].panels),
+        2,
+    ),
+)
+"""What the archive allows beyond them."""

@@ -8,6 +8,7 @@ race is not taken from it: trials were stopped before they could answer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,85 @@ import pandas as pd
 from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.order_statistics import best_of_n
-from dps_tf.analysis.report.shallue2019_content import Panel, PublishedFigure, Series
-from dps_tf.analysis.report.shallue2019_further import TRIALS
 from dps_tf.analysis.tables import study_key
+from dps_tf.core.goal import Goal
 
+NESTEROV = "nesterov"
+TRIALS = (25, 50, 100)
+"""Of which the best is compared."""
 COLUMNS = ["series", "batch_size", "x", "value", "low", "high", "status", "source"]
 """Of `points`: `x` and `status` of scatters and budgets only; `low` and `high`, the
 ends of a band, of numbers of trials."""
+Rows = list[dict[str, Any]]
 BAND = (0.05, 0.95)
 SWEEP, DIGITIZED = "sweep", "digitized"
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve of a panel: whose K*, and for which goal."""
+
+    label: str
+    workload: str
+    goal: Goal
+    optimizer: str = NESTEROV
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A pair of axes.
+
+    Attributes:
+        series: its curves; the first is the reference of the scaling line.
+        first: batch size n that curves are divided at and lines start from; None is the
+            smallest.
+        low: lower end of the y axis, log2; None is where the data end.
+        high: its upper end, log2.
+        batch_size: of a scatter, which it shows.
+        budgets: of a comparison of budgets, in steps or epochs; none in a scatter is
+            all that was trained.
+        epochs: whether those, or the budget of a scatter, are epochs of `examples`.
+        limits: of a linear y axis, or of both of a scatter.
+    """
+
+    title: str
+    series: tuple[Series, ...]
+    first: int | None = None
+    low: float | None = None
+    high: float | None = None
+    batch_size: int = 0
+    budgets: tuple[int, ...] = ()
+    epochs: bool = False
+    examples: int = 0
+    limits: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class PublishedFigure:
+    """A figure: its kind says what is drawn in its panels.
+
+    Kinds: `steps`, `goals` (without a scaling line), `normalized`, `smoothing`,
+    `rates`, `learning_rate`, `momentum`, `scatter`, `budgets`, `trials`.
+
+    Attributes:
+        number: in the publication; None of one that is not known to stand there.
+    """
+
+    title: str
+    kind: str
+    panels: tuple[Panel, ...]
+    columns: int = 3
+    number: int | None = None
+
+    @property
+    def key(self) -> int | str:
+        """What the table of all points calls it: number, or title."""
+        return self.number or self.title
+
+    @property
+    def label(self) -> str:
+        """What readers know it by: number, or title."""
+        return f"Figure {self.number}" if self.number else self.title
 
 
 class Runs:
@@ -50,82 +121,63 @@ class Runs:
         found = self.studies(series)
         if found.empty or self._tables is None:
             return found
-        goals = [self._tables.goals[place] for place in self._places(found)]
+        places = self._tables.studies.index.get_indexer(found.index)
+        goals = [self._tables.goals[int(place)] for place in places]
         open_to_all = found["schedule"] == "exhaustive"
         looser = [goal.is_stricter_than(series.goal) for goal in goals]
         return found[open_to_all | np.asarray(looser, bool)]
 
-    def _places(self, found: pd.DataFrame) -> list[int]:
-        assert self._tables is not None
-        return [int(p) for p in self._tables.studies.index.get_indexer(found.index)]
-
-    def trials(self, studies: pd.DataFrame) -> pd.DataFrame:
-        """Returns the trials of studies, with their metaparameters."""
-        return self._of("trials", studies)
-
     def curves(self, studies: pd.DataFrame, metric: str) -> pd.DataFrame:
         """Returns the evaluations of studies: key, trial, batch_size, step, value."""
-        found = self._of("curves", studies)
+        found = self.table_of("curves", studies)
         if found.empty or metric not in found.columns:
             return pd.DataFrame(columns=[*self._key, "trial", "step", "value"])
         named = found.rename(columns={metric: "value"})
         return named[[*self._key, "trial", "step", "value"]].dropna(subset=["value"])
 
-    def _of(self, name: str, studies: pd.DataFrame) -> pd.DataFrame:
+    def table_of(self, name: str, studies: pd.DataFrame) -> pd.DataFrame:
+        """Returns the rows of `trials` or `curves` that are of some studies."""
         if self._tables is None or studies.empty:
             return pd.DataFrame()
         table: pd.DataFrame = getattr(self._tables, name)
         return table.merge(studies[self._key], on=self._key)
 
-    def first_steps(
-        self, series: Series, within: Callable[[int], float]
-    ) -> pd.DataFrame:
-        """Returns the trials that met the goal, with the step at which they did.
-
-        `within`: the greatest step that counts at a batch size.
-        """
+    def first_steps(self, series: Series, within: float = np.inf) -> pd.DataFrame:
+        """Returns the trials that met the goal within so many steps, and their step."""
         curves = self.curves(self.can_answer(series), series.goal.metric)
         met = curves[series.goal.reaches(curves["value"].to_numpy(np.float64))]
         if met.empty:
             return met
         first: pd.DataFrame = met.groupby([*self._key, "trial"])[["step"]].min()
         first = first.reset_index()
-        return first[first["step"] <= first["batch_size"].map(within)]
-
-
-def _everything(batch_size: int) -> float:
-    del batch_size
-    return np.inf
+        return first[first["step"] <= within]
 
 
 def points(figure: PublishedFigure, panel: Panel, runs: Runs) -> pd.DataFrame:
     """Returns what a panel shows, see COLUMNS; without rows where nothing is known."""
-    if figure.kind == "smoothing":
-        return _smoothing(panel, runs, figure.panels.index(panel) == 0)
-    makers: dict[str, Callable[[Panel, Runs], pd.DataFrame]] = {
-        "rates": _rates,
-        "scatter": _scatter,
-        "budgets": _budgets,
-        "trials": _trials,
+    is_first = panel is figure.panels[0]
+    makers: dict[str, Callable[[], Rows]] = {
+        "steps": lambda: _steps(panel, runs, relative=False),
+        "goals": lambda: _steps(panel, runs, relative=False),
+        "normalized": lambda: _steps(panel, runs, relative=True),
+        "smoothing": lambda: _smoothing(panel, runs, best=is_first),
+        "rates": lambda: _rates(panel, runs),
+        "learning_rate": lambda: _tuned(panel, runs, "learning_rate"),
+        "momentum": lambda: _tuned(panel, runs, "momentum"),
+        "scatter": lambda: _scatter(panel, runs),
+        "budgets": lambda: _budgets(panel, runs),
+        "trials": lambda: _trials(panel, runs),
     }
-    if figure.kind in ("learning_rate", "momentum"):
-        return _tuned(panel, runs, figure.kind)
-    if figure.kind in makers:
-        return makers[figure.kind](panel, runs)
-    return _steps(panel, runs, figure.kind == "normalized")
-
-
-def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=COLUMNS).sort_values(
+    return pd.DataFrame(makers[figure.kind](), columns=COLUMNS).sort_values(
         ["series", "batch_size", "x"], kind="stable", ignore_index=True
     )
 
 
-def _steps(panel: Panel, runs: Runs, relative: bool = False) -> pd.DataFrame:
+def _steps(panel: Panel, runs: Runs, relative: bool) -> Rows:
     """Returns K*, or what it is of that at the batch size n of the panel."""
     rows = []
     for series in panel.series:
-        first = runs.first_steps(series, _everything)
+        first = runs.first_steps(series)
         found = dict(first.groupby("batch_size")["step"].min()) if len(first) else {}
         source = SWEEP if found else DIGITIZED
         found = found or _digitized(series, relative)
@@ -135,7 +187,7 @@ def _steps(panel: Panel, runs: Runs, relative: bool = False) -> pd.DataFrame:
             for b, v in ((size, steps / divisor) for size, steps in found.items())
             if np.isfinite(v)
         ]
-    return _table(rows)
+    return rows
 
 
 def _digitized(series: Series, relative: bool) -> dict[int, float]:
@@ -159,39 +211,39 @@ def _published(frame: pd.DataFrame, series: Series) -> pd.DataFrame:
     ]
 
 
-def _rates(panel: Panel, runs: Runs) -> pd.DataFrame:
+def _rates(panel: Panel, runs: Runs) -> Rows:
     """Returns lr / (1 - momentum) of the trial that met the goal first."""
     (series,) = panel.series
     best = _best(series, runs)
     if len(best):
         kept = 1.0 - best.get("momentum", pd.Series(0.0, best.index))
-        return _table(_rows(series, best["learning_rate"] / kept, SWEEP))
+        return _rows(series, best["learning_rate"] / kept, SWEEP)
     frame = _published(published.effective_learning_rates(), series)
     rates = frame.set_index("batch_size")["effective_learning_rate"]
-    return _table(_rows(series, rates, DIGITIZED))
+    return _rows(series, rates, DIGITIZED)
 
 
-def _tuned(panel: Panel, runs: Runs, name: str) -> pd.DataFrame:
+def _tuned(panel: Panel, runs: Runs, name: str) -> Rows:
     """Returns the learning rate, or 1 - momentum, of the trial that was first."""
     (series,) = panel.series
     best = _best(series, runs)
     if name not in best:
-        return _table([])
+        return []
     values = 1.0 - best[name] if name == "momentum" else best[name]
-    return _table(_rows(series, values, SWEEP))
+    return _rows(series, values, SWEEP)
 
 
 def _best(series: Series, runs: Runs) -> pd.DataFrame:
     """Returns the trial that met the goal first at each batch size, if any."""
-    first = runs.first_steps(series, _everything)
+    first = runs.first_steps(series)
     if first.empty:
         return first
     key = [name for name in first.columns if name != "step"]
-    trials = runs.trials(runs.studies(series)).merge(first, on=key)
+    trials = runs.table_of("trials", runs.studies(series)).merge(first, on=key)
     return trials.sort_values(["step", "trial"]).groupby("batch_size").first()
 
 
-def _rows(series: Series, values: pd.Series, source: str) -> list[dict[str, Any]]:
+def _rows(series: Series, values: pd.Series, source: str) -> Rows:
     """Returns a row for each batch size, by which the values are indexed."""
     return [
         {"series": series.label, "batch_size": b, "value": v, "source": source}
@@ -199,7 +251,7 @@ def _rows(series: Series, values: pd.Series, source: str) -> list[dict[str, Any]
     ]
 
 
-def _trials(panel: Panel, runs: Runs) -> pd.DataFrame:
+def _trials(panel: Panel, runs: Runs) -> Rows:
     """Returns the best of fewer trials, redrawn: median and band.
 
     Only where every trial ran on: what a race has stopped might have met the goal.
@@ -209,10 +261,10 @@ def _trials(panel: Panel, runs: Runs) -> pd.DataFrame:
     if len(studies):
         studies = studies[studies["schedule"] == "exhaustive"]
     if studies.empty:
-        return _table([])
-    first = runs.first_steps(series, _everything)
+        return []
+    first = runs.first_steps(series)
     rows = []
-    for size, drawn in runs.trials(studies).groupby("batch_size"):
+    for size, drawn in runs.table_of("trials", studies).groupby("batch_size"):
         met = first[first["batch_size"] == size]["step"].to_numpy(np.float64)
         never = np.full(len(drawn) - len(met), np.inf)
         numbers = [n for n in TRIALS if n <= len(drawn)]
@@ -233,15 +285,15 @@ def _trials(panel: Panel, runs: Runs) -> pd.DataFrame:
             for number, (low, median, high) in zip(numbers, found.low, strict=True)
             if np.isfinite(median)
         ]
-    return _table(rows)
+    return rows
 
 
-def _smoothing(panel: Panel, runs: Runs, best: bool) -> pd.DataFrame:
+def _smoothing(panel: Panel, runs: Runs, best: bool) -> Rows:
     """Returns the best validation error, or K*, of trials with a label smoothing."""
     rows = []
     for series in panel.series:
         studies = runs.studies(series)
-        trials = runs.trials(studies)
+        trials = runs.table_of("trials", studies)
         if "label_smoothing" not in trials:
             continue
         chosen = trials[np.isclose(trials["label_smoothing"], float(series.label))]
@@ -249,26 +301,26 @@ def _smoothing(panel: Panel, runs: Runs, best: bool) -> pd.DataFrame:
             values = runs.curves(studies, series.goal.metric)
             column = "value"
         else:
-            values, column = runs.first_steps(series, _everything), "step"
+            values, column = runs.first_steps(series), "step"
         key = [name for name in values.columns if name not in ("step", "value")]
         values = values.merge(chosen[key], on=key)
         rows += [
             {"series": series.label, "batch_size": b, "value": v, "source": SWEEP}
             for b, v in values.groupby("batch_size")[column].min().items()
         ]
-    return _table(rows)
+    return rows
 
 
-def _scatter(panel: Panel, runs: Runs) -> pd.DataFrame:
+def _scatter(panel: Panel, runs: Runs) -> Rows:
     """Returns 1 - momentum against the learning rate of each trial, and its status."""
     (series,) = panel.series
     limit = panel.budgets[0] if panel.budgets else np.inf
     limit *= panel.examples / panel.batch_size if panel.epochs else 1
-    trials = runs.trials(runs.studies(series))
+    trials = runs.table_of("trials", runs.studies(series))
     if trials.empty or not {"learning_rate", "momentum"} <= set(trials.columns):
-        return _table([])
+        return []
     trials = trials[trials["batch_size"] == panel.batch_size]
-    first = runs.first_steps(series, lambda _: limit)
+    first = runs.first_steps(series, limit)
     first = first[first["batch_size"] == panel.batch_size] if len(first) else first
     met = dict(zip(first["trial"], first["step"], strict=True)) if len(first) else {}
     best = min(met, key=lambda trial: (met[trial], trial)) if met else None
@@ -287,16 +339,16 @@ def _scatter(panel: Panel, runs: Runs) -> pd.DataFrame:
                 "source": SWEEP,
             }
         )
-    return _table(rows)
+    return rows
 
 
-def _budgets(panel: Panel, runs: Runs) -> pd.DataFrame:
+def _budgets(panel: Panel, runs: Runs) -> Rows:
     """Returns the best validation metric within each budget, as far as it was run."""
     (series,) = panel.series
     studies = runs.studies(series)
     values = runs.curves(studies, series.goal.metric)
     if values.empty:
-        return _table([])
+        return []
     allowed = studies.groupby("batch_size")["step_budget"].max()
     rows = []
     for budget in panel.budgets:
@@ -315,4 +367,4 @@ def _budgets(panel: Panel, runs: Runs) -> pd.DataFrame:
                     "source": SWEEP,
                 }
             )
-    return _table(rows)
+    return rows

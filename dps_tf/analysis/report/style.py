@@ -149,12 +149,7 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Returns an empty figure that no global state knows of.
-
-    Args:
-        width: inches.
-        height: inches.
-    """
+    """Returns an empty figure of a size in inches, that no global state knows of."""
     figure = _ShownFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -187,13 +182,7 @@ def _power_of_two(value: float) -> str:
 
 
 def log2_axis(axis: Axes, which: str, most: int = 12) -> None:
-    """Makes the x or y axis logarithmic with ticks at powers of two.
-
-    Args:
-        axis: to be changed.
-        which: `x` or `y`.
-        most: number of ticks at most.
-    """
+    """Makes the `x` or `y` axis logarithmic with ticks at powers of two."""
     set_scale = axis.set_xscale if which == "x" else axis.set_yscale
     set_scale("log", base=2)
     ticks = axis.xaxis if which == "x" else axis.yaxis
@@ -207,11 +196,6 @@ def log10_axis(axis: Axes, which: str, most: int = 9) -> None:
     """Makes the x or y axis logarithmic with decimal ticks, as numbers.
 
     Called last: the narrower the range that is drawn, the more ticks it gets.
-
-    Args:
-        axis: with everything drawn.
-        which: `x` or `y`.
-        most: number of ticks at most.
     """
     set_scale = axis.set_xscale if which == "x" else axis.set_yscale
     set_scale("log")
