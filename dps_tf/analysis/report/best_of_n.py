@@ -8,11 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.order_statistics import (
-    best_of_n,
-    exchangeable,
-    mass_on_minimum,
-)
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     FigureText,
@@ -24,6 +19,11 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves, RowsByCell, groups
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.search_health import (
+    best_of_n,
+    exchangeable,
+    mass_on_minimum,
+)
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import percent, with_panel
 
@@ -75,7 +75,7 @@ def best_of_n_table(bounded: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFram
     more than a hundred trials over a hundred numbers that are evenly spaced in log n.
 
     Args:
-        bounded: trials with `earliest` and `latest` of `trial_bounds.with_bounds`.
+        bounded: trials with `earliest` and `latest` of `reduce.with_bounds`.
         studies: one row per cell.
     """
     tables = []

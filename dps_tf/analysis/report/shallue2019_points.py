@@ -15,9 +15,9 @@ import pandas as pd
 
 from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.order_statistics import best_of_n
 from dps_tf.analysis.report.shallue2019_content import Panel, PublishedFigure, Series
 from dps_tf.analysis.report.shallue2019_further import TRIALS
+from dps_tf.analysis.search_health import best_of_n
 from dps_tf.analysis.tables import study_key
 
 COLUMNS = ["series", "batch_size", "x", "value", "low", "high", "status", "source"]
