@@ -132,8 +132,8 @@ def is_lone_winner(
 
     Far: by more than FAR_SECOND and by more than one evaluation interval. A search
     whose winner is alone found its minimum once, and might not have. None where the
-    records cannot tell, or for one trial. Each trial's steps-to-result
-    lies between `earliest` and `latest`, [N].
+    records cannot tell, or for one trial. Each trial's steps-to-result lies between
+    `earliest` and `latest`, [N].
     """
     low = np.sort(np.asarray(earliest, np.float64))
     high = np.sort(np.asarray(latest, np.float64))

@@ -58,7 +58,7 @@ class StudyFolder:
 
     Attributes:
         path: its folder.
-        configuration: its study.json; only what `_field` returns is checked.
+        configuration: its study.json, not checked yet.
         cell: whose trials it holds.
         precision: in which they were trained.
         dataset: path prefix in the archive.
@@ -152,13 +152,9 @@ def _study_folder(root: Path, path: Path) -> StudyFolder:
 def _field(
     record: Mapping[str, Any], name: str, kind: type, default: Any = None
 ) -> Any:
-    """Returns a field of a JSON object in the type that it must have.
+    """Returns a field of a JSON object in the type, a key of _WORDS, that it must have.
 
-    The type is str, int, float (a whole number is one too) or dict. Without a default
-    the field has to be there.
-
-    Raises:
-        UserError: it is missing, or of another type.
+    Without a default it has to be there.
     """
     if name not in record:
         if default is None:
