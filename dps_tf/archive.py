@@ -137,8 +137,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _read() -> None:
     # After the flags are parsed: tables take a second to load.
-    from dps_tf.analysis.interchange.archive import own_or_published_goal
-    from dps_tf.analysis.interchange.outcomes import ArchiveRules
+    from dps_tf.analysis.interchange.foreign_study import ArchiveRules
     from dps_tf.analysis.interchange.sweep import convert
 
     if _TRIALS.value is not None and _TRIALS.value < 1:
@@ -147,7 +146,7 @@ def _read() -> None:
     done = convert(
         _READ.value,
         sweep_dir,
-        _goal() or own_or_published_goal,
+        _goal(),
         ArchiveRules(_TRIALS.value, _KEEP_INCOMPLETE.value, _DIVERGED_MAY_REACH.value),
         only=_ONLY.value,
         progress=lambda line: print(line, flush=True),
@@ -222,7 +221,7 @@ def _studies(number: int) -> str:
 
 def _goal() -> Goal | None:
     """Returns the goal that the flags give, or None."""
-    from dps_tf.analysis.interchange.shallue2019_names import direction_of, to_metric
+    from dps_tf.analysis.published import direction_of, to_metric
 
     if _GOAL.value is None:
         return None

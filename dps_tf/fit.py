@@ -48,8 +48,7 @@ def main(argv: Sequence[str]) -> int:
     del argv
     require(_CSV)
     # After the flags are checked: SciPy takes seconds to load.
-    from dps_tf.analysis import fit_text
-    from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table
+    from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table, text_of
 
     given = {
         "loss": _LOSS.value,
@@ -62,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     if _JSON.value:
         print(json.dumps(fitted.to_json(), indent=1, allow_nan=False))
     else:
-        print(fit_text.text(fitted))
+        print(text_of(fitted))
     return FINISHED
 
 

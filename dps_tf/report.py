@@ -145,7 +145,7 @@ def _report_sweeps(out: Path) -> None:
     found = report.write_report(tables, out, options)
     print(printable(report.terminal_text(found, tables)), end="")
     if _TENSORBOARD.value:
-        from dps_tf.analysis.tensorboard import write_events
+        from dps_tf.analysis.interchange.event_files import write_events
 
         folder = out / "tensorboard"
         runs = write_events(tables, folder)

@@ -40,7 +40,6 @@ from dps_tf.cli.command_line import import_tensorflow
 ROOT = Path(__file__).parents[1]
 TABLES = (
     "dps_tf.analysis.fit_table",
-    "dps_tf.analysis.fit_text",
     "dps_tf.analysis.interchange.runs",
     "dps_tf.analysis.interchange.sweep",
     "dps_tf.analysis.interchange.writer",

@@ -71,10 +71,7 @@ _FURTHER = {
 def meaning(table: str, column: str, metrics: Iterable[str] = ()) -> str:
     """Returns what a column of a table holds, as a sentence.
 
-    Args:
-        table: field of `Tables`.
-        column: of that table.
-        metrics: names of the metric columns.
+    The table is a field of `Tables`; `metrics` names the columns of metrics.
     """
     own = _OWN.get(table, {}).get(column) or MEANINGS.get(column)
     if own is not None:

@@ -1,15 +1,13 @@
-"""Anybody's table of steps-to-result, fitted: from a CSV file to curves and fits.
+"""Anybody's table of steps-to-result, fitted: from a CSV file to fits and their text.
 
 Columns: batch_size and steps_to_result; optionally bracket_low (the evaluation before;
-without steps_to_result, K* is only known to be more), noise (what is known beforehand
-of the standard deviation of log2 K*, in octaves) and curve, a name. A results table of
-this package is such a table too: its curves are then told by the columns of the cell
-that vary, and what it knows only as a bound is treated as one.
+without steps_to_result, K* is only known to be more), noise (see `Observations`) and
+curve, a name. A results table of this package is such a table too: its curves are told
+by the columns of the cell that vary, and its bounds are treated as bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,12 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import (
+    FEW_POINTS,
     LEVEL,
     MINIMUM_POINTS,
     Alternative,
     CriticalBatchSizes,
+    Estimate,
     JointFit,
     LawFit,
     Observations,
@@ -31,22 +31,25 @@ from dps_tf.analysis.law import (
     fit_law,
 )
 from dps_tf.analysis.regimes import (
+    DEFINITIONS,
     TOLERANCES,
     Regime,
     fitted_regimes,
     measured_regimes,
+    sensitivity,
 )
-from dps_tf.analysis.tables import (
-    Floats,
-    curve_key,
-    curve_label,
-    read_csv,
-    require,
-)
+from dps_tf.analysis.tables import Floats, curve_key, curve_label, read_csv, require
+from dps_tf.analysis.wording import number
 from dps_tf.core.errors import UserError, on_one_line
 
 _LARGEST = 1e15
 _NOISIEST = 64.0  # octaves
+_MODELS = {
+    "both_free": "c1 and c2 differ",
+    "c1_shared": "c1 is shared, c2 differs",
+    "c2_shared": "c2 is shared, c1 differs",
+    "both_shared": "c1 and c2 are shared",
+}
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,8 @@ class CurveFit:
     Attributes:
         curve: its name.
         fit: the law.
-        alternatives: the law and two other forms.
-        critical: critical batch sizes where the power law is preferred, else None.
+        alternatives: of `law.compare`.
+        critical: of `law.critical_batch_sizes`.
         regimes: on the fit, then on the measured points.
         left_out: rows of the table without a usable steps-to-result.
     """
@@ -123,32 +126,15 @@ class TableFit:
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything as JSON; None stands for infinity and for NaN."""
-        joint = None
-        if self.joint is not None:
-            joint = {
-                "reference": self.joint.reference,
-                "ratios": _records(self.joint.to_frame()),
-                "models": _records(self.joint.models),
-                "best_model": self.joint.best_model,
-            }
         return {
             "curves": [curve.to_json() for curve in self.curves],
             "curves_too_short": self.too_short,
-            "joint": joint,
+            "joint": self.joint and self.joint.to_json(),
         }
 
 
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    finite = frame.astype(object).where(frame.notna(), None)
-    return [
-        {str(name): x for name, x in row.items()} for row in finite.to_dict("records")
-    ]
-
-
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Returns a CSV file as a table with numbers where numbers belong.
-
-    Empty steps_to_result, bracket_low and noise are NaN.
+    """Returns a CSV file as a table with numbers, NaN if empty, where these belong.
 
     Raises:
         UserError: no such file, no CSV, a missing column, or a cell that is no number.
@@ -162,8 +148,8 @@ def read_table(path: str | Path) -> pd.DataFrame:
             "this machine."
         ) from error
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as e:
-        text = on_one_line(e)
-        raise UserError(f"--csv={str(path)!r} is not a CSV table: {text}.") from e
+        why = on_one_line(e)
+        raise UserError(f"--csv={str(path)!r} is not a CSV table: {why}.") from e
     require(frame, ["batch_size", "steps_to_result"], f"--csv={str(path)!r}")
     for name in ("batch_size", "steps_to_result", "bracket_low", "noise"):
         if name in frame.columns:
@@ -181,12 +167,11 @@ def _numbers(column: pd.Series) -> Floats:
             "number."
         )
     size = np.abs(np.where(np.isfinite(values), values, 0))
-    absurd = (size > _LARGEST) | ((size > 0) & (size < 1 / _LARGEST))
+    bound, absurd = _LARGEST, (size > _LARGEST) | ((size > 0) & (size < 1 / _LARGEST))
     if column.name == "noise":
-        absurd = values > _NOISIEST
+        bound, absurd = _NOISIEST, values > _NOISIEST
     if absurd.any():
         row = int(np.argmax(absurd))
-        bound = _NOISIEST if column.name == "noise" else _LARGEST
         raise UserError(
             f"{column.name} is {values[row]:g} in row {row + 1}, which nobody can have "
             f"measured: at most {bound:g} is read."
@@ -201,32 +186,26 @@ def fit_table(
 ) -> TableFit:
     """Returns the fits of every curve of a table, and their joint fit.
 
-    Args:
-        frame: of `read_table`, or a results table.
-        settings: how to fit.
-        reference: curve that the joint fit's ratios are taken to; the first by default.
+    Its ratios are taken to the curve `reference`, by default the first.
 
     Raises:
         UserError: no curve has three usable batch sizes, or a value cannot be.
     """
     settings = settings or FitSettings()
-    usable: dict[str, Observations] = {}
-    too_short: dict[str, int] = {}
-    rows: dict[str, int] = {}
-    for name, part in curves_of_table(frame).items():
-        observations = _observations(part)
-        rows[name] = len(part) - len(observations)
-        if observations.batch_sizes < MINIMUM_POINTS:
-            too_short[name] = observations.batch_sizes
-        else:
-            usable[name] = observations
+    parts, found = curves_of_table(frame), observations_by_curve(frame)
+    sizes = {name: points.batch_sizes for name, points in found.items()}
+    too_short = {name: size for name, size in sizes.items() if size < MINIMUM_POINTS}
+    usable = {name: points for name, points in found.items() if name not in too_short}
     if not usable:
         most = max(too_short.values(), default=0)
         raise UserError(
             f"a fit needs steps_to_result at {MINIMUM_POINTS} or more batch sizes of a "
             f"curve; the table has at most {most}."
         )
-    curves = tuple(_fit(name, o, settings, rows[name]) for name, o in usable.items())
+    curves = tuple(
+        _fit(name, points, settings, len(parts[name]) - len(points))
+        for name, points in usable.items()
+    )
     joint = None
     if len(usable) > 1:
         joint = fit_joint(usable, reference or next(iter(usable)), settings.level)
@@ -236,11 +215,7 @@ def fit_table(
 
 
 def observations_by_curve(frame: pd.DataFrame) -> dict[str, Observations]:
-    """Returns what a fit of each curve of a table is given, in the table's order.
-
-    Args:
-        frame: of `read_table`, or a results table.
-    """
+    """Returns what a fit of each curve of a table is given, in the table's order."""
     return {name: _observations(part) for name, part in curves_of_table(frame).items()}
 
 
@@ -269,7 +244,7 @@ def curves_of_table(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
         names = frame["curve"].astype(str)
     else:
         present = [name for name in curve_key(frame) if name in frame.columns]
-        varying: Sequence[str] = [n for n in present if frame[n].nunique() > 1]
+        varying = [n for n in present if frame[n].nunique() > 1]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)
     return {str(name): part for name, part in groups}
@@ -286,3 +261,140 @@ def _observations(rows: pd.DataFrame) -> Observations:
     table.loc[is_beyond, "steps_to_result"] = np.inf
     known = table[table["steps_to_result"].notna()]
     return Observations.of(*(known[name].to_numpy() for name in columns))
+
+
+def text_of(table: TableFit) -> str:
+    """Returns everything that is said of a table, in lines of at most 88 characters."""
+    lines: list[str] = []
+    for curve in table.curves:
+        lines += [*_curve(curve), ""]
+    for name, points in table.too_short.items():
+        lines += [f"{name}: {points} batch sizes are too few to fit", ""]
+    lines += _joint(table.joint) if table.joint else []
+    return "\n".join(lines).rstrip()
+
+
+def _curve(curve: CurveFit) -> list[str]:
+    fit = curve.fit
+    sizes = fit.observations.batch_size
+    head = (
+        f"{curve.curve}: K* = c1/B + c2, {len(sizes)} steps-to-result, batch sizes "
+        f"{sizes[0]:.12g} to {sizes[-1]:.12g}"
+    )
+    bounds = int(fit.observations.is_bound.sum())
+    if bounds:
+        head += f"; {bounds} of them bounds"
+    if curve.left_out:
+        head += f"; {curve.left_out} rows without a usable one"
+    return [
+        head,
+        *_law(fit),
+        *_residuals(fit),
+        *_alternatives(curve),
+        *_regimes(curve),
+    ]
+
+
+def _span(e: Estimate) -> str:
+    return f"{number(e.low)} to {number(e.high)}"
+
+
+def _times(e: Estimate) -> str:
+    return f"x {number(e.value)} ({_span(e)})"
+
+
+def _law(fit: LawFit) -> list[str]:
+    level = f"{100 * fit.level:g} % interval"
+    lines = [
+        f"  {name:<6}{number(e.value):>10}  {level} {_span(e)}  ({unit})"
+        for name, e, unit in (
+            ("c1", fit.c1, "examples"),
+            ("c2", fit.c2, "steps"),
+            ("c1/c2", fit.critical_batch_size, "critical batch size"),
+        )
+    ]
+    lines.append(f"  prior: {fit.prior}")
+    if fit.is_short:
+        lines.append(
+            f"  Fewer than {FEW_POINTS} batch sizes with more than a bound: the prior "
+            "decides the ends."
+        )
+    if not fit.plateau_resolved:
+        lines.append("  No plateau is resolved: c2 = 0 is not refused.")
+    if not fit.slope_resolved:
+        lines.append("  No slope is resolved: c1 = 0 is not refused.")
+    return lines
+
+
+def _residuals(fit: LawFit) -> list[str]:
+    lines = [
+        f"  residuals in octaves, rms {fit.rms:.2f}, scale {fit.scale:.2f} "
+        f"(loss {fit.loss}):"
+    ]
+    pairs = zip(fit.observations.batch_size, fit.residuals, strict=True)
+    cells = [f"{b:.12g}: {'bound' if np.isnan(r) else f'{r:+.2f}'}" for b, r in pairs]
+    for start in range(0, len(cells), 6):
+        lines.append("    " + "  ".join(cells[start : start + 6]))
+    return lines
+
+
+def _alternatives(curve: CurveFit) -> list[str]:
+    lines = ["  forms, by AICc (differences below about 2 decide nothing):"]
+    for form in curve.alternatives:
+        value = f"{form.aicc:.1f}" if form.aicc is not None else form.reason
+        lines.append(f"    {form.formula:<12} rms {form.rms:.2f} octaves, AICc {value}")
+    critical = curve.critical
+    if critical is None:
+        return lines
+    lines.append("  a power law is preferred; critical batch size, both terms equal:")
+    for name, e in (
+        ("c1/B + c2", critical.law),
+        ("c / B^a + d", critical.power_law),
+        ("averaged", critical.averaged),
+    ):
+        lines.append(f"    {name:<12}{number(e.value):>10}  ({_span(e)})")
+    return lines
+
+
+def _regimes(curve: CurveFit) -> list[str]:
+    """Returns one line per definition, one column per tolerance t."""
+    cells = {(r.name, f"{100 * r.tolerance:g} %"): _end(r) for r in curve.regimes}
+    table = sensitivity(curve.regimes)
+    columns = [str(name) for name in table.columns[1:-1]]
+    head = "".join(f"{name:>10}" for name in columns)
+    lines = [f"  ends of the regimes, in batch sizes, at t ={head[1:]}   octaves"]
+    for _, row in table.iterrows():
+        name = str(row["definition"])
+        ends = "".join(f"{cells[name, column]:>10}" for column in columns)
+        lines.append(f"    {DEFINITIONS[name]:<39}{ends}{row['octaves']:>10.1f}")
+    return [
+        *lines,
+        "    (K0 at the smallest B0; B1 is --linear_from, else B0; >= may lie",
+        "    beyond what was measured; octaves: how far t moves the end)",
+    ]
+
+
+def _end(regime: Regime) -> str:
+    if regime.low is not None:
+        return number(regime.batch_size)
+    return (">=" if regime.is_open else "") + f"{regime.batch_size:.12g}"
+
+
+def _joint(joint: JointFit) -> list[str]:
+    lines = [
+        f"all curves together, one residual scale of {joint.scale:.2f} octaves; ratios "
+        f"to {joint.reference}:"
+    ]
+    for ratio in joint.ratios:
+        lines.append(
+            f"  {ratio.curve}: c1 {_times(ratio.c1)}, c2 {_times(ratio.c2)}, "
+            f"c1/c2 {_times(ratio.critical_batch_size)}"
+        )
+        lines.append(f"    moves: {' and '.join(ratio.moves) or 'neither for sure'}")
+    for _, row in joint.models.iterrows():
+        known, is_best = not np.isnan(row["aicc"]), row["model"] == joint.best_model
+        chosen = "  <- lowest" if known and is_best else ""
+        test = "" if np.isnan(row["p_value"]) else f", p = {row['p_value']:.2g}"
+        value = f"{row['aicc']:.1f}" if known else "not defined"
+        lines.append(f"  {_MODELS[str(row['model'])]}: AICc {value}{test}{chosen}")
+    return lines

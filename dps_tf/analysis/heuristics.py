@@ -11,7 +11,7 @@ smallest batch size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ import pandas as pd
 
 from dps_tf.analysis.tables import (
     BOUNDS,
-    Codes,
     Floats,
     cell_codes,
     curve_key,
@@ -49,33 +48,22 @@ def effective_learning_rate(trials: pd.DataFrame) -> Floats:
     return np.asarray(rate / (1.0 - momentum), np.float64)
 
 
-@dataclass(frozen=True)
-class _Trials:
-    """Rows of all trials, by cell."""
+def _trials_of_cells(studies: pd.DataFrame, trials: pd.DataFrame) -> list[pd.DataFrame]:
+    """Returns the trials of each cell in their order, with their effective `rate`."""
+    require(trials, BOUNDS, "trials (see with_bounds)")
+    codes = cell_codes(trials, studies)
+    order = np.lexsort((trials["trial"].to_numpy(np.int64), codes))
+    ordered = trials.assign(rate=effective_learning_rate(trials)).iloc[order]
+    edges = np.searchsorted(codes[order], np.arange(1, len(studies)))
+    return [ordered.iloc[rows] for rows in np.split(np.arange(len(trials)), edges)]
 
-    cells: Codes
-    number: Codes
-    rate: Floats
-    earliest: Floats
-    latest: Floats
-    outcome: pd.Series
 
-    @classmethod
-    def of(cls, studies: pd.DataFrame, trials: pd.DataFrame) -> _Trials:
-        require(trials, BOUNDS, "trials (see with_bounds)")
-        return cls(
-            cells=cell_codes(trials, studies),
-            number=trials["trial"].to_numpy(np.int64),
-            rate=effective_learning_rate(trials),
-            earliest=trials["earliest"].to_numpy(np.float64),
-            latest=trials["latest"].to_numpy(np.float64),
-            outcome=trials["outcome"],
-        )
-
-    def in_cell(self, cell: int) -> Codes:
-        """Returns the rows of a cell, in the order of the trials."""
-        rows = np.flatnonzero(self.cells == cell)
-        return rows[np.argsort(self.number[rows], kind="stable")]
+def _best_of(trials: pd.DataFrame) -> pd.Series | None:
+    """Returns the first trial in the order (latest, trial), or None if none reached."""
+    latest = trials["latest"].to_numpy(np.float64)
+    if not np.isfinite(latest).any():
+        return None
+    return trials.iloc[int(np.argmin(latest))]
 
 
 def best_rates(
@@ -87,29 +75,23 @@ def best_rates(
     trial), effective_low and effective_high (over the trials known to have reached the
     goal by (1 + within) K*), trials_within (their number), spread_open (whether trials
     that were stopped, or are known by bounds only, might belong to them too). NaN where
-    nobody reached the goal.
-
-    Args:
-        studies: one row per cell.
-        trials: with the bounds of `trial_bounds.with_bounds`.
-        within: share of K*.
+    nobody reached the goal. Trials have the bounds of `reduce.with_bounds`; `within` is
+    a share of K*.
     """
-    table = _Trials.of(studies, trials)
     rows = []
-    for cell in range(len(studies)):
-        mine = table.in_cell(cell)
-        best = _best_of(table, mine)
+    for mine in _trials_of_cells(studies, trials):
+        best = _best_of(mine)
         if best is None:
             rows.append((np.nan, np.nan, np.nan, np.nan, 0, False))
             continue
-        limit = (1 + within) * table.latest[best]
-        good = table.latest[mine] <= limit
-        rates = table.rate[mine][good]
-        may_be = (table.earliest[mine] <= limit) & ~good
+        limit = (1 + within) * best["latest"]
+        good = mine["latest"] <= limit
+        rates = mine.loc[good, "rate"].to_numpy(np.float64)
+        may_be = (mine["earliest"] <= limit) & ~good
         rows.append(
             (
-                table.latest[best],
-                table.rate[best],
+                best["latest"],
+                best["rate"],
                 rates.min(),
                 rates.max(),
                 int(good.sum()),
@@ -124,61 +106,48 @@ def best_rates(
     )
 
 
-def _best_of(table: _Trials, rows: Codes) -> int | None:
-    """Returns the first row in the order (latest, trial), or None if none reached."""
-    if len(rows) == 0 or not np.isfinite(table.latest[rows].min()):
-        return None
-    return int(rows[int(np.argmin(table.latest[rows]))])
-
-
 def rules(
-    studies: pd.DataFrame,
-    trials: pd.DataFrame,
-    anchor: int | None = None,
-    distance: float = DISTANCE,
+    studies: pd.DataFrame, trials: pd.DataFrame, anchor: int | None = None
 ) -> pd.DataFrame:
     """Returns what each rule would have given, one row per cell and rule.
 
     Columns: those of `study_key`, rule, anchor (batch size), rule_rate, nearest_trial,
-    outcome (of the nearest trial),
-    steps_to_result (of that trial; NA if it did not reach the goal), steps_bound (what
-    is known of a trial that was stopped), over_best (steps_to_result / K* of the
-    cell). The columns of the trial are NA where none lies within the distance. Curves
-    without K* at the anchor are left out.
-
-    Args:
-        studies: one row per cell.
-        trials: with the bounds of `trial_bounds.with_bounds`.
-        anchor: batch size B0; by default the smallest of each curve with a K*.
-        distance: octaves.
+    outcome (of the nearest trial), steps_to_result (of that trial; NA if it did not
+    reach the goal), steps_bound (what is known of a trial that was stopped), over_best
+    (steps_to_result / K* of the cell). The columns of the trial are NA where none lies
+    within DISTANCE. Curves without K* at the anchor are left out. The anchor is by
+    default the smallest batch size of each curve with a K*; trials have the bounds of
+    `reduce.with_bounds`.
 
     Raises:
         UserError: no curve has a K* at the anchor.
     """
-    table = _Trials.of(studies, trials)
+    of_cells = _trials_of_cells(studies, trials)
+    best = [_best_of(mine) for mine in of_cells]
     batch = studies["batch_size"].to_numpy(np.int64)
     keys: list[dict[Any, Any]] = studies[study_key(studies)].to_dict("records")
     rows = []
     curves = studies.reset_index(drop=True).groupby(curve_key(studies), sort=False)
     for _, curve in curves:
-        cells = curve.index.to_numpy(np.int64)
-        best = {int(c): _best_of(table, table.in_cell(int(c))) for c in cells}
-        start = _anchor_cell(batch, best, anchor)
-        if start is None or (row := best[start]) is None:
+        cells = curve.sort_values("batch_size", kind="stable").index.tolist()
+        known = [c for c in cells if best[c] is not None and anchor in (None, batch[c])]
+        if not known:
             continue
-        for cell in cells[np.argsort(batch[cells], kind="stable")]:
+        start = best[known[0]]
+        assert start is not None
+        for cell in cells:
             for rule, power in RULES.items():
-                growth = float(batch[cell] / batch[start]) ** power
-                wanted = float(table.rate[row]) * growth
-                found = _nearest(table, int(cell), wanted, distance)
+                growth = float(batch[cell] / batch[known[0]]) ** power
+                wanted = float(start["rate"]) * growth
+                found = _nearest(of_cells[cell], wanted)
                 rows.append(
                     {
-                        **keys[int(cell)],
+                        **keys[cell],
                         "rule": rule,
-                        "anchor": int(batch[start]),
+                        "anchor": int(batch[known[0]]),
                         "rule_rate": wanted,
                         **found,
-                        "over_best": _over_best(table, found, best[int(cell)]),
+                        "over_best": _over_best(found["steps_to_result"], best[cell]),
                     }
                 )
     if not rows:
@@ -191,43 +160,26 @@ def rules(
     )
 
 
-def _anchor_cell(
-    batch: Codes, best: dict[int, int | None], anchor: int | None
-) -> int | None:
-    known = [cell for cell, row in best.items() if row is not None]
-    if anchor is not None:
-        known = [cell for cell in known if batch[cell] == anchor]
-    return min(known, key=lambda cell: int(batch[cell])) if known else None
-
-
-def _nearest(
-    table: _Trials, cell: int, wanted: float, distance: float
-) -> dict[str, object]:
-    rows = table.in_cell(cell)
-    octaves = np.abs(np.log2(table.rate[rows] / wanted))
-    place = int(np.argmin(octaves)) if len(rows) else -1
-    missing: dict[str, object] = {
-        "nearest_trial": None,
-        "outcome": None,
-        "steps_to_result": None,
-        "steps_bound": "",
-    }
-    if place < 0 or not octaves[place] <= distance:
-        return missing
-    row = int(rows[place])
-    reached = bool(np.isfinite(table.latest[row]))
-    low = table.earliest[row]
-    stopped = not reached and bool(np.isfinite(low))
+def _nearest(trials: pd.DataFrame, wanted: float) -> dict[str, object]:
+    """Returns what is known of the trial of the nearest rate, if it is near enough."""
+    octaves = np.abs(np.log2(trials["rate"].to_numpy(np.float64) / wanted))
+    place = int(np.argmin(octaves)) if len(trials) else -1
+    if place < 0 or not octaves[place] <= DISTANCE:
+        missing = dict.fromkeys(("nearest_trial", "outcome", "steps_to_result"))
+        return {**missing, "steps_bound": ""}
+    trial = trials.iloc[place]
+    low, steps = float(trial["earliest"]), float(trial["latest"])
+    reached = math.isfinite(steps)
+    stopped = not reached and math.isfinite(low)
     return {
-        "nearest_trial": int(table.number[row]),
-        "outcome": str(table.outcome.iloc[row]),
-        "steps_to_result": int(table.latest[row]) if reached else None,
+        "nearest_trial": int(trial["trial"]),
+        "outcome": str(trial["outcome"]),
+        "steps_to_result": int(steps) if reached else None,
         "steps_bound": f">= {int(low)}" if stopped else "",
     }
 
 
-def _over_best(table: _Trials, found: dict[str, object], best: int | None) -> float:
-    steps = found["steps_to_result"]
+def _over_best(steps: object, best: pd.Series | None) -> float:
     if best is None or not isinstance(steps, int):
         return float("nan")
-    return steps / float(table.latest[best])
+    return steps / float(best["latest"])

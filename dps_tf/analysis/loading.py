@@ -1,23 +1,26 @@
 """The tables of one or several sweeps, from their records alone.
 
-Studies that are still open are read from their logs as far as they go, by the same rule
-of the race that will close them.
+Studies that are open are read from their logs as far as they go, by the same rule of
+the race that will close them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from dps_tf.analysis import columns, reduce, repeats
 from dps_tf.analysis.tables import (
     GOAL_COLUMNS,
     axes_of,
+    belongs,
+    cell_codes,
     cell_name,
     metaparameter_names,
     metric_names,
@@ -26,7 +29,6 @@ from dps_tf.analysis.tables import (
     with_axes,
     with_precision,
 )
-from dps_tf.analysis.trial_bounds import with_bounds
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.store.files import FileSystem, LocalFiles
@@ -159,16 +161,15 @@ def load(
     _check_names(names, labels)
     sweeps = [_open(files(name), name) for name in names]
     read = [_read(sweep, name) for sweep, name in zip(sweeps, names, strict=True)]
-    read = _with_all_axes(read)
     found_labels = labels or [""] * len(names)
     records = _sweep_records(names, sweeps, read, found_labels)
-    if labels:
-        labelled = zip(read, labels, strict=True)
-        read = _with_all_axes([_labelled(t, label) for t, label in labelled])
+    read = [_labelled(*pair) for pair in zip(read, found_labels, strict=True)]
+    axes = {axis for tables in read for axis in axes_of(tables.studies)}
+    read = [_changed(tables, lambda t: with_axes(t, axes)) for tables in read]
     _check_disjoint(names, read)
     studies, trials, curves, measurements, work = (
         pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
-        for name in ("studies", "trials", "curves", "measurements", "work")
+        for name in _FRAMES
     )
     found = tables_of(
         Record(studies, with_open_ends(trials, studies), curves, measurements),
@@ -198,12 +199,6 @@ def _check_names(names: Sequence[str], labels: Sequence[str]) -> None:
         )
 
 
-def _with_all_axes(read: Sequence[StoredTables]) -> list[StoredTables]:
-    """Returns the tables of sweeps, each with the further axes of them all."""
-    axes = {axis for tables in read for axis in axes_of(tables.studies)}
-    return [_with_axes(tables, axes) for tables in read]
-
-
 def _repeats(
     sweep: SweepReader, tables: StoredTables, goal: Goal | float | None
 ) -> pd.DataFrame:
@@ -211,16 +206,10 @@ def _repeats(
     stored = sweep.tables(("trials", "curves"))
     if stored.studies.empty:
         return pd.DataFrame()
-    trials, curves = (
-        with_precision(table, stored.studies)
-        for table in (stored.trials, stored.curves)
-    )
-    record = Record(
-        stored.studies,
-        with_open_ends(trials, stored.studies),
-        curves,
-        stored.measurements,
-    )
+    studies = stored.studies
+    trials = with_open_ends(with_precision(stored.trials, studies), studies)
+    curves = with_precision(stored.curves, studies)
+    record = Record(studies, trials, curves, stored.measurements)
     points = {
         name: [dict(point) for point in study.specification.workload.explicit_points]
         for name, study in sweep.studies.items()
@@ -243,9 +232,10 @@ def tables_of(
     for studies, wanted in groups:
         trials, curves = record.trials, record.curves
         if len(groups) > 1:
-            trials, curves = _of_cells(trials, studies), _of_cells(curves, studies)
+            trials = trials[belongs(trials, studies)]
+            curves = curves[belongs(curves, studies)]
         results.append(reduce.results(studies, trials, curves, wanted))
-        bounded.append(with_bounds(studies, trials, curves, wanted))
+        bounded.append(reduce.with_bounds(studies, trials, curves, wanted))
     return Tables(
         results=pd.concat(results, ignore_index=True),
         studies=record.studies,
@@ -253,20 +243,15 @@ def tables_of(
         curves=record.curves,
         measurements=record.measurements,
         bounded=pd.concat(bounded, ignore_index=True),
-        goals=tuple(wanted_goal(row, goal) for _, row in record.studies.iterrows()),
+        goals=tuple(_wanted_goal(row, goal) for _, row in record.studies.iterrows()),
         sweeps=sweeps,
         problems=problems,
         work=pd.DataFrame() if work is None else work,
     )
 
 
-def wanted_goal(study: pd.Series, goal: Goal | float | None) -> Goal:
-    """Returns the goal that a study is reduced for.
-
-    Args:
-        study: row of `studies`.
-        goal: None for its own, a goal, or another threshold for its own.
-    """
+def _wanted_goal(study: pd.Series, goal: Goal | float | None) -> Goal:
+    """Returns the goal that a study is reduced for; see `load` for the choice."""
     own = study_goal(study)
     if goal is None:
         return own
@@ -281,7 +266,7 @@ def _by_goal(
         return [(studies, goal)]
     kinds = [name for name in GOAL_COLUMNS if name != "goal_threshold"]
     return [
-        (group, wanted_goal(group.iloc[0], goal))
+        (group, _wanted_goal(group.iloc[0], goal))
         for _, group in studies.groupby(kinds, sort=False)
     ]
 
@@ -291,22 +276,13 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
 
     A trial that may still go on is `censored`: its record ends before it could answer.
     """
-    keys = ["step_budget", "evaluation_interval", "closed"]
-    names = study_key(studies)
-    study = trials[names].merge(studies[[*names, *keys]], on=names, how="left")
-    interval = study["evaluation_interval"].clip(lower=1)
-    last = study["step_budget"] // interval * interval
-    goes_on = ~study["closed"] & (trials["end_step"].to_numpy() < last)
-    goes_on &= (trials["outcome"] == "incomplete").to_numpy()
-    return trials.assign(
-        outcome=trials["outcome"].mask(goes_on.to_numpy(bool), "censored")
-    )
-
-
-def _of_cells(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    """Returns the rows of a table that belong to some cells."""
-    names = study_key(cells)
-    return table.merge(cells[names], on=names, how="inner")
+    interval = studies["evaluation_interval"].clip(lower=1)
+    last = (studies["step_budget"] // interval * interval).to_numpy(np.int64)
+    cells = cell_codes(trials, studies)
+    goes_on = ~studies["closed"].to_numpy(bool)[cells]
+    goes_on &= trials["end_step"].to_numpy(np.int64) < last[cells]
+    goes_on &= (trials["outcome"] == "incomplete").to_numpy(bool)
+    return trials.assign(outcome=trials["outcome"].mask(goes_on, "censored"))
 
 
 def _open(files: FileSystem, directory: str) -> SweepReader:
@@ -326,20 +302,19 @@ def _read(sweep: SweepReader, directory: str) -> StoredTables:
             f"{directory} is a sweep in which no {begun} has begun: train first, or "
             "wait."
         )
-    return replace(
-        tables,
-        trials=with_precision(tables.trials, tables.studies),
-        curves=with_precision(tables.curves, tables.studies),
-        measurements=with_precision(tables.measurements, tables.studies),
-        work=with_precision(tables.work, tables.studies),
-    )
-
-
-def _with_axes(tables: StoredTables, axes: Collection[str]) -> StoredTables:
-    """Returns tables whose cells have all axes that any cell has."""
     changed: dict[str, Any] = {
-        name: with_axes(getattr(tables, name), axes) for name in _FRAMES
+        name: with_precision(getattr(tables, name), tables.studies)
+        for name in _FRAMES
+        if name != "studies"
     }
+    return replace(tables, **changed)
+
+
+def _changed(
+    tables: StoredTables, change: Callable[[pd.DataFrame], pd.DataFrame]
+) -> StoredTables:
+    """Returns tables each of which was changed in the same way."""
+    changed: dict[str, Any] = {name: change(getattr(tables, name)) for name in _FRAMES}
     return replace(tables, **changed)
 
 
@@ -347,11 +322,8 @@ def _labelled(tables: StoredTables, label: str) -> StoredTables:
     """Returns tables whose cells have the axis LABEL, unless the label is empty."""
     if not label:
         return tables
-    wider = _with_axes(tables, {*axes_of(tables.studies), LABEL})
-    changed: dict[str, Any] = {
-        name: getattr(wider, name).assign(**{LABEL: label}) for name in _FRAMES
-    }
-    return replace(wider, **changed)
+    axes = {*axes_of(tables.studies), LABEL}
+    return _changed(tables, lambda t: with_axes(t, axes).assign(**{LABEL: label}))
 
 
 def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:

@@ -10,15 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
-from dps_tf.analysis.tables import metaparameter_names, study_key
-
-Array = NDArray[np.float64]
+from dps_tf.analysis.tables import Floats, metaparameter_names, study_key
 
 FIRST_STEP = 100
 """Equal steps are compared from here on; initialization never is."""
@@ -100,14 +98,9 @@ def paired_ratios(
 ) -> pd.DataFrame:
     """Returns how each pruned network compares with the dense one of the same cell.
 
-    Args:
-        measurements: schema MEASUREMENTS, `loss` among the quantities for comparisons
-            at equal loss.
-        quantities: those to compare.
-
-    Returns:
-        One row per curve, quantity and `matched`: the cell without seed, `quantity`,
-        `matched`, and the fields of PairedRatio.
+    One row per curve, quantity and `matched`: the cell without seed, `quantity`,
+    `matched`, and the fields of PairedRatio. Measurements have the schema MEASUREMENTS,
+    with `loss` among the quantities for comparisons at equal loss.
     """
     context = [
         name
@@ -140,12 +133,9 @@ def with_theory_products(measurements: pd.DataFrame) -> pd.DataFrame:
     covariance, eps the squared norm of the gradient, and eta the learning rate. mu is
     not measured and left out of both.
 
-    Args:
-        measurements: schema MEASUREMENTS, with curvature.
-
-    Returns:
-        The measurements, then the quantities `theory_c1` and `theory_c2` of each look
-        after the first at which all of these are known.
+    Measurements, of the schema MEASUREMENTS with curvature, are followed by the
+    quantities `theory_c1` and `theory_c2` of each look after the first at which all of
+    these are known.
     """
     key = [n for n in measurements.columns if n not in ("quantity", "value")]
     trial = [n for n in key if n != "step"]
@@ -168,7 +158,7 @@ def with_theory_products(measurements: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([measurements, *parts], ignore_index=True)
 
 
-def _looks(rows: pd.DataFrame, quantity: str) -> dict[tuple[int, int], Array]:
+def _looks(rows: pd.DataFrame, quantity: str) -> dict[Any, Floats]:
     """Returns (step, log loss, log quantity) of each look, by seed and trial.
 
     The loss is NaN where it was not measured.
@@ -178,16 +168,15 @@ def _looks(rows: pd.DataFrame, quantity: str) -> dict[tuple[int, int], Array]:
     losses = known[known["quantity"] == "loss"][[*names, "value"]]
     values = known[known["quantity"] == quantity][[*names, "value"]]
     joined = values.merge(losses, on=names, how="left", suffixes=("", "_of_loss"))
-    columns = [*names, "value_of_loss", "value"]
-    table = joined.sort_values(names)[columns].to_numpy(np.float64)
-    table[:, 3:] = np.log(table[:, 3:])
-    found: dict[tuple[int, int], list[Array]] = {}
-    for row in table:
-        found.setdefault((int(row[0]), int(row[1])), []).append(row[2:])
-    return {pair: np.array(looks) for pair, looks in found.items()}
+    found: dict[Any, Floats] = {}
+    for pair, looks in joined.sort_values(names).groupby(["seed", "trial"]):
+        table = looks[["step", "value_of_loss", "value"]].to_numpy(np.float64)
+        table[:, 1:] = np.log(table[:, 1:])
+        found[pair] = table
+    return found
 
 
-def _at_steps(one: Array, other: Array) -> Array:
+def _at_steps(one: Floats, other: Floats) -> Floats:
     """Returns the differences at the steps that both were looked at."""
     values = dict(zip(other[:, 0], other[:, 2], strict=True))
     return np.array(
@@ -199,7 +188,7 @@ def _at_steps(one: Array, other: Array) -> Array:
     )
 
 
-def _at_losses(one: Array, other: Array) -> Array:
+def _at_losses(one: Floats, other: Floats) -> Floats:
     """Returns differences at the losses of both, within the range of both."""
     curves = []
     for looks in (one, other):

@@ -1,4 +1,4 @@
-"""Published curves, to lie beside one's own and to fit.
+"""What Shallue et al. 2019 published: curves to lie beside one's own, and their words.
 
 The tables in `published/` hold facts read off the figures of the public notebook of
 Shallue et al. 2019, and the counts of its README. Error of digitized values: 5 %, more
@@ -6,6 +6,9 @@ where markers overlap; `relative_error` is then empty and `note` says why. Four 
 are absent because they are hidden or unreadable (MNIST CNN with SGD at batch size 64
 and with momentum at 2048, 32768 and 55000), and one of Transformer Shallow with
 momentum (512). Goals are strict, on validation metrics; K* is the best of `trials`.
+
+Their archive says `nesterov_momentum` where the curves digitized from their figures say
+`nesterov`; both are `nesterov` here.
 """
 
 from __future__ import annotations
@@ -17,12 +20,20 @@ from importlib import resources
 
 import pandas as pd
 
-from dps_tf.analysis.interchange.shallue2019_names import to_metric, to_optimizer
-from dps_tf.analysis.law import LEVEL, LawFit, Observations, fit_law
+from dps_tf.analysis.law import LawFit, Observations, fit_law
 from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
 
 PREFIX = "shallue2019"
+_OPTIMIZERS = {"nesterov_momentum": "nesterov"}
+"""Spelling of the archive -> of this package, where they differ."""
+_SPLITS = {"train": "train", "val": "validation", "test": "test"}
+_METRICS = {
+    "cross_entropy_error": "cross_entropy",
+    "classification_error": "classification_error",
+    "average_precision": "average_precision",
+}
+_MAXIMIZED = ("average_precision", "accuracy")
 
 
 def steps_to_result(names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -38,31 +49,22 @@ def steps_to_result(names: Sequence[str] | None = None) -> pd.DataFrame:
     Raises:
         UserError: a name that matches no curve.
     """
-    frame = _read("steps_to_result")
-    frame.insert(0, "curve", _curve_names(frame))
-    metric = frame["metric"].map(to_metric)
-    goals = zip(metric, frame["goal"], frame["direction"], strict=True)
-    frame["goal"] = [
-        str(Goal(str(name), float(value), str(direction), inclusive=False))
-        for name, value, direction in goals
-    ]
-    frame["metric"] = metric
-    return _selected(frame.drop(columns="direction"), names)
+    frame = _curves("steps_to_result", names)
+    frame["goal"] = [str(goal) for goal in _goals(frame)]
+    return frame.drop(columns="direction")
 
 
 @functools.cache
 def goals() -> Mapping[tuple[str, str], Goal]:
     """Returns the published goal of each (dataset, model) that has one."""
-    frame = _read("steps_to_result").drop_duplicates(["dataset", "model"])
-    return {
-        (str(row["dataset"]), str(row["model"])): Goal(
-            str(to_metric(row["metric"])),
-            float(row["goal"]),
-            str(row["direction"]),
-            inclusive=False,
-        )
-        for _, row in frame.iterrows()
-    }
+    frame = _curves("steps_to_result").drop_duplicates(["dataset", "model"])
+    pairs = zip(frame["dataset"], frame["model"], strict=True)
+    return dict(zip(pairs, _goals(frame), strict=True))
+
+
+def _goals(frame: pd.DataFrame) -> list[Goal]:
+    rows = zip(frame["metric"], frame["goal"], frame["direction"], strict=True)
+    return [Goal(str(m), float(x), str(d), inclusive=False) for m, x, d in rows]
 
 
 def effective_learning_rates(names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -71,10 +73,7 @@ def effective_learning_rates(names: Sequence[str] | None = None) -> pd.DataFrame
     Columns as of `steps_to_result`, with effective_learning_rate. An argmin over 100
     points is noisy; one outlier is marked in `note`.
     """
-    frame = _read("effective_learning_rate")
-    frame.insert(0, "curve", _curve_names(frame))
-    frame["metric"] = frame["metric"].map(to_metric)
-    return _selected(frame, names)
+    return _curves("effective_learning_rate", names)
 
 
 def normalized_steps(names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -83,10 +82,7 @@ def normalized_steps(names: Sequence[str] | None = None) -> pd.DataFrame:
     Columns as of `steps_to_result`, with log2_steps_over_first and octave_error
     (rounding to 0.1 in the reading, and 5 % of digitization).
     """
-    frame = _read("normalized_steps")
-    frame.insert(0, "curve", _curve_names(frame))
-    frame["metric"] = frame["metric"].map(to_metric)
-    return _selected(frame, names)
+    return _curves("normalized_steps", names)
 
 
 def studies() -> pd.DataFrame:
@@ -101,20 +97,17 @@ def studies() -> pd.DataFrame:
     return frame
 
 
-def fits(
-    names: Sequence[str] | None = None, loss: str = "soft_l1", level: float = LEVEL
-) -> dict[str, LawFit]:
+def fits(names: Sequence[str] | None = None) -> dict[str, LawFit]:
     """Returns the law fitted to each published curve, by curve.
 
-    Digitized K* have no bracket. The default loss is robust, as single digitized
-    points may be read off the wrong marker.
+    Digitized K* have no bracket. The loss is robust, as single digitized points may be
+    read off the wrong marker.
     """
-    frame = steps_to_result(names)
     return {
         str(curve): fit_law(
-            Observations.of(rows["batch_size"], rows["steps_to_result"]), loss, level
+            Observations.of(rows["batch_size"], rows["steps_to_result"]), "soft_l1"
         )
-        for curve, rows in frame.groupby("curve", sort=False)
+        for curve, rows in steps_to_result(names).groupby("curve", sort=False)
     }
 
 
@@ -127,15 +120,16 @@ def _read(table: str) -> pd.DataFrame:
     return frame
 
 
-def _curve_names(frame: pd.DataFrame) -> list[str]:
+def _curves(table: str, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """Returns the rows of some published curves, with their names."""
+    frame = _read(table)
     parts = zip(frame["dataset"], frame["model"], frame["optimizer"], strict=True)
-    return [f"{PREFIX}-{dataset}-{model}-{opt}" for dataset, model, opt in parts]
-
-
-def _selected(frame: pd.DataFrame, names: Sequence[str] | None) -> pd.DataFrame:
+    curves = [f"{PREFIX}-{dataset}-{model}-{opt}" for dataset, model, opt in parts]
+    frame.insert(0, "curve", curves)
+    frame["metric"] = frame["metric"].map(to_metric)
     if names is None:
         return frame
-    known = list(dict.fromkeys(frame["curve"]))
+    known = list(dict.fromkeys(curves))
     wanted: set[str] = set()
     for name in names:
         # The prefix may be left out.
@@ -150,3 +144,52 @@ def _selected(frame: pd.DataFrame, names: Sequence[str] | None) -> pd.DataFrame:
             )
         wanted.update(hits)
     return frame[frame["curve"].isin(sorted(wanted))].reset_index(drop=True)
+
+
+def to_optimizer(spelling: str) -> str:
+    """Returns this package's name of an optimizer.
+
+    >>> to_optimizer("nesterov_momentum"), to_optimizer("sgd")
+    ('nesterov', 'sgd')
+    """
+    return _OPTIMIZERS.get(spelling, spelling)
+
+
+def from_optimizer(name: str) -> str:
+    """Returns the archive's name of an optimizer.
+
+    >>> from_optimizer("nesterov")
+    'nesterov_momentum'
+    """
+    return {ours: theirs for theirs, ours in _OPTIMIZERS.items()}.get(name, name)
+
+
+def to_metric(column: str) -> str | None:
+    """Returns this package's name of a metric column, or None for another column.
+
+    >>> to_metric("val/cross_entropy_error")
+    'validation/cross_entropy'
+    """
+    split, _, metric = column.partition("/")
+    if split not in _SPLITS or metric not in _METRICS:
+        return None
+    return f"{_SPLITS[split]}/{_METRICS[metric]}"
+
+
+def from_metric(name: str) -> str | None:
+    """Returns the archive's column of a metric, or None where it has none.
+
+    >>> from_metric("validation/classification_error")
+    'val/classification_error'
+    """
+    split, _, metric = name.partition("/")
+    splits = {ours: theirs for theirs, ours in _SPLITS.items()}
+    metrics = {ours: theirs for theirs, ours in _METRICS.items()}
+    if split not in splits or metric not in metrics:
+        return None
+    return f"{splits[split]}/{metrics[metric]}"
+
+
+def direction_of(metric: str) -> str:
+    """Returns `maximize` for metrics that are better when larger."""
+    return "maximize" if metric.rpartition("/")[2] in _MAXIMIZED else "minimize"

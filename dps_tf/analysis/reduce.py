@@ -1,9 +1,15 @@
-"""Steps-to-result of each cell, from the tables alone and for any goal.
+"""Steps-to-result of each trial and each cell, from the tables alone and for any goal.
+
+Two columns say when a trial can have met a goal first: `earliest` and `latest`, the
+least and greatest evaluated step. They are equal where the record is exact, and
+infinity stands for 'never within the step budget'. A curve's bounds (is_bound) and the
+step at which a trial was stopped can prove that a goal was not reached, and never that
+it was.
 
 K* is the least steps-to-result of a cell's trials. Where trials were stopped before
-they could answer a new goal, K* lies between the least of what each trial can have and
-the least of what is known to have been reached; the cell then says so in
-`steps_bound`, and no number in its row claims more than the records hold.
+they could answer a new goal, K* lies between the least `earliest` and the least
+`latest`; the cell then says so in `steps_bound`, and no number in its row claims more
+than the records hold.
 """
 
 from __future__ import annotations
@@ -13,18 +19,25 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from dps_tf.analysis import search_health
+from dps_tf.analysis.search_health import at_boundary, search_health
 from dps_tf.analysis.tables import (
+    Bools,
     Codes,
     Floats,
     cell_codes,
+    has_rows,
     metaparameter_names,
+    require,
+    require_metric,
     study_goal,
     study_key,
+    trial_codes,
 )
-from dps_tf.analysis.trial_bounds import with_bounds
+from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
+from dps_tf.core.study import is_further
 from dps_tf.core.trial import OUTCOMES
 
 
@@ -39,16 +52,9 @@ def results(
     """Returns one row per cell, in the order of `studies`.
 
     Columns: those of `study_key`, the best trial's metaparameters, and what
-    `columns.entries("results")` describes.
-
-    With `steps_bound` set, K* lies in (bracket_low, steps_to_result].
-
-    Args:
-        studies: one row per cell.
-        trials: one row per trial, already cut to each study's prefix of draws.
-        curves: one row per evaluation; needed for another goal than the study's own.
-        goal: what to reduce for; by default each study's own goal.
-        from_curves: see `trial_bounds.with_bounds`.
+    `columns.entries("results")` describes. With `steps_bound` set, K* lies in
+    (bracket_low, steps_to_result]. Arguments as of `with_bounds`; trials are already
+    cut to each study's prefix of draws.
     """
     bounded = with_bounds(studies, trials, curves, goal, from_curves=from_curves)
     codes = cell_codes(bounded, studies)
@@ -63,11 +69,10 @@ def results(
     for name in metaparameter_names(trials):
         frame[name] = row[name].astype(np.float64).where(reached)
     frame = pd.concat([frame, _counts(bounded, codes, len(studies))], axis=1)
-    frame["at_boundary"] = search_health.at_boundary(frame, studies)
+    frame["at_boundary"] = at_boundary(frame, studies)
     frame["closed"] = studies["closed"].to_numpy(bool)
     _add_bounds(frame, studies, bounded, codes)
-    health = search_health.search_health(studies, bounded, codes)
-    frame = pd.concat([frame, health], axis=1)
+    frame = pd.concat([frame, search_health(studies, bounded, codes)], axis=1)
     frame["realised_sparsity"] = row["realised_sparsity"].where(reached)
     frame["emptied_layers"] = _emptied(row, reached)
     for name in (
@@ -103,7 +108,9 @@ def _add_bounds(
     frame: pd.DataFrame, studies: pd.DataFrame, trials: pd.DataFrame, codes: Codes
 ) -> None:
     """Adds steps_low, steps_high, steps_bound, and widens brackets where K* is open."""
-    low, high = _extremes(trials, codes, len(studies))
+    low, high = np.full(len(studies), np.inf), np.full(len(studies), np.inf)
+    np.minimum.at(low, codes, trials["earliest"].to_numpy(np.float64))
+    np.minimum.at(high, codes, trials["latest"].to_numpy(np.float64))
     interval = np.maximum(studies["evaluation_interval"].to_numpy(np.int64), 1)
     # An open study may still draw trials that nothing is known of.
     more = studies["count"].to_numpy(object) == "feasible"
@@ -115,8 +122,8 @@ def _add_bounds(
     spent = frame["incomplete"].to_numpy(np.int64) > 0
     texts = zip(low, high, budget, spent, strict=True)
     frame["steps_bound"] = [_bound_text(*values) for values in texts]
-    frame["steps_low"] = _or_missing(low)
-    frame["steps_high"] = _or_missing(high)
+    frame["steps_low"] = _whole(low, np.isfinite(low))
+    frame["steps_high"] = _whole(high, np.isfinite(high))
     is_open = (low < high) & np.isfinite(high)
     before = np.where(is_open, np.maximum(low - interval, 0), 0).astype(np.int64)
     bracket = frame["bracket_low"]
@@ -124,13 +131,6 @@ def _add_bounds(
     wider = pd.Series(np.minimum(known, before), dtype="Int64")
     frame["bracket_low"] = bracket.where(~is_open, wider)
     frame["finishers_known"] = _finishers_known(trials, codes, undrawn)
-
-
-def _extremes(trials: pd.DataFrame, codes: Codes, cells: int) -> tuple[Floats, Floats]:
-    low, high = np.full(cells, np.inf), np.full(cells, np.inf)
-    np.minimum.at(low, codes, trials["earliest"].to_numpy(np.float64))
-    np.minimum.at(high, codes, trials["latest"].to_numpy(np.float64))
-    return low, high
 
 
 def _bound_text(low: float, high: float, budget: int, spent: bool) -> str:
@@ -141,19 +141,10 @@ def _bound_text(low: float, high: float, budget: int, spent: bool) -> str:
     return lower if np.isinf(high) else f"{lower}, <= {int(high)}"
 
 
-def _or_missing(values: Floats) -> pd.Series:
-    finite = np.isfinite(values)
-    whole = pd.Series(np.where(finite, values, 0).astype(np.int64), dtype="Int64")
-    return whole.where(finite)
-
-
 def _finishers_known(trials: pd.DataFrame, codes: Codes, undrawn: Floats) -> Codes:
-    """Returns how many trials reached at or before all that is not known exactly.
+    """Returns per cell how many reached at or before all that is not known exactly.
 
-    Args:
-        trials: with `earliest` and `latest`.
-        codes: cell of each trial.
-        undrawn: per cell, least result of trials that are still to be drawn.
+    `undrawn`, per cell, is the least result of trials that are still to be drawn.
     """
     earliest = trials["earliest"].to_numpy(np.float64)
     latest = trials["latest"].to_numpy(np.float64)
@@ -164,7 +155,7 @@ def _finishers_known(trials: pd.DataFrame, codes: Codes, undrawn: Floats) -> Cod
     return np.bincount(codes[known], minlength=len(undrawn)).astype(np.int64)
 
 
-def _emptied(row: pd.DataFrame, reached: Any) -> list[str]:
+def _emptied(row: pd.DataFrame, reached: Bools) -> list[str]:
     """Returns per cell the names of the best trial's layers that kept nothing."""
     return [
         ", ".join(str(layer["name"]) for layer in json.loads(text) if layer["emptied"])
@@ -172,3 +163,200 @@ def _emptied(row: pd.DataFrame, reached: Any) -> list[str]:
         else ""
         for text, known in zip(row["layers"], reached, strict=True)
     ]
+
+
+def with_bounds(
+    studies: pd.DataFrame,
+    trials: pd.DataFrame,
+    curves: pd.DataFrame | None = None,
+    goal: Goal | None = None,
+    *,
+    from_curves: bool = False,
+) -> pd.DataFrame:
+    """Returns `trials` with the columns `earliest` and `latest` (float64).
+
+    With another goal than a study's own, its trials' outcome, steps_to_result and
+    bracket_low are those of that goal. A trial whose record ended before it could
+    answer is `censored`. A trial that had met the goal by some step, with evaluations
+    before it that give only bounds, is `complete` with a bracket that covers these.
+    Another goal than the own one needs the curves. With `from_curves` they decide even
+    for the own one, as they have to where some of their evaluations are left out.
+
+    Raises:
+        UserError: another goal without curves, on a metric that they do not hold.
+    """
+    require(trials, ["outcome", "steps_to_result", "end_step"], "trials")
+    cells = cell_codes(trials, studies)
+    interval = studies["evaluation_interval"].to_numpy(np.int64)[cells]
+    budget = studies["step_budget"].to_numpy(np.int64)[cells]
+    own = _under_own_goal(trials, interval, budget)
+    if goal is None:
+        return own
+    differs = np.array(
+        [from_curves or study_goal(row) != goal for _, row in studies.iterrows()], bool
+    )
+    if not differs.any():
+        return own
+    if curves is None:
+        raise UserError(f"the goal {goal} is not the study's own: it needs the curves.")
+    _check_recorded(studies[differs], curves, goal)
+    other = _under_other_goal(trials, curves, goal, interval, budget)
+    changed = differs[cells]
+    for column in other.columns:
+        own[column] = other[column].where(changed, own[column])
+    return own
+
+
+def _next_evaluation(step: Codes, interval: Codes, budget: Codes) -> Floats:
+    """Returns the first evaluation after a step, infinity behind the budget.
+
+    An interval of 0 stands for irregular evaluations: any step may be one.
+    """
+    width = np.maximum(interval, 1)
+    following = (step // width + 1) * width
+    return np.where(following <= budget, following, np.inf).astype(np.float64)
+
+
+def _under_own_goal(
+    trials: pd.DataFrame, interval: Codes, budget: Codes
+) -> pd.DataFrame:
+    outcome = trials["outcome"].to_numpy(object)
+    reached = outcome == "complete"
+    steps = trials["steps_to_result"].astype("Float64").to_numpy(np.float64, na_value=0)
+    latest = np.where(reached, steps, np.inf)
+    open_ended = (outcome == "censored") | (outcome == "failed")
+    end = trials["end_step"].to_numpy(np.int64)
+    earliest = np.where(open_ended, _next_evaluation(end, interval, budget), latest)
+    return trials.assign(earliest=earliest, latest=latest)
+
+
+def _check_recorded(studies: pd.DataFrame, curves: pd.DataFrame, goal: Goal) -> None:
+    """Raises UserError unless each study has recorded the goal's metric."""
+    require_metric(curves, goal.metric)
+    measured = has_rows(studies, curves.loc[curves[goal.metric].notna()])
+    if not measured.all():
+        row = studies.iloc[int(np.argmin(measured))]
+        raise UserError(
+            f"{row['workload']} at batch size {row['batch_size']} never recorded "
+            f"{goal.metric!r}, so it cannot answer the goal {goal}."
+        )
+
+
+def _under_other_goal(
+    trials: pd.DataFrame,
+    curves: pd.DataFrame,
+    goal: Goal,
+    interval: Codes,
+    budget: Codes,
+) -> pd.DataFrame:
+    sure, maybe, before, last = _crossings(trials, curves, goal)
+    outcome = trials["outcome"].to_numpy(object)
+    end = trials["end_step"].to_numpy(np.int64)
+    # Where evaluations are irregular, the last one says nothing of the end of the run.
+    covered = np.where(interval > 0, np.minimum(end, last), end)
+    resumes = _next_evaluation(covered, interval, budget)
+    resumes = np.where(outcome == "infeasible", np.inf, resumes)
+    reached = np.isfinite(sure)
+    earliest = np.minimum(maybe, np.where(reached, sure, resumes))
+    previous = np.maximum(earliest - np.maximum(interval, 1), 0.0)
+    low = np.where(np.isfinite(before), before, previous)
+    undecided = ~reached & np.isfinite(earliest)
+    new = np.where(outcome == "complete", "incomplete", outcome.astype(str))
+    new = np.where(new == "censored", "incomplete", new)
+    new = np.where(undecided & (outcome != "failed"), "censored", new)
+    new = np.where(reached, "complete", new)
+    return pd.DataFrame(
+        {
+            "outcome": new.astype(object),
+            "steps_to_result": _whole(sure, reached),
+            "bracket_low": _whole(low, reached),
+            "earliest": earliest,
+            "latest": sure,
+        },
+        index=trials.index,
+    )
+
+
+def _whole(values: Floats, known: Bools) -> pd.arrays.IntegerArray:
+    """Returns values as integers, missing where they are not known."""
+    filled = np.where(known, values, 0).astype(np.int64)
+    return pd.arrays.IntegerArray(filled, ~known)
+
+
+def _crossings(
+    trials: pd.DataFrame, curves: pd.DataFrame, goal: Goal
+) -> tuple[Floats, Floats, Floats, Codes]:
+    """Returns per trial which evaluations reached the goal, infinity for none.
+
+    The first that did for sure, the first that may have, the evaluation before that
+    one, and the last of all.
+    """
+    codes = trial_codes(curves, trials)
+    steps = curves["step"].to_numpy(np.int64)
+    order = np.lexsort((steps, codes))
+    order = order[codes[order] >= 0]
+    codes, steps = codes[order], steps[order]
+    values = curves[goal.metric].to_numpy(np.float64)[order]
+    # Only validation is stopped early; training metrics are always exact.
+    bounds = curves["is_bound"].to_numpy(bool)[order]
+    bounds &= goal.metric.startswith("validation/")
+    if is_further(goal.metric):
+        # Not looked at there: it may have met the goal.
+        bounds |= np.isnan(values)
+    met, may_be_met = _met(values, bounds, codes, goal)
+    earlier = np.where(np.r_[False, codes[1:] == codes[:-1]], np.r_[0, steps[:-1]], 0)
+    size = len(trials)
+    sure = _at_first(met, codes, steps, size)
+    maybe = _at_first(may_be_met, codes, steps, size)
+    before = _at_first(may_be_met, codes, earlier, size)
+    last = np.zeros(size, np.int64)
+    last[codes] = steps  # Rows are in the order of steps: the last one stays.
+    return sure, maybe, before, last
+
+
+def _at_first(chosen: Bools, codes: Codes, values: Codes, size: int) -> Floats:
+    """Returns per trial the value of the first chosen row, infinity for none."""
+    found = np.full(size, np.inf)
+    at = np.flatnonzero(chosen)
+    trials, position = np.unique(codes[at], return_index=True)
+    found[trials] = values[at][position]
+    return found
+
+
+def _met(
+    values: Floats, bounds: Bools, codes: Codes, goal: Goal
+) -> tuple[Bools, Bools]:
+    """Returns at which evaluations the goal is met for sure, and where it may be.
+
+    A bound that does not reach the threshold proves that its evaluation did not. A
+    metric that a bound does not hold (cross-entropy is known only of whole evaluations)
+    proves nothing. Values, whether they are bounds, and codes of trials are in the
+    order of trials and steps.
+    """
+    unknown = bounds & np.isnan(values)
+    if goal.mean_of == 1:
+        reached = goal.reaches(values)
+        sure = _all_recent(reached & ~bounds, codes, goal.in_a_row)
+        return sure, _all_recent(reached | unknown, codes, goal.in_a_row)
+    total, here = np.zeros(len(values)), np.ones(len(values), bool)
+    for back in range(goal.mean_of - 1, -1, -1):
+        total += _earlier(values, back, np.nan)
+        here &= _earlier(codes, back, -1) == codes
+    reached = goal.reaches(total / goal.mean_of) & here
+    exact = _all_recent(~bounds, codes, goal.mean_of)
+    known = _all_recent(~unknown, codes, goal.mean_of)
+    return reached & exact, (reached | ~known) & here
+
+
+def _all_recent(holds: Bools, codes: Codes, number: int) -> Bools:
+    """Returns where something holds at the last `number` evaluations of a trial."""
+    found = holds.copy()
+    for back in range(1, number):
+        found &= _earlier(holds, back, False) & (_earlier(codes, back, -1) == codes)
+    return found
+
+
+def _earlier(values: NDArray[Any], back: int, missing: Any) -> NDArray[Any]:
+    """Returns the values so many rows before; `missing` where there is no such row."""
+    first = np.full(min(back, len(values)), missing, values.dtype)
+    return np.concatenate([first, values[: len(values) - len(first)]])

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from dps_tf.analysis.law import Estimate, LawFit, Observations
-from dps_tf.analysis.tables import Floats
+from dps_tf.analysis.tables import Bools, Floats
 from dps_tf.core.errors import UserError
 
 TOLERANCES = (0.1, 0.2, 0.5, 1.0)
@@ -47,7 +46,7 @@ class Regime:
     Attributes:
         name: of the definition, a key of DEFINITIONS.
         tolerance: t.
-        batch_size: the end; None where it is not defined.
+        batch_size: the end.
         low: lower end of its interval; None for definitions on measured points.
         high: upper end; None also for an open one.
         is_open: whether the end may lie beyond the measured batch sizes.
@@ -55,7 +54,7 @@ class Regime:
 
     name: str
     tolerance: float
-    batch_size: float | None
+    batch_size: float
     low: float | None = None
     high: float | None = None
     is_open: bool = False
@@ -91,18 +90,16 @@ class Ends:
 def ends(fit: LawFit, tolerance: float = LINEAR_SCALING_TOLERANCE) -> Ends:
     """Returns where perfect scaling ends and where the curve is flat.
 
-    Args:
-        fit: the law of the curve; bounds among its observations are no points.
-        tolerance: t, positive.
+    Bounds among the observations of the fit are no points.
     """
     points = by_batch_size(fit.observations)
     perfect, _ = perfect_scaling_first(points, tolerance)
     useful, is_open = maximum_useful(points, tolerance)
-    flat = Estimate(*_affine(fit.critical_batch_size, 0.0, 1 / tolerance))
+    flat = _affine(fit, 0.0, 1 / tolerance)
     largest = float(points.batch_size[-1])
     return Ends(
         tolerance=tolerance,
-        perfect=Estimate(*_affine(fit.critical_batch_size, 0.0, tolerance)),
+        perfect=_affine(fit, 0.0, tolerance),
         flat=flat,
         points_perfect=perfect,
         points_flat=None if is_open else useful,
@@ -140,8 +137,7 @@ def perfect_scaling_last(
     observations: Observations, tolerance: float
 ) -> tuple[float, bool]:
     """Returns the largest batch size within the tolerance, and whether it is open."""
-    b, fails = _over_linear(observations, 0, tolerance)
-    return float(b[~fails][-1]), not bool(fails[-1])
+    return linear_scaling_from(observations, observations.batch_size[0], tolerance)
 
 
 def maximum_useful(observations: Observations, tolerance: float) -> tuple[float, bool]:
@@ -177,7 +173,7 @@ def linear_scaling_from(
 
 def _over_linear(
     observations: Observations, start: int, tolerance: float
-) -> tuple[Floats, NDArray[np.bool_]]:
+) -> tuple[Floats, Bools]:
     """Returns the batch sizes from `start` on, and which are over linear scaling."""
     b = observations.batch_size[start:]
     examples = observations.high[start:] * b
@@ -194,11 +190,8 @@ def measured_regimes(
 
     K* counts at its upper end, the evaluation that saw it, as in both papers; the
     geometric mean of several at one batch size, so that the order of rows is nothing.
-
-    Args:
-        observations: steps-to-result of one curve.
-        tolerances: t.
-        linear_from: the batch size B1 of linear_scaling_from; left out by default.
+    `linear_from` is the batch size B1 of linear_scaling_from, which is left out by
+    default.
     """
     observations = by_batch_size(observations)
     functions: list[Callable[..., tuple[float, bool]]] = [
@@ -226,11 +219,8 @@ def fitted_regimes(
 ) -> list[Regime]:
     """Returns the ends of the regimes on the fitted curve, with intervals.
 
-    Args:
-        fit: the law of one curve.
-        tolerances: t, positive.
-        linear_from: the batch size B1 of fit_linear_scaling_from; by default the
-            smallest measured one.
+    `linear_from` is the batch size B1 of fit_linear_scaling_from, by default the
+    smallest measured one.
     """
     first = float(fit.observations.batch_size[0])
     start = first if linear_from is None else float(linear_from)
@@ -241,24 +231,21 @@ def fitted_regimes(
             ("fit_maximum_useful", 0.0, 1 / t),
             ("fit_linear_scaling_from", (1 + t) * start, t),
         ):
-            value, low, high = _affine(fit.critical_batch_size, offset, factor)
-            end = high if np.isfinite(high) else None
-            found.append(Regime(name, t, value, low, end))
+            e = _affine(fit, offset, factor)
+            high = e.high if np.isfinite(e.high) else None
+            found.append(Regime(name, t, e.value, e.low, high))
     return found
 
 
-def _affine(
-    critical: Estimate, offset: float, factor: float
-) -> tuple[float, float, float]:
-    return (
-        offset + factor * critical.value,
-        offset + factor * critical.low,
-        offset + factor * critical.high,
-    )
+def _affine(fit: LawFit, offset: float, factor: float) -> Estimate:
+    """Returns offset + factor c1/c2."""
+    critical = fit.critical_batch_size
+    ends = (critical.value, critical.low, critical.high)
+    return Estimate(*(offset + factor * end for end in ends))
 
 
 def sensitivity(regimes: Sequence[Regime]) -> pd.DataFrame:
-    """Returns one row per definition and one column per tolerance: the batch sizes.
+    """Returns the batch sizes, a row for each definition, a column for each tolerance.
 
     The last column, `octaves`, is log2 of the largest over the smallest of them: how
     far the choice of t moves the answer.
@@ -268,6 +255,6 @@ def sensitivity(regimes: Sequence[Regime]) -> pd.DataFrame:
     names = list(dict.fromkeys(name for name, _, _ in rows))
     table = pd.DataFrame(np.nan, index=names, columns=columns)
     for name, column, value in rows:
-        table.loc[name, column] = np.nan if value is None else value
+        table.loc[name, column] = value
     spread = np.log2(table.max(axis=1) / table.min(axis=1))
     return table.assign(octaves=spread).rename_axis("definition").reset_index()

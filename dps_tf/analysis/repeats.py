@@ -90,14 +90,10 @@ def summary(repeats: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
 
     Columns: those of `study_key`, trial, is_best, recorded (the trial's own
     steps-to-result as K* counts it; NaN for others than the best), repeats, reached,
-    median, least, greatest
-    (infinity where a repeat did not reach the goal within its budget, or is not known
-    to have), optimism (median / K* of the best point), noise (standard deviation of
-    log2 steps in octaves; NaN unless LEAST_REPEATS repeats or more all reached).
-
-    Args:
-        repeats: see `repeats_of`.
-        results: one row per cell, of `reduce.results`.
+    median, least, greatest (infinity where a repeat did not reach the goal within its
+    budget, or is not known to have), optimism (median / K* of the best point), noise
+    (standard deviation of log2 steps in octaves; NaN unless LEAST_REPEATS repeats or
+    more all reached).
     """
     rows = []
     names = study_key(results)
@@ -156,9 +152,6 @@ def noise_of_search(results: pd.DataFrame) -> tuple[float, float]:
     moves c1 and c2 together. Either is NaN where no cell was studied under two seeds,
     the second also for single batch sizes. Bounds are left out, and with them the seeds
     or batch sizes that lack a K*.
-
-    Args:
-        results: one row per cell, of `reduce.results`.
     """
     exact = results[(results["steps_bound"] == "") & results["steps_to_result"].notna()]
     keys = [name for name in [*curve_key(results), "goal"] if name != "seed"]
@@ -193,3 +186,27 @@ def with_noise(results: pd.DataFrame, summarized: pd.DataFrame) -> pd.DataFrame:
     if len(best):
         noise[cell_codes(best, results)] = best["noise"].to_numpy(np.float64)
     return results.assign(noise=noise)
+
+
+def spread_over_seeds(results: pd.DataFrame) -> pd.DataFrame:
+    """Returns the spread of K* over repeats of a study under other seeds.
+
+    One row per cell but for its seed: `repeats` (number of seeds), `reached` (seeds
+    with a K* that is no mere bound), and the least, median and greatest of these in
+    `steps_min`, `steps_median`, `steps_max`. This spread, unlike the best of n on
+    redrawing, is two-sided; with few seeds it is a range and no interval.
+    """
+    keys = [
+        name for name in [*curve_key(results), "batch_size", "goal"] if name != "seed"
+    ]
+    exact = results["steps_to_result"].where(results["steps_bound"] == "")
+    frame = results[keys].assign(steps=exact.astype("Float64").astype(np.float64))
+    grouped = frame.groupby(keys, sort=True)["steps"]
+    spread = grouped.agg(
+        repeats="size",
+        reached="count",
+        steps_min="min",
+        steps_median="median",
+        steps_max="max",
+    )
+    return spread.reset_index()

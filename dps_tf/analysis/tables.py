@@ -1,10 +1,9 @@
 """Which columns the tables of a sweep have, and which rows belong to which cell.
 
 The tables `studies` (one row per cell), `trials` (one per trial) and `curves` (one per
-evaluation) share the columns of `study_key`; everything in this package joins them by
-these.
-A sweep holds each cell once, in one precision, which its table `studies` alone tells;
-several sweeps may hold the same cell in several precisions.
+evaluation) are joined by the columns of `study_key`. A sweep holds each cell once, in
+one precision, which its table `studies` alone tells; several sweeps may hold the same
+cell in several precisions.
 """
 
 from __future__ import annotations
@@ -26,28 +25,23 @@ from dps_tf.store.schemas import CURVES, PRECISION, STUDIES, TRIALS
 
 GOAL_COLUMNS = [name for name in STUDIES.names if name.startswith("goal_")]
 BOUNDS = ["earliest", "latest"]
-"""Columns that `trial_bounds.with_bounds` adds to `trials`."""
+"""Columns that `reduce.with_bounds` adds to `trials`."""
 
 LARGEST_CSV = 1 << 30
 """Bytes of a table that is given by its name."""
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 def study_key(frame: pd.DataFrame) -> list[str]:
-    """Returns the columns of a table that name a study, in whichever sweep it is.
-
-    Those of the cell, its further axes included, then the precision.
-    """
+    """Returns the columns that name a study: cell, further axes, and precision."""
     return [*cell_key(frame.columns), PRECISION[0]]
 
 
 def curve_key(frame: pd.DataFrame) -> list[str]:
-    """Returns the columns of a table that are the same along a curve.
-
-    A curve is K* against the batch size with all else of the study fixed.
-    """
+    """Returns the columns that are the same along a curve of K* against batch size."""
     return [name for name in study_key(frame) if name != "batch_size"]
 
 
@@ -57,11 +51,9 @@ def axes_of(frame: pd.DataFrame) -> list[str]:
 
 
 def with_axes(frame: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
-    """Returns a table that has all the axes; its cells have an empty text in new ones.
+    """Returns a table, columns of the cell first, that has all the axes.
 
-    Args:
-        frame: any table with the columns of the cell first.
-        axes: names of axes, those of the table among them.
+    Those that are new to it hold an empty text.
     """
     wider = frame.copy(deep=False)
     for place, name in enumerate(sorted(axes), len(CELL_KEY)):
@@ -74,9 +66,8 @@ def with_axes(frame: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
 def read_csv(path: str | Path, **options: Any) -> pd.DataFrame:
     """Returns a CSV file as a table in which further axes are text, as written.
 
-    Args:
-        path: of a file; never an address, which pandas would fetch.
-        options: of `pandas.read_csv`, whose errors pass through.
+    Options are those of `pandas.read_csv`, whose errors pass through. It is never given
+    an address, which it would fetch.
 
     Raises:
         UserError: two columns of one name, or more than LARGEST_CSV bytes.
@@ -108,6 +99,15 @@ def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:
             )
 
 
+def require_metric(curves: pd.DataFrame, metric: str) -> None:
+    """Raises UserError unless the curves hold the metric."""
+    names = metric_names(curves)
+    if metric not in names:
+        raise UserError(
+            f"the curves hold no metric {metric!r}: {near_matches(metric, names)}."
+        )
+
+
 def metaparameter_names(trials: pd.DataFrame) -> list[str]:
     """Returns the columns of `trials` that hold metaparameters, in their order."""
     known = {*study_key(trials), *TRIALS.names, *BOUNDS}
@@ -128,10 +128,7 @@ def cell_name(row: Mapping[Any, Any]) -> str:
 def with_precision(frame: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
     """Returns a table of one sweep with the column precision behind those of the cell.
 
-    Args:
-        frame: any table with the columns of the cell first.
-        studies: of the same sweep, one row per cell; rows of a cell that is not there
-            count as float32: they are in no result.
+    Rows of a cell that `studies` lacks count as float32: they are in no result.
     """
     known = studies["precision"].to_numpy(object)
     if len(set(known)) == 1:
@@ -147,10 +144,6 @@ def with_precision(frame: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
 def cell_codes(frame: pd.DataFrame, cells: pd.DataFrame) -> Codes:
     """Returns for each row of a table the position of its cell in `cells`.
 
-    Args:
-        frame: any table with the columns that name a study.
-        cells: table with one row per cell.
-
     Raises:
         UserError: a row of the frame belongs to none of the cells.
     """
@@ -164,26 +157,16 @@ def cell_codes(frame: pd.DataFrame, cells: pd.DataFrame) -> Codes:
     return codes
 
 
-def has_rows(cells: pd.DataFrame, frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """Returns for each cell whether any row of the frame belongs to it.
-
-    Args:
-        cells: table with one row per cell.
-        frame: any table with the columns that name a study.
-    """
+def has_rows(cells: pd.DataFrame, frame: pd.DataFrame) -> Bools:
+    """Returns for each cell whether any row of the frame belongs to it."""
     present = np.zeros(len(cells), bool)
     codes = _codes(frame, cells, study_key(cells))
     present[codes[codes >= 0]] = True
     return present
 
 
-def belongs(frame: pd.DataFrame, cells: pd.DataFrame) -> NDArray[np.bool_]:
-    """Returns for each row of a table whether its cell is one of some cells.
-
-    Args:
-        frame: any table with the columns that name a study.
-        cells: table with one row per cell.
-    """
+def belongs(frame: pd.DataFrame, cells: pd.DataFrame) -> Bools:
+    """Returns for each row of a table whether its cell is one of some cells."""
     return np.asarray(_codes(frame, cells, study_key(cells)) >= 0, np.bool_)
 
 

@@ -103,10 +103,7 @@ def listed(
 ) -> str:
     """Returns the rows of a table in words, group by group: 'a: x, y; b: z'.
 
-    Args:
-        table: any table.
-        by: column whose values name the groups.
-        text_of: returns the text of a row.
+    `by` is the column that names the groups; `text_of` returns the text of a row.
     """
     return "; ".join(
         f"{name}: {', '.join(text_of(row) for row in rows.to_dict('records'))}"

@@ -5,6 +5,13 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.interchange.foreign_study import ArchiveRules
+from dps_tf.analysis.interchange.shallue2019 import read_study, study_folders
+from dps_tf.analysis.interchange.sweep import study_tables
+from dps_tf.analysis.tables import axes_of, with_axes
+from dps_tf.store.sweep_reader import StoredTables
 
 CONFIGS = {
     "learning_rate": {
@@ -74,3 +81,22 @@ def write_trial(folder, trial_id, status, steps, errors):
         )
     ]
     (folder / "measurements.csv").write_text("\n".join(lines) + "\n")
+
+
+def read_archive(root, goal, rules=None):
+    """Returns the tables of all studies together."""
+    rules = rules or ArchiveRules()
+    parts = [
+        study_tables(read_study(folder, rules), goal, rules)
+        for folder in study_folders(root)
+    ]
+    axes = {axis for part in parts for axis in axes_of(part.studies)}
+    return StoredTables(
+        *(
+            pd.concat(
+                [with_axes(getattr(part, name), axes) for part in parts],
+                ignore_index=True,
+            )
+            for name in ("studies", "trials", "curves")
+        )
+    )

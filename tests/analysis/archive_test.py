@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.budgets import Budget, best_under_budget
-from dps_tf.analysis.interchange.archive import read_archive
-from dps_tf.analysis.interchange.outcomes import ArchiveRules
+from dps_tf.analysis.cost import Budget, best_under_budget
+from dps_tf.analysis.interchange.foreign_study import ArchiveRules
 from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.law import Observations
 from dps_tf.analysis.loading import load
@@ -18,7 +17,7 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.records import write_json
-from tests.analysis.archive_files import write_study
+from tests.analysis.archive_files import read_archive, write_study
 from tests.analysis.synthetic import ERROR
 
 STEPS = [0, 1000, 2000, 3000]
@@ -262,18 +261,6 @@ def test_of_several_rows_for_a_step_the_last_counts(tmp_path):
     tables_ = read_archive(archive(tmp_path, [("COMPLETE", steps, errors)]), GOAL)
     assert tables_.curves["step"].tolist() == [0, 1000, 2000, 3000]
     assert tables_.trials["steps_to_result"].tolist() == [3000]
-
-
-def test_goals_may_differ_between_studies(tmp_path):
-    for dataset in ("mnist", "lm1b"):
-        write_study(tmp_path, dataset, "net", "sgd", 8, [("COMPLETE", STEPS, EASY)])
-
-    def goal(folder):
-        return GOAL if folder.dataset == "mnist" else None
-
-    assert read_archive(tmp_path, goal).studies["workload"].tolist() == ["mnist-net"]
-    with pytest.raises(UserError, match="no goal is given"):
-        read_archive(tmp_path, lambda folder: None)
 
 
 def test_damage_is_named_by_its_file(tmp_path):

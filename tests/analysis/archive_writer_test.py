@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.interchange.archive import read_archive
-from dps_tf.analysis.interchange.outcomes import ArchiveRules
+from dps_tf.analysis.interchange.foreign_study import ArchiveRules
 from dps_tf.analysis.interchange.writer import write_archive
 from dps_tf.analysis.reduce import results
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
+from tests.analysis.archive_files import read_archive
 from tests.analysis.synthetic import Truth, random_truth, tables
 
 

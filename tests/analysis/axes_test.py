@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis import fit_table, loading, report
-from dps_tf.analysis.interchange.archive import read_archive
-from dps_tf.analysis.interchange.outcomes import ArchiveRules
+from dps_tf.analysis.interchange.foreign_study import ArchiveRules
 from dps_tf.analysis.interchange.writer import write_archive
 from dps_tf.analysis.report.content import Illustration
 from dps_tf.analysis.report.curves import comparable, curves_of, effects
@@ -19,6 +18,7 @@ from dps_tf.analysis.report.headline import along_axes_part, lines_along
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.tables import study_goal, study_key
+from tests.analysis.archive_files import read_archive
 from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make

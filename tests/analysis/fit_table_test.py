@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis import fit_text
-from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table
+from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table, text_of
 from dps_tf.analysis.reduce import results
 from dps_tf.core.errors import UserError
 from tests.analysis.synthetic import random_truth, tables
@@ -81,7 +80,7 @@ def test_rows_with_a_lower_bound_alone_stay_as_bounds(tmp_path):
     fitted = fit_table(read_table(tmp_path / "bounds.csv"))
     [curve] = fitted.curves
     assert curve.left_out == 0 and list(curve.fit.observations.is_bound[6:]) == [0, 1]
-    text = fit_text.text(fitted)
+    text = text_of(fitted)
     assert "1 of them bounds" in text and "bound" in text.split("residuals")[1]
     assert "prior: c1 log-uniform" in text
     values = curve.to_json()
@@ -105,12 +104,12 @@ def test_a_preferred_power_law_has_critical_batch_sizes_of_both_forms():
     fitted = fit_table(pd.DataFrame({"batch_size": sizes, "steps_to_result": steps}))
     found = fitted.curves[0].to_json()["critical_batch_sizes"]
     assert found["law"]["high"] < found["power_law"]["low"]
-    assert "a power law is preferred" in fit_text.text(fitted)
-    assert "Fewer than" not in fit_text.text(fitted)
+    assert "a power law is preferred" in text_of(fitted)
+    assert "Fewer than" not in text_of(fitted)
 
 
 def test_short_curves_are_warned_about_and_ends_on_the_fit_lead():
-    text = fit_text.text(fit_table(table()[:4]))
+    text = text_of(fit_table(table()[:4]))
     assert "Fewer than 5 batch sizes" in text
     assert text.index("fit: t c1/c2") < text.index("last B before")
 
@@ -126,7 +125,7 @@ def test_short_curves_are_named_beside_those_that_can_be_fitted():
     frame = pd.concat([table(curve="long"), table(curve="short")[:2]])
     fitted = fit_table(frame)
     assert fitted.too_short == {"short": 2} and fitted.joint is None
-    assert "short: 2 batch sizes are too few to fit" in fit_text.text(fitted)
+    assert "short: 2 batch sizes are too few to fit" in text_of(fitted)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -139,7 +138,7 @@ def test_text_holds_estimates_and_never_a_nan(seed):
         for name, points in (("a", 8), ("b", 3), ("c", 4))
     ]
     fitted = fit_table(pd.concat(parts))
-    text = fit_text.text(fitted)
+    text = text_of(fitted)
     assert "nan" not in text and max(map(len, text.splitlines())) <= 100
     assert "not quoted for three parameters below 8 points" in text
     json.dumps(fitted.to_json(), allow_nan=False)
@@ -150,7 +149,7 @@ def test_open_ends_are_words_and_null():
     noise = np.random.default_rng(0).normal(0, 0.05, 8)
     frame["steps_to_result"] *= np.exp2(noise)
     fitted = fit_table(frame)
-    assert "No plateau is resolved" in fit_text.text(fitted)
+    assert "No plateau is resolved" in text_of(fitted)
     value = fitted.to_json()["curves"][0]["fit"]["critical_batch_size"]["high"]
     assert value is None
     json.dumps(fitted.to_json(), allow_nan=False)

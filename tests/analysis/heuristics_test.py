@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.heuristics import best_rates, effective_learning_rate, rules
-from dps_tf.analysis.trial_bounds import with_bounds
+from dps_tf.analysis.reduce import with_bounds
 from dps_tf.core.errors import UserError
 from tests.analysis.synthetic import Truth, tables
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis import loading
-from dps_tf.analysis.order_statistics import repeats
+from dps_tf.analysis.repeats import spread_over_seeds
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key
 from dps_tf.core.errors import UserError
@@ -90,7 +90,7 @@ def test_the_same_cells_in_another_precision_are_cells_of_their_own(
             mine = table[table["precision"] == precision].reset_index(drop=True)
             assert len(mine)
             pd.testing.assert_frame_equal(mine, getattr(alone, name), check_dtype=False)
-    spread = repeats(both.results)
+    spread = spread_over_seeds(both.results)
     assert len(spread) == 8 and spread["repeats"].eq(1).all()
     with pytest.raises(UserError, match=rf"the same cell .*precision={HALF}"):
         loading.load(twin, write_sweep(tmp_path / "third", make(other)))

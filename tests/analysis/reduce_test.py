@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.reduce import results
+from dps_tf.analysis.reduce import results, with_bounds
 from dps_tf.analysis.tables import study_key
-from dps_tf.analysis.trial_bounds import with_bounds
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
 from dps_tf.core.steps_to_result import reduce_study

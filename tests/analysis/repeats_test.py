@@ -146,3 +146,24 @@ def test_noise_of_a_search_and_what_its_batch_sizes_share_are_those_put_in():
     bound = cells.assign(steps_bound=["> 5", *[""] * (len(cells) - 1)])
     fewer = repeats.noise_of_search(bound)
     assert fewer == pytest.approx((noise, shared), rel=0.15) and fewer != found
+
+
+def test_repeats_give_least_and_greatest_over_seeds():
+    results = pd.DataFrame(
+        {
+            "workload": "toy",
+            "optimizer": "sgd",
+            "sparsity_method": "none",
+            "seed": [0, 1, 2, 0],
+            "batch_size": [8, 8, 8, 16],
+            "sparsity": 0.0,
+            "precision": "float32",
+            "goal": "g",
+            "steps_to_result": pd.array([300, 200, None, 100], dtype="Int64"),
+            "steps_bound": ["", "", "> 1000", "<= 100"],
+        }
+    )
+    frame = repeats.spread_over_seeds(results).set_index("batch_size")
+    assert frame.loc[8, "repeats"] == 3 and frame.loc[8, "reached"] == 2
+    assert (frame.loc[8, "steps_min"], frame.loc[8, "steps_max"]) == (200, 300)
+    assert frame.loc[16, "reached"] == 0 and np.isnan(frame.loc[16, "steps_min"])

@@ -736,7 +736,7 @@ def test_step_times_give_the_fastest_batch_size():
 def test_tensorboard_is_named_when_it_is_missing(tmp_path, monkeypatch):
     import importlib
 
-    from dps_tf.analysis import tensorboard
+    from dps_tf.analysis.interchange import event_files
 
     def missing(name: str):
         raise ImportError(f"No module named {name!r}")
@@ -745,7 +745,7 @@ def test_tensorboard_is_named_when_it_is_missing(tmp_path, monkeypatch):
     tables = tables_of(make(SMALL))
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(UserError, match=r"pip install dps_tf\[tensorboard\]"):
-        tensorboard.write_events(tables, tmp_path)
+        event_files.write_events(tables, tmp_path)
 
 
 def test_tensorboard_gets_every_evaluation_and_session(tmp_path):
@@ -753,10 +753,10 @@ def test_tensorboard_gets_every_evaluation_and_session(tmp_path):
     from tensorboard.compat.proto import event_pb2
     from tensorboard.plugins.hparams import metadata
 
-    from dps_tf.analysis import tensorboard
+    from dps_tf.analysis.interchange import event_files
 
     tables = tables_of(make(dataclasses.replace(SMALL, batch_sizes=(64,))))
-    assert tensorboard.write_events(tables, tmp_path) == 8
+    assert event_files.write_events(tables, tmp_path) == 8
     events = []
     best = int(tables.results["best_trial"].iloc[0])
     (file,) = tmp_path.glob(f"*/trial_{best:04d}/events*")

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.interchange.shallue2019_names import from_metric
 from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.loading import Tables, load
+from dps_tf.analysis.published import from_metric
 from dps_tf.analysis.report.shallue2019_figures import figures_report, figures_text
 from dps_tf.analysis.report.shallue2019_panels import FIGURES, FURTHER
 from dps_tf.analysis.report.shallue2019_points import (

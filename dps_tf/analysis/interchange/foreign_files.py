@@ -36,9 +36,7 @@ DEEPEST = 12
 def read_bytes(path: Path, largest: int) -> bytes:
     """Returns the content of a regular file.
 
-    Args:
-        path: of the file; resolve it first where a link of the user's own is welcome.
-        largest: bytes that it may have.
+    Resolve the path first where a link of the user's own is welcome.
 
     Raises:
         UserError: it is missing, no regular file, unreadable, or larger.
@@ -63,13 +61,12 @@ def read_bytes(path: Path, largest: int) -> bytes:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Returns a JSON object; UserError with the file's name for anything else."""
+    data = read_bytes(path, LARGEST_JSON)
     try:
-        value = json.loads(read_bytes(path, LARGEST_JSON))
+        value = json.loads(data)
     except RecursionError as error:
         raise UserError(f"{str(path)!r} is nested too deeply.") from error
     except ValueError as error:
-        if isinstance(error, UserError):
-            raise
         raise _unreadable(path, "JSON", error) from error
     if not isinstance(value, dict):
         raise UserError(f"{str(path)!r} must hold a JSON object.")
@@ -79,9 +76,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_columns(path: Path, kind: Callable[[str], pa.DataType | None]) -> pa.Table:
     """Returns some columns of a CSV file, as Arrow reads them.
 
-    Args:
-        path: of the file.
-        kind: the type of a column of that name; None for one that is not wanted.
+    `kind` gives the type of a column by its name, None for one that is not wanted.
 
     Raises:
         UserError: no CSV, a value of another type, or a wanted name given twice.
@@ -144,18 +139,14 @@ def read_table(path: Path) -> pd.DataFrame:
     raise UserError(f"{str(path)!r} is neither a .csv nor a .parquet file.")
 
 
-def folders_with(root: Path, name: str) -> Iterator[Path]:
-    """Yields the folders below a root that hold a file of some name, by number.
+def folders_with(folder: Path, name: str, depth: int = DEEPEST) -> Iterator[Path]:
+    """Yields the folders below another that hold a file of some name, by number.
 
     Nothing is looked for below such a folder, nor behind links.
 
     Raises:
         UserError: a link among the folders, one too deep, or one that cannot be read.
     """
-    yield from _folders_with(root, name, DEEPEST)
-
-
-def _folders_with(folder: Path, name: str, depth: int) -> Iterator[Path]:
     if depth < 0:
         raise UserError(
             f"{str(folder)!r} lies more than {DEEPEST} folders deep: give the folder "
@@ -167,7 +158,7 @@ def _folders_with(folder: Path, name: str, depth: int) -> Iterator[Path]:
         return
     for entry in found:
         if entry.is_dir(follow_symlinks=False):
-            yield from _folders_with(Path(entry.path), name, depth - 1)
+            yield from folders_with(Path(entry.path), name, depth - 1)
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -1,24 +1,22 @@
 """Trials of elsewhere enter here, whatever recorded them, and are checked once.
 
-Who reads records of others makes two tables of them, of trials and of evaluations, and
-hands them to `foreign_studies`. What comes out has the names, types and sizes that all
-analyses rely on, so that no name leaves its folder, hides a column of a result or
-steers a terminal.
+What comes out has the names, types and sizes that all analyses rely on, so that no name
+leaves its folder, hides a column of a result or steers a terminal.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.tables import study_key
+from dps_tf.analysis.tables import require, study_key
 from dps_tf.core.cell import CELL_TYPES, DENSE, Cell, cell_key, checked_name, is_axis
-from dps_tf.core.errors import UserError, near_matches, on_one_line
+from dps_tf.core.errors import UserError, on_one_line
 from dps_tf.core.space import Space, check_metaparameter
 from dps_tf.core.study import FLOAT32
 
@@ -37,6 +35,33 @@ _OF_TRIALS, _OF_EVALUATIONS = ("trial", "status", "steps"), ("trial", "step")
 _LARGEST = 2**53  # exact as a float too
 _LONGEST = 120  # characters of a name that is shown, or is part of a path
 _MOST_COLUMNS = 256
+
+
+@dataclass(frozen=True)
+class ArchiveRules:
+    """Which trials of a study count.
+
+    Attributes:
+        trials: COMPLETE trials per study, in the order of their numbers (100 and 50 in
+            the publication's figures); None takes all.
+        keep_incomplete: whether trials that were cut off count up to there.
+        infeasible_may_reach: whether a trial that diverged after it had met the goal
+            has met it.
+    """
+
+    trials: int | None = None
+    keep_incomplete: bool = False
+    infeasible_may_reach: bool = False
+
+
+def counted(trials: pd.DataFrame, rules: ArchiveRules) -> pd.DataFrame:
+    """Returns the trials that count, of a table in the order of their numbers."""
+    kept = trials[(trials["status"] != INCOMPLETE) | rules.keep_incomplete]
+    if rules.trials is None:
+        return kept
+    is_complete = (kept["status"] == COMPLETE).to_numpy(np.int64)
+    before: np.ndarray = np.cumsum(is_complete) - is_complete
+    return kept.iloc[np.flatnonzero(before < rules.trials)]
 
 
 @dataclass(frozen=True)
@@ -98,9 +123,9 @@ def foreign_studies(
     """Returns the studies of two tables, one for each cell.
 
     Args:
-        trials: the columns of the cell (see DEFAULTS for those that may be missing),
-            those of further axes, `trial`, `status`, `steps` (the last evaluation
-            where it is missing); every other column is a metaparameter.
+        trials: columns of the cell (see DEFAULTS for those that may be missing) and
+            of further axes, `trial`, `status`, `steps` (the last evaluation where it
+            is missing); every other column is a metaparameter.
         evaluations: `trial`, `step` and metrics; the columns of the cell too, unless
             each trial of all cells has a number of its own.
         origin: where they are from, for messages.
@@ -110,14 +135,14 @@ def foreign_studies(
         UserError: a column that is missing, or anything that ForeignStudy refuses.
     """
     with named(origin):
-        _require(trials, ("workload", "optimizer", "batch_size", "trial"), "trials")
-        _require(evaluations, _OF_EVALUATIONS, "evaluations")
-        given = study_columns(trials)
+        require(trials, ("workload", "optimizer", "batch_size", "trial"), "of trials")
+        require(evaluations, _OF_EVALUATIONS, "of evaluations")
+        given = _study_columns(trials)
         defaults = {n: x for n, x in DEFAULTS.items() if n not in trials.columns}
         trials = trials.assign(**defaults).fillna(
             {name: "" for name in given if is_axis(name)}
         )
-        key = study_columns(trials)
+        key = _study_columns(trials)
         trials["_study"] = trials.groupby(key, dropna=False, sort=True).ngroup()
         evaluations = _joined(trials, evaluations, given)
     found = []
@@ -133,7 +158,7 @@ def foreign_studies(
     return found
 
 
-def study_columns(frame: pd.DataFrame) -> list[str]:
+def _study_columns(frame: pd.DataFrame) -> list[str]:
     """Returns the columns of a table of others that name a study."""
     return [name for name in study_key(frame) if name in frame.columns]
 
@@ -142,7 +167,7 @@ def _joined(
     trials: pd.DataFrame, evaluations: pd.DataFrame, given: Sequence[str]
 ) -> pd.DataFrame:
     """Returns the evaluations with the study of each, without the columns of cells."""
-    joining = study_columns(evaluations)
+    joining = _study_columns(evaluations)
     if joining and joining != list(given):
         raise UserError(
             "the table of evaluations must name cells by the columns of the table of "
@@ -230,10 +255,9 @@ def named(origin: str) -> Iterator[None]:
 
 def checked_whole(name: str, value: Any) -> int:
     """Returns a whole number from 0 to 2**53; UserError for any other value."""
-    is_whole = isinstance(value, (int, float, np.integer)) and value == value
-    if isinstance(value, bool) or not is_whole or not 0 <= value <= _LARGEST:
-        is_whole = False
-    if not is_whole or value % 1:
+    kinds = (int, float, np.integer)
+    is_number = isinstance(value, kinds) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= _LARGEST or value % 1:
         raise UserError(
             f"{name} is {_shown(value)}; it must be a whole number from 0 to 2^53."
         )
@@ -268,21 +292,12 @@ def _check_text(name: str, value: str, longest: int = _LONGEST) -> None:
 
 
 def _trials(frame: pd.DataFrame) -> pd.DataFrame:
-    names = _names(frame, _OF_TRIALS, "trials")
-    for name in names:
-        check_metaparameter(name)
-    columns: dict[str, Any] = {
-        "trial": _wholes(frame, "trial"),
-        "status": frame["status"].to_numpy(object),
-        "steps": _wholes(frame, "steps"),
-        **{name: _floats(frame, name) for name in names},
-    }
-    wrong = [status for status in columns["status"] if status not in STATUSES]
+    checked = _columns(frame, _OF_TRIALS, "trials", check_metaparameter)
+    wrong = [status for status in checked["status"] if status not in STATUSES]
     if wrong:
         raise UserError(
             f"a status is {_shown(wrong[0])}; it must be one of {', '.join(STATUSES)}."
         )
-    checked = pd.DataFrame(columns)
     if checked["trial"].duplicated().any():
         number = checked["trial"][checked["trial"].duplicated()].iloc[0]
         raise UserError(f"two trials have the number {number}.")
@@ -290,21 +305,19 @@ def _trials(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _evaluations(frame: pd.DataFrame) -> pd.DataFrame:
-    names = _names(frame, _OF_EVALUATIONS, "evaluations")
-    for name in names:
-        check_metric(name)
-    columns: dict[str, Any] = {
-        "trial": _wholes(frame, "trial"),
-        "step": _wholes(frame, "step"),
-        **{name: _floats(frame, name) for name in names},
-    }
-    checked = pd.DataFrame(columns).sort_values(["trial", "step"], kind="stable")
+    checked = _columns(frame, _OF_EVALUATIONS, "evaluations", check_metric)
+    checked = checked.sort_values(["trial", "step"], kind="stable")
     return checked.drop_duplicates(["trial", "step"], keep="last", ignore_index=True)
 
 
-def _names(frame: pd.DataFrame, fixed: Sequence[str], table: str) -> list[str]:
-    """Returns the further columns of a table, whose names can be shown."""
-    _require(frame, fixed, table)
+def _columns(
+    frame: pd.DataFrame,
+    fixed: Sequence[str],
+    table: str,
+    check: Callable[[str], object],
+) -> pd.DataFrame:
+    """Returns a table of numbers (but for a status) whose further names are checked."""
+    require(frame, fixed, f"of {table}")
     names = [name for name in frame.columns if name not in fixed]
     for name in names:
         _check_text(f"a column of the table of {table}", name)
@@ -315,14 +328,13 @@ def _names(frame: pd.DataFrame, fixed: Sequence[str], table: str) -> list[str]:
             f"the table of {table} has {len(names)} columns besides "
             f"{', '.join(fixed)}; at most {_MOST_COLUMNS} are read."
         )
-    return names
-
-
-def _require(frame: pd.DataFrame, columns: Sequence[str], table: str) -> None:
-    for name in columns:
-        if name not in frame.columns:
-            known = near_matches(name, (c for c in frame.columns if isinstance(c, str)))
-            raise UserError(f"the table of {table} has no column {name!r}: {known}.")
+    for name in names:
+        check(name)
+    columns: dict[str, Any] = {
+        name: frame[name].to_numpy(object) if name == "status" else _wholes(frame, name)
+        for name in fixed
+    }
+    return pd.DataFrame({**columns, **{name: _floats(frame, name) for name in names}})
 
 
 def _floats(frame: pd.DataFrame, name: str) -> np.ndarray:

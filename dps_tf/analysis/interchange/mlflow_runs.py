@@ -10,16 +10,14 @@ import contextlib
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.foreign_study import COMPLETE, INCOMPLETE
-from dps_tf.analysis.interchange.runs import Run, Runs, runs_of
+from dps_tf.analysis.interchange.runs import Run, Runs, curve_of, runs_of
 from dps_tf.core.errors import UserError, near_matches, on_one_line
 
 _FINISHED = ("3", "FINISHED")  # in files and elsewhere
@@ -29,10 +27,6 @@ _RUNS = """
     FROM runs JOIN experiments USING (experiment_id)
 """
 _VALUES = "SELECT run_uuid, key, value, is_nan, step FROM metrics ORDER BY timestamp"
-
-
-def _by_step() -> dict[int, dict[str, float]]:
-    return defaultdict(dict)
 
 
 @dataclass
@@ -45,13 +39,13 @@ class _Recorded:
     started: int = 0
     experiment: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
-    values: dict[int, dict[str, float]] = field(default_factory=_by_step)
+    values: dict[int, dict[str, float]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
 
     def run(self) -> Run:
-        rows = [{"step": step, **self.values[step]} for step in sorted(self.values)]
-        curve = pd.DataFrame(rows, columns=None if rows else ["step"])
         done = COMPLETE if self.status in _FINISHED else INCOMPLETE
-        return Run(self.name, curve, dict(self.params), done)
+        return Run(self.name, curve_of(self.values), dict(self.params), done)
 
 
 def from_mlflow(
@@ -130,23 +124,16 @@ def _recorded_in(database: sqlite3.Connection) -> dict[str, _Recorded]:
 def _of_folder(root: Path) -> Iterator[_Recorded]:
     exported = list(foreign_files.folders_with(root, "run.json"))
     for place in exported or foreign_files.folders_with(root, "metrics"):
-        found = _or_refused(_exported if exported else _stored, place)
+        try:
+            found = _exported(place) if exported else _stored(place)
+        except UserError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{str(place)!r} is no run of MLflow: {on_one_line(error)}."
+            ) from error
         if found is not None:
             yield found
-
-
-def _or_refused(
-    read: Callable[[Path], _Recorded | None], place: Path
-) -> _Recorded | None:
-    """Returns what is read of a folder; UserError with its path if it is damaged."""
-    try:
-        return read(place)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"{str(place)!r} is no run of MLflow: {on_one_line(error)}."
-        ) from error
 
 
 def _exported(place: Path) -> _Recorded:

@@ -1,10 +1,9 @@
 """Runs of other people's software as two tables, and as a sweep that analyses read.
 
-The tables are those of `foreign_study`: of `trials`, one row per run, and of
-`evaluations`, one row per evaluation. `tables.read_runs` reads them from files;
-`trackers` makes them of what other libraries record. Whatever was cut off (pruned,
-stopped, killed, crashed) is INCOMPLETE there and censored in the sweep: it bounds K*,
-and is never counted as a run that could not meet the goal.
+The tables are those of `foreign_study`. `read_runs` reads them from files; `trackers`,
+`event_files` and `mlflow_runs` make them of what other libraries record. Whatever was
+cut off (pruned, stopped, killed, crashed) is INCOMPLETE there and censored in the
+sweep: it bounds K*, and is never counted as a run that could not meet the goal.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.foreign_study import (
     COMPLETE,
     DEFAULTS,
+    ArchiveRules,
     ForeignStudy,
     foreign_studies,
 )
-from dps_tf.analysis.interchange.outcomes import ArchiveRules
 from dps_tf.analysis.interchange.sweep import Conversion, Source, write_sweep
 from dps_tf.core.cell import CELL_TYPES, is_axis
 from dps_tf.core.errors import UserError, near_matches
@@ -256,6 +255,12 @@ def metric_name(name: str, unsplit: str = _UNKNOWN_SPLIT) -> str:
     if start.lower() in _SPLITS and rest:
         return f"{_SPLITS[start.lower()]}/{rest}"
     return f"{unsplit}/{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}"
+
+
+def curve_of(values: Mapping[int, Mapping[str, float]]) -> pd.DataFrame:
+    """Returns the curve of a run, given its metrics by step."""
+    rows = [{"step": step, **values[step]} for step in sorted(values)]
+    return pd.DataFrame(rows, columns=None if rows else ["step"])
 
 
 def read_runs(folder: str | Path) -> Runs:

@@ -1,37 +1,52 @@
-"""Runs from elsewhere as a sweep directory.
+"""Runs from elsewhere as a sweep directory, given what they had to reach.
 
 Each study becomes a closed cell, so that every command that reads a sweep reads it. A
 cell is written before the next study is read: memory holds one study, and whoever was
 stopped goes on where they were.
+
+A status of `foreign_study` means something else than an outcome here. Given a goal,
+
+    COMPLETE    complete if it met the goal, else incomplete; censored where a study
+                had a time budget and others ran longer
+    INFEASIBLE  infeasible, even if it had met the goal before: it is never a best trial
+                there, and its curve is left out, so that this holds for any goal
+    INCOMPLETE  left out, as in the publication; with `keep_incomplete`, complete if it
+                met the goal, else censored at its last step
+
+`infeasible_may_reach` takes this package's own rule instead: divergence after meeting
+the goal does not count. Source of the words: study.json of Shallue et al. 2019.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.interchange.archive import Goals, own_or_published_goal, selected
-from dps_tf.analysis.interchange.foreign_study import ForeignStudy
-from dps_tf.analysis.interchange.layout import StudyFolder
-from dps_tf.analysis.interchange.outcomes import (
+from dps_tf.analysis.interchange.foreign_study import (
+    INCOMPLETE,
+    INFEASIBLE,
     ArchiveRules,
-    StudyTables,
-    study_tables,
+    ForeignStudy,
+    counted,
 )
-from dps_tf.analysis.interchange.reader import read_study
+from dps_tf.analysis.interchange.shallue2019 import read_study, study_folders
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
+from dps_tf.core.workload import QUASI_RANDOM
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import CellLayout, SweepLayout
 from dps_tf.store.records import read_json, write_json
 from dps_tf.store.schemas import CURVES, WORK
-from dps_tf.store.study_tables import close_study, is_closed
+from dps_tf.store.study_tables import close_study, goal_columns, is_closed
+from dps_tf.store.sweep_reader import StoredTables
 from dps_tf.store.tables import empty_frame
 
 
@@ -70,7 +85,7 @@ class Conversion:
 def convert(  # noqa: PLR0913 - each is independent of the others
     root: str | Path,
     sweep_dir: str,
-    goal: Goals = own_or_published_goal,
+    goal: Goal | None = None,
     rules: ArchiveRules | None = None,
     *,
     only: Sequence[str] = (),
@@ -83,9 +98,9 @@ def convert(  # noqa: PLR0913 - each is independent of the others
     Args:
         root: folder that the archive unpacks to.
         sweep_dir: new, empty, or of an earlier conversion of the same archive.
-        goal: strict in the publication; see Goals.
+        goal: strict in the publication; by default that of each `StudyFolder`.
         rules: which trials count.
-        only: see `archive.selected`.
+        only: see `study_folders`.
         progress: called with one line per study.
 
     Raises:
@@ -93,16 +108,18 @@ def convert(  # noqa: PLR0913 - each is independent of the others
             holds something else.
     """
     root, rules = Path(root).absolute(), rules or ArchiveRules()
-    wanted, without = _wanted(root, goal, only)
-    sources = [
-        Source(
-            folder.cell.name,
-            own,
-            str(folder.path),
-            functools.partial(read_study, folder, rules),
+    sources, without = [], []
+    for folder in study_folders(root, only):
+        wanted, read = goal or folder.goal, functools.partial(read_study, folder, rules)
+        if wanted is None:
+            without.append(folder.path.relative_to(root).as_posix())
+            continue
+        sources.append(Source(folder.cell.name, wanted, str(folder.path), read))
+    if not sources:
+        raise UserError(
+            f"no goal is known for any of {len(without)} studies: give --goal and "
+            "--metric."
         )
-        for folder, own in wanted
-    ]
     done = write_sweep(sweep_dir, str(root), sources, rules, progress)
     return replace(done, without_goal=tuple(without))
 
@@ -111,23 +128,18 @@ def write_sweep(
     sweep_dir: str,
     origin: str,
     sources: Sequence[Source],
-    rules: ArchiveRules | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    rules: ArchiveRules,
+    progress: Callable[[str], None],
 ) -> Conversion:
     """Writes studies from elsewhere into a sweep directory, one after the other.
 
-    Args:
-        sweep_dir: new, empty, or of an earlier call with the same origin.
-        origin: what all of them are from; the directory takes no other.
-        sources: the studies; each of another cell.
-        rules: which trials count.
-        progress: called with one line per study.
+    The directory is new, empty, or of an earlier call with the same origin; each source
+    is of another cell.
 
     Raises:
         UserError: a study that cannot be read, two of one cell, or a directory that
             holds something else.
     """
-    rules = rules or ArchiveRules()
     _check_different(sources)
     files, layout = LocalFiles(), SweepLayout(sweep_dir)
     _start(files, layout, origin, [source.cell for source in sources])
@@ -157,26 +169,6 @@ def _check_different(sources: Sequence[Source]) -> None:
                 f"{source.cell}: read them into directories of their own, by --only."
             )
         seen[source.cell] = source
-
-
-def _wanted(
-    root: Path, goal: Goals, only: Sequence[str]
-) -> tuple[list[tuple[StudyFolder, Goal]], list[str]]:
-    """Returns (studies with their goals, folders that have no goal)."""
-    wanted: list[tuple[StudyFolder, Goal]] = []
-    without = []
-    for folder in selected(root, only):
-        own = goal if isinstance(goal, Goal) else goal(folder)
-        if own is None:
-            without.append(folder.path.relative_to(root).as_posix())
-        else:
-            wanted.append((folder, own))
-    if not wanted:
-        raise UserError(
-            f"no goal is known for any of {len(without)} studies: give --goal and "
-            "--metric."
-        )
-    return wanted, without
 
 
 def _start(
@@ -213,24 +205,153 @@ def _is_there(files: FileSystem, cell: CellLayout, source: dict[str, Any]) -> bo
 
 
 def _write(
-    files: FileSystem, cell: CellLayout, tables: StudyTables, source: dict[str, Any]
+    files: FileSystem, cell: CellLayout, tables: StoredTables, source: dict[str, Any]
 ) -> None:
     # Its absence says, after a kill, that the tables may be of other rules.
     files.remove(cell.study)
     [row] = tables.studies.astype(object).to_dict("records")
+    # In a sweep, the row of the study alone tells the precision.
+    curves = tables.curves.drop(columns="precision")
+    measured = [n for n in curves.columns if n not in CURVES.names]
+    empty = [name for name in measured if curves[name].isna().all()]
     close_study(
         files,
         cell.root,
         study={str(name): value for name, value in row.items()},
-        # In a sweep, the row of the study alone tells the precision.
         trials=tables.trials.drop(columns="precision"),
-        curves=_without_empty_metrics(tables.curves.drop(columns="precision")),
+        curves=curves.drop(columns=empty),
         work=empty_frame(WORK),
     )
     write_json(files, cell.study, {"archive": source, "environments": []})
 
 
-def _without_empty_metrics(curves: pd.DataFrame) -> pd.DataFrame:
-    fixed = {name for name, _ in CURVES.columns}
-    empty = [n for n in curves.columns if n not in fixed and curves[n].isna().all()]
-    return curves.drop(columns=empty)
+def study_tables(study: ForeignStudy, goal: Goal, rules: ArchiveRules) -> StoredTables:
+    """Returns the studies, trials and curves of one study, reduced for a goal.
+
+    What a record of elsewhere does not say is -1 (seeds) or 0 (training_examples,
+    evaluation_examples, and evaluation_interval where evaluations are not evenly
+    spaced).
+
+    Raises:
+        UserError: no trial counts.
+    """
+    trials = counted(study.trials, rules)
+    if trials.empty:
+        raise UserError(f"{study.origin!r} holds no trial that counts.")
+    has_curve = trials["status"].ne(INFEASIBLE) | rules.infeasible_may_reach
+    evaluations = study.evaluations
+    if goal.metric not in evaluations.columns:
+        evaluations = evaluations.assign(**{goal.metric: np.nan})
+    frame = pd.DataFrame(_rows(evaluations, trials, goal, rules))
+    shown = evaluations["trial"].isin(trials["trial"][has_curve])
+    evaluations = evaluations[shown].reset_index(drop=True)
+    evaluations.insert(2, "is_bound", False)
+    metaparameters = [name for name in study.space if name not in trials.columns]
+    frame = _typed(frame, study.cell.sparsity).assign(
+        **dict.fromkeys(metaparameters, np.nan)
+    )
+    row = _study_row(study, goal, rules, frame, evaluations)
+    stopped = frame["outcome"] == "incomplete"
+    stopped &= frame["end_step"] < row["step_budget"]
+    frame["outcome"] = frame["outcome"].mask(stopped, "censored")
+    identity = pd.DataFrame([study.identity])
+    return StoredTables(
+        pd.DataFrame([row]),
+        identity.merge(frame, how="cross"),
+        identity.merge(evaluations, how="cross"),
+    )
+
+
+def _rows(
+    evaluations: pd.DataFrame, trials: pd.DataFrame, goal: Goal, rules: ArchiveRules
+) -> Iterator[dict[str, Any]]:
+    """Yields the row of each trial."""
+    steps = evaluations["step"].to_numpy(np.int64)
+    values = evaluations[goal.metric].to_numpy(np.float64)
+    numbers = evaluations["trial"].to_numpy(np.int64)
+    starts = np.searchsorted(numbers, trials["trial"].to_numpy(np.int64), "left")
+    ends = np.searchsorted(numbers, trials["trial"].to_numpy(np.int64), "right")
+    known = ("trial", "status", "steps")
+    for trial, start, end in zip(
+        trials.to_dict("records"), starts.tolist(), ends.tolist(), strict=True
+    ):
+        points = {str(n): value for n, value in trial.items() if n not in known}
+        found = _outcome(trial, steps[start:end], values[start:end], goal, rules)
+        yield {"trial": trial["trial"], **found, **points}
+
+
+def _outcome(
+    trial: dict[Any, Any],
+    steps: np.ndarray,
+    values: np.ndarray,
+    goal: Goal,
+    rules: ArchiveRules,
+) -> dict[str, Any]:
+    """Returns what became of one trial, from its evaluations."""
+    last = max(int(trial["steps"]), int(steps[-1]) if len(steps) else 0)
+    diverged = trial["status"] == INFEASIBLE
+    place = goal.first_met(values.tolist())
+    if diverged and not rules.infeasible_may_reach:
+        place = None
+    outcome = "infeasible" if diverged else "incomplete"
+    if trial["status"] == INCOMPLETE:
+        outcome = "censored"
+    if place is not None:
+        outcome = "complete"
+    before = None if place is None else int(steps[place - 1]) if place else 0
+    return {
+        "outcome": outcome,
+        "steps_to_result": None if place is None else int(steps[place]),
+        "bracket_low": before,
+        "end_step": last,
+        "diverged_step": last if diverged and place is None else None,
+    }
+
+
+def _typed(trials: pd.DataFrame, sparsity: float) -> pd.DataFrame:
+    trials["error"] = pd.Series([None] * len(trials), dtype=object)
+    trials["initial_seed"] = -1
+    trials["order_seed"] = -1
+    trials["realised_sparsity"] = sparsity
+    trials["layers"] = "[]"
+    for column in ("steps_to_result", "bracket_low", "diverged_step"):
+        trials[column] = trials[column].astype("Int64")
+    return trials
+
+
+def _study_row(
+    study: ForeignStudy,
+    goal: Goal,
+    rules: ArchiveRules,
+    trials: pd.DataFrame,
+    curves: pd.DataFrame,
+) -> dict[str, Any]:
+    feasible = int((trials["outcome"] != "infeasible").sum())
+    wanted = rules.trials
+    return {
+        **study.identity,
+        **goal_columns(goal),
+        "step_budget": study.step_budget or int(trials["end_step"].max()),
+        "points": wanted or len(trials),
+        "count": "all" if wanted is None else "feasible",
+        "finishers": len(trials),
+        "schedule": "exhaustive",
+        "training_examples": study.training_examples,
+        "evaluation_interval": _interval(curves),
+        "evaluation_examples": 0,
+        "space": json.dumps(dict(study.space)),
+        "closed": True,
+        "prunable": study.prunable,
+        "draws_exhausted": wanted is not None and feasible < wanted,
+        "oracle": QUASI_RANDOM,
+    }
+
+
+def _interval(curves: pd.DataFrame) -> int:
+    """Returns the even spacing of all evaluations, or 0 where there is none."""
+    steps = curves["step"].to_numpy(np.int64)
+    trial = curves["trial"].to_numpy(np.int64)
+    gaps = np.diff(steps)[trial[1:] == trial[:-1]]
+    if len(gaps) == 0 or gaps.min() != gaps.max() or (steps % gaps[0] != 0).any():
+        return 0
+    return int(gaps[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pandas as pd
 
 from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.foreign_study import COMPLETE, INCOMPLETE
-from dps_tf.analysis.interchange.runs import Run, Runs, runs_of
+from dps_tf.analysis.interchange.runs import Run, Runs, curve_of, runs_of
 from dps_tf.core.errors import UserError, on_one_line
 
 Steps = int | Callable[[Any], int]
@@ -38,12 +39,8 @@ def from_keras(histories: Mapping[str, Any], **options: Any) -> Runs:
     Raises:
         UserError: a history does not know its steps per epoch; see also `runs_of`.
     """
-    return runs_of(
-        (_keras_run(name, history) for name, history in histories.items()),
-        "histories of Keras",
-        unsplit="train",
-        **options,
-    )
+    runs = (_keras_run(name, history) for name, history in histories.items())
+    return runs_of(runs, "histories of Keras", unsplit="train", **options)
 
 
 def _keras_run(name: str, history: Any) -> Run:
@@ -88,17 +85,9 @@ def from_optuna(
         UserError: see `runs.runs_of`.
     """
     trials = [t for t in study.get_trials(deepcopy=False) if t.state.name != "WAITING"]
-    found = runs_of(
-        (
-            _optuna_run(trial, metric, steps_per_report, first_report)
-            for trial in trials
-        ),
-        f"Optuna study {study.study_name}",
-        **options,
-    )
-    return Runs(
-        found.trials, found.evaluations, found.origin, _optuna_space(trials, found)
-    )
+    runs = (_optuna_run(t, metric, steps_per_report, first_report) for t in trials)
+    found = runs_of(runs, f"Optuna study {study.study_name}", **options)
+    return replace(found, space=_optuna_space(trials, found))
 
 
 def load_optuna(database: str | Path, name: str | None = None) -> Any:
@@ -191,10 +180,7 @@ def from_wandb(source: str | Path | Iterable[Any], **options: Any) -> Runs:
     curves: dict[str, dict[int, dict[str, float]]] = {}
     for chart in charts:
         _read_chart(chart, curves)
-    found = (
-        Run(name, pd.DataFrame([{"step": s, **rows[s]} for s in sorted(rows)]))
-        for name, rows in curves.items()
-    )
+    found = (Run(name, curve_of(values)) for name, values in curves.items())
     return runs_of(found, str(path), **options)
 
 

@@ -12,6 +12,7 @@ What the layout cannot hold, and what becomes of it:
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,8 +21,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.interchange.layout import SCALES
-from dps_tf.analysis.interchange.shallue2019_names import from_metric, from_optimizer
+from dps_tf.analysis.interchange.shallue2019 import SCALES
+from dps_tf.analysis.published import from_metric, from_optimizer
 from dps_tf.analysis.tables import (
     cell_codes,
     metaparameter_names,
@@ -35,6 +36,11 @@ from dps_tf.core.study import FLOAT32
 from dps_tf.store.files import LocalFiles
 
 _OUR_SCALES = {ours: theirs for theirs, ours in SCALES.items()}
+_STATUSES = {
+    "complete": "COMPLETE",
+    "incomplete": "COMPLETE",
+    "infeasible": "INFEASIBLE",
+}
 
 
 def write_archive(  # noqa: PLR0913 - tables, and where to
@@ -66,7 +72,7 @@ def write_archive(  # noqa: PLR0913 - tables, and where to
         StoreError: the file system refused.
     """
     cells = cell_codes(trials, studies)
-    measured = _Measurements(curves, trials)
+    measured = _measurements(curves, trials)
     written = []
     for cell in range(len(studies)):
         study = studies.iloc[cell]
@@ -78,8 +84,8 @@ def write_archive(  # noqa: PLR0913 - tables, and where to
             place = f"{trials['trial'].iloc[row]}"
             metadata = _trial(study, trials.iloc[row])
             contents[f"{place}/metadata.json"] = _json_bytes(metadata)
-            rows_of_trial = measured.of_trial(row).to_csv(index=False)
-            contents[f"{place}/measurements.csv"] = rows_of_trial.encode()
+            text = measured[row].to_csv(index=False)
+            contents[f"{place}/measurements.csv"] = text.encode()
         fields = _study(study, trials.iloc[rows], dataset, model)
         _write_study(folder, contents, _json_bytes(fields))
         written.append(folder)
@@ -87,27 +93,22 @@ def write_archive(  # noqa: PLR0913 - tables, and where to
     return written
 
 
-class _Measurements:
-    """The curves as the archive writes them, by trial."""
-
-    def __init__(self, curves: pd.DataFrame, trials: pd.DataFrame) -> None:
-        codes = trial_codes(curves, trials)
-        order = np.lexsort((curves["step"].to_numpy(np.int64), codes))
-        ordered = curves.iloc[order]
-        bound = ordered["is_bound"].to_numpy(bool)
-        columns = {"step": ordered["step"].to_numpy(np.int64)}
-        for name in metric_names(curves):
-            theirs = from_metric(name)
-            if theirs is not None:
-                values = ordered[name].to_numpy(np.float64)
-                hidden = bound & name.startswith("validation/")
-                columns[theirs] = np.where(hidden, np.nan, values)
-        self._table = pd.DataFrame(columns)
-        self._edges = np.searchsorted(codes[order], np.arange(len(trials) + 1))
-
-    def of_trial(self, row: int) -> pd.DataFrame:
-        """Returns the measurements of the trial in a row of `trials`."""
-        return self._table.iloc[self._edges[row] : self._edges[row + 1]]
+def _measurements(curves: pd.DataFrame, trials: pd.DataFrame) -> list[pd.DataFrame]:
+    """Returns the curve of each trial as the archive writes it."""
+    codes = trial_codes(curves, trials)
+    order = np.lexsort((curves["step"].to_numpy(np.int64), codes))
+    ordered = curves.iloc[order]
+    bound = ordered["is_bound"].to_numpy(bool)
+    columns = {"step": ordered["step"].to_numpy(np.int64)}
+    for name in metric_names(curves):
+        theirs = from_metric(name)
+        if theirs is not None:
+            values = ordered[name].to_numpy(np.float64)
+            hidden = bound & name.startswith("validation/")
+            columns[theirs] = np.where(hidden, np.nan, values)
+    table = pd.DataFrame(columns)
+    edges = np.searchsorted(codes[order], np.arange(len(trials) + 1))
+    return [table.iloc[start:end] for start, end in itertools.pairwise(edges)]
 
 
 def _names(
@@ -181,15 +182,11 @@ def _trial(study: pd.Series, trial: pd.Series) -> dict[str, Any]:
     space = json.loads(str(study["space"]))
     whole = {name for name, entry in space.items() if entry[0] == "integer"}
     values = {name: float(trial[name]) for name in names if pd.notna(trial[name])}
-    outcome = str(trial["outcome"])
-    status = {"infeasible": "INFEASIBLE", "complete": "COMPLETE"}.get(outcome)
-    if outcome == "incomplete":
-        status = "COMPLETE"
     return {
         "trial_id": int(trial["trial"]),
         "parameters": {n: int(x) if n in whole else x for n, x in values.items()},
         "steps": int(trial["end_step"]),
-        "status": status or "INCOMPLETE",
+        "status": _STATUSES.get(str(trial["outcome"]), "INCOMPLETE"),
         "_internal_study_name": _study_name(study),
         "_internal_trial_id": int(trial["trial"]),
     }

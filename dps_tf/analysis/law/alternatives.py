@@ -22,6 +22,7 @@ from dps_tf.analysis.law.likelihood import (
     SCALE_CEILING,
     SCALE_FLOOR,
     Maximum,
+    Observations,
     law_curve,
     law_start,
     least_squares_start,
@@ -30,15 +31,18 @@ from dps_tf.analysis.law.likelihood import (
     no_plateau_curve,
     power_curve,
 )
-from dps_tf.analysis.law.observations import Observations
 from dps_tf.analysis.law.posterior import atom_quantiles, log_prior_of_c2
 from dps_tf.analysis.tables import Floats
 
 THREE_PARAMETERS_FROM = 8
 """Observations below which AICc of three parameters is not quoted: its correction,
 that counts the scale as a fourth, then outweighs what it corrects."""
-
-
+_FORMS = {
+    "law": ("c1 / B + c2", ("c1", "c2"), law_curve),
+    "no_plateau": ("c1 / B", ("c1",), no_plateau_curve),
+    "power_law": ("c / B^a + d", ("c", "a", "d"), power_curve),
+}
+"""Formula, parameters (known by their log2, but for the power a) and curve."""
 _DRAWS = 1500
 _FREEDOM = 5  # Of the t distribution that draws of the power law are proposed from.
 
@@ -82,12 +86,8 @@ class Alternative:
 def aicc(log_likelihood: float, parameters: int, observations: int) -> float | None:
     """Returns Akaike's criterion with the correction for few observations.
 
-    Source: Hurvich and Tsai 1989. None where the correction is not defined.
-
-    Args:
-        log_likelihood: at its maximum.
-        parameters: fitted ones, the residual scale included.
-        observations: their number.
+    The residual scale counts as a parameter. None where the correction is not defined.
+    Source: Hurvich and Tsai 1989.
     """
     left = observations - parameters - 1
     if left <= 0:
@@ -99,8 +99,7 @@ def aicc(log_likelihood: float, parameters: int, observations: int) -> float | N
 def compare(observations: Observations) -> list[Alternative]:
     """Returns the law, no plateau and the power law, fitted to one curve.
 
-    Args:
-        observations: steps-to-result at three or more batch sizes.
+    It has steps-to-result at three or more batch sizes.
     """
     start = law_start(observations)
     log2_batch = np.log2(observations.batch_size)
@@ -109,9 +108,9 @@ def compare(observations: Observations) -> list[Alternative]:
     simple = maximize(observations, no_plateau_curve, np.array([mean]))
     power = _power_law(observations, law.parameters)
     return [
-        _alternative("law", "c1 / B + c2", law, observations),
-        _alternative("no_plateau", "c1 / B", simple, observations),
-        _alternative("power_law", "c / B^a + d", power, observations),
+        _alternative("law", law, observations),
+        _alternative("no_plateau", simple, observations),
+        _alternative("power_law", power, observations),
     ]
 
 
@@ -131,10 +130,10 @@ def _power_law(observations: Observations, law: Floats) -> Maximum:
 
 
 def _alternative(
-    name: str, formula: str, maximum: Maximum, observations: Observations
+    name: str, maximum: Maximum, observations: Observations
 ) -> Alternative:
-    curve = {"law": law_curve, "no_plateau": no_plateau_curve, "power_law": power_curve}
-    steps = curve[name](maximum.parameters, np.log2(observations.batch_size))[0]
+    formula, names, curve = _FORMS[name]
+    steps = curve(maximum.parameters, np.log2(observations.batch_size))[0]
     residual = np.log2(observations.middle) - steps
     n, size = len(observations.located()), len(maximum.parameters)
     reason = ""
@@ -147,20 +146,15 @@ def _alternative(
     return Alternative(
         name=name,
         formula=formula,
-        parameters=_named(name, maximum.parameters),
+        parameters={
+            name: float(p if name == "a" else np.exp2(p))
+            for name, p in zip(names, maximum.parameters, strict=True)
+        },
         log_likelihood=maximum.log_likelihood,
         rms=float(np.sqrt(np.mean(residual[~observations.is_bound] ** 2))),
         aicc=value,
         reason=reason,
     )
-
-
-def _named(name: str, p: Floats) -> dict[str, float]:
-    if name == "law":
-        return {"c1": float(np.exp2(p[0])), "c2": float(np.exp2(p[1]))}
-    if name == "no_plateau":
-        return {"c1": float(np.exp2(p[0]))}
-    return {"c": float(np.exp2(p[0])), "a": float(p[1]), "d": float(np.exp2(p[2]))}
 
 
 @dataclass(frozen=True)
@@ -182,10 +176,8 @@ class CriticalBatchSizes:
     def to_json(self) -> dict[str, Any]:
         """Returns all as JSON."""
         return {
-            "law": self.law.to_json(),
-            "power_law": self.power_law.to_json(),
-            "averaged": self.averaged.to_json(),
-            "law_weight": self.law_weight,
+            name: x.to_json() if isinstance(x, Estimate) else x
+            for name, x in vars(self).items()
         }
 
 
@@ -203,12 +195,8 @@ def critical_batch_sizes(
 
     Preferred: see `prefers_power_law`. Intervals have equal tails. The power law's are
     of its posterior with log c and a flat, and the prior of c2 for d, sampled by
-    importance resampling about its mode. Averaging: Burnham and Anderson 2002,
-    section 4.
-
-    Args:
-        fit: of the loss gaussian.
-        forms: of `compare`, for the same observations.
+    importance resampling about its mode. Averaging: Burnham and Anderson 2002, section
+    4. `fit` is of the loss gaussian, `forms` of `compare` for the same observations.
     """
     named = {form.name: form for form in forms}
     law, power = named["law"].aicc, named["power_law"].aicc

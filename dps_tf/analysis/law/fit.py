@@ -21,6 +21,7 @@ from scipy.stats import t as t_distribution
 
 from dps_tf.analysis.law.likelihood import (
     Curve,
+    Observations,
     flat_curve,
     law_curve,
     law_start,
@@ -28,7 +29,6 @@ from dps_tf.analysis.law.likelihood import (
     no_plateau_curve,
     soft_l1_squares,
 )
-from dps_tf.analysis.law.observations import Observations
 from dps_tf.analysis.law.posterior import PRIOR, Posterior, posterior
 from dps_tf.analysis.tables import Floats
 from dps_tf.core.errors import UserError, near_matches
@@ -42,8 +42,6 @@ FEW_POINTS = 5
 _NEAR = 3.0
 """Octaves. Where the posterior is negligible that far below its middle, it has lost 10
 nats, 2 of them to its flat weights; no level of confidence in use needs the other 8."""
-
-_Quantiles = Callable[[float, Sequence[float]], Floats]
 
 
 def tails(level: float) -> tuple[float, float]:
@@ -61,8 +59,7 @@ class Estimate:
 
     def to_json(self) -> dict[str, float | None]:
         """Returns value, low and high; None stands for infinity."""
-        ends = {"value": self.value, "low": self.low, "high": self.high}
-        return {name: x if np.isfinite(x) else None for name, x in ends.items()}
+        return {name: x if np.isfinite(x) else None for name, x in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ class LawFit:
 
         Of the law itself, not of a further K*. NaN for soft_l1, which has none.
         """
-        return self._ends(batch_size, lambda grid: grid.quantiles_steps)
+        return self._ends(batch_size, Posterior.quantiles_steps)
 
     def prediction(self, batch_size: Floats) -> tuple[Floats, Floats]:
         """Returns the ends of the interval of K* of a further study, in steps.
@@ -136,16 +133,18 @@ class LawFit:
         Wider than `band` by the scatter of K* about the law; the rounding of K* to its
         evaluations is left out. NaN for soft_l1, which has none.
         """
-        return self._ends(batch_size, lambda grid: grid.quantiles_prediction)
+        return self._ends(batch_size, Posterior.quantiles_prediction)
 
     def _ends(
-        self, batch_size: Floats, quantiles: Callable[[Posterior], _Quantiles]
+        self,
+        batch_size: Floats,
+        quantiles: Callable[[Posterior, float, Sequence[float]], Floats],
     ) -> tuple[Floats, Floats]:
         sizes = np.atleast_1d(np.asarray(batch_size, np.float64))
         if self.posterior is None:
             return np.full(len(sizes), np.nan), np.full(len(sizes), np.nan)
-        of, levels = quantiles(self.posterior), tails(self.level)
-        low, high = np.transpose([of(float(b), levels) for b in sizes])
+        grid, levels = self.posterior, tails(self.level)
+        low, high = np.transpose([quantiles(grid, float(b), levels) for b in sizes])
         return low, high
 
     def to_json(self) -> dict[str, Any]:

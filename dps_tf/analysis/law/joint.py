@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,8 +18,7 @@ from scipy.stats import f as f_distribution
 
 from dps_tf.analysis.law.alternatives import aicc
 from dps_tf.analysis.law.fit import LEVEL, MINIMUM_POINTS, Estimate, tails
-from dps_tf.analysis.law.likelihood import Maximum, law_start, maximize
-from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law.likelihood import Maximum, Observations, law_start, maximize
 from dps_tf.analysis.law.posterior import joint_draws
 from dps_tf.analysis.tables import Floats
 from dps_tf.core.errors import UserError, near_matches
@@ -33,7 +33,7 @@ SHARING = {
 
 @dataclass(frozen=True)
 class CurveRatio:
-    """One curve against a reference curve, each Estimate a ratio."""
+    """One curve against a reference curve; each Estimate is a ratio."""
 
     curve: str
     reference: str
@@ -90,6 +90,18 @@ class JointFit:
             row["moves"] = " and ".join(ratio.moves)
             rows.append(row)
         return pd.DataFrame(rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns ratios and models as JSON; None stands for NaN."""
+        tables = {"ratios": self.to_frame(), "models": self.models}
+        return {
+            "reference": self.reference,
+            **{
+                name: table.astype(object).where(table.notna(), None).to_dict("records")
+                for name, table in tables.items()
+            },
+            "best_model": self.best_model,
+        }
 
 
 def fit_joint(

@@ -1,4 +1,4 @@
-"""Likelihood of steps-to-result that are known to lie in brackets.
+"""What a fit is given, and its likelihood: steps-to-result that lie in brackets.
 
 log2 K* is normal about a model's curve with one residual scale (in octaves) for all
 batch sizes: unweighted in log K*. A K* that was found at an evaluation contributes the
@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.optimize import least_squares, minimize
 from scipy.special import log_ndtr
 
-from dps_tf.analysis.law.observations import Observations
-from dps_tf.analysis.tables import Floats
+from dps_tf.analysis.tables import Bools, Floats, require
+from dps_tf.core.errors import UserError
 
 SCALE_FLOOR = 0.01
 """Octaves: 0.7 %. No repeat of a search for a minimum agrees better than that; the
@@ -29,6 +31,166 @@ SOFT_L1_SCALE = 0.1
 
 Curve = Callable[[Floats, Floats], tuple[Floats, Floats]]
 """(parameters [p], log2 of batch sizes [n]) -> (log2 steps [n], derivative [n, p])."""
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Steps-to-result of one curve, in the order of the batch sizes.
+
+    Attributes:
+        batch_size: [n] examples per step, positive.
+        low: [n] K* lies above it; NaN where K* is exact, 0 where it is only known not
+            to be more than `high`.
+        high: [n] K* lies at or below it, positive; infinity where K* is only known to
+            be more than `low`.
+        noise: [n] octaves, standard deviation of log2 K* that is known beforehand, for
+            example from repeats; 0 where nothing is. It adds to the residual scale of
+            the fit, in squares, so that noisy cells weigh less.
+    """
+
+    batch_size: Floats
+    low: Floats
+    high: Floats
+    noise: Floats
+
+    @classmethod
+    def of(
+        cls,
+        batch_size: ArrayLike,
+        steps_to_result: ArrayLike,
+        bracket_low: ArrayLike | None = None,
+        noise: ArrayLike | None = None,
+    ) -> Observations:
+        """Returns checked observations.
+
+        Args:
+            batch_size: [n] examples per step.
+            steps_to_result: [n] `high` of the class.
+            bracket_low: [n] `low` of the class; by default NaN everywhere.
+            noise: [n] octaves; see the class.
+
+        Raises:
+            UserError: a value that is not positive, or not finite without a bracket, a
+                bracket that does not lie below its K*, or different lengths.
+        """
+        b = _checked("batch_size", batch_size)
+        high = np.asarray(steps_to_result, np.float64)
+        low, spread = np.full(len(high), np.nan), np.zeros(len(high))
+        if bracket_low is not None:
+            low = np.asarray(bracket_low, np.float64)
+        if noise is not None:
+            spread = np.nan_to_num(np.asarray(noise, np.float64), nan=0.0)
+        if not len(b) == len(high) == len(low) == len(spread):
+            raise UserError(
+                f"batch_size, steps_to_result, bracket_low and noise have {len(b)}, "
+                f"{len(high)}, {len(low)} and {len(spread)} values: give one of each "
+                "per batch size."
+            )
+        _checked("steps_to_result", np.where(np.isinf(high) & (low > 0), 1.0, high))
+        wrong = (low >= high) | (low < 0)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise UserError(
+                f"bracket_low is {low[i]:g} at batch size {b[i]:g}; it must be at "
+                f"least 0 and below steps_to_result, {high[i]:g}."
+            )
+        if (spread < 0).any() or not np.isfinite(spread).all():
+            raise UserError(
+                f"noise is {spread[int(np.argmin(spread))]:g}; it must be a number of "
+                "octaves of at least 0."
+            )
+        order = np.argsort(b, kind="stable")
+        return cls(b[order], low[order], high[order], spread[order])
+
+    @classmethod
+    def from_results(cls, results: pd.DataFrame) -> Observations:
+        """Returns the observations of one curve of a results table.
+
+        What is only known as a bound enters as one: a cell that nobody is known to
+        have solved, by the steps that were followed; a K* whose best metaparameters
+        lie at an end of their range, from above, since a wider range may give less.
+        Cells with a K* of 0 and those in which every trial diverged are left out. A
+        column `noise` (octaves), as of `repeats.with_noise`, makes noisy cells weigh
+        less. Rows differ in batch size (and seed) only.
+        """
+        require(results, ["steps_to_result", "bracket_low", "steps_bound"], "results")
+        steps = _floats(results, "steps_to_result")
+        low = _floats(results, "bracket_low")
+        if "at_boundary" in results.columns:
+            # A column of empty cells is read as numbers.
+            ends = [pd.notna(text) and text != "" for text in results["at_boundary"]]
+            low = np.where(np.array(ends, bool) & ~np.isnan(steps), 0.0, low)
+        bounded = (results["steps_bound"] != "").to_numpy(bool)
+        beyond = _followed(results)
+        is_beyond = np.isnan(steps) & bounded & (beyond > 0)
+        used = (steps > 0) | is_beyond
+        return cls.of(
+            results["batch_size"].to_numpy(np.float64)[used],
+            np.where(is_beyond, np.inf, steps)[used],
+            np.where(is_beyond, beyond, low)[used],
+            _floats(results, "noise")[used] if "noise" in results.columns else None,
+        )
+
+    def located(self) -> Observations:
+        """Returns those that are bounded on both sides, or exact."""
+        kept = ~self.is_bound
+        return Observations(
+            self.batch_size[kept], self.low[kept], self.high[kept], self.noise[kept]
+        )
+
+    def __len__(self) -> int:
+        return len(self.batch_size)
+
+    @property
+    def is_exact(self) -> Bools:
+        """Which steps-to-result have no bracket, [n]."""
+        return np.isnan(self.low)
+
+    @property
+    def middle(self) -> Floats:
+        """The middle of each bracket; K* itself if exact; or the bound; [n]."""
+        half = np.where(self.is_exact, self.high, (self.low + self.high) / 2)
+        return np.where(np.isinf(self.high), self.low, half)
+
+    @property
+    def is_bound(self) -> Bools:
+        """Which steps-to-result are bounded on one side only, [n]."""
+        return np.asarray(np.isinf(self.high) | (self.low == 0), np.bool_)
+
+    @property
+    def batch_sizes(self) -> int:
+        """The number of distinct batch sizes with more than a bound."""
+        return len(np.unique(self.batch_size[~self.is_bound]))
+
+
+def _checked(name: str, values: ArrayLike) -> Floats:
+    array = np.asarray(values, np.float64)
+    wrong = ~(np.isfinite(array) & (array > 0))
+    if wrong.any():
+        raise UserError(
+            f"{name} is {array[int(np.argmax(wrong))]:g} in row "
+            f"{int(np.argmax(wrong)) + 1}; it must be a positive number."
+        )
+    return array
+
+
+def _floats(results: pd.DataFrame, name: str) -> Floats:
+    values = results[name].astype("Float64").to_numpy(np.float64, na_value=np.nan)
+    return np.asarray(values, np.float64)
+
+
+def _followed(results: pd.DataFrame) -> Floats:
+    """Returns the evaluation up to which no trial of a cell had met the goal, [n].
+
+    NaN where the table does not say.
+    """
+    columns = ["steps_low", "step_budget", "evaluation_interval"]
+    if not set(columns) <= set(results.columns):
+        return np.full(len(results), np.nan)
+    low, budget, interval = (_floats(results, name) for name in columns)
+    interval = np.maximum(interval, 1)
+    last = np.floor(budget / interval) * interval
+    return np.where(np.isnan(low), last, low - interval)
 
 
 @dataclass(frozen=True)
@@ -78,10 +240,7 @@ def log_likelihood(
 ) -> tuple[float, Floats, float]:
     """Returns the log-likelihood, and its derivatives by log2_steps [n] and ln(scale).
 
-    Args:
-        observations: n steps-to-result.
-        log2_steps: the model's log2 K*, [n].
-        scale: residual scale in octaves.
+    `log2_steps` is the log2 K* of a model, [n]; the residual scale is in octaves.
     """
     exact = observations.is_exact
     total = np.hypot(scale, observations.noise)
@@ -131,10 +290,7 @@ def _log_density(z: Floats) -> Floats:
 def least_squares_start(
     observations: Observations, curve: Curve, start: Floats
 ) -> Floats:
-    """Returns the parameters of least squares in log K* at the brackets' middles.
-
-    Bounds are left out.
-    """
+    """Returns the parameters of least squares in log K* at the brackets' middles."""
     observations = observations.located()
     log2_batch = np.log2(observations.batch_size)
     target = np.log2(observations.middle)
@@ -152,10 +308,7 @@ def least_squares_start(
 def maximize(observations: Observations, curve: Curve, start: Floats) -> Maximum:
     """Returns the maximum of the likelihood over a curve's parameters and the scale.
 
-    Args:
-        observations: n steps-to-result.
-        curve: the model.
-        start: its parameters near the maximum, for example those of least squares.
+    `start` are parameters near it, for example those of least squares.
     """
     log2_batch = np.log2(observations.batch_size)
 
@@ -206,9 +359,7 @@ def law_start(observations: Observations) -> Floats:
 def soft_l1_squares(observations: Observations, start: Floats) -> tuple[Floats, Floats]:
     """Returns (log2 c1, log2 c2) of least squares with the loss, and its covariance.
 
-    Args:
-        observations: n steps-to-result, none of them a bound.
-        start: (log2 c1, log2 c2) near the least.
+    None of the observations is a bound; `start` lies near the least.
     """
     log2_batch = np.log2(observations.batch_size)
     target = np.log2(observations.middle)

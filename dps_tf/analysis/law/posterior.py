@@ -25,8 +25,7 @@ import numpy as np
 from scipy.interpolate import RectBivariateSpline
 from scipy.special import ndtr
 
-from dps_tf.analysis.law.likelihood import SCALE_CEILING, SCALE_FLOOR
-from dps_tf.analysis.law.observations import Observations
+from dps_tf.analysis.law.likelihood import SCALE_CEILING, SCALE_FLOOR, Observations
 from dps_tf.analysis.tables import Codes, Floats
 
 _COARSE, _COARSE_SCALES = 20, 10
@@ -60,12 +59,15 @@ class Posterior:
     log_scale: Floats
     log_weight: Floats
 
+    def _weight(self, *axes: int) -> Floats:
+        """Returns the weight, its greatest being 1, added up over some axes."""
+        weight = np.exp(self.log_weight - self.log_weight.max())
+        return np.asarray(weight.sum(axis=axes), np.float64)
+
     @cached_property
     def finer(self) -> tuple[Floats, Floats, Floats]:
         """log2 c1 [G], log2 c2 [H] and their weight, adding up to 1, [G, H]."""
-        top = self.log_weight.max()
-        weight = np.exp(self.log_weight - top).sum(axis=0)
-        log_weight = np.log(np.maximum(weight, 1e-12))
+        log_weight = np.log(np.maximum(self._weight(0), 1e-12))
         c1 = np.linspace(self.log2_c1[0], self.log2_c1[-1], _FINER * _FINE)
         c2 = np.linspace(self.log2_c2[0], self.log2_c2[-1], _FINER * _FINE)
         spline = RectBivariateSpline(self.log2_c1, self.log2_c2, log_weight)
@@ -98,7 +100,7 @@ class Posterior:
     def draws(self) -> tuple[Floats, Floats]:
         """Draws of (log2 c1, log2 c2) [d, 2] and of the scale in octaves [d]."""
         rng = np.random.default_rng(0)  # The same tables give the same numbers.
-        weight = np.exp(self.log_weight - self.log_weight.max()).sum(axis=(1, 2))
+        weight = self._weight(1, 2)
         chosen = rng.choice(len(weight), _DRAWS, p=weight / weight.sum())
         return _draw(self, chosen, rng), np.exp(self.log_scale[chosen])
 
@@ -117,6 +119,12 @@ class Posterior:
         return _exp2(np.quantile(steps + scatter, levels))
 
     @property
+    def log_evidence(self) -> Floats:
+        """The natural logarithm of the weight of each scale, [s]."""
+        weight = np.log(np.maximum(self._weight(1, 2), 1e-300))
+        return np.asarray(weight + self.log_weight.max(), np.float64)
+
+    @property
     def means(self) -> tuple[float, float]:
         """The means of log2 c1 and log2 c2."""
         c1, c2, weight = self.finer
@@ -125,9 +133,8 @@ class Posterior:
     @property
     def scale(self) -> float:
         """The median of the residual scale, in octaves."""
-        top = self.log_weight.max()
-        weight = np.exp(self.log_weight - top).sum(axis=(1, 2))
-        return float(np.exp(atom_quantiles(self.log_scale, weight, [0.5])[0]))
+        found = atom_quantiles(self.log_scale, self._weight(1, 2), [0.5])
+        return float(np.exp(found[0]))
 
 
 def _exp2(values: Floats) -> Floats:
@@ -149,11 +156,9 @@ def posterior(
 ) -> Posterior:
     """Returns the posterior of c1 and c2 on a grid that covers all but 1e-4 of it.
 
-    Args:
-        observations: n steps-to-result, at least three.
-        center: (log2 c1, log2 c2) near its top, for example of least squares.
-        log_scales: ends of the axis of ln(scale), to share it between curves; by
-            default found along with the others.
+    `center` is (log2 c1, log2 c2) near its top, for example of least squares.
+    `log_scales` are the ends of the axis of ln(scale), to share it between curves; by
+    default they are found along with the others.
     """
     shared = log_scales is not None
     scales = log_scales or (np.log(SCALE_FLOOR), np.log(SCALE_CEILING))
@@ -260,12 +265,8 @@ def joint_draws(
 ) -> dict[str, Floats]:
     """Returns draws of (log2 c1, log2 c2) per curve with one common scale, [d, 2].
 
-    The same tables give the same draws.
-
-    Args:
-        curves: by name.
-        starts: (log2 c1, log2 c2) of least squares, by name.
-        scale: residual scale of all curves together, in octaves.
+    The same tables give the same draws. `starts` are of least squares, and `scale` is
+    that of all curves together, in octaves.
     """
     freedom = sum(len(curve) - 2 for curve in curves.values())
     spread = 6 / np.sqrt(2 * freedom)
@@ -279,17 +280,11 @@ def joint_draws(
         for name, curve in curves.items()
     }
     # Given the scale, curves are independent: its weight is a product over them.
-    log_weight = np.sum([_log_evidence(grid) for grid in grids.values()], axis=0)
+    log_weight = np.sum([grid.log_evidence for grid in grids.values()], axis=0)
     weight = np.exp(log_weight - log_weight.max())
     rng = np.random.default_rng(0)  # The same tables give the same numbers.
     chosen = rng.choice(len(weight), _DRAWS, p=weight / weight.sum())
     return {name: _draw(grid, chosen, rng) for name, grid in grids.items()}
-
-
-def _log_evidence(grid: Posterior) -> Floats:
-    top = grid.log_weight.max()
-    total = np.exp(grid.log_weight - top).sum(axis=(1, 2))
-    return np.asarray(np.log(np.maximum(total, 1e-300)) + top, np.float64)
 
 
 def _draw(grid: Posterior, scales: Codes, rng: np.random.Generator) -> Floats:

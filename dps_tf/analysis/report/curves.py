@@ -12,7 +12,7 @@ import pandas as pd
 
 from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, Observations, fit_law
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.order_statistics import repeats
+from dps_tf.analysis.repeats import spread_over_seeds
 from dps_tf.analysis.report.naming import Naming
 from dps_tf.analysis.report.style import LineStyle, assign_styles
 from dps_tf.analysis.tables import axes_of, cell_codes, study_key
@@ -158,7 +158,7 @@ def _one(row: pd.Series) -> dict[str, Any] | None:
 
 
 def _several(cell: pd.DataFrame) -> dict[str, Any] | None:
-    spread = repeats(cell).iloc[0]
+    spread = spread_over_seeds(cell).iloc[0]
     if int(spread["reached"]) == 0:
         return _one(cell.iloc[0])
     low, middle, high = (

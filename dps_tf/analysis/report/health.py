@@ -8,11 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.order_statistics import (
-    best_of_n,
-    exchangeable,
-    mass_on_minimum,
-)
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -27,6 +22,11 @@ from dps_tf.analysis.report.curves import Curves, RowsByCell, groups
 from dps_tf.analysis.report.drawing import two_abreast
 from dps_tf.analysis.report.naming import cell_names, file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.search_health import (
+    best_of_n,
+    exchangeable,
+    mass_on_minimum,
+)
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import count, percent, with_panel
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.order_statistics import best_of_n
+from dps_tf.analysis.search_health import best_of_n
 from dps_tf.analysis.tables import study_key
 from dps_tf.core.goal import Goal
 

@@ -1,0 +1,284 @@
+"""The public archive of Shallue et al. 2019, study by study.
+
+`dataset/model/optimizer/<batch_size>/study.json`, and per trial of a study
+`<trial_id>/metadata.json` and `<trial_id>/measurements.csv`. A dataset may be several
+folders deep (`mnist_subsets/mnist_6875`); folders of studies and trials are numbers.
+Fields that this package adds to study.json (workload, sparsity_method, sparsity, seed,
+precision, further axes) are read where they are present; sparsity is also one of Lee et
+al. 2021.
+
+The archive holds 71 million measurements in some 194,000 files; memory holds one study.
+Nothing here downloads anything.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from dps_tf.analysis import published
+from dps_tf.analysis.interchange import foreign_files
+from dps_tf.analysis.interchange.foreign_study import (
+    ArchiveRules,
+    ForeignStudy,
+    cell_of,
+    check_cell,
+    check_metric,
+    checked_whole,
+    counted,
+    named,
+)
+from dps_tf.core.cell import DENSE, Cell, is_axis
+from dps_tf.core.errors import UserError
+from dps_tf.core.goal import Goal
+from dps_tf.core.space import check_metaparameter
+from dps_tf.core.study import FLOAT32
+
+SCALES = {
+    "LINEAR_SCALE": "linear",
+    "LOG_SCALE": "log",
+    "REVERSE_LOG_SCALE": "reverse_log",
+}
+"""Scale of study.json -> of this package; an empty one is uniform."""
+_TRAINING_EXAMPLES = {"mnist": 55_000, "fashion_mnist": 55_000, "lm1b": 30_301_028}
+"""Those that the published code states; other data sets count as unknown, 0."""
+_WORDS = {str: "text", int: "a whole number", float: "a number", dict: "an object"}
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """A study found in an archive.
+
+    Attributes:
+        path: its folder.
+        configuration: its study.json, not checked yet.
+        cell: whose trials it holds.
+        precision: in which they were trained.
+        dataset: path prefix in the archive.
+    """
+
+    path: Path
+    configuration: Mapping[str, Any]
+    cell: Cell
+    precision: str
+    dataset: str
+
+    @property
+    def goal(self) -> Goal | None:
+        """The goal that the study itself or the publication states, or None.
+
+        Studies that this package wrote hold theirs; for others it is that of the
+        published figures 1 and 4, by data set and model.
+        """
+        with named(str(self.path / "study.json")):
+            own = _field(self.configuration, "goal", dict, {})
+            if own:
+                return _goal(own)
+            model = _field(self.configuration, "model", str)
+        return published.goals().get((self.dataset, model))
+
+
+def study_folders(root: Path, only: Sequence[str] = ()) -> list[StudyFolder]:
+    """Returns the studies below a folder; batch sizes in numerical order.
+
+    Args:
+        root: folder that the archive unpacks to, or any folder inside of it.
+        only: patterns of `dataset/model/optimizer/batch_size` as the archive spells
+            it, `*` standing for anything; all studies without.
+
+    Raises:
+        UserError: no study is there, one cannot be read, or none matches.
+    """
+    places = foreign_files.folders_with(root, "study.json") if root.is_dir() else ()
+    found = {
+        path.relative_to(root).as_posix(): _study_folder(root, path) for path in places
+    }
+    if not found:
+        raise UserError(
+            f"there is no study.json below {str(root)!r}: give the folder that the "
+            "archive unpacks to."
+        )
+    chosen = [
+        folder
+        for name, folder in found.items()
+        if not only or any(fnmatch.fnmatchcase(name, pattern) for pattern in only)
+    ]
+    if not chosen:
+        raise UserError(
+            f"none of the {len(found)} studies of {str(root)!r} matches "
+            f"{', '.join(map(repr, only))}: they are called as {next(iter(found))!r} "
+            "is, and * stands for anything."
+        )
+    return chosen
+
+
+def _study_folder(root: Path, path: Path) -> StudyFolder:
+    file = path / "study.json"
+    fields = foreign_files.read_json(file)
+    with named(str(file)):
+        parts = path.relative_to(root).parts
+        # The path tells subsets and long runs from the plain data set, the field not.
+        dataset = _field(fields, "dataset", str)
+        if len(parts) > 3:
+            dataset = "/".join(parts[:-3])
+        model = _field(fields, "model", str)
+        workload = _field(fields, "workload", str, f"{dataset}-{model}")
+        sparsity = _field(fields, "sparsity", float, 0.0)
+        optimizer = _field(fields, "optimizer", str)
+        method = "snip" if sparsity else DENSE
+        cell = cell_of(
+            {
+                "workload": re.sub(r"[^A-Za-z0-9._-]", ".", workload),
+                "optimizer": published.to_optimizer(optimizer),
+                "sparsity_method": _field(fields, "sparsity_method", str, method),
+                "seed": _field(fields, "seed", int, 0),
+                "batch_size": _field(fields, "batch_size", int),
+                "sparsity": sparsity,
+                **{name: _field(fields, name, str) for name in fields if is_axis(name)},
+            }
+        )
+        precision = _field(fields, "precision", str, FLOAT32)
+        check_cell(cell, precision)
+    return StudyFolder(path, fields, cell, precision, dataset)
+
+
+def _field(
+    record: Mapping[str, Any], name: str, kind: type, default: Any = None
+) -> Any:
+    """Returns a field of a JSON object in the type, a key of _WORDS, that it must have.
+
+    Without a default it has to be there.
+    """
+    if name not in record:
+        if default is None:
+            raise UserError(f"there is no field {name!r}.")
+        return default
+    value = record[name]
+    kinds = (int, float) if kind is float else kind
+    if kind is int and isinstance(value, float) and value % 1 == 0:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        shown = repr(value)[:80]
+        raise UserError(f"the field {name!r} is {shown}; it must be {_WORDS[kind]}.")
+    return value
+
+
+def _goal(fields: dict[str, Any]) -> Goal:
+    check_metric(_field(fields, "metric", str))
+    for name in ("in_a_row", "mean_of"):
+        checked_whole(name, fields.get(name, 1))
+    try:
+        return Goal.from_json(fields)
+    except TypeError as error:
+        raise UserError(f"the field 'goal' is of another kind: {error}.") from error
+
+
+def _parameter(name: str, entry: Mapping[str, Any]) -> list[Any]:
+    """Returns an entry of `parameter_configs` as this package writes a space."""
+    kind = _field(entry, "type", str, "")
+    if kind == "DISCRETE":
+        choices = entry.get("feasible_points")
+        if not isinstance(choices, list):
+            raise UserError(f"{name!r} has no list 'feasible_points'.")
+        points = {str(place): choice for place, choice in enumerate(choices)}
+        return ["discrete", [float(_field(points, n, float)) for n in points]]
+    low = float(_field(entry, "min_value", float))
+    high = float(_field(entry, "max_value", float))
+    if low == high:
+        return ["discrete", [low]]
+    scale = _field(entry, "scale", str, "")
+    if not scale:
+        return ["integer" if kind == "INTEGER" else "linear", low, high]
+    if scale not in SCALES:
+        raise UserError(
+            f"{name!r} has the scale {scale!r}; known: {', '.join(SCALES)}."
+        )
+    return [SCALES[scale], low, high]
+
+
+def _training_examples(dataset: str) -> int:
+    """Returns the size of a training set that the published code states, else 0."""
+    name = dataset.rpartition("/")[2]
+    subset = re.fullmatch(r"mnist_(\d+)", name)
+    return int(subset[1]) if subset else _TRAINING_EXAMPLES.get(name, 0)
+
+
+def read_study(folder: StudyFolder, rules: ArchiveRules) -> ForeignStudy:
+    """Returns the trials of one study that count; the others are not opened.
+
+    `trials.trial` is the archive's `trial_id`.
+
+    Raises:
+        UserError: a file that is missing, damaged, or holds what no study holds.
+    """
+    found = foreign_files.entries(folder.path)
+    names = [entry.name for entry in found if foreign_files.is_number(entry.name)]
+    if not names:
+        raise UserError(f"{str(folder.path)!r} holds no trial.")
+    places = [folder.path / name for name in names]
+    trials = pd.DataFrame([_trial(place) for place in places]).sort_values("trial")
+    trials = counted(trials, rules)
+    curves = [
+        _measurements(number, places[place])
+        for place, number in zip(trials.index.tolist(), trials["trial"], strict=True)
+    ]
+    empty = pd.DataFrame({"trial": [], "step": []})
+    with named(str(folder.path / "study.json")):
+        budget = _field(folder.configuration, "train_steps", int, 0)
+        prunable = _field(folder.configuration, "prunable", str, "none")
+        space = _field(folder.configuration, "parameter_configs", dict, {})
+        space = {name: _parameter(name, _field(space, name, dict)) for name in space}
+    return ForeignStudy(
+        cell=folder.cell,
+        trials=trials,
+        evaluations=pd.concat(curves, ignore_index=True) if curves else empty,
+        origin=str(folder.path),
+        precision=folder.precision,
+        space=space,
+        step_budget=budget,
+        training_examples=_training_examples(folder.dataset),
+        prunable=prunable,
+    )
+
+
+def _trial(place: Path) -> dict[str, Any]:
+    """Returns the row of a trial, from its metadata."""
+    path = place / "metadata.json"
+    metadata = foreign_files.read_json(path)
+    with named(str(path)):
+        row = {
+            "trial": _field(metadata, "trial_id", int),
+            "status": _field(metadata, "status", str),
+            "steps": _field(metadata, "steps", int, 0),
+        }
+        points = _field(metadata, "parameters", dict, {})
+        for name in points:
+            check_metaparameter(name)
+            if name in row:
+                raise UserError(f"metaparameter name {name!r} is not usable.")
+            row[name] = _field(points, name, float)
+    return row
+
+
+def _measurements(number: int, place: Path) -> pd.DataFrame:
+    """Returns the evaluations of a trial, in the order of its file."""
+    path = place / "measurements.csv"
+    table = foreign_files.read_columns(path, _kind)
+    if "step" not in table.column_names:
+        raise UserError(f"{str(path)!r} has no column 'step'.")
+    names = [published.to_metric(name) or name for name in table.column_names]
+    frame: pd.DataFrame = table.rename_columns(names).to_pandas()
+    frame.insert(0, "trial", number)
+    return frame
+
+
+def _kind(column: str) -> pa.DataType | None:
+    wanted = column == "step" or published.to_metric(column)
+    return pa.float64() if wanted else None
