@@ -2,8 +2,9 @@
 
     python .ci/record_durations.py .venv/tests.xml
 
-after `launch/test` on a machine that does nothing else. By it `tests/conftest.py` tells
-slow tests, and which files to begin with.
+after `CI=true launch/test` on a machine that does nothing else: without CI, the slow
+ones are not among them. By it `tests/conftest.py` tells slow tests, and which files to
+begin with.
 """
 
 from __future__ import annotations

@@ -15,9 +15,13 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
-# Machines that run the tests are shared: time says nothing about a single example.
+# Machines that run the tests are shared: time says nothing about a single example. By
+# hand, as many of them as Hypothesis wants.
 settings.register_profile(
-    "shared", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "shared",
+    deadline=None,
+    max_examples=100 if os.environ.get("DPS_TF_SLOW") else 40,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("shared")
 

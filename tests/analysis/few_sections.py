@@ -6,6 +6,20 @@ import pytest
 
 from dps_tf.analysis.report import assembly
 
+_COMMAND = """
+import runpy, sys
+from dps_tf.analysis.report import assembly
+few = {names!r}
+assembly.SECTIONS[:] = [entry for entry in assembly.SECTIONS if entry.name in few]
+del sys.argv[0]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+def command(*names: str) -> tuple[str, str]:
+    """Returns words that are as `-m`, a module following, with a few sections only."""
+    return "-c", _COMMAND.format(names=names)
+
 
 def draw_only(patch: pytest.MonkeyPatch, *names: str) -> None:
     """Leaves all other sections out of reports that are written from now on."""

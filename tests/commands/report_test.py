@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from tests import interpreter
+from tests.analysis import few_sections
 from tests.analysis.synthetic_sweeps import write_open_study, write_sweep
 from tests.analysis.synthetic_tables import Sweep, make
 
@@ -36,10 +37,16 @@ def place(tmp_path_factory) -> Path:
     return folder
 
 
-def run(place: Path, *arguments: str) -> subprocess.CompletedProcess:
+FEW = few_sections.command("headline", "table", "published")
+
+
+def run(
+    place: Path, *arguments: str, program: tuple[str, ...] = FEW
+) -> subprocess.CompletedProcess:
+    """Runs the command; what most sections show is no matter of most tests here."""
     path = os.pathsep.join([str(place / "blocked"), str(ROOT)])
     return interpreter.run(
-        ["-W", "error", "-m", "dps_tf.report", *arguments],
+        ["-W", "error", *program, "dps_tf.report", *arguments],
         modules=interpreter.TABLES,
         cwd=place,
         env={**os.environ, "PYTHONPATH": path},
@@ -47,7 +54,7 @@ def run(place: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 
 def test_reports_into_the_sweep_and_prints_a_table(place):
-    done = run(place, "--sweep_dir=sgd")
+    done = run(place, "--sweep_dir=sgd", program=("-m",))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     folder = place / "sgd" / "report"
@@ -101,7 +108,6 @@ def test_reports_on_a_sweep_that_still_runs(place):
         (["--published=all"], "--out is missing"),
         (["--published=nonsense", "--out=x"], "'nonsense'"),
         (["--sweep_dir=sgd", "--step_times=none.csv"], "none.csv"),
-        (["--sweep_dir=sgd", "--anchor=5"], "anchor batch size 5"),
         (["--sweep_dir=sgd", "--out=blocked/tensorflow.py/x"], "cannot be written"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -114,6 +120,13 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_two(place, arguments, te
     assert "Traceback" not in done.stderr
 
 
+def test_an_anchor_that_is_no_batch_size_is_refused(place):
+    program = few_sections.command("training")
+    done = run(place, "--sweep_dir=sgd", "--anchor=5", program=program)
+    assert done.returncode == 2, done.stderr
+    assert "anchor batch size 5" in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_watching_a_finished_sweep_ends(place):
     done = run(place, "--sweep_dir=sgd", "--watch", "--out=watched")
     assert done.returncode == 0, done.stderr
@@ -124,6 +137,8 @@ def test_watching_a_finished_sweep_ends(place):
 
 STOPPED_AFTER_ONE_LOOK = """
 from dps_tf import report
+from dps_tf.analysis.report import assembly
+del assembly.SECTIONS[2:]
 def pause(seconds):
     raise KeyboardInterrupt
 report.time.sleep = pause

@@ -9,6 +9,7 @@ none of them is read from the gin files.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -97,13 +98,12 @@ DEAR = (
     "common_crawl_transformer_base_nesterov",
     "lm1b_transformer_wide_nesterov",
 )
-# The same layers as those of the narrow one, in other widths and depths, of which the
-# parameters are counted: half a minute each.
-WIDER = (
-    "lm1b_transformer_wide_nesterov",
-    "common_crawl_transformer_base_nesterov",
-    "lm1b_transformer_shallow_momentum",
-)
+FEW_LAYERS = {
+    "resnet50": {"blocks": (1, 2, 1, 1)},
+    "vit": {"depth": 1},
+    "transformer": {"depth": 1},
+    "gpt": {"depth": 1},
+}
 OVERFITS = {
     "mnist_fc_64_64_64_sgd": 0.1,
     "mnist_simple_cnn_narrow_sgd": 0.05,
@@ -247,11 +247,14 @@ def test_measured_studies_are_parts_of_the_published_ones():
 
 
 def made_up(workload: Workload, examples: int) -> Dataset:
-    """Returns examples without meaning in the shapes of a workload's data."""
+    """Returns examples without meaning in the shapes of a workload's data, or less.
+
+    Images are smaller, and classes fewer: what a network has of each is counted above.
+    """
     shape, classes = data_of(workload)
-    if workload.network == "resnet50":
-        # It averages over all places, so that it is the same for smaller images.
-        shape = (64, 64, 3)
+    classes = min(classes, 100)
+    if shape == SHAPES["imagenet2012"]:
+        shape = (32, 32, 3)
     generator = np.random.default_rng(0)
     if len(shape) == 1:
         tokens = generator.integers(0, classes, (2 * examples, shape[0] + 1), np.int32)
@@ -279,6 +282,16 @@ def begun(workload: Workload, examples: int, batch_size: int, rate: float) -> Pr
     return program
 
 
+def shortened(workload: Workload) -> Workload:
+    """Returns the workload with a network of few layers of each kind.
+
+    Further ones are made by the same lines; how many there are is counted above.
+    """
+    few = FEW_LAYERS.get(workload.network, {})
+    arguments = {**workload.network_arguments, **few}
+    return dataclasses.replace(workload, network_arguments=arguments)
+
+
 def distinct() -> list[tuple[str, Workload]]:
     """Returns a workload for each architecture that there is, with its file."""
     found = {}
@@ -286,15 +299,10 @@ def distinct() -> list[tuple[str, Workload]]:
         for workload in {
             s.workload.name: s.workload for s in sweep_of(name).studies
         }.values():
-            key = (workload.network, str(workload.network_arguments))
-            found.setdefault(key, (name, workload))
+            short = shortened(workload)
+            key = (short.network, str(short.network_arguments))
+            found.setdefault(key, (name, short))
     return list(found.values())
-
-
-def cost_of(name: str) -> tuple[pytest.MarkDecorator, ...]:
-    if bare(name) in WIDER:
-        return (pytest.mark.by_hand,)
-    return () if bare(name) in QUICK else (pytest.mark.slow,)
 
 
 @pytest.mark.parametrize(
@@ -302,14 +310,15 @@ def cost_of(name: str) -> tuple[pytest.MarkDecorator, ...]:
     [
         pytest.param(
             workload,
-            marks=cost_of(name),
+            marks=[pytest.mark.slow] * (bare(name) not in QUICK),
             id=f"{bare(name)}-{workload.name}",
         )
         for name, workload in distinct()
     ],
 )
 def test_two_steps_move_every_trainable_tensor(workload):
-    batch_size = 32 if workload.network == "resnet50" else 4
+    # Of one place of each image, batch normalization needs several to tell apart.
+    batch_size = 8 if workload.network == "resnet50" else 4
     program = begun(workload, batch_size, batch_size, 0.01)
     before = [v.numpy() for v in program.model.trainable_variables]
     order = np.tile(np.arange(batch_size), (2, 1))

@@ -142,7 +142,7 @@ def _check_told(
         assert aside or in_cell.startswith("log/"), name
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.floats(0, 1, exclude_max=True), st.sampled_from(["flipped", "torn"]))
 def test_damage_anywhere_in_a_log_leaves_the_result(
     begun, closed, tmp_path_factory, position, kind

@@ -96,7 +96,8 @@ def test_killed_a_few_times_it_leaves_the_same_tables(children, undisturbed, tmp
     assert totals["steps"] >= totals["floor_steps"]
 
 
-@pytest.mark.slow
+# A minute; what the one above shows with fewer kills.
+@pytest.mark.by_hand
 def test_killed_a_hundred_times_it_leaves_the_same_tables(
     children, undisturbed, tmp_path
 ):

@@ -61,7 +61,8 @@ def test_some_write_points(tmp_path, undisturbed, mode, first):
     assert check_from(first, 11, mode, tmp_path, undisturbed) > 60
 
 
-@pytest.mark.slow
+# What the one above shows of each eleventh.
+@pytest.mark.by_hand
 @pytest.mark.parametrize("mode", ["kill", "torn", "full"])
 def test_every_write_point(tmp_path, undisturbed, mode):
     assert check_from(1, 1, mode, tmp_path, undisturbed) > 60

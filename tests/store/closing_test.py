@@ -65,6 +65,8 @@ def test_a_failure_leaves_a_study_closed_or_open(tmp_path, mode, first):
             close_study(LocalFiles(), folder, **OLD)
         close_study(files, folder, **NEW)
 
+    expected = ObjectFiles()
+    close_study(expected, "s", **NEW)
     seen = set()
     for _, folder in at_every_write_point(tmp_path, mode, act):
         closed, problems = read_closed(LocalFiles(), folder)
@@ -77,8 +79,6 @@ def test_a_failure_leaves_a_study_closed_or_open(tmp_path, mode, first):
         close_study(LocalFiles(), folder, **NEW)
         closed, problems = read_closed(LocalFiles(), folder)
         assert problems == [] and closed.study["points"] == 4
-        expected = ObjectFiles()
-        close_study(expected, "s", **NEW)
         for name in CLOSING_TABLES:
             data = LocalFiles().read_bytes(CellLayout(folder).table(name))
             assert data == expected.read_bytes(CellLayout("s").table(name))

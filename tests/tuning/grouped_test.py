@@ -171,7 +171,8 @@ def test_stopped_and_killed_it_goes_on_from_the_kept_states(tmp_path):
         assert errors.count("\n") == 1
         assert list((tmp_path / "group").glob("cells/*/states/*.npz"))
     group = start(tmp_path / "group", LONG)
-    small_sweeps.trained(tmp_path / "one", LONG)
+    long = small_sweeps.configured([*small_sweeps.BINDINGS, *LONG])
+    small_sweeps.launched(tmp_path / "one", long, slots=2)
     first, second = ends(group)
     assert (first[0], second[0]) == (0, 0), first[2] + second[2]
     assert_same(tmp_path / "one", tmp_path / "group")

@@ -50,9 +50,13 @@ def launched(
     sweep: SweepSpecification,
     resources: Resources | None = None,
     gin_text: str = "",
+    slots: int = 1,
 ) -> SweepOutcome:
-    """Runs a sweep in a directory; returns what became of its cells."""
-    options = Options(str(directory), slots=2)
+    """Runs a sweep in a directory; returns what became of its cells.
+
+    Each slot compiles a program of its own, which takes most of the time.
+    """
+    options = Options(str(directory), slots=slots)
     files = files_for(options.sweep_dir)
     backends = Backends(options, files, resources)
     return Sweep(files, sweep, options, backends, StopRequest()).run(gin_text)
