@@ -19,6 +19,7 @@ from dps_tf.core.errors import UserError, near_matches
 from dps_tf.data import photograph_preparation as photographs
 from dps_tf.data import raw, sentences
 from dps_tf.data.arrays import has_arrays, verify_arrays
+from dps_tf.data.download import fetch
 from dps_tf.data.photographs import SETS
 from dps_tf.data.prepared import (
     ARRAYS,
@@ -28,7 +29,7 @@ from dps_tf.data.prepared import (
     read_checked_images,
     read_checked_texts,
 )
-from dps_tf.data.raw import PUBLISHED, PublishedSet, fetch
+from dps_tf.data.raw import PUBLISHED, PublishedSet
 
 _MARKER = ".dps_tf"  # that of the store, which this room does not import
 

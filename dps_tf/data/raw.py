@@ -1,4 +1,4 @@
-"""Raw files as their authors publish them: how to find, fetch and check them.
+"""Raw files as their authors publish them: how to find and check them.
 
 Nothing is read into a study that differs from the sums of PUBLISHED.
 """
@@ -6,9 +6,6 @@ Nothing is read into a study that differs from the sums of PUBLISHED.
 from __future__ import annotations
 
 import hashlib
-import http.client
-import time
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -233,34 +230,3 @@ def content_sum(images: np.ndarray, labels: np.ndarray) -> str:
     digest = hashlib.sha256(np.ascontiguousarray(images, np.uint8).data)
     digest.update(np.ascontiguousarray(labels, np.uint8).data)
     return digest.hexdigest()
-
-
-def fetch(
-    file: RawFile,
-    folder: Path,
-    stall_seconds: float = 20.0,
-    total_seconds: float = 1_800.0,
-) -> Path:
-    """Returns the path of `file`, downloaded into `folder` and not yet checked.
-
-    Raises UserError when nothing arrives for `stall_seconds`, or after `total_seconds`
-    (the largest file, 170 MB, at 100 kB/s) altogether, or when the server refuses.
-    """
-    path = folder / file.name
-    deadline = time.monotonic() + total_seconds
-    try:
-        with (
-            urllib.request.urlopen(file.url, timeout=stall_seconds) as response,
-            path.open("wb") as target,
-        ):
-            # read1 returns what has arrived, so that a trickle meets the deadline too.
-            while chunk := response.read1(1 << 18):
-                target.write(chunk)
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"not complete after {total_seconds:.0f} s")
-    except (OSError, http.client.HTTPException) as error:
-        raise UserError(
-            f"cannot download {file.url} ({error}): check the network, or get the file "
-            "elsewhere and give its folder with --raw_dir"
-        ) from error
-    return path

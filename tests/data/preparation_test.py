@@ -21,7 +21,7 @@ from absl.testing import parameterized
 
 from dps_tf import data
 from dps_tf.core.errors import UserError
-from dps_tf.data import preparation, raw, tfds
+from dps_tf.data import download, preparation, raw, tfds
 from dps_tf.data.prepared import ARRAYS, prepared_folder
 from dps_tf.data.raw import PUBLISHED, RawFile
 from tests.data import raw_files, tiny_published
@@ -320,13 +320,13 @@ class DownloadTest(tf.test.TestCase, parameterized.TestCase):
         file = RawFile("file", "0" * 64, self.url + path)
         start = time.monotonic()
         with self.assertRaisesRegex(UserError, f"{path} .*{reason}.*--raw_dir"):
-            raw.fetch(file, self.root, stall_seconds=0.3, total_seconds=0.3)
+            download.fetch(file, self.root, stall_seconds=0.3, total_seconds=0.3)
         self.assertLess(time.monotonic() - start, 3.0)
 
     def test_nobody_there_is_one_sentence(self):
         file = RawFile("file", "0" * 64, "http://127.0.0.1:1/file")
         with self.assertRaisesRegex(UserError, "cannot download .*refused"):
-            raw.fetch(file, self.root)
+            download.fetch(file, self.root)
 
     def test_downloaded_archive_is_checked_and_prepared(self):
         path = tiny_published.write_archive(self.root)
