@@ -38,6 +38,7 @@ from dps_tf.analysis.report.summary import cautions, summary
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import interval, number
 from dps_tf.core.errors import UserError
+from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_tables import (
     METRIC,
     Made,
@@ -140,7 +141,9 @@ def test_files_are_those_that_are_promised(pair):
     }
 
 
-def test_same_tables_give_the_same_bytes(tmp_path):
+def test_same_tables_give_the_same_bytes(tmp_path, monkeypatch):
+    # One section with a figure and one with tables: what writes them is the same.
+    draw_only(monkeypatch, "headline", "health")
     alone = dataclasses.replace(SMALL, batch_sizes=(64,), points=2)
     for name in ("first", "second"):
         report.write_report(tables_of(make(alone)), tmp_path / name)
@@ -281,14 +284,19 @@ def test_page_names_configuration_and_whom_to_cite(pair):
     assert "learning_rate 0.0001 to 1 (log)" in text
 
 
-def test_names_that_are_code_are_harmless():
-    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-    tables = tables_of(
-        make(dataclasses.replace(SMALL, workload=evil, batch_sizes=(64,)))
-    )
-    text = page.render(assemble(tables), specification_table(tables.studies))
-    assert "&lt;script&gt;alert(1)" in text
-    elements = Elements(text)
+@pytest.fixture(scope="module")
+def evil() -> str:
+    """The page of a sweep whose names and gin text are code."""
+    name = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+    attack = dataclasses.replace(SMALL, workload=name, batch_sizes=(64,), points=4)
+    gin = loading.SweepRecord("</pre><script>x</script>", "</pre><b>bold")
+    tables = dataclasses.replace(tables_of(make(attack)), sweeps=(gin,))
+    return page.render(assemble(tables), specification_table(tables.studies))
+
+
+def test_names_that_are_code_are_harmless(evil):
+    assert "&lt;script&gt;alert(1)" in evil
+    elements = Elements(evil)
     # Scripts that run are the library's and the page's own; the others are data.
     running = [s for s in elements.all("script") if "type" not in s]
     assert len(running) == 2
@@ -296,13 +304,9 @@ def test_names_that_are_code_are_harmless():
     assert not [a for _, a in elements.found if "onerror" in a]
 
 
-def test_gin_text_cannot_leave_its_place():
-    tables = dataclasses.replace(
-        tables_of(make(dataclasses.replace(SMALL, batch_sizes=(64,), points=1))),
-        sweeps=(loading.SweepRecord("</pre><script>x</script>", "</pre><b>bold"),),
-    )
-    text = page.render(assemble(tables), specification_table(tables.studies))
-    assert "</pre><b>" not in text and "</pre><script>" not in text
+def test_gin_text_cannot_leave_its_place(evil):
+    assert "&lt;b&gt;bold" in evil
+    assert "</pre><b>" not in evil and "</pre><script>" not in evil
 
 
 # Sentences and tables.
@@ -608,7 +612,8 @@ def test_damaged_files_are_told():
 # Less than a whole sweep.
 
 
-def test_open_sweep_says_so_and_claims_no_more_than_it_knows():
+def test_open_sweep_says_so_and_claims_no_more_than_it_knows(monkeypatch):
+    draw_only(monkeypatch, "headline", "table", "law")
     found = made_report(dataclasses.replace(SMALL, closed=False))
     assert found.state.startswith("3 studies of 3 still open")
     assert "Study still open" in titles(found.cautions)

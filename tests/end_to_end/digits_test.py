@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pandas as pd
 import pytest
 
 import dps_tf
-from tests.faults.victim import Victim, victim
+from tests import interpreter
 
 STUDY_KEY = ["batch_size", "trial"]
 TINY = {
@@ -24,27 +23,12 @@ TINY = {
 }
 
 
-@pytest.fixture(scope="module")
-def children() -> Iterator[Victim]:
-    with victim() as found:
-        yield found
-
-
-def train(
-    children: Victim, directory: Path, *flags: str, gin: str = "quickstart", **changes
-) -> int:
+def train(directory: Path, *flags: str, **changes: str) -> int:
     """Runs the command with bindings over TINY; returns its exit code."""
     bindings = {**TINY, **{k.replace("__", "."): v for k, v in changes.items()}}
-    children.start(
-        kind="train",
-        arguments=[
-            f"--gin_file={gin}",
-            *(f"--gin_bindings={name}={value}" for name, value in bindings.items()),
-            f"--sweep_dir={directory}",
-            *flags,
-        ],
-    )
-    return children.end()
+    words = ["-m", "dps_tf.train", "--gin_file=quickstart", "--slots=1"]
+    words += [f"--gin_bindings={name}={value}" for name, value in bindings.items()]
+    return interpreter.run([*words, f"--sweep_dir={directory}", *flags]).returncode
 
 
 def bytes_of(directory: Path) -> dict[str, bytes]:
@@ -56,36 +40,25 @@ def bytes_of(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def race(children, tmp_path_factory) -> Path:
+def race(tmp_path_factory) -> Path:
     """A finished sweep of two cells, raced by one slot."""
     directory = tmp_path_factory.mktemp("race")
-    assert train(children, directory, "--slots=1") == 0
+    assert train(directory) == 0
     return directory
 
 
-def test_slots_do_not_matter(children, race, tmp_path):
-    assert train(children, tmp_path, "--slots=3") == 0
+def test_slots_do_not_matter(race, tmp_path):
+    assert train(tmp_path, "--slots=2") == 0
     assert len(bytes_of(race)) == 4
     assert bytes_of(tmp_path) == bytes_of(race)
 
 
 @pytest.mark.slow
-def test_race_finds_the_first_m_of_running_everything_to_the_end(
-    children, race, tmp_path
-):
-    flags = "--slots=2"
+def test_race_finds_the_first_m_of_running_everything_to_the_end(race, tmp_path):
     for end in ("True", "False"):
         place = tmp_path / end
-        assert (
-            train(
-                children,
-                place,
-                flags,
-                sweep__schedule="'exhaustive'",
-                sweep__stop_at_goal=end,
-            )
-            == 0
-        )
+        changes = {"sweep__schedule": "'exhaustive'", "sweep__stop_at_goal": end}
+        assert train(place, **changes) == 0
         _check_race(dps_tf.load(race), dps_tf.load(place))
 
 
@@ -108,10 +81,8 @@ def _check_race(raced, exhaustive) -> None:
 
 
 @pytest.mark.slow
-def test_evaluation_that_stops_early_gives_the_same_steps_to_result(
-    children, race, tmp_path
-):
-    assert train(children, tmp_path, sweep__evaluation_mode="'goal'") == 0
+def test_evaluation_that_stops_early_gives_the_same_steps_to_result(race, tmp_path):
+    assert train(tmp_path, sweep__evaluation_mode="'goal'") == 0
     exact, bounds = dps_tf.load(race), dps_tf.load(tmp_path)
     columns = [*STUDY_KEY, "outcome", "steps_to_result", "bracket_low", "end_step"]
     pd.testing.assert_frame_equal(exact.trials[columns], bounds.trials[columns])
@@ -126,48 +97,47 @@ def test_evaluation_that_stops_early_gives_the_same_steps_to_result(
 
 
 @pytest.mark.slow
-def test_extended_sweep_is_that_of_asking_at_once(children, race, tmp_path):
+def test_extended_sweep_is_that_of_asking_at_once(race, tmp_path):
     less = {
         "workload__points": "3",
         "sweep__finishers": "1",
         "goal__threshold": "0.3",
         "workload__step_budget": "60",
     }
-    assert train(children, tmp_path, **less) == 0
+    assert train(tmp_path, **less) == 0
     assert bytes_of(tmp_path) != bytes_of(race)
-    assert train(children, tmp_path) == 0
+    assert train(tmp_path) == 0
     assert bytes_of(tmp_path) == bytes_of(race)
 
 
-def test_finished_sweep_is_left_as_it_is(children, race):
+def test_finished_sweep_is_left_as_it_is(race):
     def written() -> dict[str, float]:
         return {str(p): p.stat().st_mtime_ns for p in race.glob("cells/*/*.parquet")}
 
     before = written()
-    assert train(children, race) == 0
+    assert train(race) == 0
     assert written() == before
 
 
-def test_changed_configuration_is_refused_before_anything_is_written(children, race):
+def test_changed_configuration_is_refused_before_anything_is_written(race):
     config = (race / "config.gin").read_bytes()
-    assert train(children, race, workload__network_arguments="{'widths': (8,)}") == 2
+    assert train(race, workload__network_arguments="{'widths': (8,)}") == 2
     assert (race / "config.gin").read_bytes() == config
 
 
-def test_sweep_without_states_closes_again_from_its_logs(children, race, tmp_path):
+def test_sweep_without_states_closes_again_from_its_logs(race, tmp_path):
     shutil.copytree(race, tmp_path / "copy")
     for path in (tmp_path / "copy").glob("cells/*/states/*"):
         path.unlink()
     for path in (tmp_path / "copy").glob("cells/*/*.parquet"):
         path.unlink()
-    assert train(children, tmp_path / "copy") == 0
+    assert train(tmp_path / "copy") == 0
     assert bytes_of(tmp_path / "copy") == bytes_of(race)
 
 
-def test_one_point_is_a_plain_run_whose_curve_is_kept(children, tmp_path):
+def test_one_point_is_a_plain_run_whose_curve_is_kept(tmp_path):
     assert (
         train(
-            children,
             tmp_path,
             workload__points="[{'learning_rate': 0.1}]",
             workload__space="{}",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dps_tf.analysis import loading, report
+from tests.analysis.few_sections import draw_only
 from tests.tuning.small_sweeps import configured, launched
 
 FILE = Path(__file__).parent / "width_axis.gin"
@@ -16,7 +17,7 @@ SMOOTHING = "workload.fixed.label_smoothing"
 
 
 @pytest.mark.slow
-def test_an_axis_goes_from_the_gin_file_to_the_report(tmp_path):
+def test_an_axis_goes_from_the_gin_file_to_the_report(tmp_path, monkeypatch):
     importlib.import_module("tests.extensions.width_axis")
     sweep = configured([], [str(FILE)])
     assert len(sweep.studies) == 2 * 2
@@ -28,6 +29,7 @@ def test_an_axis_goes_from_the_gin_file_to_the_report(tmp_path):
     trained = tables.trials["outcome"] != "failed"
     assert trained.all()
     assert (tables.trials["label_smoothing"] == 0.1).all()
+    draw_only(monkeypatch, "headline", "table")
     report.write_report(tables, tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert "width 16" in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -53,10 +54,16 @@ def build(name: str) -> keras.Model:
     return models.build(name, SHAPES[name], CLASSES, **SMALL.get(name, {}))
 
 
+@functools.cache
+def built(name: str) -> keras.Model:
+    """Returns a network that tests share, as building takes most of their time."""
+    return build(name)
+
+
 class EveryNetworkTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*models.NETWORKS.names())
     def test_gives_float32_logits_and_a_first_loss_near_that_of_a_guess(self, name):
-        model = build(name)
+        model = built(name)
         for variable, value in zip(
             model.weights, models.initial_point(model, 0), strict=True
         ):
@@ -73,7 +80,7 @@ class EveryNetworkTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*models.NETWORKS.names())
     def test_variable_names_do_not_depend_on_what_was_built_before(self, name):
-        first, second = build(name), build(name)
+        first, second = built(name), build(name)
         self.assertEqual(
             [w.name for w in first.weights], [w.name for w in second.weights]
         )
@@ -81,14 +88,14 @@ class EveryNetworkTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*models.NETWORKS.names())
     def test_clone_computes_the_same(self, name):
-        model = build(name)
+        model = built(name)
         clone = keras.models.clone_model(model)
         clone.set_weights(model.get_weights())
         self.assertAllEqual(clone(batch_of(name)), model(batch_of(name)))
 
     @parameterized.parameters(*models.NETWORKS.names())
     def test_every_trainable_variable_has_a_gradient(self, name):
-        model = build(name)
+        model = built(name)
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(model(batch_of(name), training=True) ** 2)
         gradients = tape.gradient(loss, model.trainable_variables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 from unittest import mock
@@ -154,6 +155,13 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(same_bits(first.read(), second.read()))
 
 
+@functools.cache
+def plain(optimizer: str) -> tuple[Problem, Program]:
+    """Returns a problem and its program, which trials of several tests share."""
+    problem = Problem(optimizer=optimizer)
+    return problem, problem.program()
+
+
 class MaskTest(tf.test.TestCase, parameterized.TestCase):
     def masked(self, program: Program, problem: Problem, masks, steps: int = 20):
         """Trains with masks from a masked initial point; returns the state."""
@@ -167,8 +175,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
         *problems.STOCK, "lion", "lamb", "muon", "soap", "schedule_free_adamw"
     )
     def test_pruned_entries_stay_exactly_zero_and_others_move(self, name):
-        problem = Problem(optimizer=name)
-        program = problem.program()
+        problem, program = plain(name)
         masks = random_masks(program)
         state = self.masked(program, problem, masks)
         # The slots of the others are not all of the shape of a variable.
@@ -183,8 +190,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*problems.STOCK, "muon")
     def test_mask_of_ones_equals_dense_to_the_bit(self, name):
-        problem = Problem(optimizer=name)
-        program = problem.program()
+        problem, program = plain(name)
         ones = [np.ones(v.shape, np.float32) for v in program.masks]
         state = self.masked(program, problem, ones)
         problem.begin(program)
@@ -193,8 +199,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_gradients_are_those_of_the_masked_network(self):
         """Weight times mask in the forward pass gives the same weights and slots."""
-        problem = Problem(optimizer="momentum")
-        program = problem.program()
+        problem, program = plain("momentum")
         masks = random_masks(program)
         state = self.masked(program, problem, masks, 12)
         weights = [tf.Variable(v) for v in models.initial_point(program.network, 3)]
@@ -218,8 +223,7 @@ class MaskTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(array, weight * mask, rtol=1e-5, atol=1e-6)
 
     def test_mask_of_one_trial_does_not_reach_the_next(self):
-        problem = Problem(optimizer="momentum")
-        program = problem.program()
+        problem, program = plain("momentum")
         problem.begin(program)
         program.advance(problem.order(0, 20))
         dense = program.read()
