@@ -18,7 +18,7 @@ def test_only_safe_names_become_paths(name):
     is_safe = bool(re.fullmatch(r"[A-Za-z0-9._-]+", name)) and name not in (".", "..")
     for attempt in (
         check_name,
-        SweepLayout("/s").cell,
+        lambda name: SweepLayout("/s").cell(name).root,
         CellLayout("/c").log,
         CellLayout("/c").table,
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from pathlib import Path
 from types import SimpleNamespace
@@ -182,7 +183,7 @@ def test_a_cell_has_one_owner_and_a_silent_one_is_taken_over():
     owners = [Owner.here() for _ in range(2)]
     # As seen from another machine: that a process is alive here proves nothing.
     elsewhere = [
-        owner.from_json({**owner.to_json(), "machine": f"other-{n}"})
+        dataclasses.replace(owner, machine=f"other-{n}")
         for n, owner in enumerate(owners)
     ]
     first, second = (
