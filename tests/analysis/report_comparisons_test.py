@@ -157,7 +157,8 @@ def test_a_chosen_batch_size_anchors_rules_and_linear_scaling(grid):
         rates_of(found, tables, 5)
 
 
-def test_cells_that_have_not_begun_are_named(tmp_path):
+def test_cells_that_have_not_begun_are_named(tmp_path, monkeypatch):
+    draw_only(monkeypatch, "headline", "table")
     small = Sweep(sparsities=(0.0,), batch_sizes=(16, 64), points=4, measured=False)
     write_sweep(tmp_path, make(small))
     name = "mnist_simple_cnn-sgd-none-seed0-b{}-s0.0"

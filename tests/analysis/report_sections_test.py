@@ -28,6 +28,7 @@ from dps_tf.analysis.report import (
 from dps_tf.analysis.report import repeats as report_repeats
 from dps_tf.core.errors import UserError, duration
 from dps_tf.store.schemas import CELL_KEY
+from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import METRIC, Made, Sweep, make
 
@@ -300,7 +301,9 @@ def sections():
     assembly.SECTIONS[:] = before
 
 
-def test_a_section_of_ones_own_is_one_function(sections, tmp_path):
+def test_a_section_of_ones_own_is_one_function(sections, monkeypatch):
+    draw_only(monkeypatch, "headline", "table")
+
     def part(context: report.ReportContext) -> report.Part:
         frame = context.tables.results[["batch_size"]]
         column = content.Column("batch_size", "B")

@@ -96,6 +96,7 @@ def _ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     for name, more in (("command", ()), ("begun", ("workload.points = 2",))):
         flags = [f"--gin_bindings={binding}" for binding in (*BINDINGS, *more)]
         words = ["dps_tf.train", "--gin_file=quickstart", f"--sweep_dir={name}", *flags]
+        words.append("--slots=1")
         python(folder, "-m", *words)
     values = json.dumps({**VALUES, "sweep.batch_sizes": [16, 64]})
     return folder, python(folder, "-c", SCRIPT, values)

@@ -49,7 +49,7 @@ def at_point(doing, path):
 
 sweep, text = read_configuration(["smoke/quickstart"], ["workload.step_budget = 120"])
 configure_threads()
-options, files = Options(sweep_dir=sweep_dir), files_for(sweep_dir)
+options, files = Options(sweep_dir=sweep_dir, slots=1), files_for(sweep_dir)
 if "://" in sweep_dir:
     gfile = ObjectGfile(at_point, DiskObjects(folder))
     files = GFileFiles(gfile, gfile.put_if_absent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 import dps_tf
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.study_tables import read_closed
+from tests import interpreter
 from tests.distribution.slurm_cluster import Cluster, wait_until, why_not
 from tests.packaging.source_tree import SOURCE_TREE
 
@@ -115,15 +115,9 @@ def plain(tmp_path_factory) -> Path:
     """The sweep directory of a plain run."""
     folder = tmp_path_factory.mktemp("plain")
     (folder / "sweep.gin").write_text(SWEEP)
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "dps_tf.train"),
-            *(f"--gin_file={folder}/sweep.gin", f"--sweep_dir={folder}/sweep"),
-        ],
-        env={**os.environ, "PYTHONPATH": str(Path(dps_tf.__file__).parents[1])},
-        cwd=folder,
-        check=True,
-    )
+    words = ["-m", "dps_tf.train", "--slots=1", f"--sweep_dir={folder}/sweep"]
+    done = interpreter.run([*words, f"--gin_file={folder}/sweep.gin"], cwd=folder)
+    assert done.returncode == 0, done.stderr
     return folder / "sweep"
 
 

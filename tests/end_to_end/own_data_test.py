@@ -105,7 +105,7 @@ def trained(tmp_path_factory) -> dict[str, Trained]:
         bound = {**COMMON, **found}
         flags = [f"--gin_file={bound.pop('gin')}", f"--sweep_dir=sweeps/{name}"]
         flags += [f"--gin_bindings={key} = {value}" for key, value in bound.items()]
-        words = ["-m", "dps_tf.train", "--data_dir=data", *flags]
+        words = ["-m", "dps_tf.train", "--data_dir=data", "--slots=1", *flags]
         return root / "sweeps" / name, interpreter.run(words, cwd=root)
 
     other = "{'folder': 'mine', 'vocabulary': 31, 'length': 8}"
