@@ -60,7 +60,7 @@ def trials_of(name: str) -> int:
 
 def test_every_claim_has_a_verdict_and_measured_ones_their_record():
     table = rows()
-    assert len(table) == 19
+    assert len(table) == 20
     for _, found in table.iterrows():
         first = found["verdict"].split(",")[0]
         assert first in ("agrees", "does not", "open"), found["claim"]
@@ -294,6 +294,29 @@ def test_rules_reach_what_the_record_says():
     assert f"needs {steps[256]:,.0f} and {steps[1024]:,.0f} steps" in found["found"]
     assert int(found["trials"]) == len(rules)
     assert set(reached.groupby("rule").size()) == {6} and len(rules) == 54
+
+
+def test_reach_of_a_rule_with_ghosts_is_that_of_the_record():
+    table = read_csv(FOLDER / "shallue2019" / "mnist_fc_ghosts.csv")
+    found = row("Ghost batches")
+    reached = table.groupby(["workload", "batch_size"])["steps_to_result"]
+    count, median = reached.count(), reached.median()
+    search = "mnist-fc_64_64_64_ghosts-search"
+    rules = sorted(set(table["workload"]) - {search})
+    assert len(rules) == 2
+    for rule in rules:
+        assert count[rule].to_dict() == {64: 3, 256: 3, 1024: 3, 4096: 0}
+    steps = median[search]
+    assert f"needs {steps[1024]:.0f} and {steps[4096]:.0f} steps" in found["found"]
+    curves = observations_by_curve(
+        read_table(FOLDER / "shallue2019" / "mnist_fc_ghosts.csv")
+    )
+    ends = [fit_law(each) for name, each in curves.items() if "search" in name]
+    assert len(ends) == 3
+    for fit in ends:
+        assert shown(fit.critical_batch_size) in found["found"]
+    assert f"[{len(table)} cells]" in found["found"]
+    assert int(found["trials"]) == table["trials"].sum()
 
 
 def test_cost_of_delays_is_that_of_the_record():
