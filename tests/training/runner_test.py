@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -146,15 +147,21 @@ class RunnerTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_slices_grow_to_the_pace_and_tracing_is_no_part_of_it(self):
         program = PROBLEM.program()
-        steps = []
+        steps, now = [], [0.0]
         advance = program.advance
-        program.advance = lambda rows: steps.append(len(rows)) or advance(rows)
+
+        def timed(rows):
+            # Five seconds for tracing, then 2^-7 for each step.
+            now[0] += len(rows) / 128 if steps else 5.0
+            steps.append(len(rows))
+            return advance(rows)
+
+        program.advance = timed
         runner = TrainingRunner([program], 11)
-        with mock.patch.object(runners, "SLICE_SECONDS", 0.2):
-            self.turn(runner, 600)
-        self.assertEqual(steps[:2], [4, 4])
-        self.assertGreater(steps[2], 20)
-        self.assertEqual(sum(steps), 600)
+        clock = SimpleNamespace(monotonic=lambda: now[0])
+        with mock.patch.object(runners, "time", clock):
+            self.turn(runner, 1_200)
+        self.assertEqual(steps, [4, 4, 640, 552])
 
     def test_divergence_is_a_step_and_no_metrics(self):
         runner = self.runner()
