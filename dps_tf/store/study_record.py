@@ -30,7 +30,9 @@ from dps_tf.store.study_history import (
 from dps_tf.store.sweep_reader import StudyReader
 
 SNAPSHOT_SECONDS = 30.0
-"""Work that a kill may cost, about; at most a minute with a slice and the writing."""
+"""Work that a kill may cost, about; more where states are large, see SNAPSHOT_SHARE."""
+SNAPSHOT_SHARE = 0.05
+"""Most of the time that is spent on saving: slots may wait for it."""
 Fetch = Callable[[Mapping[int, TrialState]], Mapping[int, TrialState]]
 MOST_ATTEMPTS = 3
 """Starts of the command on which a trial that fails is tried."""
@@ -76,6 +78,7 @@ class StudyRecord:
         self._dirty: set[int] = set()
         self._load_states()
         self._saved_at = self._clock()
+        self._saving_seconds = 0.0
 
     def _load_states(self) -> None:
         """Loads the newest state of each trial that the log covers up to it."""
@@ -178,10 +181,15 @@ class StudyRecord:
     def snapshot(self, fetch: Fetch = dict, *, force: bool = False) -> None:
         """Puts everything on the disk, if `force` or the last time was long ago.
 
+        That is SNAPSHOT_SECONDS, or longer where saving took more than SNAPSHOT_SHARE
+        of it.
+
         Where other processes hold the arrays of states, `fetch` gets them by trial; a
         state that it does not return keeps its last saved version.
         """
-        if not force and self._clock() - self._saved_at < SNAPSHOT_SECONDS:
+        begun = self._clock()
+        apart = max(SNAPSHOT_SECONDS, self._saving_seconds / SNAPSHOT_SHARE)
+        if not force and begun - self._saved_at < apart:
             return
         dirty = {t: self._states[t] for t in sorted(self._dirty) if t in self._states}
         fetched = fetch(dirty)
@@ -195,6 +203,7 @@ class StudyRecord:
             self._store.save_many(states)
         self._dirty.clear()
         self._saved_at = self._clock()
+        self._saving_seconds = self._saved_at - begun
 
     def restore(self, trial: int) -> None:
         """Goes back to the last saved state of a trial whose later one was lost."""

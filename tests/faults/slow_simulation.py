@@ -13,6 +13,7 @@ from dps_tf.store import study_record
 from dps_tf.tuning.simulation import SimulatedRunner
 
 study_record.SNAPSHOT_SECONDS = 1.0
+study_record.SNAPSHOT_SHARE = 1.0
 _run = SimulatedRunner.run
 
 

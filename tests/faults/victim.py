@@ -113,6 +113,7 @@ def main() -> None:
     with contextlib.suppress(ImportError):
         from dps_tf.tuning import ray_engine  # noqa: F401
     study_record.SNAPSHOT_SECONDS = SNAPSHOT_SECONDS
+    study_record.SNAPSHOT_SHARE = 1.0
     for line in sys.stdin:
         order = json.loads(line)
         child = order.get("wait") or os.fork()

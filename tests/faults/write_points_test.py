@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from dps_tf.store.errors import StoreError
@@ -29,6 +31,7 @@ def undisturbed(tmp_path_factory) -> dict[str, bytes]:
 def all_is_saved_after_each_turn(monkeypatch):
     """The most write points that there may be."""
     monkeypatch.setattr("dps_tf.store.study_record.SNAPSHOT_SECONDS", 0.0)
+    monkeypatch.setattr("dps_tf.store.study_record.SNAPSHOT_SHARE", math.inf)
 
 
 def fail_from(point: int, mode: str, directory: str) -> bool:

@@ -12,7 +12,7 @@ from dps_tf.store.errors import StoreError
 from dps_tf.store.study_history import Irreproducible
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, answer
-from tests.tuning.memory_studies import KeptFiles, MemoryStudy
+from tests.tuning.memory_studies import KeptFiles, MemoryStudy, Watch
 from tests.tuning.studies import (
     SIX,
     SIX_TRIALS,
@@ -67,7 +67,7 @@ def test_interruptions_leave_no_trace_in_the_tables(found, seed):
             before_slice=interrupting(stop, rng.randint(1, 8)),
         )
         try:
-            one.drive(runner, stop, seconds_per_look=rng.choice([0.0, 30.0]))
+            one.drive(runner, stop, watch=Watch(rng.choice([0.0, 30.0])))
             break
         except Interrupted:
             assert not one.result().decided
@@ -117,7 +117,7 @@ def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
     expected = undisturbed(study, trials)
     first = MemoryStudy(study_of(study), KeptFiles())
     runner = SyntheticRunner(trials, study.interval, slots=2, slice_steps=4)
-    first.drive(runner, seconds_per_look=30.0 if often else 0.0)
+    first.drive(runner, watch=Watch(30.0 if often else 0.0))
     writes = range(len(first.files.history))
     for write in rng.sample(writes, min(12, len(writes))):
         second = MemoryStudy(first.study, first.files.after(write))

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dps_tf.core.execution import Job, SlotLost, TrialState, TurnReport
+from dps_tf.store import study_record
 from dps_tf.tuning.driver import assign
 from tests.core.naive_race import answer
-from tests.tuning.memory_studies import MemoryStudy
+from tests.store.object_store import ObjectFiles
+from tests.tuning.memory_studies import MemoryStudy, Watch
 from tests.tuning.studies import (
     SIX,
     SIX_TRIALS,
@@ -113,11 +115,34 @@ def test_slots_that_are_lost_leave_no_trace_in_the_tables(found, slots, seed):
     one = MemoryStudy(study_of(study))
     runner = LosingRunner(trials, study.interval, slots, seed=seed, chance=0.2)
     # Nearly every look is a snapshot: a loss costs all that was not saved.
-    assert one.drive(runner, seconds_per_look=20.0).decided
+    assert one.drive(runner, watch=Watch(seconds_per_look=20.0)).decided
     assert rows_of(one.frame("trials")) == list(answer(trials, study).rows)
     assert one.tables() == undisturbed(study, trials)
     assert one.history().trials
     assert not any(trial.failures for trial in one.history().trials.values())
+
+
+class SlowFiles(ObjectFiles):
+    """A disk on which saving states takes ten seconds, by a clock of its own."""
+
+    def __init__(self, watch: Watch):
+        super().__init__()
+        self.watch, self.saves = watch, 0
+
+    def write_many(self, contents: Mapping[str, bytes]) -> None:
+        super().write_many(contents)
+        self.watch.now += 10.0
+        self.saves += 1
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_saving_takes_no_more_than_its_share_of_the_time(monkeypatch, share):
+    monkeypatch.setattr(study_record, "SNAPSHOT_SHARE", share)
+    watch = Watch(seconds_per_look=20.0)
+    files = SlowFiles(watch)
+    MemoryStudy(study_of(SIX), files).drive(SyntheticRunner(SIX_TRIALS), watch=watch)
+    # The first comes before anything is known, the last because all is at an end.
+    assert 2 <= files.saves <= 2 + share * watch.now / 10.0
 
 
 def test_a_trial_that_kills_two_processes_has_failed_and_stops_nobody():

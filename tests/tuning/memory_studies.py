@@ -63,11 +63,11 @@ class MemoryStudy:
         self,
         runner: SyntheticRunner,
         stop: Callable[[], bool] = lambda: False,
-        seconds_per_look: float = 0.0,
+        watch: Watch | None = None,
     ) -> Plan:
         """Opens the record and runs the study to its end, or to a stop."""
         record = self.open()
-        record._clock = Watch(seconds_per_look)
+        record._clock = watch or Watch(seconds_per_look=0.0)
         record._saved_at = 0.0
         rule = self.study.rule
         points = self.study.workload.draw(self.study.cell.seed, rule.draws_limit)
