@@ -212,10 +212,16 @@ class Objective:
         self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor
     ) -> tf.Tensor:
         """Returns the weighted sum of the plain loss of a batch, float64 []."""
+        return tf.reduce_sum(self.weighted_loss(labels, outputs, weights))
+
+    def weighted_loss(
+        self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns the plain loss times weights, float64, one per label."""
         loss = self.loss(labels, outputs, {})
         # Not multiplied alone: what fills up a batch may be NaN.
         loss = tf.where(weights > 0, loss * weights, tf.zeros_like(loss))
-        return tf.reduce_sum(tf.cast(loss, tf.float64))
+        return tf.cast(loss, tf.float64)
 
     def positions(self, labels: np.ndarray) -> int:
         """Returns how many of the labels of a split count."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import re
 import shlex
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from dps_tf.analysis.law import Observations, compare, fit_law, prefers_power_law
 from dps_tf.analysis.report import summary
 from dps_tf.workloads import reading as configurations
 from tests import interpreter
+from tests.analysis.synthetic_sweeps import write_open_study, write_sweep
+from tests.analysis.synthetic_tables import Sweep, make
 from tests.launch.dry_runs import dry_run
 from tests.packaging.source_tree import SOURCE_TREE
 
@@ -66,3 +72,26 @@ def test_tables_are_those_of_the_records_beside_them():
     words = [SOURCE_TREE / "launch" / "documents", "--check"]
     done = interpreter.run(words, modules=interpreter.TABLES)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_study_that_is_recorded_from_several_sweeps_is_that_of_one(tmp_path):
+    loader = SourceFileLoader("documents", str(SOURCE_TREE / "launch" / "documents"))
+    specification = importlib.util.spec_from_loader("documents", loader)
+    documents = importlib.util.module_from_spec(specification)
+    loader.exec_module(documents)
+
+    def recorded(stem: str, *batch_sizes: int) -> None:
+        folder = tmp_path / f"{stem}_{batch_sizes}"
+        made = make(Sweep(batch_sizes=batch_sizes))
+        documents.record(str(write_sweep(folder, made)), str(tmp_path / stem))
+
+    recorded("one", 4, 8, 16)
+    for some in ((16,), (8,), (4, 16)):
+        recorded("several", *some)
+    # A cell that is under way is left out.
+    under_way = write_open_study(tmp_path / "under_way")
+    documents.record(str(under_way), str(tmp_path / "several"))
+    for kind in ("", "_trials", "_measurements"):
+        text = (tmp_path / f"several{kind}.csv").read_text()
+        assert text == (tmp_path / f"one{kind}.csv").read_text()
+        assert set(pd.read_csv(io.StringIO(text))["batch_size"]) == {4, 8, 16}

@@ -50,6 +50,13 @@ def naive(program: Program, held: Examples) -> tuple[int, float]:
     return wrong, loss
 
 
+def losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Cross-entropy of each example, float64 [examples]."""
+    logits = logits.astype(np.float64)
+    normal = np.log(np.sum(np.exp(logits), -1))
+    return normal - logits[np.arange(len(labels)), labels]
+
+
 def wrong_of(found: Evaluation) -> int:
     """Wrong answers among the 75 labels of HELD."""
     return round(found.metrics[ERROR] * len(HELD))
@@ -267,8 +274,9 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
         problem.begin(program)
         first = program.evaluate()
         known = program.read().arrays[-1]
-        self.assertEqual(known.sum(), wrong_of(first))
-        self.assertGreaterEqual(np.argmax(np.cumsum(known) == wrong_of(first)), 10)
+        is_wrong = known >= 32
+        self.assertEqual(is_wrong.sum(), wrong_of(first))
+        self.assertGreaterEqual(np.argmax(np.cumsum(is_wrong) == wrong_of(first)), 10)
         # What was wrong fills the first batch, and no other is needed.
         rows = np.argsort(-known, kind="stable")[:10]
         looked_at = Examples(HELD.inputs[rows], HELD.labels[rows])
@@ -289,9 +297,26 @@ class GoalTest(tf.test.TestCase, parameterized.TestCase):
         logits = program.network.predict(HELD.inputs, verbose=0)
         wrong = np.argmax(logits, -1) != labels
         self.assertEqual(wrong_of(evaluations[-1]), int(wrong.sum()))
+        octaves = np.log2(np.clip(losses(logits, labels), 2.0**-12, 15.9))
+        expected = np.floor(4 * (octaves + 4)) + 64 * wrong
         for _ in range(3):
             program.evaluate()
-            self.assertAllEqual(program.read().arrays[-1], wrong.astype(np.int8))
+            self.assertAllEqual(program.read().arrays[-1], expected)
+
+    def test_what_was_nearly_wrong_comes_before_what_was_not_looked_at(self):
+        problem = Problem()
+        with batches_of(goal=10):
+            program = problem.program(goal=Goal(ERROR, 0.0))
+        problem.begin(program)
+        program.evaluate()  # Ends with the first batch that holds a wrong answer.
+        ranks = program.read().arrays[-1]
+        self.assertGreater(np.count_nonzero(ranks), 0)
+        self.assertEqual(np.count_nonzero(ranks) % 10, 0)
+        self.assertFalse(np.any(ranks[np.count_nonzero(ranks) :]))
+        logits = program.network.predict(HELD.inputs, verbose=0)
+        close = losses(logits, HELD.labels) > 1 / 8
+        looked = ranks != 0
+        self.assertAllGreater(ranks[looked & close], 0)
 
     def test_sequences(self):
         problem = Problem(

@@ -141,7 +141,7 @@ class BitsTest(tf.test.TestCase, parameterized.TestCase):
         second.advance(problem.order(20, 20))
         self.assertTrue(same_bits(first.read(), second.read()))
 
-    def test_last_wrong_of_a_goal_evaluation_is_part_of_the_state(self):
+    def test_ranks_of_a_goal_evaluation_is_part_of_the_state(self):
         goal = Goal("validation/classification_error", 0.01)
         first, second = (DECAYING.program(goal=goal) for _ in range(2))
         DECAYING.begin(first)
