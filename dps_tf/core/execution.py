@@ -18,7 +18,7 @@ class TrialState:
     Attributes:
         step: updates made.
         arrays: the variables of the program in its own order: weights, optimizer
-            slots, what the last evaluation got wrong, variables of pruning wrappers.
+            slots, in which order to evaluate, variables of pruning wrappers.
     """
 
     step: int
