@@ -88,7 +88,7 @@ class GoalEvaluator(abc.ABC):
         each = tf.reduce_sum(
             tf.cast(tf.logical_and(against, weights > 0), tf.int64), positions
         )
-        ranks = _ranks(each > 0, tf.reduce_sum(loss, positions))
+        ranks = _ranks(each > 0, tf.cast(tf.reduce_mean(loss, positions), tf.float32))
         return each, ranks, tf.reduce_sum(loss)
 
     @abc.abstractmethod
@@ -107,9 +107,10 @@ class GoalEvaluator(abc.ABC):
 def _ranks(is_against: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
     """Returns how soon to look at examples the next time, int8 [batch], high is first.
 
-    What is against the goal ranks above what is not, and then high above low loss, in
-    quarter octaves from 2^-12 to 2^4: coarse, so that rounding seldom moves an example.
-    Zero, the rank of what was never looked at, is that of a loss of 1/16.
+    `loss`: mean over the positions of each example. What is against the goal ranks
+    above what is not, and then high above low loss, in quarter octaves from 2^-12 to
+    2^4: coarse, so that rounding seldom moves an example. Zero, the rank of what was
+    never looked at, is that of a loss of 1/16.
     """
     loss = tf.where(tf.math.is_nan(loss), tf.ones_like(loss), loss)
     octaves = tf.math.log(tf.clip_by_value(loss, 2.0**-12, 15.9)) / math.log(2.0)
