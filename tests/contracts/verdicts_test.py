@@ -254,6 +254,24 @@ def test_sizes_and_test_errors_are_those_of_the_record():
     assert int(found["trials"]) == int(text["trials"]) == table["trials"].sum()
 
 
+def test_subsets_are_those_of_the_record():
+    path = FOLDER / "shallue2019" / "mnist_subsets.csv"
+    table, found = read_csv(path), row("its size hardly")
+    steps = table.pivot(
+        index="batch_size", columns="training_examples", values="steps_to_result"
+    )
+    falls = steps.loc[16] / steps.loc[256]
+    said = f"{falls[55_000]:.1f} times on all of MNIST and {falls[6875]:.1f} times on"
+    assert said in found["found"]
+    ends = [
+        shown(fit_law(each).critical_batch_size)
+        for each in observations_by_curve(read_table(path)).values()
+    ]
+    assert f"c1/c2 is {ends[0]} and {ends[1]}" in found["found"]
+    assert f"[{len(table)} cells]" in found["found"]
+    assert int(found["trials"]) == table["trials"].sum()
+
+
 def test_text_networks_are_those_of_the_record():
     table = read_csv(FOLDER / "shallue2019" / "text_networks.csv")
     steps = table.pivot(
