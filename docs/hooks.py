@@ -25,8 +25,8 @@ from mkdocs.structure.files import File, Files
 
 from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf.__main__ import COMMANDS
-from dps_tf.analysis import columns, loading, repeats
-from dps_tf.core import cell, registry, study, sweep, workload, workload_family
+from dps_tf.analysis import loading, repeats, tables
+from dps_tf.core import cell, registry, study, sweep, workload
 from dps_tf.core import goal as goals
 from dps_tf.store import schemas
 from dps_tf.workloads import configuration
@@ -148,7 +148,7 @@ _BOUND: dict[str, type] = {
     "goal": goals.Goal,
     "evaluation": workload.EvaluationInterval,
     "step_budget": workload.StepsInExamples,
-    "scaling_rule": workload_family.ScalingRule,
+    "scaling_rule": sweep.ScalingRule,
     "pruning": study.Pruning,
 }
 """What a gin file binds, with the class that describes what it does not itself."""
@@ -328,7 +328,7 @@ def _kind(kind: str) -> str:
 
 
 def _stored(schema: schemas.TableSchema, docstring: str) -> str:
-    texts = columns.entries(schema.name)
+    texts = tables.entries(schema.name)
     rows = [
         (f"`{name}`", _kind(kind), meaning(name, f"table {schema.name}", texts))
         for name, kind in schema.columns
@@ -340,7 +340,7 @@ def _stored(schema: schemas.TableSchema, docstring: str) -> str:
 
 
 def _computed(name: str, first: str) -> str:
-    texts = columns.entries(name)
+    texts = tables.entries(name)
     rows = [(f"`{column}`", escaped(text)) for column, text in texts.items()]
     return f"\n## {name}\n\n{first}\n\n{table(('column', 'meaning'), rows)}"
 

@@ -183,7 +183,7 @@ def _read_runs() -> None:
 
 def _runs(goal: Goal) -> Runs:
     """Returns the runs that --read names."""
-    from dps_tf.analysis.interchange import event_files, mlflow_runs, runs, trackers
+    from dps_tf.analysis.interchange import event_files, runs, trackers
 
     if _FORMAT.value == "tables":
         return runs.read_runs(_READ.value)
@@ -198,7 +198,7 @@ def _runs(goal: Goal) -> Runs:
         study = trackers.load_optuna(_READ.value, _STUDY.value)
         return trackers.from_optuna(study, goal.metric, **options)
     if _FORMAT.value == "mlflow":
-        return mlflow_runs.from_mlflow(_READ.value, _STUDY.value, **options)
+        return trackers.from_mlflow(_READ.value, _STUDY.value, **options)
     readers: dict[str, Callable[..., Runs]] = {
         "tensorboard": event_files.from_tensorboard,
         "wandb": trackers.from_wandb,

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis import columns, reduce, repeats
+from dps_tf.analysis import reduce, repeats
 from dps_tf.analysis.tables import (
     GOAL_COLUMNS,
     axes_of,
     belongs,
     cell_codes,
     cell_name,
+    meaning,
     metaparameter_names,
     metric_names,
     study_goal,
@@ -116,7 +117,7 @@ class Tables(Record):
         """What every column holds: table, column, type and meaning."""
         metrics = metric_names(self.curves)
         rows = [
-            (table, name, str(kind), columns.meaning(table, str(name), metrics))
+            (table, name, str(kind), meaning(table, str(name), metrics))
             for table in ("results", *_FRAMES, "bounded", "repeats")
             for name, kind in getattr(self, table).dtypes.items()
         ]

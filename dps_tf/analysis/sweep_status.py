@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dps_tf.core.errors import duration
-from dps_tf.core.race import follow_to, plan
-from dps_tf.core.steps_to_result import StudyResult
+from dps_tf.core.race import StudyResult, follow_to, plan
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.trial import OUTCOMES, error_cause
 from dps_tf.store.files import FileSystem

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from dps_tf.analysis.columns import documentation
+from dps_tf.analysis.tables import documentation
 from dps_tf.cli.command_line import files_of, import_tensorflow, tell_of_damage
 from dps_tf.core.errors import UserError, near_matches
 

@@ -14,8 +14,7 @@ from dps_tf.core.errors import UserError
 from dps_tf.core.registry import Registry, arguments_of
 from dps_tf.core.study import FLOAT32
 from dps_tf.models import image_networks, language_networks
-from dps_tf.models.initial_point import initial_point
-from dps_tf.models.structure import check_functional, check_logits
+from dps_tf.models.structure import check_functional, check_logits, initial_point
 
 __all__ = [
     "NETWORKS",

@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from dps_tf.core.registry import Registry, arguments_of
-from dps_tf.objectives.classification import (
+from dps_tf.objectives.losses import (
     sigmoid_cross_entropy,
     softmax_cross_entropy,
+    squared_error,
     token_cross_entropy,
 )
 from dps_tf.objectives.metric import Metric, count, fractions, mean_loss
 from dps_tf.objectives.objective import Objective, merge, penalty
-from dps_tf.objectives.regression import squared_error
 
 __all__ = [
     "METRICS",

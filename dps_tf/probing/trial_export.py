@@ -15,7 +15,7 @@ from dps_tf.core.study import StudySpecification
 from dps_tf.models import initial_point
 from dps_tf.sparsity import export, prunable, tfmot
 from dps_tf.store.files import FileSystem
-from dps_tf.store.states import State
+from dps_tf.store.records import State
 from dps_tf.store.study_tables import trial_points
 from dps_tf.store.sweep_reader import StudyReader, SweepReader
 from dps_tf.training.program import Task

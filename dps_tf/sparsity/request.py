@@ -27,8 +27,14 @@ from dps_tf.sparsity.selection import SELECTIONS, Candidates, choose
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem, LocalFiles
 from dps_tf.store.layout import absolute
-from dps_tf.store.records import canonical, fingerprint, set_aside
-from dps_tf.store.states import State, decode_state, encode_state
+from dps_tf.store.records import (
+    State,
+    canonical,
+    decode_state,
+    encode_state,
+    fingerprint,
+    set_aside,
+)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dps_tf.core.execution import TrialProvenance
 from dps_tf.core.goal import Goal
-from dps_tf.core.steps_to_result import StudyResult, reduce_study
+from dps_tf.core.race import StudyResult, reduce_study
 from dps_tf.core.study import StudySpecification, is_further
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem

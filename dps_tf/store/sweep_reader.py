@@ -18,16 +18,15 @@ import pyarrow as pa
 
 from dps_tf.core.cell import CELL_KEY, cell_key, is_axis
 from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.steps_to_result import StudyResult
+from dps_tf.core.race import StudyResult
 from dps_tf.core.study import FLOAT32, StudySpecification
 from dps_tf.core.workload import QUASI_RANDOM
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
 from dps_tf.store.log import read_logs
-from dps_tf.store.records import read_json
+from dps_tf.store.records import StateStore, read_json
 from dps_tf.store.schemas import CURVES, MEASUREMENTS, SCHEMAS, STUDIES, STUDY_DEFAULTS
-from dps_tf.store.states import StateStore
 from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_tables import (
     Closed,

@@ -19,9 +19,8 @@ import keras_tuner
 import tensorflow as tf
 
 from dps_tf.core.errors import UserError
-from dps_tf.core.race import plan
+from dps_tf.core.race import TrialResult, plan
 from dps_tf.core.space import Space
-from dps_tf.core.steps_to_result import TrialResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.store.errors import explained, store_error
 from dps_tf.store.layout import CellLayout

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import keras_tuner
 
 from dps_tf.core.execution import Backend, PreparedStudy
-from dps_tf.core.steps_to_result import StudyResult
+from dps_tf.core.race import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout

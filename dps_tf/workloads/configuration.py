@@ -16,9 +16,14 @@ from dps_tf.core.errors import UserError, near_matches
 from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
 from dps_tf.core.study import Pruning
-from dps_tf.core.sweep import SweepSpecification, grid
+from dps_tf.core.sweep import (
+    ScalingRule,
+    StepsTable,
+    SweepSpecification,
+    WorkloadFamily,
+    grid,
+)
 from dps_tf.core.workload import EvaluationInterval, StepsInExamples, Workload
-from dps_tf.core.workload_family import ScalingRule, StepsTable, WorkloadFamily
 
 _VARYING = (Mapping, StepsInExamples)
 """Types of a budget that depends on the batch size."""
@@ -77,7 +82,7 @@ def scaling_rule(
     exponent: float = gin.REQUIRED,
     warmup_examples: int = 0,
 ) -> ScalingRule:
-    """Returns a point for every batch size; see `core.workload_family.ScalingRule`."""
+    """Returns a point for every batch size; see `core.sweep.ScalingRule`."""
     return ScalingRule(_point(point), batch_size, exponent, warmup_examples)
 
 

@@ -10,7 +10,7 @@ from dps_tf.analysis.reduce import results, with_bounds
 from dps_tf.analysis.tables import study_key
 from dps_tf.core.errors import UserError
 from dps_tf.core.goal import Goal
-from dps_tf.core.steps_to_result import reduce_study
+from dps_tf.core.race import reduce_study
 from dps_tf.core.trial import OUTCOMES
 from tests.analysis.synthetic import ERROR, Truth, random_truth, tables
 

@@ -19,7 +19,6 @@ import pytest
 from dps_tf._keras import keras
 from dps_tf.analysis import report
 from dps_tf.analysis.interchange.event_files import from_tensorboard
-from dps_tf.analysis.interchange.mlflow_runs import from_mlflow
 from dps_tf.analysis.interchange.runs import (
     Run,
     Runs,
@@ -31,6 +30,7 @@ from dps_tf.analysis.interchange.runs import (
 )
 from dps_tf.analysis.interchange.trackers import (
     from_keras,
+    from_mlflow,
     from_optuna,
     from_wandb,
     load_optuna,

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.core.goal import Goal
-from dps_tf.core.race import RaceRule
-from dps_tf.core.steps_to_result import reduce_study
+from dps_tf.core.race import RaceRule, reduce_study
 from dps_tf.core.trial import EvaluationSchedule, Trajectory
 
 ERROR = "validation/classification_error"

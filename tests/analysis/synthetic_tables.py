@@ -17,9 +17,8 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.core.cell import CELL_KEY
-from dps_tf.core.race import RaceRule
+from dps_tf.core.race import RaceRule, TrialResult, reduce_study
 from dps_tf.core.space import Space, points
-from dps_tf.core.steps_to_result import TrialResult, reduce_study
 from dps_tf.core.trial import EvaluationSchedule, Trajectory
 from dps_tf.store.schemas import MEASUREMENTS
 from dps_tf.store.tables import empty_frame

@@ -12,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 import dps_tf
-from dps_tf.analysis.columns import meaning
+from dps_tf.analysis.tables import meaning
 from dps_tf.cli import notebook
 from dps_tf.core.errors import UserError
 from dps_tf.store.schemas import MEANINGS, SCHEMAS

@@ -8,9 +8,8 @@ import pytest
 import tensorflow as tf
 
 from dps_tf.core.errors import UserError
-from dps_tf.core.sweep import grid
+from dps_tf.core.sweep import ScalingRule, WorkloadFamily, grid, steps_at
 from dps_tf.core.workload import EvaluationInterval, StepsInExamples
-from dps_tf.core.workload_family import ScalingRule, WorkloadFamily, steps_at
 from dps_tf.optim.schedules import constant, warmed_up
 from dps_tf.workloads.reading import read_configuration
 from tests.core.specifications import specification, workload

@@ -11,7 +11,7 @@ from absl.testing import parameterized
 from dps_tf import objectives
 from dps_tf._keras import keras
 from dps_tf.core.errors import UserError
-from dps_tf.objectives import classification
+from dps_tf.objectives import losses
 from tests.objectives.measuring import measured
 
 LABELS = np.array([2, 0, 1, 2], np.int32)
@@ -32,7 +32,7 @@ class CrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
     def test_closed_form(self, smoothing):
         expected = closed_form(LABELS, LOGITS, smoothing)
         for value in (smoothing, tf.constant(smoothing, tf.float32)):
-            found = classification.cross_entropy(LABELS, LOGITS, value)
+            found = losses.cross_entropy(LABELS, LOGITS, value)
             self.assertAllClose(found, expected, rtol=1e-5)
             self.assertDTypeEqual(found, np.float32)
 
@@ -41,12 +41,12 @@ class CrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
         theirs = keras.losses.CategoricalCrossentropy(
             from_logits=True, label_smoothing=smoothing, reduction="none"
         )(tf.one_hot(LABELS, 3), LOGITS)
-        ours = classification.cross_entropy(LABELS, LOGITS, smoothing)
+        ours = losses.cross_entropy(LABELS, LOGITS, smoothing)
         self.assertAllClose(ours, theirs, rtol=1e-5)
 
     def test_tensor_of_zero_is_the_plain_loss_to_the_bit(self):
-        plain = classification.cross_entropy(LABELS, LOGITS)
-        zero = classification.cross_entropy(LABELS, LOGITS, tf.constant(0.0))
+        plain = losses.cross_entropy(LABELS, LOGITS)
+        zero = losses.cross_entropy(LABELS, LOGITS, tf.constant(0.0))
         self.assertAllEqual(plain, zero)
         theirs = keras.losses.SparseCategoricalCrossentropy(True, reduction="none")
         self.assertAllEqual(plain, theirs(LABELS, LOGITS))
@@ -56,7 +56,7 @@ class CrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
         with tf.GradientTape() as tape:
             tape.watch(logits)
             loss = tf.reduce_sum(
-                classification.cross_entropy(LABELS, logits, tf.constant(smoothing))
+                losses.cross_entropy(LABELS, logits, tf.constant(smoothing))
             )
         q = (1 - smoothing) * np.eye(3)[LABELS] + smoothing / 3
         expected = tf.nn.softmax(LOGITS) - q
@@ -64,14 +64,12 @@ class CrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_sequences_have_a_loss_per_position(self):
         labels, logits = LABELS.reshape(2, 2), LOGITS.reshape(2, 2, 3)
-        found = classification.cross_entropy(labels, logits, 0.1)
+        found = losses.cross_entropy(labels, logits, 0.1)
         self.assertAllClose(found, closed_form(labels, logits, 0.1), rtol=1e-5)
 
     @parameterized.parameters(0.01, 0.1, 0.5)
     def test_shallue_spreads_the_rest_over_the_other_classes(self, theta):
-        found = classification.cross_entropy(
-            LABELS, LOGITS, tf.constant(theta), "shallue2019"
-        )
+        found = losses.cross_entropy(LABELS, LOGITS, tf.constant(theta), "shallue2019")
         q = np.full((4, 3), theta / 2)
         q[np.arange(4), LABELS] = 1 - theta
         logits = LOGITS.astype(np.float64)
@@ -91,7 +89,7 @@ class CrossEntropyTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(plain, closed_form(LABELS, LOGITS, 0.0), rtol=1e-5)
 
     def test_large_logits_overflow_nothing(self):
-        found = classification.cross_entropy([0, 1], [[1e4, 0.0], [1e4, 0.0]], 0.1)
+        found = losses.cross_entropy([0, 1], [[1e4, 0.0], [1e4, 0.0]], 0.1)
         self.assertAllClose(found, [500.0, 9500.0])
 
 
@@ -108,13 +106,13 @@ class WrongTest(tf.test.TestCase, parameterized.TestCase):
         ([-math.inf, 0.1, 0.0], 1, False),
     )
     def test_largest_logit_decides(self, logits, label, expected):
-        found = classification.wrong(tf.constant([label]), tf.constant([logits]))
+        found = losses.wrong(tf.constant([label]), tf.constant([logits]))
         self.assertAllEqual(found, [expected])
 
     def test_sequences_are_judged_per_position(self):
         labels, logits = LABELS.reshape(2, 2), LOGITS.reshape(2, 2, 3)
         self.assertAllEqual(
-            classification.wrong(tf.constant(labels), logits),
+            losses.wrong(tf.constant(labels), logits),
             logits.argmax(-1) != labels,
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf import models, optim
-from dps_tf.objectives import classification
+from dps_tf.objectives import losses
 from tests.parity.golden import Golden
 
 
@@ -57,7 +57,7 @@ class Replay:
     def _loss_and_gradients(self, inputs: tf.Tensor, labels: tf.Tensor):
         with tf.GradientTape() as tape:
             logits = self.model(inputs, training=True)
-            loss = tf.reduce_mean(classification.cross_entropy(labels, logits))
+            loss = tf.reduce_mean(losses.cross_entropy(labels, logits))
         gradients = tape.gradient(loss, self.variables)
         return loss, [g * m for g, m in zip(gradients, self.masks, strict=True)]
 
@@ -80,6 +80,6 @@ class Replay:
     def evaluate(self, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
         """Returns mean cross-entropy and accuracy."""
         logits = self.model(inputs, training=False)
-        loss = tf.reduce_mean(classification.cross_entropy(labels, logits))
-        right = tf.logical_not(classification.wrong(labels, logits))
+        loss = tf.reduce_mean(losses.cross_entropy(labels, logits))
+        right = tf.logical_not(losses.wrong(labels, logits))
         return float(loss), float(np.mean(right))

@@ -24,8 +24,7 @@ from dps_tf.probing import (
 )
 from dps_tf.store.files import LocalFiles
 from dps_tf.store.layout import SweepLayout
-from dps_tf.store.records import read_json, write_json
-from dps_tf.store.states import StateStore
+from dps_tf.store.records import StateStore, read_json, write_json
 from dps_tf.store.study_tables import close_study, read_closed
 from dps_tf.tuning.interruption import Interrupted
 from tests.tuning import small_sweeps

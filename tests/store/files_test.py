@@ -171,7 +171,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
         from dps_tf.store.errors import StoreError
         from dps_tf.store.log import LogWriter
         from dps_tf.store.records import write_json
-        from dps_tf.store.states import State, StateStore
+        from dps_tf.store.records import State, StateStore
         import numpy as np
 
         folder, files = sys.argv[1], LocalFiles()
@@ -210,8 +210,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
     assert all("File too large" in line and "ulimit" in line for line in lines)
 
     from dps_tf.store.log import read_log
-    from dps_tf.store.records import read_json
-    from dps_tf.store.states import StateStore
+    from dps_tf.store.records import StateStore, read_json
 
     files = LocalFiles()
     assert read_json(files, f"{tmp_path}/study.json") == {"old": True}

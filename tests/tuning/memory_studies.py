@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from dps_tf.core.race import Plan
-from dps_tf.core.steps_to_result import StudyResult
+from dps_tf.core.race import Plan, StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.schemas import SCHEMAS

@@ -13,7 +13,7 @@ from dps_tf.analysis.loading import load
 from dps_tf.core.errors import UserError
 from dps_tf.core.execution import Job
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
-from dps_tf.core.steps_to_result import StudyResult
+from dps_tf.core.race import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.probing import Measurer, Wanted
 from dps_tf.store.files import LocalFiles

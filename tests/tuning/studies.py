@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dps_tf.core.execution import PreparedStudy, Runner
 from dps_tf.core.goal import Goal
-from dps_tf.core.steps_to_result import StudyResult
+from dps_tf.core.race import StudyResult
 from dps_tf.core.study import StudySpecification
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.core.workload import EvaluationInterval

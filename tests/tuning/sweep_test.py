@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from dps_tf.core.errors import UserError
-from dps_tf.core.steps_to_result import StudyResult, TrialResult
+from dps_tf.core.race import StudyResult, TrialResult
 from dps_tf.core.sweep import SweepSpecification
 from dps_tf.store.errors import LockLost
 from dps_tf.store.files import LocalFiles

@@ -1,7 +1,7 @@
 """Runs of other people's software as two tables, and as a sweep that analyses read.
 
-The tables are those of `foreign_study`. `read_runs` reads them from files; `trackers`,
-`event_files` and `mlflow_runs` make them of what other libraries record. Whatever was
+The tables are those of `foreign_study`. `read_runs` reads them from files; `trackers`
+and `event_files` make them of what other libraries record. Whatever was
 cut off (pruned, stopped, killed, crashed) is INCOMPLETE there and censored in the
 sweep: it bounds K*, and is never counted as a run that could not meet the goal.
 """
