@@ -25,10 +25,6 @@ settings.register_profile(
 )
 settings.load_profile("shared")
 
-SLOW_SECONDS = 1.0
-"""A test that takes longer is marked slow."""
-
-
 @pytest.fixture(autouse=True)
 def reproducible() -> None:
     """Seeds every generator and clears gin, so that no test depends on another."""
@@ -45,7 +41,7 @@ def reproducible() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what is slow by record, and begins with the longest files.
+    """Marks what is on record as slow, and begins with the longest files.
 
     So processes that share the tests end together. `.ci/record_durations.py` records.
     """
@@ -56,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path, *names = item.nodeid.split("::")
         test = ".".join([path.removesuffix(".py").replace("/", "."), *names])
         files[path] += seconds.get(test, 0.0)
-        if seconds.get(test, 0.0) > SLOW_SECONDS:
+        if test in seconds:
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: -files[item.nodeid.split("::")[0]])
 
