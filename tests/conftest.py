@@ -25,6 +25,7 @@ settings.register_profile(
 )
 settings.load_profile("shared")
 
+
 @pytest.fixture(autouse=True)
 def reproducible() -> None:
     """Seeds every generator and clears gin, so that no test depends on another."""

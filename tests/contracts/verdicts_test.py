@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from dps_tf.analysis import published
 from dps_tf.analysis.fit_table import (
     curves_of_table,
     observations_by_curve,
@@ -252,6 +254,25 @@ def test_sizes_and_test_errors_are_those_of_the_record():
     ):
         assert said in found["found"]
     assert int(found["trials"]) == int(text["trials"]) == table["trials"].sum()
+
+
+def test_optimizers_of_the_published_network_are_those_of_the_record():
+    table = read_csv(FOLDER / "shallue2019" / "mnist_optimizers.csv")
+    steps = table.pivot(
+        index="batch_size", columns="optimizer", values="steps_to_result"
+    )
+    found = row("it does on the published networks")
+    for optimizer in ("momentum", "nesterov"):
+        ratios = steps[optimizer] / steps["sgd"]
+        assert f"{ratios[32]:.2f} and {ratios[128]:.2f} times" in found["found"]
+    assert f"[{len(table)} cells]" in found["found"]
+    assert int(found["trials"]) == table["trials"].sum()
+    theirs = published.steps_to_result(["mnist-simple_cnn_base-*"])
+    key = ["optimizer", "batch_size"]
+    both = table.merge(theirs, on=key, suffixes=("", "_published"))
+    octaves = np.log2(both["steps_to_result"] / both["steps_to_result_published"])
+    text = f"{octaves.min():.2f} to {octaves.max():.2f} octaves"
+    assert text in found["found"]
 
 
 def test_subsets_are_those_of_the_record():
