@@ -113,9 +113,9 @@ class Workload:
             et al.).
         max_draws: points drawn at most under `feasible`; None is 10 N.
         learning_rate_schedule: name in the schedule registry.
-        split: `seeded`, `lee2021` for the published split, or `given` for the
-            validation set that the source has.
-        split_seed: seed of a seeded split.
+        split: `seeded`, `first` or `last` of the file, `lee2021` for the published
+            split, or `given` for the validation set that the source has.
+        split_seed: seed of the first three.
         validation_examples: size of the validation split; None is a tenth.
         test: `given` for the test set that the source has, `carved` for examples of
             the same split, or `none`; only with one of the former is it read.

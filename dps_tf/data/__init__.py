@@ -156,11 +156,12 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
     Args:
         name: of a registered data set.
         data_dir: folder of prepared sets.
-        split: `seeded` takes `validation_examples` (None: the set's own number) by
-            `split_seed`; `lee2021` is the published split, a tenth, without a choice;
-            `given` is the validation set that the source has.
-        split_seed: of a seeded split.
-        validation_examples: of a seeded split.
+        split: which `validation_examples` (None: the set's own number) are held out:
+            `seeded` draws them by `split_seed`, `first` and `last` take them from the
+            beginning or the end of the file; `lee2021` is the published split, a tenth,
+            without a choice; `given` is the validation set that the source has.
+        split_seed: of the draw, and of the order of what is left for training.
+        validation_examples: their number; of a split with a choice.
         test: `given` for the test set that the source has, `carved` for
             `test_examples` (None: as many as for validation) of the same split that are
             then missing in training, or `none`.
@@ -176,7 +177,8 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
     parts = divided(name, source, split, split_seed, sizes, test, training_examples)
     how = (split, test)
     given = [part for part, by in zip(parts[1:], how, strict=False) if by == "given"]
-    described = f"seeded({split_seed})" if split == "seeded" else split
+    drawn = split not in ("lee2021", "given")
+    described = f"{split}({split_seed})" if drawn else split
     divided_as = described if test == "none" else f"{described}+{test}"
     train, validation, *tests = (in_evaluation(p, source.transform) for p in parts)
     return Dataset(

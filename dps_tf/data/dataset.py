@@ -259,8 +259,9 @@ def content_hash(*arrays: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-SPLITS = ("seeded", "lee2021", "given")
-"""Ways to take a validation split; `given` is the one that a source has."""
+SPLITS = ("seeded", "first", "last", "lee2021", "given")
+"""Ways to take a validation split: a random one, the first or the last examples of the
+file, a tenth as Lee et al. (2021) took it, or the one that a source has."""
 
 
 def divided(  # noqa: PLR0913 - the ways of dividing a set
@@ -350,8 +351,12 @@ def split_indices(
             f"{test_examples}: they must leave at least one of {examples} examples to "
             "each split"
         )
-    if split == "seeded":
+    if split in ("seeded", "first", "last"):
         order = seeded_order(examples, seed)
+        if split != "seeded":
+            start = 0 if split == "first" else examples - validation_examples
+            chosen = (order >= start) & (order < start + validation_examples)
+            order = np.concatenate([order[chosen], order[~chosen]])
     elif split == "lee2021":
         if validation_examples != examples // 10 or seed != 0:
             raise UserError(

@@ -16,6 +16,8 @@ class SplitsTest(parameterized.TestCase):
         ("seeded", 60_000, 6_000),
         ("seeded", 2, 1),
         ("seeded", 10, 9),
+        ("first", 60_000, 5_000),
+        ("last", 10, 9),
         ("lee2021", 60_000, 6_000),
         ("lee2021", 50_000, 5_000),
         ("lee2021", 1_797, 179),
@@ -46,6 +48,14 @@ class SplitsTest(parameterized.TestCase):
         zero, again, one = (split_indices("seeded", 99, 9, s)[1] for s in (0, 0, 1))
         np.testing.assert_array_equal(zero, again)
         self.assertFalse(np.array_equal(zero, one))
+
+    @parameterized.parameters(("first", range(4)), ("last", range(16, 20)))
+    def test_ends_of_the_file_are_held_out_whatever_the_seed(self, split, held):
+        for seed in (0, 1):
+            train, validation, test = split_indices(split, 20, 4, seed, 3)
+            self.assertCountEqual(validation.tolist(), held)
+            rest = [i for i in split_indices("seeded", 20, 1, seed)[0] if i not in held]
+            self.assertEqual([*test, *train][-len(rest) :], rest)
 
     @parameterized.parameters(0, -1, 10, 11)
     def test_empty_side_is_refused(self, validation):
