@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dps_tf.cli.notebook import load as load
     from dps_tf.cli.notebook import load_trial as load_trial
     from dps_tf.cli.notebook import run as run
-    from dps_tf.core.goal import Goal as Goal
+    from dps_tf.core import Goal as Goal
     from dps_tf.data import register as register_dataset
     from dps_tf.models import register as register_network
     from dps_tf.objectives import register as register_objective
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dps_tf.optim import register_schedule as register_schedule
     from dps_tf.sparsity import register_selection as register_selection
     from dps_tf.sparsity import register_sparsity_method as register_sparsity_method
-    from dps_tf.training.callback import StepsToResult as StepsToResult
+    from dps_tf.training import StepsToResult as StepsToResult
     from dps_tf.workloads.reading import configure as sweep
 
 __version__ = "0.1.0"

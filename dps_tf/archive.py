@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, run, tell_of_damage
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal, UserError, near_matches
 
 if TYPE_CHECKING:
     from dps_tf.analysis.interchange.runs import Runs

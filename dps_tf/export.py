@@ -19,7 +19,7 @@ from dps_tf.cli.command_line import (
     run,
     tell_of_damage,
 )
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 _SWEEP_DIR = flags.DEFINE_string("sweep_dir", None, "Where the sweep is kept.")
 _CELL = flags.DEFINE_string("cell", None, "Name of a cell, as `status` shows it.")
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     import_tensorflow()
     import_modules(_IMPORT.value)
     from dps_tf.probing.trial_export import trained_trial
-    from dps_tf.store.sweep_reader import SweepReader
+    from dps_tf.store import SweepReader
     from dps_tf.tuning.resources import configure_threads
 
     files = files_of(_SWEEP_DIR.value)

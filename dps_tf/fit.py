@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, require, run
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 _CSV = flags.DEFINE_string(
     "csv", None, "A table with the columns batch_size and steps_to_result."

@@ -24,14 +24,13 @@ from dps_tf.cli.command_line import (
     run,
     tell_of_damage,
 )
-from dps_tf.core.errors import UserError
-from dps_tf.store.layout import SweepLayout
+from dps_tf.core import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from dps_tf.probing import RecordedStudy, RecordedTrial, Wanted
-    from dps_tf.store.sweep_reader import SweepReader
+    from dps_tf.store import SweepLayout, SweepReader
     from dps_tf.tuning.interruption import StopRequest
     from dps_tf.tuning.resources import Options, Resources
 
@@ -88,6 +87,8 @@ def main(argv: Sequence[str]) -> int:
     """Measures what the flags name and prints it; returns the exit code."""
     del argv
     require(_SWEEP_DIR)
+    from dps_tf.store import SweepLayout
+
     layout = SweepLayout(_SWEEP_DIR.value)
     is_grouped = _STRATEGY.value == "multi_worker_mirrored"
     cells = [] if is_grouped else _cells(layout)
@@ -117,7 +118,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _cells(layout: SweepLayout) -> Sequence[str]:
-    from dps_tf.store.sweep_reader import SweepReader
+    from dps_tf.store import SweepReader
 
     return _CELL.value or finished_cells(
         SweepReader(files_of(layout.root), layout.root)
@@ -148,7 +149,7 @@ def _measure(
     if _PAIRS.value and found:
         import pandas as pd
 
-        from dps_tf.store.sweep_reader import SweepReader
+        from dps_tf.store import SweepReader
 
         sweep = SweepReader(files_of(options.sweep_dir), options.sweep_dir)
         trials = sweep.tables(("trials",)).trials
@@ -161,6 +162,7 @@ def _here(
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Gives the measurements of cells, one after another."""
     from dps_tf.probing import Measurer, ProgramCache
+    from dps_tf.store import SweepLayout
 
     if resources.leader is not None:
         resources.leader.on_stop = stop.set
@@ -182,6 +184,7 @@ def _on_ray(
     """Gives the measurements of cells, as many side by side as there are slots."""
     from dps_tf.probing import Measurer
     from dps_tf.probing.measurement import replayed_elsewhere
+    from dps_tf.store import SweepLayout
 
     wanted = _wanted()
     with import_ray("ray_cluster").calling(replayed_elsewhere, options, stop) as call:

@@ -11,7 +11,7 @@ from pathlib import Path
 from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, import_tensorflow, require, run
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 _DATASET = flags.DEFINE_string(
     "dataset",

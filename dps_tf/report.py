@@ -22,7 +22,7 @@ from dps_tf.cli.command_line import (
     tell_of_damage,
 )
 from dps_tf.cli.page_server import served
-from dps_tf.core.errors import UserError, printable
+from dps_tf.core import UserError, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.loading import Tables

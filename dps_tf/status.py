@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, cell_statuses, require, run
-from dps_tf.core.errors import UserError, printable
+from dps_tf.core import UserError, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.sweep_status import CellStatus

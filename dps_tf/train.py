@@ -22,7 +22,7 @@ from dps_tf.cli.command_line import (
     require,
     run,
 )
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 if TYPE_CHECKING:
     from dps_tf.cli.sweep_run import SweepRun

@@ -32,7 +32,7 @@ from dps_tf.analysis.tables import (
     study_key,
     trial_codes,
 )
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 COLUMNS = ["batch_size", "devices", "seconds", "price"]
 _SECONDS_PER_HOUR = 3600.0

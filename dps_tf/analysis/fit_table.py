@@ -40,7 +40,7 @@ from dps_tf.analysis.regimes import (
 )
 from dps_tf.analysis.tables import Floats, curve_key, curve_label, read_csv, require
 from dps_tf.analysis.wording import number
-from dps_tf.core.errors import UserError, on_one_line
+from dps_tf.core import UserError, on_one_line
 
 _LARGEST = 1e15
 _NOISIEST = 64.0  # octaves

@@ -25,7 +25,7 @@ from dps_tf.analysis.tables import (
     require,
     study_key,
 )
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 RULES = {"linear": 1.0, "square_root": 0.5}
 """Power of B/B0 by which a rule multiplies the rate."""

@@ -30,10 +30,8 @@ from dps_tf.analysis.tables import (
     with_axes,
     with_precision,
 )
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
-from dps_tf.store.files import FileSystem, LocalFiles
-from dps_tf.store.sweep_reader import StoredTables, SweepReader
+from dps_tf.core import Goal, UserError
+from dps_tf.store import FileSystem, LocalFiles, StoredTables, SweepReader
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,8 +21,7 @@ from importlib import resources
 import pandas as pd
 
 from dps_tf.analysis.law import LawFit, Observations, fit_law
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal, UserError, near_matches
 
 PREFIX = "shallue2019"
 _OPTIMIZERS = {"nesterov_momentum": "nesterov"}

@@ -35,10 +35,7 @@ from dps_tf.analysis.tables import (
     study_key,
     trial_codes,
 )
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
-from dps_tf.core.study import is_further
-from dps_tf.core.trial import OUTCOMES
+from dps_tf.core import OUTCOMES, Goal, UserError, is_further
 
 
 def results(

@@ -20,7 +20,7 @@ import pandas as pd
 
 from dps_tf.analysis.law import Estimate, LawFit, Observations
 from dps_tf.analysis.tables import Bools, Floats
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 TOLERANCES = (0.1, 0.2, 0.5, 1.0)
 LINEAR_SCALING_TOLERANCE = 0.2

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.tables import Floats, cell_codes, cell_name, curve_key, study_key
-from dps_tf.core.sweep import repeated_seed
+from dps_tf.core import repeated_seed
 
 RESULT = ["outcome", "steps_to_result", "bracket_low", "earliest", "latest"]
 LEAST_REPEATS = 3

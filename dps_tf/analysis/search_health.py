@@ -22,9 +22,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from dps_tf.analysis.tables import Codes, Floats, belongs
-from dps_tf.core.errors import UserError
-from dps_tf.core.space import Space
-from dps_tf.core.workload import QUASI_RANDOM
+from dps_tf.core import QUASI_RANDOM, Space, UserError
 
 BOUNDARY_TOLERANCE = 0.05
 """Share of a range, on its scale, within which a best value counts as at its end."""

@@ -30,7 +30,7 @@ from dps_tf.analysis.tables import (
     has_rows,
     study_key,
 )
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal
 
 INTERVALS = (2, 4)
 """Multiples of the evaluation interval at which K* is found again."""

@@ -6,15 +6,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dps_tf.core.errors import duration
-from dps_tf.core.race import StudyResult, follow_to, plan
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.trial import OUTCOMES, error_cause
-from dps_tf.store.files import FileSystem
-from dps_tf.store.locks import Locks
-from dps_tf.store.study_history import StudyHistory
-from dps_tf.store.study_tables import Closed
-from dps_tf.store.sweep_reader import StudyReader, SweepReader
+from dps_tf.core import (
+    OUTCOMES,
+    StudyResult,
+    StudySpecification,
+    duration,
+    error_cause,
+    follow_to,
+    plan,
+)
+from dps_tf.store import (
+    Closed,
+    FileSystem,
+    Locks,
+    StudyHistory,
+    StudyReader,
+    SweepReader,
+)
 
 SHOWN_WAIT = 0.01
 """The least share of time spent waiting for data that a user is told of."""

@@ -18,12 +18,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dps_tf.core.cell import CELL_KEY, Cell, cell_key, is_axis
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.goal import Goal
-from dps_tf.core.study import FLOAT32
-from dps_tf.core.trial import OUTCOMES
-from dps_tf.store.schemas import CURVES, MEANINGS, PRECISION, SCHEMAS, STUDIES, TRIALS
+from dps_tf.core import (
+    CELL_KEY,
+    FLOAT32,
+    OUTCOMES,
+    Cell,
+    Goal,
+    UserError,
+    cell_key,
+    is_axis,
+    near_matches,
+)
+from dps_tf.store import CURVES, MEANINGS, PRECISION, SCHEMAS, STUDIES, TRIALS
 
 GOAL_COLUMNS = [name for name in STUDIES.names if name.startswith("goal_")]
 BOUNDS = ["earliest", "latest"]

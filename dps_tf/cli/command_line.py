@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from absl import app, flags
 
-from dps_tf.core.errors import UserError, printable
-from dps_tf.store.errors import LockLost, StoreError
-from dps_tf.store.files import FileSystem, LocalFiles
+from dps_tf.core import UserError, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.sweep_status import CellStatus
+    from dps_tf.store import FileSystem
 
 FINISHED, DEFECT, USER_ERROR, RUN_AGAIN = 0, 1, 2, 75
 
@@ -169,6 +168,8 @@ def files_of(directory: str) -> FileSystem:
     TensorFlow, which knows object stores, is imported for a path with a scheme only.
     """
     if "://" not in directory:
+        from dps_tf.store import LocalFiles
+
         return LocalFiles()
     import_tensorflow()
     from dps_tf.training import gfile_files
@@ -180,7 +181,7 @@ def cell_statuses(sweep_dirs: Sequence[str], told: set[str]) -> list[CellStatus]
     """Returns how far every cell of some sweeps is; tells of damage on the way."""
     # After the flags are checked: tables take a second to load.
     from dps_tf.analysis.sweep_status import merged_status, sweep_status
-    from dps_tf.store.sweep_reader import SweepReader
+    from dps_tf.store import SweepReader
 
     statuses = []
     for directory in sweep_dirs:
@@ -199,12 +200,20 @@ def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -
                 "see --help."
             )
         return main(argv) or FINISHED
-    except (UserError, StoreError) as error:
+    except UserError as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return USER_ERROR
-    except LockLost as error:
-        print(error, file=sys.stderr)
-        return RUN_AGAIN
+    except Exception as error:
+        # Here and not above: its tables take a second to load, and --help has none.
+        from dps_tf.store import LockLost, StoreError
+
+        if isinstance(error, LockLost):
+            print(error, file=sys.stderr)
+            return RUN_AGAIN
+        if not isinstance(error, StoreError):
+            raise
+        print(f"error: {printable(str(error))}", file=sys.stderr)
+        return USER_ERROR
 
 
 def _sentence_of(error: OSError) -> str | None:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from dps_tf.analysis.tables import documentation
 from dps_tf.cli.command_line import files_of, import_tensorflow, tell_of_damage
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core import UserError, near_matches
 
 if TYPE_CHECKING:
     from dps_tf.analysis.loading import Tables
-    from dps_tf.core.goal import Goal
+    from dps_tf.core import Goal
     from dps_tf.probing.trial_export import TrainedTrial
     from dps_tf.workloads.reading import SweepConfiguration
 
@@ -189,7 +189,7 @@ def load_trial(
     directory = os.fspath(sweep_dir)
     import_tensorflow()
     from dps_tf.probing.trial_export import trained_trial
-    from dps_tf.store.sweep_reader import SweepReader
+    from dps_tf.store import SweepReader
     from dps_tf.tuning.resources import configure_threads
 
     files = files_of(directory)

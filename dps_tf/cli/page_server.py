@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):

@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 
 from dps_tf.cli.command_line import import_ray
-from dps_tf.core.errors import UserError
-from dps_tf.training.device_memory import explain
-from dps_tf.training.gfile_files import files_for
-from dps_tf.training.rendezvous import ProcessRank
+from dps_tf.core import UserError
+from dps_tf.training import ProcessRank, explain, files_for
 from dps_tf.tuning import grouped
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest

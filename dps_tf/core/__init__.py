@@ -1,1 +1,87 @@
 """The nouns of the measurement: pure values that know no TensorFlow, gin or files."""
+
+from __future__ import annotations
+
+from dps_tf.core.cell import (
+    CELL_KEY,
+    CELL_TYPES,
+    DENSE,
+    Cell,
+    axis_part,
+    cell_key,
+    checked_name,
+    is_axis,
+)
+from dps_tf.core.errors import (
+    GroupLost,
+    UserError,
+    duration,
+    is_whole,
+    near_matches,
+    on_one_line,
+    printable,
+)
+from dps_tf.core.execution import (
+    Backend,
+    Job,
+    PreparedStudy,
+    Runner,
+    SlotLost,
+    TrialProvenance,
+    TrialState,
+    TurnReport,
+)
+from dps_tf.core.goal import Goal
+from dps_tf.core.noisy_quadratic import NoisyQuadratic
+from dps_tf.core.race import (
+    Plan,
+    RaceRule,
+    StudyResult,
+    TrialResult,
+    follow_to,
+    plan,
+    reduce_study,
+    within_lead,
+)
+from dps_tf.core.registry import (
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    REQUIRED,
+    SHARE,
+    Argument,
+    Range,
+    Reads,
+    Registry,
+    arguments_of,
+    resolve,
+)
+from dps_tf.core.seeds import derive_seed, examples_at
+from dps_tf.core.space import Space, check_metaparameter, points
+from dps_tf.core.study import (
+    FLOAT32,
+    RESULTS_VERSION,
+    TRAIN_LOSS,
+    VALIDATION,
+    Pruning,
+    StudySpecification,
+    is_further,
+)
+from dps_tf.core.sweep import (
+    ScalingRule,
+    StepsTable,
+    SweepSpecification,
+    WorkloadFamily,
+    grid,
+    repeat_study,
+    repeated_seed,
+)
+from dps_tf.core.trial import OUTCOMES, EvaluationSchedule, Trajectory, error_cause
+from dps_tf.core.workload import (
+    QUASI_RANDOM,
+    EvaluationInterval,
+    StepsInExamples,
+    Workload,
+    lengths_in_steps,
+    with_shares,
+)

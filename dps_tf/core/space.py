@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
 
 from dps_tf.core.errors import UserError, check_known, near_matches
 from dps_tf.core.registry import Reads
@@ -264,6 +263,8 @@ def points(
 
 def _scrambled_sobol(dimensions: int, seed: int, count: int) -> np.ndarray:
     """Returns [count, dimensions] in [0, 1)."""
+    from scipy.stats import qmc  # it takes a second to load
+
     rng = np.random.default_rng(seed)
     engine = qmc.Sobol(d=dimensions, scramble=True, rng=rng)
     # One at a time: a draw whose length is no power of two makes scipy warn, and the

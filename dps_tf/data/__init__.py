@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.registry import Registry, arguments_of
+from dps_tf.core import Registry, UserError, arguments_of, near_matches
 from dps_tf.data import photographs, prepared, sentences
-from dps_tf.data.arrays import DecodedRows, open_arrays, write_arrays
+from dps_tf.data.arrays import DecodedRows, MappedRows, open_arrays, write_arrays
 from dps_tf.data.dataset import (
     SPLITS,
     Dataset,
@@ -25,7 +24,14 @@ from dps_tf.data.dataset import (
     identity,
     in_evaluation,
 )
-from dps_tf.data.transforms import Whitening, image_augmentation
+from dps_tf.data.transforms import (
+    Chain,
+    CropTokens,
+    MaskTokens,
+    Transform,
+    Whitening,
+    image_augmentation,
+)
 
 
 def digits(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:
@@ -88,19 +94,6 @@ def synthetic_tokens(
         tokens[:, position + 1] = np.where(obeys, follows, other)
     return Source(tokens[:, :-1], tokens[:, 1:], vocabulary, examples // 4)
 
-
-__all__ = [
-    "DATASETS",
-    "SPLITS",
-    "Dataset",
-    "DecodedRows",
-    "Examples",
-    "Source",
-    "load",
-    "open_arrays",
-    "register",
-    "write_arrays",
-]
 
 Loader = Callable[..., Source]
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.data.raw import sha256
 
 Preprocess = Callable[[np.ndarray], np.ndarray]

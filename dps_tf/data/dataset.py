@@ -10,8 +10,7 @@ from typing import cast
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.seeds import examples_at
+from dps_tf.core import UserError, examples_at, near_matches
 from dps_tf.data.arrays import DecodedRows, MappedRows, Preprocess
 from dps_tf.data.transforms import Transform
 

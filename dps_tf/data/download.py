@@ -7,7 +7,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.data.raw import RawFile
 
 

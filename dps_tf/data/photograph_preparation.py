@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.data.arrays import has_arrays, verify_arrays, write_arrays
 from dps_tf.data.photographs import SETS, UNUSED, Files, PhotographSet
 from dps_tf.data.prepared import ARRAYS, Report, built_folder

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.data.arrays import Arrays, DecodedRows, has_arrays, open_arrays
 from dps_tf.data.dataset import Source, seeded_order
 from dps_tf.data.prepared import ARRAYS, command, prepared_folder

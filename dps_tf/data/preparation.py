@@ -15,7 +15,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core import UserError, near_matches
 from dps_tf.data import photograph_preparation as photographs
 from dps_tf.data import raw, sentences
 from dps_tf.data.arrays import has_arrays, verify_arrays

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core import UserError, near_matches
 from dps_tf.data.arrays import Arrays, has_arrays, open_arrays, write_arrays
 from dps_tf.data.dataset import Source, identity, split_indices, split_key
 from dps_tf.data.raw import PUBLISHED, content_sum

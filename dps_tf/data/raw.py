@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.data.arrays import (
     has_arrays,
     open_arrays,

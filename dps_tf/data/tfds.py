@@ -23,7 +23,7 @@ from etils import epath
 from tensorflow_datasets.core import file_adapters
 from tensorflow_datasets.core.download import checksums, resource
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 # What CIFAR-10's archive says besides the batches; part of TFDS's own description.
 _CIFAR_LABELS = "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck"

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core import UserError, near_matches
 
 _COUNTED_IMAGES = 1_000  # at a time: counting takes eight bytes for each
 Pair = tuple[tf.Tensor, tf.Tensor]

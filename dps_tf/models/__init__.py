@@ -10,20 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.registry import Registry, arguments_of
-from dps_tf.core.study import FLOAT32
+from dps_tf.core import FLOAT32, Registry, UserError, arguments_of
 from dps_tf.models import image_networks, language_networks
-from dps_tf.models.structure import check_functional, check_logits, initial_point
-
-__all__ = [
-    "NETWORKS",
-    "build",
-    "check_logits",
-    "in_precision",
-    "initial_point",
-    "register",
-]
+from dps_tf.models.randomness import Draws, check_graph, draws_at_random, seed_layers
+from dps_tf.models.structure import (
+    check_functional,
+    check_logits,
+    initial_point,
+    structure_hash,
+)
 
 Builder = Callable[..., keras.Model]
 

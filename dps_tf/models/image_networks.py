@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.models.language_networks import attention_block
 from dps_tf.models.layers import (
     GhostBatchNormalization,

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 _PHILOX = 1  # what tf.random.Algorithm.PHILOX stands for in the operations
 _BLOCK = 4  # words of 32 bits that one count of the generator gives

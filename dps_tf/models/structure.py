@@ -20,8 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.seeds import derive_seed
+from dps_tf.core import UserError, derive_seed
 
 _LIBRARIES = {"dps_tf", "keras", "numpy", "tensorflow", "tf_keras"}
 _LIBRARIES |= {"builtins", "tensorflow_model_optimization"}

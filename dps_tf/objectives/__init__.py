@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dps_tf.core.registry import Registry, arguments_of
+from dps_tf.core import Registry, arguments_of
+from dps_tf.objectives.batch_sums import BatchSums, Progress, dense_gradients
 from dps_tf.objectives.losses import (
     sigmoid_cross_entropy,
     softmax_cross_entropy,
@@ -20,21 +21,6 @@ from dps_tf.objectives.losses import (
 )
 from dps_tf.objectives.metric import Metric, count, fractions, mean_loss
 from dps_tf.objectives.objective import Objective, merge, penalty
-
-__all__ = [
-    "METRICS",
-    "OBJECTIVES",
-    "Metric",
-    "Objective",
-    "build",
-    "count",
-    "fractions",
-    "mean_loss",
-    "merge",
-    "penalty",
-    "register",
-    "register_metric",
-]
 
 Factory = Callable[..., Objective]
 

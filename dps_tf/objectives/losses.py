@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core.errors import UserError, is_whole, near_matches
-from dps_tf.core.registry import FRACTION, Argument
+from dps_tf.core import FRACTION, Argument, UserError, is_whole, near_matches
 from dps_tf.objectives.metric import Metric, Sums, fractions, mean_loss
 from dps_tf.objectives.objective import INDICATORS, NUMBERS, Metaparameters, Objective
 

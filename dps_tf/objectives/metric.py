@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal
 
 Sums = dict[str, Any]
 

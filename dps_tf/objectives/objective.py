@@ -18,9 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.goal import Goal
-from dps_tf.core.registry import NOT_NEGATIVE, Argument, Reads
+from dps_tf.core import NOT_NEGATIVE, Argument, Goal, Reads, UserError, near_matches
 from dps_tf.objectives.metric import Metric, Sums, count
 
 Metaparameters = Mapping[str, Any]

@@ -22,25 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.registry import Reads, Registry
-from dps_tf.core.workload import with_shares
+from dps_tf.core import Reads, Registry, UserError, with_shares
 from dps_tf.optim import elementwise, tensorwise
 from dps_tf.optim.base import COMPILED, LEARNING_RATE, TensorOptimizer
 from dps_tf.optim.schedules import SCHEDULES, Schedule, register_schedule
-
-__all__ = [
-    "COMPILED",
-    "OPTIMIZERS",
-    "SCHEDULES",
-    "Schedule",
-    "TensorOptimizer",
-    "build",
-    "default_space",
-    "reads",
-    "register",
-    "register_schedule",
-]
 
 OPTIMIZERS: Registry[type[TensorOptimizer]] = Registry("optimizer")
 """What `build` knows."""

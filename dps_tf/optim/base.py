@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.registry import (
+from dps_tf.core import (
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
@@ -25,9 +24,10 @@ from dps_tf.core.registry import (
     Argument,
     Range,
     Reads,
+    UserError,
+    lengths_in_steps,
     resolve,
 )
-from dps_tf.core.workload import lengths_in_steps
 from dps_tf.optim.schedules import SCHEDULES, warmed_up
 
 LEARNING_RATE: Reads = {"learning_rate": Argument(range=NOT_NEGATIVE)}

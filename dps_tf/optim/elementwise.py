@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.registry import FRACTION, NOT_NEGATIVE, POSITIVE, Argument, Reads
+from dps_tf.core import FRACTION, NOT_NEGATIVE, POSITIVE, Argument, Reads
 from dps_tf.optim.base import TensorOptimizer
 
 _serializable = keras.utils.register_keras_serializable(package="dps_tf")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from dps_tf.core.registry import NOT_NEGATIVE, POSITIVE, Argument, Reads, Registry
+from dps_tf.core import NOT_NEGATIVE, POSITIVE, Argument, Reads, Registry
 
 Rate = Callable[[Mapping[str, tf.Tensor], tf.Tensor], tf.Tensor]
 

@@ -13,14 +13,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.registry import (
-    FRACTION,
-    NOT_NEGATIVE,
-    POSITIVE,
-    Argument,
-    Range,
-    Reads,
-)
+from dps_tf.core import FRACTION, NOT_NEGATIVE, POSITIVE, Argument, Range, Reads
 from dps_tf.optim.base import TensorOptimizer
 from dps_tf.optim.elementwise import ADAM_READS, adam_direction
 

@@ -15,12 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.seeds import examples_at
-from dps_tf.data.dataset import Examples
-from dps_tf.models.randomness import draws_at_random
-from dps_tf.objectives import Objective, build, penalty
-from dps_tf.objectives.batch_sums import BatchSums, dense_gradients
-from dps_tf.sparsity.prunable import trainable_positions
+from dps_tf.core import examples_at
+from dps_tf.data import Examples
+from dps_tf.models import draws_at_random
+from dps_tf.objectives import BatchSums, Objective, build, dense_gradients, penalty
+from dps_tf.sparsity import trainable_positions
 
 BATCH_SIZE = 100
 """Examples of a batch: the small batch of the noise scale, and fits a core's cache."""

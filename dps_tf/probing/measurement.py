@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from dps_tf.core.errors import UserError
-from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.core import UserError
+from dps_tf.data import Dataset, Examples
 from dps_tf.models import initial_point
 from dps_tf.optim import SCHEDULES
 from dps_tf.probing.gradients import ExampleGradients
@@ -25,18 +25,19 @@ from dps_tf.probing.replay import (
     read_recorded,
     replay,
 )
-from dps_tf.store.errors import DamagedError
-from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import CellLayout, SweepLayout
-from dps_tf.store.locks import Locks
-from dps_tf.store.records import set_aside
-from dps_tf.store.schemas import MEASUREMENTS
-from dps_tf.store.study_record import environment_differences
-from dps_tf.store.sweep_reader import StudyReader
-from dps_tf.store.tables import write_table
-from dps_tf.training.gfile_files import files_for
-from dps_tf.training.program import Program
-from dps_tf.training.strategy import environment
+from dps_tf.store import (
+    MEASUREMENTS,
+    CellLayout,
+    DamagedError,
+    FileSystem,
+    Locks,
+    StudyReader,
+    SweepLayout,
+    environment_differences,
+    set_aside,
+    write_table,
+)
+from dps_tf.training import Program, environment, files_for
 from dps_tf.tuning import build, simulation
 from dps_tf.tuning.build import Pruner, is_scheduled
 from dps_tf.tuning.resources import Options, Resources, configure_threads

@@ -13,19 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.seeds import examples_at
-from dps_tf.core.study import StudySpecification
-from dps_tf.data.dataset import Dataset
+from dps_tf.core import StudySpecification, UserError, examples_at
+from dps_tf.data import Dataset
 from dps_tf.models import initial_point
 from dps_tf.objectives import Objective
-from dps_tf.sparsity.prunable import masked
-from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import CellLayout, SweepLayout
-from dps_tf.store.schemas import CURVES, TRIALS, TableSchema
-from dps_tf.store.study_tables import Closed
-from dps_tf.store.sweep_reader import SweepReader
-from dps_tf.training.program import Program
+from dps_tf.sparsity import masked
+from dps_tf.store import (
+    CURVES,
+    TRIALS,
+    CellLayout,
+    Closed,
+    FileSystem,
+    SweepLayout,
+    SweepReader,
+    TableSchema,
+)
+from dps_tf.training import Program
 from dps_tf.tuning import build
 from dps_tf.tuning.interruption import Interrupted
 

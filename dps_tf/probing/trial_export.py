@@ -9,16 +9,11 @@ from typing import Any
 import numpy as np
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.seeds import derive_seed
-from dps_tf.core.study import StudySpecification
+from dps_tf.core import StudySpecification, UserError, derive_seed
 from dps_tf.models import initial_point
 from dps_tf.sparsity import export, prunable, tfmot
-from dps_tf.store.files import FileSystem
-from dps_tf.store.records import State
-from dps_tf.store.study_tables import trial_points
-from dps_tf.store.sweep_reader import StudyReader, SweepReader
-from dps_tf.training.program import Task
+from dps_tf.store import FileSystem, State, StudyReader, SweepReader, trial_points
+from dps_tf.training import Task
 from dps_tf.tuning import build
 from dps_tf.tuning.build import Pruner, is_scheduled
 

@@ -11,24 +11,18 @@ from dps_tf.sparsity.methods import (
     masks_for,
     register_sparsity_method,
 )
-from dps_tf.sparsity.prunable import MaskSet
+from dps_tf.sparsity.prunable import (
+    MaskSet,
+    entries_outside,
+    masked,
+    roles,
+    trainable_positions,
+)
 from dps_tf.sparsity.pruning_schedule import Scheduled
 from dps_tf.sparsity.request import MaskRequest, ScoreCache
-from dps_tf.sparsity.selection import SELECTIONS, Candidates, register_selection
-
-__all__ = [
-    "SELECTIONS",
-    "SPARSITY_METHODS",
-    "Candidates",
-    "Iterative",
-    "MaskRequest",
-    "MaskSet",
-    "OneShot",
-    "Scheduled",
-    "ScoreCache",
-    "SparsityMethod",
-    "check_pruning",
-    "masks_for",
-    "register_selection",
-    "register_sparsity_method",
-]
+from dps_tf.sparsity.selection import (
+    SELECTIONS,
+    Candidates,
+    kept_count,
+    register_selection,
+)

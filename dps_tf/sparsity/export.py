@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.sparsity.prunable import (
     MaskSet,
     VariableRole,
@@ -27,10 +27,14 @@ from dps_tf.sparsity.prunable import (
     entries_outside,
     roles,
 )
-from dps_tf.store.errors import DamagedError, explained
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import absolute
-from dps_tf.store.records import encode_record, read_json
+from dps_tf.store import (
+    DamagedError,
+    LocalFiles,
+    absolute,
+    encode_record,
+    explained,
+    read_json,
+)
 
 if TYPE_CHECKING:
     from dps_tf.sparsity.tfmot import PrunedModel

@@ -15,10 +15,16 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.models.randomness import draws_at_random
-from dps_tf.objectives import Objective, build, penalty
-from dps_tf.objectives.batch_sums import BatchSums, Progress, dense_gradients
+from dps_tf.core import UserError
+from dps_tf.models import draws_at_random
+from dps_tf.objectives import (
+    BatchSums,
+    Objective,
+    Progress,
+    build,
+    dense_gradients,
+    penalty,
+)
 
 BATCH = 100
 """Examples whose mean loss is one term of a sum. Source: Lee et al. 2021, code."""

@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.registry import Argument, Reads
-from dps_tf.objectives.batch_sums import Progress
+from dps_tf.core import Argument, Reads, UserError
+from dps_tf.objectives import Progress
 from dps_tf.sparsity.gradients import GradientProgram
 from dps_tf.sparsity.methods import (
     AT_LEAST_ONE,

@@ -16,14 +16,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dps_tf._keras import keras
-from dps_tf.core.cell import DENSE
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.registry import POSITIVE, Argument, Range, Reads, Registry
-from dps_tf.core.seeds import derive_seed
-from dps_tf.core.study import Pruning
-from dps_tf.data.dataset import Dataset
-from dps_tf.objectives import Objective
-from dps_tf.objectives.batch_sums import Progress
+from dps_tf.core import (
+    DENSE,
+    POSITIVE,
+    Argument,
+    Pruning,
+    Range,
+    Reads,
+    Registry,
+    UserError,
+    derive_seed,
+    near_matches,
+)
+from dps_tf.data import Dataset
+from dps_tf.objectives import Objective, Progress
 from dps_tf.sparsity.gradients import GradientProgram
 from dps_tf.sparsity.prunable import MaskSet, describe, roles
 from dps_tf.sparsity.request import (

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core import UserError, near_matches
 
 KERNEL, BIAS, OTHER = "kernel", "bias", "other"
 PRUNABLE_SETS: dict[str, frozenset[str]] = {

@@ -13,10 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.registry import FRACTION, POSITIVE, Argument, Range, Reads
-from dps_tf.core.study import Pruning
-from dps_tf.objectives.batch_sums import Progress
+from dps_tf.core import FRACTION, POSITIVE, Argument, Pruning, Range, Reads, UserError
+from dps_tf.objectives import Progress
 from dps_tf.sparsity.methods import (
     AT_LEAST_ONE,
     SPARSITY_METHODS,

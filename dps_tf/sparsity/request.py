@@ -12,9 +12,8 @@ import numpy as np
 from absl import logging
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.study import RESULTS_VERSION, Pruning
-from dps_tf.data.dataset import Dataset
+from dps_tf.core import RESULTS_VERSION, Pruning, UserError
+from dps_tf.data import Dataset
 from dps_tf.objectives import Objective
 from dps_tf.sparsity.gradients import BATCH, GradientProgram, program_of
 from dps_tf.sparsity.prunable import (
@@ -24,11 +23,12 @@ from dps_tf.sparsity.prunable import (
     trainable_positions,
 )
 from dps_tf.sparsity.selection import SELECTIONS, Candidates, choose
-from dps_tf.store.errors import DamagedError
-from dps_tf.store.files import FileSystem, LocalFiles
-from dps_tf.store.layout import absolute
-from dps_tf.store.records import (
+from dps_tf.store import (
+    DamagedError,
+    FileSystem,
+    LocalFiles,
     State,
+    absolute,
     canonical,
     decode_state,
     encode_state,

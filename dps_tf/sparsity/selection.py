@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.registry import Argument, Range, Reads, Registry, arguments_of
+from dps_tf.core import Argument, Range, Reads, Registry, UserError, arguments_of
 from dps_tf.sparsity.prunable import KERNEL, VariableRole
 
 

@@ -24,8 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.study import Pruning
+from dps_tf.core import Pruning, UserError
 from dps_tf.sparsity import prunable as prunables
 from dps_tf.sparsity import pruning_schedule
 from dps_tf.sparsity.prunable import MaskSet, describe

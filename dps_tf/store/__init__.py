@@ -1,1 +1,73 @@
 """Everything that is kept on disk: where it lies, and how it survives damage."""
+
+from __future__ import annotations
+
+from dps_tf.store.errors import (
+    DamagedError,
+    LockLost,
+    StoreError,
+    explained,
+    store_error,
+)
+from dps_tf.store.files import FileSystem, LocalFiles, is_temporary
+from dps_tf.store.layout import (
+    CLOSING_TABLES,
+    MARKER,
+    CellLayout,
+    SweepLayout,
+    absolute,
+)
+from dps_tf.store.locks import Claims, Lock, Locks
+from dps_tf.store.log import encode_event, open_log, read_log, read_logs, scan
+from dps_tf.store.owners import Owner, Timing
+from dps_tf.store.records import (
+    State,
+    StateStore,
+    canonical,
+    decode_state,
+    encode_record,
+    encode_state,
+    fingerprint,
+    read_json,
+    set_aside,
+    write_json,
+)
+from dps_tf.store.schemas import (
+    CURVES,
+    MEANINGS,
+    MEASUREMENTS,
+    PRECISION,
+    SCHEMAS,
+    STUDIES,
+    STUDY_DEFAULTS,
+    TRIALS,
+    WORK,
+    TableSchema,
+)
+from dps_tf.store.study_history import (
+    Irreproducible,
+    StudyHistory,
+    failure_event,
+    report_event,
+    session_event,
+    start_event,
+)
+from dps_tf.store.study_record import (
+    NETWORK,
+    StudyRecord,
+    check_continues,
+    environment_differences,
+    open_study,
+)
+from dps_tf.store.study_tables import (
+    Closed,
+    close_study,
+    goal_columns,
+    is_closed,
+    read_closed,
+    reopen_study,
+    study_result,
+    trial_points,
+)
+from dps_tf.store.sweep_reader import StoredTables, StudyReader, SweepReader
+from dps_tf.store.tables import empty_frame, encode_table, write_table

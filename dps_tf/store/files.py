@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.store import owners
 from dps_tf.store.errors import explained
 from dps_tf.store.layout import MARKER

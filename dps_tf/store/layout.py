@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dps_tf.core.cell import checked_name
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError, checked_name
 
 MARKER = ".dps_tf"
 """The file that tells a folder is the package's own and may be deleted by it."""

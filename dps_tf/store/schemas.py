@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dps_tf.core.cell import CELL_KEY, CELL_TYPES, cell_key, is_axis
-from dps_tf.core.workload import QUASI_RANDOM
+from dps_tf.core import CELL_KEY, CELL_TYPES, QUASI_RANDOM, cell_key, is_axis
 
 Column = tuple[str, str]
 

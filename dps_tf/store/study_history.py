@@ -14,10 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
-from dps_tf.core.execution import TrialProvenance, TurnReport
-from dps_tf.core.goal import Goal
-from dps_tf.core.study import is_further
-from dps_tf.core.trial import Trajectory
+from dps_tf.core import Goal, Trajectory, TrialProvenance, TurnReport, is_further
 from dps_tf.store.log import Event
 
 _PACKAGES = (

@@ -11,11 +11,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
-from dps_tf.core.race import plan
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.trial import Trajectory
+from dps_tf.core import (
+    StudySpecification,
+    Trajectory,
+    TrialProvenance,
+    TrialState,
+    TurnReport,
+    UserError,
+    plan,
+)
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import Event, open_log

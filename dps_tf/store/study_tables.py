@@ -18,10 +18,14 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from dps_tf.core.execution import TrialProvenance
-from dps_tf.core.goal import Goal
-from dps_tf.core.race import StudyResult, reduce_study
-from dps_tf.core.study import StudySpecification, is_further
+from dps_tf.core import (
+    Goal,
+    StudyResult,
+    StudySpecification,
+    TrialProvenance,
+    is_further,
+    reduce_study,
+)
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout

@@ -16,11 +16,17 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from dps_tf.core.cell import CELL_KEY, cell_key, is_axis
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.race import StudyResult
-from dps_tf.core.study import FLOAT32, StudySpecification
-from dps_tf.core.workload import QUASI_RANDOM
+from dps_tf.core import (
+    CELL_KEY,
+    FLOAT32,
+    QUASI_RANDOM,
+    StudyResult,
+    StudySpecification,
+    UserError,
+    cell_key,
+    is_axis,
+    near_matches,
+)
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name

@@ -10,10 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
-from dps_tf.core.trial import EvaluationSchedule
-from dps_tf.data.dataset import Examples
+from dps_tf.core import EvaluationSchedule, Goal, UserError
+from dps_tf.data import Examples
 from dps_tf.objectives import build, merge
 from dps_tf.training.evaluation import BATCH_SIZE, Evaluation, outputs_of
 

@@ -16,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.data.transforms import Transform
-from dps_tf.models.randomness import Draws, check_graph
+from dps_tf.data import Transform
+from dps_tf.models import Draws, check_graph
 from dps_tf.objectives import Objective, penalty
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies

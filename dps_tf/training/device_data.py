@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core.study import VALIDATION
-from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.core import VALIDATION
+from dps_tf.data import Dataset, Examples
 from dps_tf.training import evaluation
 
 Values = tuple[Any, ...]

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.core import UserError, near_matches
+from dps_tf.data import Dataset, Examples
 from dps_tf.training.device_data import DeviceData, PlacedData
 from dps_tf.training.program import Task
 from dps_tf.training.streamed_data import StreamedData

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.study import VALIDATION
+from dps_tf.core import VALIDATION
 from dps_tf.objectives import Objective
 from dps_tf.training import strategy as strategies
 

@@ -17,10 +17,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from dps_tf.core.errors import UserError
-from dps_tf.store.errors import StoreError, store_error
-from dps_tf.store.files import FileSystem, LocalFiles, is_temporary
-from dps_tf.store.layout import MARKER
+from dps_tf.core import UserError
+from dps_tf.store import (
+    MARKER,
+    FileSystem,
+    LocalFiles,
+    StoreError,
+    is_temporary,
+    store_error,
+)
 
 _CHUNK = 1 << 19  # what tf.io.gfile asks of the store at a time, hence one generation
 _PARALLEL_PUTS = 8  # they wait for the network

@@ -15,8 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.goal import Goal
-from dps_tf.core.study import VALIDATION
+from dps_tf.core import VALIDATION, Goal
 from dps_tf.objectives import Objective
 from dps_tf.training import evaluation
 from dps_tf.training.device_data import DeviceData, PlacedData, padded_rows

@@ -34,9 +34,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core.errors import GroupLost, UserError, on_one_line
-from dps_tf.core.execution import TrialState
-from dps_tf.core.study import VALIDATION
+from dps_tf.core import VALIDATION, GroupLost, TrialState, UserError, on_one_line
 from dps_tf.training.evaluation import Evaluation
 from dps_tf.training.program import Advance, Program
 from dps_tf.training.strategy import GONE

@@ -22,7 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.optim import TensorOptimizer
 
 

@@ -17,14 +17,9 @@ import tensorflow as tf
 
 from dps_tf import objectives
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import TrialState
-from dps_tf.core.goal import Goal
-from dps_tf.core.seeds import derive_seed
-from dps_tf.core.study import VALIDATION
-from dps_tf.data.dataset import Dataset
-from dps_tf.models import check_logits
-from dps_tf.models.randomness import seed_layers
+from dps_tf.core import VALIDATION, Goal, TrialState, UserError, derive_seed
+from dps_tf.data import Dataset
+from dps_tf.models import check_logits, seed_layers
 from dps_tf.objectives import Objective
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies

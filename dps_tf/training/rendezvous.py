@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core.errors import GroupLost, UserError
+from dps_tf.core import GroupLost, UserError
 from dps_tf.training import strategy as strategies
 from dps_tf.training.group import Deadline, Follower, Leader
 from dps_tf.training.strategy import GONE

@@ -8,12 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import Job, Runner, TrialProvenance, TrialState, TurnReport
-from dps_tf.core.seeds import derive_seed, examples_at
-from dps_tf.core.study import TRAIN_LOSS
+from dps_tf.core import (
+    TRAIN_LOSS,
+    Job,
+    Runner,
+    TrialProvenance,
+    TrialState,
+    TurnReport,
+    UserError,
+    derive_seed,
+    examples_at,
+)
 from dps_tf.models import initial_point
-from dps_tf.sparsity.prunable import MaskSet, entries_outside, masked
+from dps_tf.sparsity import MaskSet, entries_outside, masked
 from dps_tf.training.program import Advance, Program
 from dps_tf.training.streamed_data import data_wait
 

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import GroupLost, UserError, near_matches
+from dps_tf.core import GroupLost, UserError, near_matches
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 

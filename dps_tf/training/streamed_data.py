@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core.study import VALIDATION
-from dps_tf.data.dataset import Examples
+from dps_tf.core import VALIDATION
+from dps_tf.data import Examples
 from dps_tf.training import evaluation
 from dps_tf.training.device_data import (
     Part,

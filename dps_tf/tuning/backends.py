@@ -5,17 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from dps_tf.core.execution import Backend, PreparedStudy
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.sweep import SweepSpecification
-from dps_tf.models.structure import structure_hash
-from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import SweepLayout
-from dps_tf.store.study_record import NETWORK
-from dps_tf.training import device_memory
-from dps_tf.training.runner import TrainingRunner
-from dps_tf.training.strategy import check_batch_size as check_shares
-from dps_tf.training.strategy import environment
+from dps_tf.core import Backend, PreparedStudy, StudySpecification, SweepSpecification
+from dps_tf.models import structure_hash
+from dps_tf.store import NETWORK, FileSystem, SweepLayout
+from dps_tf.training import TrainingRunner, device_memory, environment
+from dps_tf.training import check_batch_size as check_shares
 from dps_tf.tuning import build
 from dps_tf.tuning.resources import Options, Resources, check_batch_size
 from dps_tf.tuning.simulation import SimulatedBackend, is_simulated

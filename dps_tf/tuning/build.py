@@ -13,17 +13,20 @@ import numpy as np
 
 from dps_tf import data, models, objectives, optim, sparsity
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.seeds import derive_seed
-from dps_tf.core.study import TRAIN_LOSS, VALIDATION, StudySpecification
-from dps_tf.core.workload import Workload
-from dps_tf.data.dataset import Dataset
+from dps_tf.core import (
+    TRAIN_LOSS,
+    VALIDATION,
+    StudySpecification,
+    UserError,
+    Workload,
+    derive_seed,
+    near_matches,
+)
+from dps_tf.data import Dataset
 from dps_tf.objectives import Objective
-from dps_tf.sparsity.prunable import roles
-from dps_tf.sparsity.selection import kept_count
-from dps_tf.store.files import FileSystem
-from dps_tf.training.local_workers import check_shares
-from dps_tf.training.program import Task
+from dps_tf.sparsity import kept_count, roles
+from dps_tf.store import FileSystem
+from dps_tf.training import Task, check_shares
 
 if TYPE_CHECKING:
     from dps_tf.sparsity.tfmot import PrunedModel

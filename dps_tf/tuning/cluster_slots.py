@@ -15,15 +15,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dps_tf.core.execution import (
+from dps_tf.core import (
     Backend,
     Job,
     PreparedStudy,
+    StudySpecification,
     TrialProvenance,
     TrialState,
     TurnReport,
 )
-from dps_tf.core.study import StudySpecification
 from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
 
 _MAX_PROGRAMS = 2
@@ -116,7 +116,7 @@ class RemoteSlot:
             return SimulatedBackend()
         if self._trained is None:
             # Loads TensorFlow, which a simulation does without.
-            from dps_tf.training.gfile_files import files_for
+            from dps_tf.training import files_for
             from dps_tf.tuning.backends import TrainedBackend
             from dps_tf.tuning.resources import Options, configure_threads
 

@@ -14,13 +14,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from dps_tf.core.errors import GroupLost
-from dps_tf.core.execution import Job, Runner, SlotLost, TurnReport
-from dps_tf.core.race import Plan, plan, within_lead
-from dps_tf.core.trial import Trajectory
-from dps_tf.store.errors import LockLost, StoreError
-from dps_tf.store.study_history import Irreproducible
-from dps_tf.store.study_record import StudyRecord
+from dps_tf.core import (
+    GroupLost,
+    Job,
+    Plan,
+    Runner,
+    SlotLost,
+    Trajectory,
+    TurnReport,
+    plan,
+    within_lead,
+)
+from dps_tf.store import Irreproducible, LockLost, StoreError, StudyRecord
 from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.progress import StudyProgress
 

@@ -10,14 +10,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dps_tf.core.errors import GroupLost, UserError
-from dps_tf.core.study import StudySpecification
-from dps_tf.data.dataset import Dataset
-from dps_tf.store.errors import StoreError
+from dps_tf.core import GroupLost, StudySpecification, UserError
+from dps_tf.data import Dataset
+from dps_tf.store import StoreError
+from dps_tf.training import Program, environment, rendezvous
 from dps_tf.training import group as groups
-from dps_tf.training import rendezvous
-from dps_tf.training.program import Program
-from dps_tf.training.strategy import environment
 from dps_tf.tuning import build
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.resources import Options, Resources

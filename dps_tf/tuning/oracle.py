@@ -18,14 +18,8 @@ from typing import Any
 import keras_tuner
 import tensorflow as tf
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.race import TrialResult, plan
-from dps_tf.core.space import Space
-from dps_tf.core.study import StudySpecification
-from dps_tf.store.errors import explained, store_error
-from dps_tf.store.layout import CellLayout
-from dps_tf.store.study_record import StudyRecord
-from dps_tf.store.study_tables import study_result
+from dps_tf.core import Space, StudySpecification, TrialResult, UserError, plan
+from dps_tf.store import CellLayout, StudyRecord, explained, store_error, study_result
 from dps_tf.tuning.driver import StudyDriver
 
 OBJECTIVE = keras_tuner.Objective("steps_to_result", "min")

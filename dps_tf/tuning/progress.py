@@ -12,9 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dps_tf.core.errors import duration
-from dps_tf.core.race import Plan, RaceRule, follow_to
-from dps_tf.core.trial import Trajectory
+from dps_tf.core import Plan, RaceRule, Trajectory, duration, follow_to
 
 _LINE_SECONDS = 15.0
 """How often a line is written where the output is no terminal."""

@@ -22,8 +22,7 @@ from ray._private import ray_constants
 from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import SlotLost
+from dps_tf.core import SlotLost, UserError
 from dps_tf.tuning.cluster_slots import RemoteSlot, SlotPool
 from dps_tf.tuning.interruption import SIGNALS, Interrupted, StopRequest
 from dps_tf.tuning.resources import Options, processors

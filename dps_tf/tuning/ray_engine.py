@@ -16,20 +16,20 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import (
+from dps_tf.core import (
     Backend,
     Job,
     PreparedStudy,
     Runner,
     SlotLost,
+    StudySpecification,
+    SweepSpecification,
     TrialProvenance,
     TrialState,
     TurnReport,
+    UserError,
 )
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.sweep import SweepSpecification
-from dps_tf.store.files import FileSystem
+from dps_tf.store import FileSystem
 from dps_tf.tuning.cluster_slots import StateMissing
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.ray_cluster import RayCluster

@@ -12,14 +12,17 @@ from pathlib import Path
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.study import StudySpecification
-from dps_tf.data.dataset import Dataset
-from dps_tf.training import device_memory
+from dps_tf.core import StudySpecification, UserError, near_matches
+from dps_tf.data import Dataset
+from dps_tf.training import (
+    CoordinatedProgram,
+    Leader,
+    PlacedData,
+    Program,
+    Task,
+    device_memory,
+)
 from dps_tf.training import strategy as strategies
-from dps_tf.training.device_data import PlacedData
-from dps_tf.training.group import CoordinatedProgram, Leader
-from dps_tf.training.program import Program, Task
 from dps_tf.tuning.build import build_task, pruning_wrapper_of
 
 ENGINES = ("local", "ray")

@@ -17,20 +17,22 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.execution import (
+from dps_tf.core import (
+    Argument,
     Job,
+    NoisyQuadratic,
     PreparedStudy,
+    Reads,
     Runner,
+    StudySpecification,
     TrialProvenance,
     TrialState,
     TurnReport,
+    UserError,
+    Workload,
+    derive_seed,
+    near_matches,
 )
-from dps_tf.core.noisy_quadratic import NoisyQuadratic
-from dps_tf.core.registry import Argument, Reads
-from dps_tf.core.seeds import derive_seed
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.workload import Workload
 
 DATASET = "simulation"
 """The data set of simulated workloads: no examples, fresh noise at every step."""

@@ -7,20 +7,19 @@ from dataclasses import dataclass
 
 import keras_tuner
 
-from dps_tf.core.execution import Backend, PreparedStudy
-from dps_tf.core.race import StudyResult
-from dps_tf.core.study import StudySpecification
-from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import CellLayout
-from dps_tf.store.study_record import StudyRecord, open_study
-from dps_tf.store.study_tables import (
+from dps_tf.core import Backend, PreparedStudy, StudyResult, StudySpecification
+from dps_tf.store import (
+    CellLayout,
+    FileSystem,
+    StudyReader,
+    StudyRecord,
     close_study,
+    open_study,
     read_closed,
     reopen_study,
     study_result,
-    study_tables,
 )
-from dps_tf.store.sweep_reader import StudyReader
+from dps_tf.store.study_tables import study_tables
 from dps_tf.tuning import oracle
 from dps_tf.tuning.driver import StudyDriver
 from dps_tf.tuning.interruption import Interrupted, StopRequest

@@ -8,19 +8,28 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import Backend
-from dps_tf.core.race import StudyResult
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.sweep import SweepSpecification, repeat_study
-from dps_tf.core.trial import error_cause
-from dps_tf.store.files import FileSystem
-from dps_tf.store.layout import CellLayout, SweepLayout
-from dps_tf.store.locks import Lock, Locks
-from dps_tf.store.records import StateStore, write_json
-from dps_tf.store.study_record import check_continues
-from dps_tf.store.study_tables import read_closed
-from dps_tf.store.sweep_reader import StudyReader, SweepReader
+from dps_tf.core import (
+    Backend,
+    StudyResult,
+    StudySpecification,
+    SweepSpecification,
+    UserError,
+    error_cause,
+    repeat_study,
+)
+from dps_tf.store import (
+    CellLayout,
+    FileSystem,
+    Lock,
+    Locks,
+    StateStore,
+    StudyReader,
+    SweepLayout,
+    SweepReader,
+    check_continues,
+    read_closed,
+    write_json,
+)
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.progress import Display, StudyProgress
 from dps_tf.tuning.resources import Options

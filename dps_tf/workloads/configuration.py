@@ -12,18 +12,21 @@ from typing import Any
 
 import gin
 
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.goal import Goal
-from dps_tf.core.space import Space
-from dps_tf.core.study import Pruning
-from dps_tf.core.sweep import (
+from dps_tf.core import (
+    EvaluationInterval,
+    Goal,
+    Pruning,
     ScalingRule,
+    Space,
+    StepsInExamples,
     StepsTable,
     SweepSpecification,
+    UserError,
+    Workload,
     WorkloadFamily,
     grid,
+    near_matches,
 )
-from dps_tf.core.workload import EvaluationInterval, StepsInExamples, Workload
 
 _VARYING = (Mapping, StepsInExamples)
 """Types of a budget that depends on the batch size."""

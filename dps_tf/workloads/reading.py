@@ -19,8 +19,7 @@ import gin
 import numpy as np
 from absl import logging
 
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.sweep import SweepSpecification
+from dps_tf.core import SweepSpecification, UserError, near_matches
 from dps_tf.workloads import configuration
 
 _GIN_NAME = re.compile(r"(\w+/)*\w+(\.\w+)+", re.ASCII)

@@ -11,7 +11,7 @@ from dps_tf.analysis.interchange.foreign_study import ArchiveRules
 from dps_tf.analysis.interchange.shallue2019 import read_study, study_folders
 from dps_tf.analysis.interchange.sweep import study_tables
 from dps_tf.analysis.tables import axes_of, with_axes
-from dps_tf.store.sweep_reader import StoredTables
+from dps_tf.store import StoredTables
 
 CONFIGS = {
     "learning_rate": {

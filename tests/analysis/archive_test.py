@@ -13,10 +13,8 @@ from dps_tf.analysis.law import Observations
 from dps_tf.analysis.loading import load
 from dps_tf.analysis.reduce import results
 from dps_tf.analysis.tables import metaparameter_names
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.records import write_json
+from dps_tf.core import Goal, UserError
+from dps_tf.store import LocalFiles, write_json
 from tests.analysis.archive_files import read_archive, write_study
 from tests.analysis.synthetic import ERROR
 

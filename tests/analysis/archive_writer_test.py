@@ -11,8 +11,7 @@ import pytest
 from dps_tf.analysis.interchange.foreign_study import ArchiveRules
 from dps_tf.analysis.interchange.writer import write_archive
 from dps_tf.analysis.reduce import results
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal, UserError
 from tests.analysis.archive_files import read_archive
 from tests.analysis.synthetic import Truth, random_truth, tables
 

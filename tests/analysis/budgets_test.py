@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.cost import Budget, best_under_budget
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from tests.analysis.synthetic import ERROR, Truth, random_truth, tables
 
 FULL = {"exhaustive": True, "stop_at_goal": False}

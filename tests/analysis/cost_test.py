@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.cost import read_step_times, time_and_cost
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 
 def results():

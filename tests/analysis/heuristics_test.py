@@ -6,7 +6,7 @@ import pytest
 
 from dps_tf.analysis.heuristics import best_rates, effective_learning_rate, rules
 from dps_tf.analysis.reduce import with_bounds
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from tests.analysis.synthetic import Truth, tables
 
 RATES = 2.0 ** np.arange(-8, 4)

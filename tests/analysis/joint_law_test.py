@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dps_tf.analysis.law import Observations, fit_joint, fit_law
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 B = 2.0 ** np.arange(0, 16, 2)
 

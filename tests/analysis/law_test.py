@@ -13,7 +13,7 @@ from dps_tf.analysis.law.likelihood import (
     no_plateau_curve,
     power_curve,
 )
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 B = 2.0 ** np.arange(8)
 

@@ -12,8 +12,7 @@ from dps_tf.analysis import loading
 from dps_tf.analysis.repeats import spread_over_seeds
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal, UserError
 from tests import interpreter
 from tests.analysis.synthetic_sweeps import (
     ENVIRONMENT,

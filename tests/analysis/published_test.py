@@ -10,7 +10,7 @@ from dps_tf.analysis.regimes import (
     perfect_scaling_first,
     perfect_scaling_last,
 )
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 # Fits of the digitized curves made apart from this package (soft-L1 of scale 0.1 on
 # log K): c1, c2, c1/c2, rms residual in octaves, end of perfect scaling by rule 1 and

@@ -8,10 +8,7 @@ import pytest
 
 from dps_tf.analysis.reduce import results, with_bounds
 from dps_tf.analysis.tables import study_key
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
-from dps_tf.core.race import reduce_study
-from dps_tf.core.trial import OUTCOMES
+from dps_tf.core import OUTCOMES, Goal, UserError, reduce_study
 from tests.analysis.synthetic import ERROR, Truth, random_truth, tables
 
 

@@ -15,7 +15,7 @@ from dps_tf.analysis.regimes import (
     perfect_scaling_last,
     sensitivity,
 )
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 B = 2.0 ** np.arange(8)
 

@@ -9,8 +9,7 @@ import pytest
 from dps_tf.analysis import repeats
 from dps_tf.analysis.law import Observations, fit_law
 from dps_tf.analysis.tables import cell_name, with_axes
-from dps_tf.core.cell import CELL_KEY
-from dps_tf.core.sweep import repeated_seed
+from dps_tf.core import CELL_KEY, repeated_seed
 
 KEY = [*CELL_KEY, "precision"]
 CELL = dict(zip(KEY, ["toy", "sgd", "none", 0, 8, 0.0, "float32"], strict=True))

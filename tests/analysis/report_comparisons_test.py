@@ -24,9 +24,8 @@ from dps_tf.analysis.report.measurements import smoothness_part
 from dps_tf.analysis.report.page import specification_table
 from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.report.summary import summary
-from dps_tf.core.errors import UserError
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.records import write_json
+from dps_tf.core import UserError
+from dps_tf.store import LocalFiles, write_json
 from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make

@@ -26,8 +26,7 @@ from dps_tf.analysis.report import (
     sensitivity,
 )
 from dps_tf.analysis.report import repeats as report_repeats
-from dps_tf.core.errors import UserError, duration
-from dps_tf.store.schemas import CELL_KEY
+from dps_tf.core import CELL_KEY, UserError, duration
 from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import METRIC, Made, Sweep, make

@@ -37,7 +37,7 @@ from dps_tf.analysis.report.results import steps_text, terminal_table
 from dps_tf.analysis.report.summary import cautions, summary
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import interval, number
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_tables import (
     METRIC,

@@ -36,8 +36,7 @@ from dps_tf.analysis.interchange.trackers import (
     load_optuna,
 )
 from dps_tf.analysis.loading import load
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal, UserError
 from tests import interpreter
 from tests.analysis.few_sections import draw_only
 from tests.packaging.source_tree import SOURCE_TREE

@@ -15,7 +15,7 @@ from dps_tf.analysis.search_health import (
     mass_on_minimum,
     probability_among_first,
 )
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from tests.analysis.synthetic import Truth, tables
 
 STEPS = np.array([300.0, 100.0, 200.0, 200.0, 500.0])

@@ -8,7 +8,7 @@ import pytest
 
 from dps_tf.analysis import sensitivity
 from dps_tf.analysis.loading import Record, tables_of
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal
 from tests.analysis.synthetic import ERROR, Truth, random_truth, tables
 
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from dps_tf.core.goal import Goal
-from dps_tf.core.race import RaceRule, reduce_study
-from dps_tf.core.trial import EvaluationSchedule, Trajectory
+from dps_tf.core import EvaluationSchedule, Goal, RaceRule, Trajectory, reduce_study
 
 ERROR = "validation/classification_error"
 

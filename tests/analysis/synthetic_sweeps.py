@@ -8,19 +8,28 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.tables import metaparameter_names
-from dps_tf.core.cell import Cell
-from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
-from dps_tf.core.goal import Goal
-from dps_tf.core.space import Space
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.workload import EvaluationInterval, Workload
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
-from dps_tf.store.records import write_json
-from dps_tf.store.schemas import MEASUREMENTS, WORK
-from dps_tf.store.study_record import open_study
-from dps_tf.store.study_tables import close_study
-from dps_tf.store.tables import empty_frame, write_table
+from dps_tf.core import (
+    Cell,
+    EvaluationInterval,
+    Goal,
+    Space,
+    StudySpecification,
+    TrialProvenance,
+    TrialState,
+    TurnReport,
+    Workload,
+)
+from dps_tf.store import (
+    MEASUREMENTS,
+    WORK,
+    LocalFiles,
+    SweepLayout,
+    close_study,
+    empty_frame,
+    open_study,
+    write_json,
+    write_table,
+)
 from tests.analysis.synthetic_tables import METRIC, Made
 
 GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"

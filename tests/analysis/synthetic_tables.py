@@ -16,12 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from dps_tf.core.cell import CELL_KEY
-from dps_tf.core.race import RaceRule, TrialResult, reduce_study
-from dps_tf.core.space import Space, points
-from dps_tf.core.trial import EvaluationSchedule, Trajectory
-from dps_tf.store.schemas import MEASUREMENTS
-from dps_tf.store.tables import empty_frame
+from dps_tf.core import (
+    CELL_KEY,
+    EvaluationSchedule,
+    RaceRule,
+    Space,
+    Trajectory,
+    TrialResult,
+    points,
+    reduce_study,
+)
+from dps_tf.store import MEASUREMENTS, empty_frame
 
 METRIC = "validation/classification_error"
 VALIDATION_EXAMPLES = 6000

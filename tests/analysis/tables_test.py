@@ -19,9 +19,7 @@ from dps_tf.analysis.tables import (
     study_key,
     trial_codes,
 )
-from dps_tf.core.cell import Cell
-from dps_tf.core.errors import UserError
-from dps_tf.store.schemas import CELL_KEY
+from dps_tf.core import CELL_KEY, Cell, UserError
 from tests.analysis.synthetic import ERROR, random_truth, tables
 
 

@@ -13,13 +13,10 @@ import tensorflow as tf
 
 from dps_tf import models, optim
 from dps_tf._keras import keras
-from dps_tf.core.execution import Job, TrialState
-from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.data.transforms import Transform, image_augmentation
+from dps_tf.core import Job, TrialState
+from dps_tf.data import Dataset, Examples, Transform, image_augmentation
 from dps_tf.sparsity import MaskSet
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program, Task
-from dps_tf.training.runner import TrainingRunner
+from dps_tf.training import DeviceData, Program, Task, TrainingRunner
 from tests.benchmarks import problem
 
 TRIALS = 16

@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dps_tf.core.space import points
-from dps_tf.core.study import StudySpecification
+from dps_tf.core import StudySpecification, points
 from dps_tf.workloads.reading import read_configuration
 
 TABLES = Path(__file__).parent / "grid"

@@ -16,10 +16,9 @@ import numpy as np
 import pandas as pd
 
 from dps_tf import models, optim
-from dps_tf.core.seeds import examples_at
-from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.training import device_memory
-from dps_tf.training.program import Program, Task
+from dps_tf.core import examples_at
+from dps_tf.data import Dataset, Examples
+from dps_tf.training import Program, Task, device_memory
 from dps_tf.tuning.resources import Resources, free_memory
 from tests.benchmarks import problem
 from tests.benchmarks.grid_cost import VALIDATION_EXAMPLES

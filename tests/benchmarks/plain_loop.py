@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core.seeds import examples_at
+from dps_tf.core import examples_at
 from tests.benchmarks import problem
 
 Step = Callable[[tf.Tensor], tf.Tensor]

@@ -13,11 +13,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from dps_tf.core.execution import Job, Runner, TrialState, TurnReport
-from dps_tf.core.study import StudySpecification
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
-from dps_tf.store.study_record import open_study
+from dps_tf.core import Job, Runner, StudySpecification, TrialState, TurnReport
+from dps_tf.store import LocalFiles, SweepLayout, open_study
 from dps_tf.tuning.backends import TrainedBackend
 from dps_tf.tuning.driver import StudyDriver
 from dps_tf.tuning.interruption import StopRequest

@@ -14,11 +14,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from dps_tf import models
-from dps_tf.core.errors import UserError
-from dps_tf.core.seeds import examples_at
+from dps_tf.core import UserError, examples_at
+from dps_tf.training import DeviceData, Program
 from dps_tf.training import strategy as strategies
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program
 from tests.benchmarks import engine, problem
 
 COLUMNS = ("strategy", "batch_size", "devices", "seconds", "price")

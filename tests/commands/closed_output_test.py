@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.records import write_json
+from dps_tf.store import LocalFiles, write_json
 from tests import interpreter
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make

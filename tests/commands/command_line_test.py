@@ -12,7 +12,7 @@ import pytest
 
 from dps_tf.__main__ import COMMANDS
 from dps_tf.cli.command_line import import_modules
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from tests import interpreter
 
 NEEDED = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dps_tf.cli.sweep_run import SweepRun
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.models import NETWORKS
 from dps_tf.tuning.resources import Options
 from dps_tf.workloads.reading import configure

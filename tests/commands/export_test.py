@@ -15,12 +15,10 @@ from absl.testing import parameterized
 
 import dps_tf
 from dps_tf import data, models
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.probing import trial_export
 from dps_tf.sparsity import export
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.study_tables import read_closed
-from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.store import LocalFiles, SweepReader, read_closed
 from tests import interpreter
 
 ROOT = Path(__file__).parents[2]

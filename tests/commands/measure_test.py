@@ -9,8 +9,7 @@ from pathlib import Path
 
 from absl.testing import absltest, parameterized
 
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.store import LocalFiles, SweepReader
 from tests import interpreter
 from tests.tuning import small_sweeps
 

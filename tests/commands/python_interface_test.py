@@ -14,8 +14,8 @@ from IPython.utils.capture import capture_output
 import dps_tf
 from dps_tf.analysis.tables import meaning
 from dps_tf.cli import notebook
-from dps_tf.core.errors import UserError
-from dps_tf.store.schemas import MEANINGS, SCHEMAS
+from dps_tf.core import UserError
+from dps_tf.store import MEANINGS, SCHEMAS
 from dps_tf.workloads.reading import read_configuration
 from tests import interpreter
 from tests.analysis.synthetic_sweeps import write_sweep

@@ -160,7 +160,7 @@ def test_a_watched_page_tells_how_far_the_sweep_is(place):
 
 def test_watched_page_is_served_to_this_machine_alone(tmp_path):
     from dps_tf.cli.page_server import served
-    from dps_tf.core.errors import UserError
+    from dps_tf.core import UserError
 
     (tmp_path / "report.html").write_text("<p>here")
     with served(tmp_path) as address:

@@ -16,11 +16,8 @@ from dps_tf.analysis.sweep_status import (
     progress_line,
     sweep_status,
 )
-from dps_tf.core.sweep import SweepSpecification
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
-from dps_tf.store.records import read_json, write_json
-from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.core import SweepSpecification
+from dps_tf.store import LocalFiles, SweepLayout, SweepReader, read_json, write_json
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.sweep import start_sweep
 from tests import interpreter

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from absl import flags
 
-from dps_tf.core.errors import UserError
-from dps_tf.store.files import LocalFiles
+from dps_tf.core import UserError
+from dps_tf.store import LocalFiles
 from dps_tf.train import read_shard, worker_arguments
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.resources import Options

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.sweep import SweepSpecification
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.core import StudySpecification, SweepSpecification
+from dps_tf.store import LocalFiles, SweepReader
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.resources import Options
 from dps_tf.workloads import reading as configurations

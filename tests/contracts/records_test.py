@@ -15,15 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dps_tf
-from dps_tf.core.cell import Cell
-from dps_tf.core.execution import TrialProvenance, TrialState, TurnReport
-from dps_tf.core.goal import Goal
-from dps_tf.core.space import Space
-from dps_tf.store.log import encode_event, scan
-from dps_tf.store.study_history import (
+from dps_tf.core import Cell, Goal, Space, TrialProvenance, TrialState, TurnReport
+from dps_tf.store import (
     StudyHistory,
+    encode_event,
     failure_event,
     report_event,
+    scan,
     session_event,
     start_event,
 )

@@ -18,12 +18,10 @@ import tensorflow as tf
 
 from dps_tf import models
 from dps_tf.analysis import published
-from dps_tf.core.sweep import SweepSpecification
-from dps_tf.core.workload import Workload
-from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.core import SweepSpecification, Workload
+from dps_tf.data import Dataset, Examples
 from dps_tf.models import initial_point
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program
+from dps_tf.training import DeviceData, Program
 from dps_tf.tuning.build import build_task
 from dps_tf.workloads import reading
 from dps_tf.workloads.reading import read_configuration

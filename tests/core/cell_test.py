@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.core.cell import CELL_KEY, Cell, axis_text, cell_key
-from dps_tf.core.errors import UserError
+from dps_tf.core import CELL_KEY, Cell, UserError, cell_key
+from dps_tf.core.cell import axis_text
 
 NAMES = st.from_regex(r"[A-Za-z0-9_.]{1,12}", fullmatch=True).filter(
     lambda name: name not in (".", "..")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dps_tf.core.errors import near_matches
+from dps_tf.core import near_matches
 
 
 def test_unknown_name_gets_near_matches_and_all_that_are_known():

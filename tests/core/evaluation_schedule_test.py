@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.trial import EvaluationSchedule
-from dps_tf.core.workload import EvaluationInterval
+from dps_tf.core import EvaluationInterval, EvaluationSchedule, UserError
 
 INTERVALS = st.integers(1, 50)
 STEPS = st.integers(0, 500)

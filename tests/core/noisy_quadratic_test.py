@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dps_tf.analysis.law import Observations, fit_law
-from dps_tf.core.errors import UserError
-from dps_tf.core.noisy_quadratic import NoisyQuadratic
+from dps_tf.core import NoisyQuadratic, UserError
 from tests.core.quadratic_search import best_steps, information_bound, steps_to_loss
 
 SMALL = NoisyQuadratic(dimensions=20, bins=20)

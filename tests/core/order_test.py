@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dps_tf.core.seeds import examples_at
+from dps_tf.core import examples_at
 
 SEEDS = st.integers(0, 2**63 - 1)
 

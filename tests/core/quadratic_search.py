@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dps_tf.core import NoisyQuadratic
 from dps_tf.core import noisy_quadratic as maps
-from dps_tf.core.noisy_quadratic import Codes, Floats, NoisyQuadratic, check_arguments
+from dps_tf.core.noisy_quadratic import Codes, Floats, check_arguments
 
 TARGET_LOSS = 0.01
 MAXIMUM_STEPS = 10**7  # The published code's upper end with momentum.

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core.race import Plan, RaceRule, StudyResult, plan, reduce_study
-from dps_tf.core.trial import OUTCOMES, EvaluationSchedule, Trajectory
+from dps_tf.core import (
+    OUTCOMES,
+    EvaluationSchedule,
+    Plan,
+    RaceRule,
+    StudyResult,
+    Trajectory,
+    plan,
+    reduce_study,
+)
 from tests.core import naive_race
 from tests.core.naive_race import Answer, Row, Study, WholeTrial, answer, evaluations
 

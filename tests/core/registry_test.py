@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.registry import (
+from dps_tf.core import (
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
@@ -18,9 +17,10 @@ from dps_tf.core.registry import (
     Argument,
     Range,
     Registry,
+    Space,
+    UserError,
     arguments_of,
 )
-from dps_tf.core.space import Space
 from tests.core.specifications import workload
 
 READS = {

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import qmc
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.space import Space, lee2021_unit_points, points
+from dps_tf.core import Space, UserError, points
+from dps_tf.core.space import lee2021_unit_points
 
 LEARNING_RATE = Space.from_dict({"learning_rate": ("log", 1e-4, 1.0)})
 

@@ -6,7 +6,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.core.seeds import derive_seed
+from dps_tf.core import derive_seed
 
 
 def test_seeds_are_frozen():

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.space import RESERVED, Parameter, Space
-from dps_tf.store.schemas import CURVES, STUDIES, TRIALS
+from dps_tf.core import Space, UserError
+from dps_tf.core.space import RESERVED, Parameter
+from dps_tf.store import CURVES, STUDIES, TRIALS
 
 UNITS = st.floats(0, 1)
 

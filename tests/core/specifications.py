@@ -6,11 +6,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dps_tf.core.cell import Cell
-from dps_tf.core.goal import Goal
-from dps_tf.core.space import Space
-from dps_tf.core.study import Pruning, StudySpecification
-from dps_tf.core.workload import EvaluationInterval, Workload
+from dps_tf.core import (
+    Cell,
+    EvaluationInterval,
+    Goal,
+    Pruning,
+    Space,
+    StudySpecification,
+    Workload,
+)
 
 ERROR = "validation/classification_error"
 SPACE = Space.from_dict({"learning_rate": ("log", 1e-4, 1.0)})

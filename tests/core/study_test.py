@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
-from dps_tf.core.space import Space
-from dps_tf.core.study import (
-    MAY_GROW,
+from dps_tf.core import (
     RESULTS_VERSION,
+    EvaluationInterval,
+    Goal,
     Pruning,
+    Space,
     StudySpecification,
+    UserError,
+    Workload,
 )
-from dps_tf.core.workload import EvaluationInterval, Workload
+from dps_tf.core.study import MAY_GROW
 from tests.core.specifications import (
     ERROR,
     SPACE,

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.sweep import SweepSpecification, grid
+from dps_tf.core import StudySpecification, SweepSpecification, UserError, grid
 from tests.core.specifications import specification, workload
 
 

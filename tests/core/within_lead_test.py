@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core.race import MAX_LEAD, RaceRule, plan, within_lead
-from dps_tf.core.trial import EvaluationSchedule, Trajectory
+from dps_tf.core import EvaluationSchedule, RaceRule, Trajectory, plan, within_lead
+from dps_tf.core.race import MAX_LEAD
 
 
 def rule(points: int, **changes) -> RaceRule:

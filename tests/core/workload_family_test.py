@@ -7,9 +7,15 @@ import math
 import pytest
 import tensorflow as tf
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.sweep import ScalingRule, WorkloadFamily, grid, steps_at
-from dps_tf.core.workload import EvaluationInterval, StepsInExamples
+from dps_tf.core import (
+    EvaluationInterval,
+    ScalingRule,
+    StepsInExamples,
+    UserError,
+    WorkloadFamily,
+    grid,
+)
+from dps_tf.core.sweep import steps_at
 from dps_tf.optim.schedules import constant, warmed_up
 from dps_tf.workloads.reading import read_configuration
 from tests.core.specifications import specification, workload

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dps_tf import data
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.data.arrays import (
     DecodedRows,
     has_arrays,

@@ -8,9 +8,9 @@ import numpy as np
 from absl.testing import parameterized
 
 from dps_tf import data
-from dps_tf.core.errors import UserError
-from dps_tf.data.dataset import Examples, Source, content_hash
-from dps_tf.data.transforms import Whitening
+from dps_tf.core import UserError
+from dps_tf.data import Examples, Whitening
+from dps_tf.data.dataset import Source, content_hash
 from tests.data import raw_files
 
 EMBEDDED = ("digits", "synthetic")

@@ -15,14 +15,13 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from dps_tf import data
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.data import sentences
 from dps_tf.data.arrays import has_arrays, open_arrays, verify_arrays, write_arrays
 from dps_tf.data.preparation import prepare
 from dps_tf.data.prepared import check_space
 from dps_tf.data.transforms import SquareCrops, decoded_square
-from dps_tf.training.program import Program
-from dps_tf.training.streamed_data import StreamedData
+from dps_tf.training import Program, StreamedData
 from tests.training.problems import Problem, one_device
 
 TRAIN, VALIDATION, HELD_OUT = 40, 8, 5

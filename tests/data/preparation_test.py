@@ -20,7 +20,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import data
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.data import download, preparation, raw, tfds
 from dps_tf.data.prepared import ARRAYS, prepared_folder
 from dps_tf.data.raw import PUBLISHED, RawFile

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.data.raw import PUBLISHED, find_folder, missing_files
 
 DEFAULT = Path(__file__).parents[3] / "shared" / "data"

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 from absl.testing import parameterized
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.data import raw
 from dps_tf.data.raw import PUBLISHED
 from tests.data import raw_files

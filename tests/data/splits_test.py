@@ -7,7 +7,7 @@ import unittest
 import numpy as np
 from absl.testing import parameterized
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.data.dataset import split_indices
 
 

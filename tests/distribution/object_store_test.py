@@ -12,9 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dps_tf.store.files import FileSystem, LocalFiles
-from dps_tf.store.study_tables import read_closed
-from dps_tf.training.gfile_files import GFileFiles
+from dps_tf.store import FileSystem, LocalFiles, read_closed
+from dps_tf.training import GFileFiles
 from tests import interpreter
 from tests.training.object_gfile import DiskObjects, ObjectGfile
 

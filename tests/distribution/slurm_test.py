@@ -14,8 +14,7 @@ import pandas as pd
 import pytest
 
 import dps_tf
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.study_tables import read_closed
+from dps_tf.store import LocalFiles, read_closed
 from tests import interpreter
 from tests.distribution.slurm_cluster import Cluster, wait_until, why_not
 from tests.packaging.source_tree import SOURCE_TREE

@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.records import write_json
+from dps_tf.store import LocalFiles, write_json
 from tests import interpreter
 from tests.analysis import few_sections
 from tests.analysis.archive_files import write_study

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import pytest
 
-from dps_tf.core.cell import Cell
-from dps_tf.core.execution import Job
-from dps_tf.core.goal import Goal
-from dps_tf.core.space import Space
-from dps_tf.core.study import RESULTS_VERSION, StudySpecification
-from dps_tf.core.workload import EvaluationInterval, Workload
-from dps_tf.data.dataset import Dataset
-from dps_tf.store.files import LocalFiles
-from dps_tf.training.runner import TrainingRunner
+from dps_tf.core import (
+    RESULTS_VERSION,
+    Cell,
+    EvaluationInterval,
+    Goal,
+    Job,
+    Space,
+    StudySpecification,
+    Workload,
+)
+from dps_tf.data import Dataset
+from dps_tf.store import LocalFiles
+from dps_tf.training import TrainingRunner
 from dps_tf.tuning import build
 from dps_tf.tuning.build import Pruner
 from dps_tf.tuning.resources import Resources

@@ -9,8 +9,7 @@ import numpy as np
 import tf_keras as keras
 
 from dps_tf import register_dataset, register_network
-from dps_tf.data import Source
-from dps_tf.data.transforms import Chain, CropTokens, MaskTokens
+from dps_tf.data import Chain, CropTokens, MaskTokens, Source
 
 UNKNOWN = 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dps_tf import register_selection
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 
 def better_of_pairs(candidates, sparsity):

@@ -8,9 +8,7 @@ import numpy as np
 
 from dps_tf.analysis import loading
 from dps_tf.cli.command_line import import_modules
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
-from dps_tf.store.records import StateStore
+from dps_tf.store import LocalFiles, StateStore, SweepLayout
 from tests.tuning.small_sweeps import configured, launched
 
 FILE = str(Path(__file__).parent / "pairs_selection.gin")

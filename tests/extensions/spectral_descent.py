@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from dps_tf import register_optimizer
-from dps_tf.core.registry import FRACTION, Argument, Reads
+from dps_tf.core import FRACTION, Argument, Reads
 from dps_tf.optim import TensorOptimizer
 
 

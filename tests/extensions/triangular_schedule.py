@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from dps_tf import register_schedule
-from dps_tf.core.registry import FRACTION, POSITIVE, Argument
+from dps_tf.core import FRACTION, POSITIVE, Argument
 from dps_tf.optim import Schedule
 
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.space import Space
+from dps_tf.core import Space, UserError
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.tuning.studies import (
     SIX,

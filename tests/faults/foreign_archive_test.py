@@ -19,8 +19,7 @@ from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.foreign_study import foreign_studies
 from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.loading import load
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal, UserError
 from tests.analysis.archive_files import PARAMETERS, write_study
 from tests.analysis.synthetic import ERROR
 

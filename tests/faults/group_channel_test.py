@@ -12,10 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from dps_tf.core.errors import GroupLost
-from dps_tf.training import rendezvous
-from dps_tf.training.group import Message, PeerConnection
-from dps_tf.training.rendezvous import ProcessRank
+from dps_tf.core import GroupLost
+from dps_tf.training import Message, PeerConnection, ProcessRank, rendezvous
 
 pytestmark = pytest.mark.fault
 

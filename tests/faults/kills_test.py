@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.log import read_logs
+from dps_tf.store import LocalFiles, read_logs
 from tests.faults.victim import STUDY, TRIALS, Victim
 from tests.tuning.studies import layout_of, run, study_of, tables, work
 from tests.tuning.synthetic_runner import SyntheticRunner

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis import loading
-from dps_tf.training.gfile_files import GFileFiles
+from dps_tf.training import GFileFiles
 from tests.faults.victim import Victim
 from tests.training.object_gfile import DiskObjects, ObjectGfile
 

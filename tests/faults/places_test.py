@@ -11,11 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.sweep import SweepSpecification
-from dps_tf.store.errors import StoreError
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
+from dps_tf.core import SweepSpecification, UserError
+from dps_tf.store import LocalFiles, StoreError, SweepLayout
 from dps_tf.tuning.sweep import check_directory, start_sweep
 from tests.core.naive_race import Study
 from tests.faults.victim import STUDY, TRIALS

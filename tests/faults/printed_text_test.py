@@ -11,7 +11,7 @@ import pytest
 from dps_tf.analysis.fit_table import read_table
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.assembly import csv_bytes
-from dps_tf.core.errors import UserError, on_one_line, printable
+from dps_tf.core import UserError, on_one_line, printable
 
 pytestmark = pytest.mark.fault
 

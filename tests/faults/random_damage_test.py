@@ -17,12 +17,9 @@ from hypothesis import strategies as st
 
 from dps_tf.analysis import loading
 from dps_tf.analysis.sweep_status import sweep_status
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.probing import read_recorded
-from dps_tf.store.errors import StoreError
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
-from dps_tf.store.sweep_reader import SweepReader
+from dps_tf.store import LocalFiles, StoreError, SweepLayout, SweepReader
 from tests.faults.damage_test import STUDY, begun, closed, files_of  # noqa: F401
 from tests.tuning.studies import SIX_TRIALS, run_in_sweep, tables
 from tests.tuning.synthetic_runner import SyntheticRunner

@@ -39,8 +39,8 @@ from typing import Any
 from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, RUN_AGAIN, USER_ERROR
-from dps_tf.core.errors import UserError
-from dps_tf.store.errors import StoreError
+from dps_tf.core import UserError
+from dps_tf.store import StoreError
 from tests.core.naive_race import Study, WholeTrial
 
 SNAPSHOT_SECONDS = 0.05

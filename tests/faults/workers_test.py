@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dps_tf.store.errors import DamagedError
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.records import read_json
+from dps_tf.store import DamagedError, LocalFiles, read_json
 from tests.faults.victim import Victim
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from dps_tf.store.errors import StoreError
-from dps_tf.store.files import LocalFiles
+from dps_tf.store import LocalFiles, StoreError
 from tests.core.naive_race import Study
 from tests.store.faulty_files import FaultyFiles, Killed
 from tests.tuning.studies import run, study_of, tables, trials_of

@@ -13,8 +13,7 @@ import pandas as pd
 import pytest
 
 import dps_tf
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.study_tables import read_closed
+from dps_tf.store import LocalFiles, read_closed
 from tests import interpreter
 from tests.launch.rendered import LAUNCH
 from tests.packaging.launch_test import Machine

@@ -12,7 +12,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 IN_OTHER_PROCESS = """
 from dps_tf import models

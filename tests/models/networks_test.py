@@ -11,7 +11,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.models.layers import GhostBatchNormalization
 
 SHAPES = {

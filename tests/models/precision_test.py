@@ -11,7 +11,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from tests.models.networks_test import batch_of, build
 
 BFLOAT16 = "mixed_bfloat16"

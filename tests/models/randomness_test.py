@@ -10,8 +10,8 @@ from absl.testing import parameterized
 from scipy import stats
 
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.models.randomness import Draws, check_graph, draws_at_random, seed_layers
+from dps_tf.core import UserError
+from dps_tf.models import Draws, check_graph, draws_at_random, seed_layers
 
 layers = keras.layers
 

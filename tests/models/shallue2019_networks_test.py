@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from dps_tf import models
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.models.sequence_layers import ProjectedLSTMCell, sinusoids
 
 IMAGENET = (224, 224, 3)

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from dps_tf import models
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.models.structure import structure_hash
+from dps_tf.core import UserError
+from dps_tf.models import structure_hash
 
 layers = keras.layers
 

@@ -10,7 +10,7 @@ from absl.testing import parameterized
 
 from dps_tf import objectives
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.objectives import losses
 from tests.objectives.measuring import measured
 

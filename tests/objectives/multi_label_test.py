@@ -11,8 +11,7 @@ from sklearn.metrics import average_precision_score
 
 from dps_tf import objectives
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal, UserError
 from tests.objectives.measuring import measured
 
 PAIRS = "validation/average_precision"

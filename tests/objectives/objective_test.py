@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from dps_tf import objectives
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal, UserError
 from dps_tf.objectives import Metric, Objective
 from dps_tf.objectives.objective import CLASSES, INDICATORS, NUMBERS
 from tests.objectives.measuring import measured

@@ -10,7 +10,7 @@ from absl.testing import parameterized
 
 from dps_tf import optim
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 POINTS = {
     "sgd": {"learning_rate": 0.05},

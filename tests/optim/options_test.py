@@ -8,8 +8,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import optim
-from dps_tf.core.errors import UserError
-from dps_tf.core.space import Space
+from dps_tf.core import Space, UserError
 from tests.core.specifications import workload
 from tests.optim.rules_test import drawn
 

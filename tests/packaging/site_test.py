@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import dps_tf
-from dps_tf.core.workload import Workload
-from dps_tf.store.schemas import SCHEMAS
+from dps_tf.core import Workload
+from dps_tf.store import SCHEMAS
 from tests.packaging.source_tree import SOURCE_TREE
 
 PAGES = SOURCE_TREE / "docs" / "pages"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dps_tf.data.transforms import Whitening
+from dps_tf.data import Whitening
 from tests.data import raw_files
 
 _PROJECT = Path(__file__).resolve().parents[2]

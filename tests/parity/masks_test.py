@@ -7,8 +7,8 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models
-from dps_tf.core.study import Pruning
-from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.core import Pruning
+from dps_tf.data import Dataset, Examples
 from dps_tf.sparsity import masks_for
 from dps_tf.sparsity.gradients import program_of
 from dps_tf.sparsity.methods import mask_gradient_sum

@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models
-from dps_tf.data.dataset import Examples
+from dps_tf.data import Examples
 from dps_tf.probing import ExampleGradients, local_smoothness
 from tests.parity import golden
 from tests.parity.replay import Replay

@@ -9,8 +9,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models
-from dps_tf.data import load
-from dps_tf.data.dataset import Examples
+from dps_tf.data import Examples, load
 from dps_tf.objectives import build
 from dps_tf.probing import (
     CURVATURE,

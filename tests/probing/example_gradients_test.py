@@ -7,8 +7,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models, objectives
-from dps_tf.data import load
-from dps_tf.data.dataset import Examples
+from dps_tf.data import Examples, load
 from dps_tf.objectives.losses import cross_entropy
 from dps_tf.probing import ExampleGradients
 

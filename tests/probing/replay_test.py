@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from absl.testing import absltest, parameterized
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.probing import (
     CURVATURE,
     QUANTITIES,
@@ -22,10 +22,15 @@ from dps_tf.probing import (
     read_recorded,
     replay,
 )
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
-from dps_tf.store.records import StateStore, read_json, write_json
-from dps_tf.store.study_tables import close_study, read_closed
+from dps_tf.store import (
+    LocalFiles,
+    StateStore,
+    SweepLayout,
+    close_study,
+    read_closed,
+    read_json,
+    write_json,
+)
 from dps_tf.tuning.interruption import Interrupted
 from tests.tuning import small_sweeps
 

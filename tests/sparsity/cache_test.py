@@ -9,7 +9,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models
-from dps_tf.core.study import Pruning
+from dps_tf.core import Pruning
 from dps_tf.sparsity import ScoreCache, masks_for
 from tests.sparsity import data
 

@@ -10,8 +10,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models
-from dps_tf.core.errors import UserError
-from dps_tf.core.study import Pruning
+from dps_tf.core import Pruning, UserError
 from dps_tf.sparsity import export, prunable, tfmot
 from dps_tf.sparsity.selection import select
 from tests.sparsity.data import ones_like

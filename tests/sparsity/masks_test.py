@@ -8,8 +8,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.study import Pruning
+from dps_tf.core import Pruning, UserError
 from dps_tf.sparsity import (
     SPARSITY_METHODS,
     OneShot,

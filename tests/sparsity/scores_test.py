@@ -8,10 +8,9 @@ from absl.testing import parameterized
 
 from dps_tf import models, objectives
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.sparsity import iterative, methods
+from dps_tf.core import UserError
+from dps_tf.sparsity import iterative, methods, trainable_positions
 from dps_tf.sparsity.gradients import GradientProgram
-from dps_tf.sparsity.prunable import trainable_positions
 from tests.sparsity import data
 
 FEATURES, HIDDEN, CLASSES = 3, 4, 3

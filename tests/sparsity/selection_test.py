@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dps_tf.core.errors import UserError
-from dps_tf.sparsity import Candidates
+from dps_tf.core import UserError
+from dps_tf.sparsity import Candidates, kept_count
 from dps_tf.sparsity.prunable import VariableRole
-from dps_tf.sparsity.selection import choose, kept_count, select
+from dps_tf.sparsity.selection import choose, select
 
 # Few distinct values, so that ties are common.
 SCORES = st.lists(

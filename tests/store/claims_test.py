@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.store.errors import LockLost, StoreError
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.locks import Claims
-from dps_tf.store.owners import Owner, Timing
+from dps_tf.store import Claims, LocalFiles, LockLost, Owner, StoreError, Timing
 from tests.store.faulty_files import at_every_write_point
 from tests.store.object_store import ObjectFiles
 

@@ -5,10 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import CLOSING_TABLES, CellLayout
-from dps_tf.store.schemas import STUDY_DEFAULTS
-from dps_tf.store.study_tables import close_study, is_closed, read_closed, reopen_study
+from dps_tf.store import (
+    CLOSING_TABLES,
+    STUDY_DEFAULTS,
+    CellLayout,
+    LocalFiles,
+    close_study,
+    is_closed,
+    read_closed,
+    reopen_study,
+)
 from tests.store import frames
 from tests.store.faulty_files import at_every_write_point
 from tests.store.object_store import ObjectFiles

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from dps_tf.store.errors import StoreError
-from dps_tf.store.files import LocalFiles, temporary_path
+from dps_tf.store import LocalFiles, StoreError
+from dps_tf.store.files import temporary_path
 
 
 class Killed(BaseException):

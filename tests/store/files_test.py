@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dps_tf.core.errors import UserError
-from dps_tf.store.errors import StoreError
-from dps_tf.store.files import FileSystem, LocalFiles, is_temporary, temporary_path
-from dps_tf.store.layout import MARKER
+from dps_tf.core import UserError
+from dps_tf.store import MARKER, FileSystem, LocalFiles, StoreError, is_temporary
+from dps_tf.store.files import temporary_path
 from tests.store.faulty_files import FaultyFiles, Killed, at_every_write_point
 from tests.store.object_store import ObjectFiles
 
@@ -209,8 +208,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
     assert len(lines) == 3
     assert all("File too large" in line and "ulimit" in line for line in lines)
 
-    from dps_tf.store.log import read_log
-    from dps_tf.store.records import StateStore, read_json
+    from dps_tf.store import StateStore, read_json, read_log
 
     files = LocalFiles()
     assert read_json(files, f"{tmp_path}/study.json") == {"old": True}

@@ -11,10 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
-from dps_tf.store.log import read_log
-from dps_tf.store.records import StateStore, read_json
+from dps_tf.store import LocalFiles, StateStore, SweepLayout, read_json, read_log
 
 ROOT = Path(__file__).parents[2]
 

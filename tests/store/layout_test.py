@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.core.cell import Cell
-from dps_tf.core.errors import UserError
-from dps_tf.store import layout
-from dps_tf.store.layout import CellLayout, SweepLayout, check_name
+from dps_tf.core import Cell, UserError
+from dps_tf.store import CellLayout, SweepLayout, layout
+from dps_tf.store.layout import check_name
 
 
 @given(st.text(max_size=8) | st.sampled_from([".", "..", "a/b", "a\n", "é", "", "a b"]))

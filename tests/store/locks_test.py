@@ -12,11 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from dps_tf.store import locks, owners
-from dps_tf.store.errors import LockLost, StoreError
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.locks import Locks
-from dps_tf.store.owners import Owner, Timing
+from dps_tf.store import (
+    LocalFiles,
+    LockLost,
+    Locks,
+    Owner,
+    StoreError,
+    Timing,
+    locks,
+    owners,
+)
 from tests.store.object_store import ObjectFiles
 
 ROOT = Path(__file__).parents[2]

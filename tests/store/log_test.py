@@ -8,17 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.store.errors import StoreError
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.log import (
-    LogWriter,
-    SegmentedLogWriter,
+from dps_tf.store import (
+    LocalFiles,
+    StoreError,
     encode_event,
     open_log,
     read_log,
     read_logs,
     scan,
 )
+from dps_tf.store.log import LogWriter, SegmentedLogWriter
 from tests.store.faulty_files import FaultyFiles, Killed, at_every_write_point
 from tests.store.object_store import ObjectFiles
 

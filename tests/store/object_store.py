@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from dps_tf.core.errors import UserError
-from dps_tf.store.layout import MARKER
+from dps_tf.core import UserError
+from dps_tf.store import MARKER
 
 
 class ObjectFiles:

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.store.errors import DamagedError
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.records import (
+from dps_tf.store import (
+    DamagedError,
+    LocalFiles,
     canonical,
-    decode_record,
     encode_record,
     fingerprint,
     read_json,
     set_aside,
     write_json,
 )
+from dps_tf.store.records import decode_record
 from tests.store.faulty_files import at_every_write_point
 from tests.store.object_store import ObjectFiles
 

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.store.errors import DamagedError, StoreError
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.records import State, StateStore, decode_state, encode_state
+from dps_tf.store import (
+    DamagedError,
+    LocalFiles,
+    State,
+    StateStore,
+    StoreError,
+    decode_state,
+    encode_state,
+)
 from tests.store.faulty_files import at_every_write_point
 from tests.store.object_store import ObjectFiles
 

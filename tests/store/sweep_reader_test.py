@@ -7,16 +7,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import TrialState, TurnReport
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
-from dps_tf.store.records import read_json, write_json
-from dps_tf.store.schemas import MEASUREMENTS, SCHEMAS
-from dps_tf.store.study_record import open_study
-from dps_tf.store.study_tables import close_study
-from dps_tf.store.sweep_reader import StudyReader, SweepReader
-from dps_tf.store.tables import empty_frame, write_table
+from dps_tf.core import TrialState, TurnReport, UserError
+from dps_tf.store import (
+    MEASUREMENTS,
+    SCHEMAS,
+    LocalFiles,
+    StudyReader,
+    SweepLayout,
+    SweepReader,
+    close_study,
+    empty_frame,
+    open_study,
+    read_json,
+    write_json,
+    write_table,
+)
 from tests.core import specifications
 from tests.store import frames
 from tests.store.object_store import ObjectFiles

@@ -10,25 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.store.errors import DamagedError
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.schemas import (
-    CELL_KEY,
+from dps_tf.core import CELL_KEY
+from dps_tf.store import (
     CURVES,
     MEASUREMENTS,
     SCHEMAS,
     STUDIES,
     TRIALS,
     WORK,
-)
-from dps_tf.store.tables import (
-    decode_table,
+    DamagedError,
+    LocalFiles,
     empty_frame,
     encode_table,
-    read_table,
-    to_frame,
     write_table,
 )
+from dps_tf.store.tables import decode_table, read_table, to_frame
 from tests.store import frames
 from tests.store.faulty_files import at_every_write_point
 

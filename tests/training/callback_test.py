@@ -13,8 +13,7 @@ import tf_keras
 from absl.testing import parameterized
 
 import dps_tf
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal, UserError
 from tests.training import problems
 from tests.training.problems import Problem
 

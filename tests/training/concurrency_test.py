@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf.training.device_data import DeviceData
+from dps_tf.training import DeviceData, Program
 from dps_tf.training.evaluation import Evaluation
-from dps_tf.training.program import Program
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
 

@@ -10,10 +10,9 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal, UserError
+from dps_tf.training import Program
 from dps_tf.training import strategy as strategies
-from dps_tf.training.program import Program
 from tests.training import problems
 from tests.training.problems import Problem, error_of, same_bits
 

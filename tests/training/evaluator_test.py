@@ -14,12 +14,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models, objectives
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
-from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.training import device_data, evaluation
+from dps_tf.core import Goal, UserError
+from dps_tf.data import Dataset, Examples
+from dps_tf.training import Program, device_data, evaluation
 from dps_tf.training.evaluation import Evaluation
-from dps_tf.training.program import Program
 from tests.training import problems
 from tests.training.problems import SMALL, Problem
 

@@ -10,9 +10,9 @@ from absl.testing import parameterized
 
 from dps_tf import models, optim
 from dps_tf._keras import keras
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal
+from dps_tf.training import StepsToResult
 from dps_tf.training import strategy as strategies
-from dps_tf.training.callback import StepsToResult
 from dps_tf.training.evaluation import Evaluation
 from tests.training import problems
 from tests.training.problems import Problem

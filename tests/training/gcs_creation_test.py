@@ -8,12 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from dps_tf.core.errors import UserError
-from dps_tf.store.errors import StoreError
-from dps_tf.store.locks import Claims
-from dps_tf.store.owners import Owner
-from dps_tf.training import gfile_files
-from dps_tf.training.gfile_files import GFileFiles, put_if_absent
+from dps_tf.core import UserError
+from dps_tf.store import Claims, Owner, StoreError
+from dps_tf.training import GFileFiles, gfile_files
+from dps_tf.training.gfile_files import put_if_absent
 from tests.training.gcs_emulator import Emulator, emulator
 from tests.training.object_gfile import ObjectGfile
 

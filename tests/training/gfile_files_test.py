@@ -10,17 +10,24 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from dps_tf.core.errors import UserError
-from dps_tf.store.errors import LockLost, StoreError
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import CLOSING_TABLES, MARKER, CellLayout
-from dps_tf.store.locks import Locks
-from dps_tf.store.log import open_log, read_log
-from dps_tf.store.owners import Owner, Timing
-from dps_tf.store.schemas import STUDY_DEFAULTS
-from dps_tf.store.study_tables import close_study, read_closed
-from dps_tf.training import gfile_files
-from dps_tf.training.gfile_files import GFileFiles, files_for
+from dps_tf.core import UserError
+from dps_tf.store import (
+    CLOSING_TABLES,
+    MARKER,
+    STUDY_DEFAULTS,
+    CellLayout,
+    LocalFiles,
+    LockLost,
+    Locks,
+    Owner,
+    StoreError,
+    Timing,
+    close_study,
+    open_log,
+    read_closed,
+    read_log,
+)
+from dps_tf.training import GFileFiles, files_for, gfile_files
 from tests.store import frames
 from tests.store.faulty_files import Killed
 from tests.training.object_gfile import ObjectGfile

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import TrialState
+from dps_tf.core import TrialState, UserError
+from dps_tf.training import Program
 from dps_tf.training import strategy as strategies
-from dps_tf.training.program import Program
 from tests.training.problems import Problem, error_of
 
 INTERVAL = 10

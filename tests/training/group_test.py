@@ -10,17 +10,11 @@ import time
 import numpy as np
 import pytest
 
-from dps_tf.core.errors import GroupLost, UserError
+from dps_tf.core import GroupLost, UserError
+from dps_tf.training import Leader, Message, PeerConnection, ProcessRank
 from dps_tf.training import group as groups
 from dps_tf.training import rendezvous as joining
-from dps_tf.training.group import (
-    Deadline,
-    Follower,
-    Leader,
-    Message,
-    PeerConnection,
-)
-from dps_tf.training.rendezvous import ProcessRank
+from dps_tf.training.group import Deadline, Follower
 
 ARRAYS = (
     np.arange(6, dtype=np.float32).reshape(2, 3) / 7,

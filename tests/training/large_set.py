@@ -16,13 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from dps_tf import models
-from dps_tf.core.seeds import examples_at
-from dps_tf.data.arrays import MappedRows
-from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.core import examples_at
+from dps_tf.data import Dataset, Examples, MappedRows
+from dps_tf.training import DeviceData, Program, StreamedData
 from dps_tf.training import strategy as strategies
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program
-from dps_tf.training.streamed_data import StreamedData, data_wait
+from dps_tf.training.streamed_data import data_wait
 from tests.training import problems
 from tests.training.problems import Problem
 

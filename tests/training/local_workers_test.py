@@ -12,12 +12,10 @@ from absl.testing import parameterized
 
 from dps_tf import data, models, objectives, optim
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.core import UserError
+from dps_tf.data import Dataset, Examples
+from dps_tf.training import DeviceData, Program, StreamedData, Task
 from dps_tf.training import strategy as strategies
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program, Task
-from dps_tf.training.streamed_data import StreamedData
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
 from tests.tuning import small_sweeps

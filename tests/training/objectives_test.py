@@ -14,13 +14,10 @@ from sklearn.metrics import average_precision_score
 
 from dps_tf import models, objectives, optim
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
-from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.training.device_data import DeviceData
+from dps_tf.core import Goal, UserError
+from dps_tf.data import Dataset, Examples
+from dps_tf.training import DeviceData, Program, StreamedData, Task
 from dps_tf.training.evaluation import Evaluation
-from dps_tf.training.program import Program, Task
-from dps_tf.training.streamed_data import StreamedData
 
 POINT = {"learning_rate": 0.1}
 BATCH = 8

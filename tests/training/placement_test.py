@@ -8,12 +8,10 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf.core.errors import UserError
-from dps_tf.training import device_memory
+from dps_tf.core import UserError
+from dps_tf.training import DeviceData, StreamedData, device_memory
 from dps_tf.training import strategy as strategies
-from dps_tf.training.device_data import DeviceData
 from dps_tf.training.device_memory import place
-from dps_tf.training.streamed_data import StreamedData
 from tests.training import problems
 
 BLOBS = problems.BLOBS

@@ -10,12 +10,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models
-from dps_tf.core.goal import Goal
-from dps_tf.core.study import Pruning
+from dps_tf.core import Goal, Pruning
 from dps_tf.sparsity import tfmot
+from dps_tf.training import DeviceData, Program
 from dps_tf.training import strategy as strategies
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
 

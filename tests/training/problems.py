@@ -11,12 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf import data, models, optim
-from dps_tf.core.execution import TrialState
-from dps_tf.core.seeds import examples_at
-from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.training.device_data import DeviceData
+from dps_tf.core import TrialState, examples_at
+from dps_tf.data import Dataset, Examples
+from dps_tf.training import DeviceData, Program, Task
 from dps_tf.training.evaluation import Evaluation
-from dps_tf.training.program import Program, Task
 
 POINTS = {
     "sgd": {"learning_rate": 0.1},

@@ -13,12 +13,8 @@ from absl.testing import parameterized
 
 from dps_tf import models, optim
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import TrialState
-from dps_tf.core.goal import Goal
-from dps_tf.training import evaluation
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program, Task
+from dps_tf.core import Goal, TrialState, UserError
+from dps_tf.training import DeviceData, Program, Task, evaluation
 from tests.training import problems
 from tests.training.problems import SMALL, Problem, same_bits
 

@@ -11,13 +11,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models, optim
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import Job
+from dps_tf.core import Job, UserError
 from dps_tf.sparsity import MaskSet
+from dps_tf.training import DeviceData, Program, TrainingRunner
 from dps_tf.training import strategy as strategies
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program
-from dps_tf.training.runner import TrainingRunner
 from tests.training import problems
 from tests.training.problems import Problem
 

@@ -12,13 +12,9 @@ from absl.testing import parameterized
 
 from dps_tf import data, models, optim
 from dps_tf._keras import keras
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import Job
+from dps_tf.core import Job, UserError
+from dps_tf.training import DeviceData, Program, StreamedData, Task, TrainingRunner
 from dps_tf.training import strategy as strategies
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program, Task
-from dps_tf.training.runner import TrainingRunner
-from dps_tf.training.streamed_data import StreamedData
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
 

@@ -11,14 +11,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from dps_tf import models
-from dps_tf.core.execution import Job, TrialState, TurnReport
-from dps_tf.core.goal import Goal
-from dps_tf.core.seeds import derive_seed
+from dps_tf.core import Goal, Job, TrialState, TurnReport, derive_seed
 from dps_tf.sparsity import MaskSet
+from dps_tf.training import DeviceData, Program, TrainingRunner
 from dps_tf.training import runner as runners
-from dps_tf.training.device_data import DeviceData
-from dps_tf.training.program import Program
-from dps_tf.training.runner import TrainingRunner
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
 

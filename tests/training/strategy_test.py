@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.training import strategy as strategies
 
 

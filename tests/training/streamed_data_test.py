@@ -16,21 +16,21 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.analysis.sweep_status import CellStatus
-from dps_tf.core.execution import Job, TrialState, TurnReport
-from dps_tf.core.goal import Goal
-from dps_tf.core.study import Pruning
-from dps_tf.data.arrays import MappedRows
-from dps_tf.data.dataset import Dataset, Examples
+from dps_tf.core import Goal, Job, Pruning, TrialState, TurnReport
+from dps_tf.data import Dataset, Examples, MappedRows
 from dps_tf.probing import ExampleGradients
 from dps_tf.sparsity import masks_for
-from dps_tf.store.study_history import StudyHistory, report_event
-from dps_tf.training import evaluation, streamed_data
+from dps_tf.store import StudyHistory, report_event
+from dps_tf.training import (
+    Program,
+    StreamedData,
+    TrainingRunner,
+    evaluation,
+    streamed_data,
+)
 from dps_tf.training import strategy as strategies
-from dps_tf.training.program import Program
-from dps_tf.training.runner import TrainingRunner
 from dps_tf.training.streamed_data import (
     ExampleStream,
-    StreamedData,
     data_wait,
     local_replicas,
     shares,

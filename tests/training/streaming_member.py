@@ -11,11 +11,11 @@ import dataclasses
 import json
 import sys
 
-from dps_tf.core.goal import Goal
-from dps_tf.data.dataset import Examples
+from dps_tf.core import Goal
+from dps_tf.data import Examples
+from dps_tf.training import Program
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_memory import place
-from dps_tf.training.program import Program
 from tests.training.group_member import INTERVAL, PROBLEM
 from tests.training.noted_rows import NotedRows
 from tests.training.problems import error_of

@@ -13,11 +13,10 @@ import pytest
 import tensorflow as tf
 
 from dps_tf import models, optim
-from dps_tf.core.errors import UserError
-from dps_tf.data.dataset import Dataset, Examples
-from dps_tf.training import device_memory
+from dps_tf.core import UserError
+from dps_tf.data import Dataset, Examples
+from dps_tf.training import Task, device_memory
 from dps_tf.training.device_memory import TrialMemory
-from dps_tf.training.program import Task
 
 # (5*5*1 + 1) * 32 + (5*5*32 + 1) * 64 + (4*4*64 + 1) * 10
 PARAMETERS = 832 + 51_264 + 10_250

@@ -6,10 +6,8 @@ import math
 
 import pytest
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.space import Space
-from dps_tf.store.errors import StoreError
-from dps_tf.store.study_history import Irreproducible
+from dps_tf.core import Space, UserError
+from dps_tf.store import Irreproducible, StoreError
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, WholeTrial, answer
 from tests.tuning.studies import frame, interrupting, rows_of, run, study_of, tables

@@ -7,10 +7,9 @@ import tempfile
 
 from absl.testing import absltest, parameterized
 
-from dps_tf.core.cell import Cell
-from dps_tf.core.study import Pruning, StudySpecification
+from dps_tf.core import Cell, Pruning, StudySpecification
 from dps_tf.models import initial_point
-from dps_tf.store.files import LocalFiles
+from dps_tf.store import LocalFiles
 from dps_tf.tuning import build
 from dps_tf.workloads.reading import read_configuration
 

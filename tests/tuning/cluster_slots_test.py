@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.core.execution import Job, TrialState
+from dps_tf.core import Job, TrialState
 from dps_tf.tuning.cluster_slots import RemoteSlot, SlotPool, StateMissing
 from dps_tf.tuning.resources import Options
 from dps_tf.tuning.simulation import SimulatedRunner

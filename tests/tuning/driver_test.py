@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core.execution import Job, TurnReport
-from dps_tf.store.errors import StoreError
-from dps_tf.store.study_history import Irreproducible
+from dps_tf.core import Job, TurnReport
+from dps_tf.store import Irreproducible, StoreError
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, answer
 from tests.tuning.memory_studies import KeptFiles, MemoryStudy, Watch

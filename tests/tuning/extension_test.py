@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core.errors import UserError
-from dps_tf.store.records import StateStore
+from dps_tf.core import UserError
+from dps_tf.store import StateStore
 from tests.core.naive_race import Study, answer
 from tests.tuning.memory_studies import LAYOUT, MemoryStudy
 from tests.tuning.studies import rows_of, study_of, todays_studies, trials_of

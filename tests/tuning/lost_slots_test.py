@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core.execution import Job, SlotLost, TrialState, TurnReport
+from dps_tf.core import Job, SlotLost, TrialState, TurnReport
 from dps_tf.store import study_record
 from dps_tf.tuning.driver import assign
 from tests.core.naive_race import answer

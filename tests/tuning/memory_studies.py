@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from dps_tf.core.race import Plan, StudyResult
-from dps_tf.core.study import StudySpecification
-from dps_tf.store.layout import CellLayout
-from dps_tf.store.schemas import SCHEMAS
-from dps_tf.store.study_history import StudyHistory
-from dps_tf.store.study_record import StudyRecord, open_study
-from dps_tf.store.study_tables import study_result, study_tables
-from dps_tf.store.sweep_reader import StudyReader
-from dps_tf.store.tables import encode_table
+from dps_tf.core import Plan, StudyResult, StudySpecification
+from dps_tf.store import (
+    SCHEMAS,
+    CellLayout,
+    StudyHistory,
+    StudyReader,
+    StudyRecord,
+    encode_table,
+    open_study,
+    study_result,
+)
+from dps_tf.store.study_tables import study_tables
 from dps_tf.tuning.driver import StudyDriver
 from tests.store.object_store import ObjectFiles
 from tests.tuning.studies import ENVIRONMENT, RESULTS, TRAINING_INPUTS

@@ -10,10 +10,9 @@ import pytest
 import tensorflow as tf
 
 import dps_tf
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.probing import Measurer, ProgramCache, Wanted
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
+from dps_tf.store import LocalFiles, SweepLayout
 from dps_tf.training import strategy as strategies
 from dps_tf.tuning.resources import Resources
 from tests.tuning import small_sweeps

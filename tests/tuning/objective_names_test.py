@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from tests.tuning.small_sweeps import BINDINGS, configured
 
 NOT_SMOOTHED = "workload.fixed = {'l2_penalty': 1e-4}"

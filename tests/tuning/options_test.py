@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.tuning.resources import Options
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.space import Space
+from dps_tf.core import Space, UserError
 from dps_tf.tuning.oracle import (
     OBJECTIVE,
     adaptive_oracle,

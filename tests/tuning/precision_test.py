@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 import dps_tf
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 from dps_tf.probing import Measurer, Wanted
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.sweep_reader import StudyReader
+from dps_tf.store import LocalFiles, StudyReader
 from tests.tuning import small_sweeps
 
 CELL = "blobs-nesterov-snip-seed0-b8-s0.5"

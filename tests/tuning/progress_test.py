@@ -5,9 +5,7 @@ import re
 
 import pytest
 
-from dps_tf.core.errors import duration
-from dps_tf.core.race import RaceRule, plan
-from dps_tf.core.trial import EvaluationSchedule, Trajectory
+from dps_tf.core import EvaluationSchedule, RaceRule, Trajectory, duration, plan
 from dps_tf.tuning import progress
 from dps_tf.tuning.progress import StudyProgress
 

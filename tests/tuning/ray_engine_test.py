@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dps_tf.store.records import read_json
+from dps_tf.store import read_json
 from dps_tf.tuning.cluster_slots import SlotPool
 from dps_tf.tuning.interruption import StopRequest
 from tests.tuning.memory_studies import LAYOUT, MemoryStudy

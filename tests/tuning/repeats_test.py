@@ -10,10 +10,8 @@ import pytest
 
 from dps_tf.analysis import repeats
 from dps_tf.analysis.loading import load
-from dps_tf.core.errors import UserError
-from dps_tf.core.sweep import repeat_study
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.sweep_reader import StudyReader
+from dps_tf.core import UserError, repeat_study
+from dps_tf.store import LocalFiles, StudyReader
 from tests.core.specifications import specification
 from tests.tuning.small_sweeps import BINDINGS, configured, launched, trained
 

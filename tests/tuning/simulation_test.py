@@ -10,14 +10,9 @@ from absl.testing import absltest, parameterized
 
 from dps_tf import models
 from dps_tf.analysis.loading import load
-from dps_tf.core.errors import UserError
-from dps_tf.core.execution import Job
-from dps_tf.core.noisy_quadratic import NoisyQuadratic
-from dps_tf.core.race import StudyResult
-from dps_tf.core.study import StudySpecification
+from dps_tf.core import Job, NoisyQuadratic, StudyResult, StudySpecification, UserError
 from dps_tf.probing import Measurer, Wanted
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
+from dps_tf.store import LocalFiles, SweepLayout
 from dps_tf.tuning import simulation
 from dps_tf.workloads import reading as configurations
 from tests.core.quadratic_search import steps_to_loss

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dps_tf.core.sweep import SweepSpecification
-from dps_tf.store.layout import SweepLayout
-from dps_tf.training.gfile_files import files_for
+from dps_tf.core import SweepSpecification
+from dps_tf.store import SweepLayout
+from dps_tf.training import files_for
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.resources import Options, Resources

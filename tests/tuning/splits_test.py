@@ -8,7 +8,7 @@ import pytest
 
 from dps_tf.analysis.report import ReportOptions, write_report
 from dps_tf.cli import notebook
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal
 from tests.analysis.few_sections import draw_only
 from tests.tuning.small_sweeps import BINDINGS, configured, launched
 

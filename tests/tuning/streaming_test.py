@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.probing import Measurer, Wanted
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.study_tables import read_closed
+from dps_tf.store import LocalFiles, read_closed
 from dps_tf.training import device_memory
 from tests.tuning import small_sweeps
 

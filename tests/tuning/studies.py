@@ -10,15 +10,16 @@ from typing import Any
 import pandas as pd
 from hypothesis import strategies as st
 
-from dps_tf.core.execution import PreparedStudy, Runner
-from dps_tf.core.goal import Goal
-from dps_tf.core.race import StudyResult
-from dps_tf.core.study import StudySpecification
-from dps_tf.core.sweep import SweepSpecification
-from dps_tf.core.workload import EvaluationInterval
-from dps_tf.store.files import FileSystem, LocalFiles
-from dps_tf.store.layout import CellLayout, SweepLayout
-from dps_tf.store.study_tables import read_closed
+from dps_tf.core import (
+    EvaluationInterval,
+    Goal,
+    PreparedStudy,
+    Runner,
+    StudyResult,
+    StudySpecification,
+    SweepSpecification,
+)
+from dps_tf.store import CellLayout, FileSystem, LocalFiles, SweepLayout, read_closed
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.resources import Options
 from dps_tf.tuning.study import RunContext, run_study

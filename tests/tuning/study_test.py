@@ -8,12 +8,8 @@ from pathlib import Path
 import keras_tuner
 import pytest
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
-from dps_tf.core.space import Space
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.records import read_json
-from dps_tf.store.study_record import NETWORK
+from dps_tf.core import Goal, Space, UserError
+from dps_tf.store import NETWORK, LocalFiles, read_json
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.study import is_finished
 from tests.core.naive_race import answer

@@ -9,15 +9,8 @@ from functools import partial
 
 import pytest
 
-from dps_tf.core.errors import UserError
-from dps_tf.core.race import StudyResult, TrialResult
-from dps_tf.core.sweep import SweepSpecification
-from dps_tf.store.errors import LockLost
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.layout import SweepLayout
-from dps_tf.store.locks import Claims
-from dps_tf.store.owners import Owner
-from dps_tf.store.records import read_json
+from dps_tf.core import StudyResult, SweepSpecification, TrialResult, UserError
+from dps_tf.store import Claims, LocalFiles, LockLost, Owner, SweepLayout, read_json
 from dps_tf.tuning import sweep
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.resources import Options

@@ -9,8 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dps_tf.core.execution import Job, Runner, TrialProvenance, TrialState, TurnReport
-from dps_tf.core.seeds import derive_seed
+from dps_tf.core import (
+    Job,
+    Runner,
+    TrialProvenance,
+    TrialState,
+    TurnReport,
+    derive_seed,
+)
 from tests.core.naive_race import WholeTrial
 
 _FACTOR, _MODULUS = 6364136223846793005, 2**61 - 1

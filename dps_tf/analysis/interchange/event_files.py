@@ -30,9 +30,7 @@ from dps_tf.analysis.tables import (
     metric_names,
     study_key,
 )
-from dps_tf.core.cell import cell_key
-from dps_tf.core.errors import UserError
-from dps_tf.core.study import FLOAT32
+from dps_tf.core import FLOAT32, UserError, cell_key
 
 STEPS_TO_RESULT = "steps_to_result"
 _TRAIN_FOLDERS = ("train", "validation")  # of Keras

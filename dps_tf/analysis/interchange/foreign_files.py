@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from dps_tf.core.errors import UserError, on_one_line
+from dps_tf.core import UserError, on_one_line
 
 LARGEST_JSON = 4 << 20
 """Bytes of a JSON file; those of the public archive have a few thousand."""

@@ -15,10 +15,19 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.tables import require, study_key
-from dps_tf.core.cell import CELL_TYPES, DENSE, Cell, cell_key, checked_name, is_axis
-from dps_tf.core.errors import UserError, on_one_line
-from dps_tf.core.space import Space, check_metaparameter
-from dps_tf.core.study import FLOAT32
+from dps_tf.core import (
+    CELL_TYPES,
+    DENSE,
+    FLOAT32,
+    Cell,
+    Space,
+    UserError,
+    cell_key,
+    check_metaparameter,
+    checked_name,
+    is_axis,
+    on_one_line,
+)
 
 COMPLETE, INFEASIBLE, INCOMPLETE = "COMPLETE", "INFEASIBLE", "INCOMPLETE"
 STATUSES = (COMPLETE, INFEASIBLE, INCOMPLETE)

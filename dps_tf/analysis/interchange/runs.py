@@ -28,9 +28,7 @@ from dps_tf.analysis.interchange.foreign_study import (
     foreign_studies,
 )
 from dps_tf.analysis.interchange.sweep import Conversion, Source, write_sweep
-from dps_tf.core.cell import CELL_TYPES, is_axis
-from dps_tf.core.errors import UserError, near_matches
-from dps_tf.core.goal import Goal
+from dps_tf.core import CELL_TYPES, Goal, UserError, is_axis, near_matches
 
 TABLES = ("trials", "evaluations")
 """Names of the two files of a folder of runs, without `.csv` or `.parquet`."""

@@ -35,11 +35,15 @@ from dps_tf.analysis.interchange.foreign_study import (
     counted,
     named,
 )
-from dps_tf.core.cell import DENSE, Cell, is_axis
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
-from dps_tf.core.space import check_metaparameter
-from dps_tf.core.study import FLOAT32
+from dps_tf.core import (
+    DENSE,
+    FLOAT32,
+    Cell,
+    Goal,
+    UserError,
+    check_metaparameter,
+    is_axis,
+)
 
 SCALES = {
     "LINEAR_SCALE": "linear",

@@ -37,17 +37,23 @@ from dps_tf.analysis.interchange.foreign_study import (
     counted,
 )
 from dps_tf.analysis.interchange.shallue2019 import read_study, study_folders
-from dps_tf.core.errors import UserError
-from dps_tf.core.goal import Goal
-from dps_tf.core.workload import QUASI_RANDOM
-from dps_tf.store.errors import DamagedError
-from dps_tf.store.files import FileSystem, LocalFiles
-from dps_tf.store.layout import CellLayout, SweepLayout
-from dps_tf.store.records import read_json, write_json
-from dps_tf.store.schemas import CURVES, WORK
-from dps_tf.store.study_tables import close_study, goal_columns, is_closed
-from dps_tf.store.sweep_reader import StoredTables
-from dps_tf.store.tables import empty_frame
+from dps_tf.core import QUASI_RANDOM, Goal, UserError
+from dps_tf.store import (
+    CURVES,
+    WORK,
+    CellLayout,
+    DamagedError,
+    FileSystem,
+    LocalFiles,
+    StoredTables,
+    SweepLayout,
+    close_study,
+    empty_frame,
+    goal_columns,
+    is_closed,
+    read_json,
+    write_json,
+)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import pandas as pd
 from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.foreign_study import COMPLETE, INCOMPLETE
 from dps_tf.analysis.interchange.runs import Run, Runs, curve_of, runs_of
-from dps_tf.core.errors import UserError, near_matches, on_one_line
+from dps_tf.core import UserError, near_matches, on_one_line
 
 Steps = int | Callable[[Any], int]
 """Updates between two reports, or a function of the run that tells them."""

@@ -30,10 +30,8 @@ from dps_tf.analysis.tables import (
     study_goal,
     trial_codes,
 )
-from dps_tf.core.cell import CELL_KEY, axis_part, checked_name, is_axis
-from dps_tf.core.errors import UserError
-from dps_tf.core.study import FLOAT32
-from dps_tf.store.files import LocalFiles
+from dps_tf.core import CELL_KEY, FLOAT32, UserError, axis_part, checked_name, is_axis
+from dps_tf.store import LocalFiles
 
 _OUR_SCALES = {ours: theirs for theirs, ours in SCALES.items()}
 _STATUSES = {

@@ -31,7 +31,7 @@ from dps_tf.analysis.law.likelihood import (
 )
 from dps_tf.analysis.law.posterior import PRIOR, Posterior, posterior
 from dps_tf.analysis.tables import Floats
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core import UserError, near_matches
 
 LOSSES = ("gaussian", "soft_l1")
 LEVEL = 0.95

@@ -21,7 +21,7 @@ from dps_tf.analysis.law.fit import LEVEL, MINIMUM_POINTS, Estimate, tails
 from dps_tf.analysis.law.likelihood import Maximum, Observations, law_start, maximize
 from dps_tf.analysis.law.posterior import joint_draws
 from dps_tf.analysis.tables import Floats
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core import UserError, near_matches
 
 SHARING = {
     "both_free": (False, False),

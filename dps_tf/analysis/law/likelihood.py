@@ -18,7 +18,7 @@ from scipy.optimize import least_squares, minimize
 from scipy.special import log_ndtr
 
 from dps_tf.analysis.tables import Bools, Floats, require
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 SCALE_FLOOR = 0.01
 """Octaves: 0.7 %. No repeat of a search for a minimum agrees better than that; the

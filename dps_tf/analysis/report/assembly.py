@@ -46,10 +46,8 @@ from dps_tf.analysis.report.results import results_part
 from dps_tf.analysis.report.sensitivity import sensitivity_part
 from dps_tf.analysis.report.summary import cautions, summary
 from dps_tf.analysis.wording import and_list, count
-from dps_tf.core.errors import UserError, duration
-from dps_tf.store.files import LocalFiles
-from dps_tf.store.schemas import CURVES, TRIALS
-from dps_tf.store.tables import encode_table
+from dps_tf.core import UserError, duration
+from dps_tf.store import CURVES, TRIALS, LocalFiles, encode_table
 
 
 class SectionEntry(NamedTuple):

@@ -31,8 +31,7 @@ from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.tables import metric_names, study_key
 from dps_tf.analysis.wording import count, number
-from dps_tf.core.goal import Goal
-from dps_tf.core.study import TRAIN_LOSS
+from dps_tf.core import TRAIN_LOSS, Goal
 
 _SPLITS = ("train", "validation", "test")
 

@@ -32,7 +32,7 @@ from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.tables import belongs, has_rows
 from dps_tf.analysis.wording import listed, number, percent
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal
 
 _FRACTIONS = (1 / 16, 1 / 4, 1)
 

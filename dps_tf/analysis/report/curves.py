@@ -17,8 +17,7 @@ from dps_tf.analysis.report.naming import Naming
 from dps_tf.analysis.report.style import LineStyle, assign_styles
 from dps_tf.analysis.tables import axes_of, cell_codes, study_key
 from dps_tf.analysis.wording import and_list, count
-from dps_tf.core.cell import DENSE
-from dps_tf.core.goal import Goal
+from dps_tf.core import DENSE, Goal
 
 Key = tuple[str, str]
 """(panel, curve)."""

@@ -34,7 +34,7 @@ from dps_tf.analysis.wording import (
     steps,
     with_panel,
 )
-from dps_tf.core.errors import UserError
+from dps_tf.core import UserError
 
 _LEAST_SIZES = 2
 _RULE_LINES: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ import pandas as pd
 
 from dps_tf.analysis.report.style import LineStyle, assign_styles
 from dps_tf.analysis.tables import axes_of, study_key
-from dps_tf.core.cell import DENSE
+from dps_tf.core import DENSE
 
 CROWD = 6
 """Curves that one panel may hold before optimizers get panels of their own."""

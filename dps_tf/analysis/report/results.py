@@ -23,7 +23,7 @@ from dps_tf.analysis.report.naming import axis_order
 from dps_tf.analysis.report.summary import first_error
 from dps_tf.analysis.tables import axes_of, metric_names, study_key
 from dps_tf.analysis.wording import number, steps
-from dps_tf.core.cell import is_axis
+from dps_tf.core import is_axis
 
 _MOST_ROWS = 24
 """Evaluations of a plain training run that are printed; the last one is among them."""

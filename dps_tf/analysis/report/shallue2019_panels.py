@@ -23,7 +23,7 @@ from dps_tf.analysis.report.shallue2019_points import (
     PublishedFigure,
     Series,
 )
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal
 
 ERROR = "validation/classification_error"
 LOSS = "validation/cross_entropy"

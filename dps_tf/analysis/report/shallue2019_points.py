@@ -18,7 +18,7 @@ from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.search_health import best_of_n
 from dps_tf.analysis.tables import study_key
-from dps_tf.core.goal import Goal
+from dps_tf.core import Goal
 
 NESTEROV = "nesterov"
 TRIALS = (25, 50, 100)
