@@ -364,10 +364,7 @@ class SweepReader:
 
 def _with_metrics(curves: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     """Returns curves with a column of missing numbers for each metric they lack."""
-    missing = [name for name in metrics if name not in curves]
-    if not missing:
-        return curves
-    wider = curves.assign(**dict.fromkeys(missing, math.nan))
+    wider = curves.assign(**{n: math.nan for n in metrics if n not in curves})
     return wider[[name for name, _ in CURVES.all_columns(wider.columns)]]
 
 

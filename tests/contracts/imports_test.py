@@ -124,6 +124,49 @@ def violations(tree: ast.AST) -> list[str]:
     return found
 
 
+def offered(door: ast.AST) -> set[str]:
+    """Returns the names that a door imports from the modules of its room."""
+    return {
+        alias.name
+        for node in ast.walk(door)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("dps_tf.")
+        for alias in node.names
+    }
+
+
+def ways_past(tree: ast.AST, room: str, door: set[str]) -> list[str]:
+    """Returns what is imported from a module of a room though its door offers it."""
+    return [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and f"{node.module}".startswith(f"dps_tf.{room}.")
+        for alias in node.names
+        if alias.name in door
+    ]
+
+
+@pytest.mark.parametrize(
+    "room", ["core", "data", "models", "objectives", "sparsity", "store", "training"]
+)
+def test_what_a_door_offers_is_imported_from_it(room):
+    door = offered(ast.parse((PACKAGE / room / "__init__.py").read_text()))
+    assert door
+    others = [file for file in FILES if PACKAGE / room not in file.parents]
+    tests = sorted((SOURCE_TREE / "tests").rglob("*.py"))
+    found = {
+        str(file): ways_past(ast.parse(file.read_text()), room, door)
+        for file in [*others, *tests]
+    }
+    assert not {file: names for file, names in found.items() if names}
+
+
+def test_a_way_past_a_door_is_noticed():
+    line = "from dps_tf.core.cell import Cell, parse_cell"
+    door = offered(ast.parse("from dps_tf.core.cell import Cell"))
+    assert ways_past(ast.parse(line), "core", door) == ["dps_tf.core.cell.Cell"]
+
+
 def test_imports_point_the_way_the_design_says():
     linter = Path(sys.executable).parent / "lint-imports"
     result = subprocess.run(

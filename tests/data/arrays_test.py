@@ -14,14 +14,8 @@ from hypothesis import strategies as st
 
 from dps_tf import data
 from dps_tf.core import UserError
-from dps_tf.data.arrays import (
-    DecodedRows,
-    has_arrays,
-    open_arrays,
-    verify_arrays,
-    write_arrays,
-)
-from dps_tf.data.dataset import Source
+from dps_tf.data import DecodedRows, Source, open_arrays, write_arrays
+from dps_tf.data.arrays import has_arrays, verify_arrays
 
 
 def example_set(count: int = 20) -> tuple[np.ndarray, np.ndarray]:

@@ -16,8 +16,8 @@ import tensorflow_datasets as tfds
 
 from dps_tf import data
 from dps_tf.core import UserError
-from dps_tf.data import sentences
-from dps_tf.data.arrays import has_arrays, open_arrays, verify_arrays, write_arrays
+from dps_tf.data import open_arrays, sentences, write_arrays
+from dps_tf.data.arrays import has_arrays, verify_arrays
 from dps_tf.data.preparation import prepare
 from dps_tf.data.prepared import check_space
 from dps_tf.data.transforms import SquareCrops, decoded_square
