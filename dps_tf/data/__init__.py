@@ -33,6 +33,19 @@ from dps_tf.data.transforms import (
     image_augmentation,
 )
 
+__all__ = [
+    "DATASETS",
+    "SPLITS",
+    "Dataset",
+    "DecodedRows",
+    "Examples",
+    "Source",
+    "load",
+    "open_arrays",
+    "register",
+    "write_arrays",
+]
+
 
 def digits(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:
     """Returns 1,797 real handwritten digits, [8, 8, 1], whitened; 297 for validation.

@@ -20,6 +20,15 @@ from dps_tf.models.structure import (
     structure_hash,
 )
 
+__all__ = [
+    "NETWORKS",
+    "build",
+    "check_logits",
+    "in_precision",
+    "initial_point",
+    "register",
+]
+
 Builder = Callable[..., keras.Model]
 
 NETWORKS: Registry[Builder] = Registry("network")

@@ -27,6 +27,19 @@ from dps_tf.optim import elementwise, tensorwise
 from dps_tf.optim.base import COMPILED, LEARNING_RATE, TensorOptimizer
 from dps_tf.optim.schedules import SCHEDULES, Schedule, register_schedule
 
+__all__ = [
+    "COMPILED",
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "Schedule",
+    "TensorOptimizer",
+    "build",
+    "default_space",
+    "reads",
+    "register",
+    "register_schedule",
+]
+
 OPTIMIZERS: Registry[type[TensorOptimizer]] = Registry("optimizer")
 """What `build` knows."""
 

@@ -20,3 +20,22 @@ from dps_tf.probing.replay import (
     read_recorded,
     replay,
 )
+
+__all__ = [
+    "CURVATURE",
+    "QUANTITIES",
+    "ExampleGradients",
+    "Measurer",
+    "NoiseEstimate",
+    "ProgramCache",
+    "RecordedStudy",
+    "RecordedTrial",
+    "Wanted",
+    "curvature",
+    "estimate",
+    "local_smoothness",
+    "log_spaced",
+    "measure_update",
+    "read_recorded",
+    "replay",
+]

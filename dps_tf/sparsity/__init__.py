@@ -26,3 +26,20 @@ from dps_tf.sparsity.selection import (
     kept_count,
     register_selection,
 )
+
+__all__ = [
+    "SELECTIONS",
+    "SPARSITY_METHODS",
+    "Candidates",
+    "Iterative",
+    "MaskRequest",
+    "MaskSet",
+    "OneShot",
+    "Scheduled",
+    "ScoreCache",
+    "SparsityMethod",
+    "check_pruning",
+    "masks_for",
+    "register_selection",
+    "register_sparsity_method",
+]

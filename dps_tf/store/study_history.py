@@ -14,7 +14,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
-from dps_tf.core import Goal, Trajectory, TrialProvenance, TurnReport, is_further
+from dps_tf.core import (
+    VALIDATION,
+    Goal,
+    Trajectory,
+    TrialProvenance,
+    TurnReport,
+    is_further,
+)
 from dps_tf.store.log import Event
 
 _PACKAGES = (
@@ -180,6 +187,10 @@ class StudyHistory:
         trial, step = self[event["trial"]], event["step"]
         metrics = dict(event["metrics"])
         before = trial.evaluations.get(step, metrics)
+        if event["is_bound"] and step in trial.bounds:
+            # How far an evaluation looked is no result, and versions look elsewhere.
+            validation = {name for name in before if name.startswith(f"{VALIDATION}/")}
+            metrics |= {name: before[name] for name in validation}
         if not _agree(before, metrics):
             raise Irreproducible(
                 f"Trial {event['trial']} gave {metrics} at step {step}, and {before} "

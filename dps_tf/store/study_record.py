@@ -36,6 +36,8 @@ SNAPSHOT_SECONDS = 30.0
 """Work that a kill may cost, about; more where states are large, see SNAPSHOT_SHARE."""
 SNAPSHOT_SHARE = 0.05
 """Most of the time that is spent on saving: slots may wait for it."""
+SNAPSHOT_LIMIT = 600.0
+"""Longest time without saving, whatever the last time took."""
 Fetch = Callable[[Mapping[int, TrialState]], Mapping[int, TrialState]]
 MOST_ATTEMPTS = 3
 """Starts of the command on which a trial that fails is tried."""
@@ -80,7 +82,7 @@ class StudyRecord:
         self._states: dict[int, TrialState] = {}
         self._dirty: set[int] = set()
         self._load_states()
-        self._saved_at = self._clock()
+        self._saved_at = self._flushed_at = self._clock()
         self._saving_seconds = 0.0
 
     def _load_states(self) -> None:
@@ -184,15 +186,20 @@ class StudyRecord:
     def snapshot(self, fetch: Fetch = dict, *, force: bool = False) -> None:
         """Puts everything on the disk, if `force` or the last time was long ago.
 
-        That is SNAPSHOT_SECONDS, or longer where saving took more than SNAPSHOT_SHARE
-        of it.
+        That is SNAPSHOT_SECONDS; for states longer where saving them took more than
+        SNAPSHOT_SHARE of it, up to SNAPSHOT_LIMIT.
 
         Where other processes hold the arrays of states, `fetch` gets them by trial; a
         state that it does not return keeps its last saved version.
         """
         begun = self._clock()
+        if not force and begun - self._flushed_at < SNAPSHOT_SECONDS:
+            return
+        self._flushed_at = begun
         apart = max(SNAPSHOT_SECONDS, self._saving_seconds / SNAPSHOT_SHARE)
-        if not force and begun - self._saved_at < apart:
+        if not force and begun - self._saved_at < min(apart, SNAPSHOT_LIMIT):
+            self._guard()
+            self._log.flush()
             return
         dirty = {t: self._states[t] for t in sorted(self._dirty) if t in self._states}
         fetched = fetch(dirty)
@@ -205,7 +212,7 @@ class StudyRecord:
         if states:
             self._store.save_many(states)
         self._dirty.clear()
-        self._saved_at = self._clock()
+        self._saved_at = self._flushed_at = self._clock()
         self._saving_seconds = self._saved_at - begun
 
     def restore(self, trial: int) -> None:

@@ -6,11 +6,15 @@ import importlib.util
 import io
 import re
 import shlex
+import tempfile
+from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from dps_tf.analysis.law import Observations, compare, fit_law, prefers_power_law
 from dps_tf.analysis.report import summary
@@ -74,23 +78,66 @@ def test_tables_are_those_of_the_records_beside_them():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_study_that_is_recorded_from_several_sweeps_is_that_of_one(tmp_path):
+def documents() -> ModuleType:
+    """Returns the script launch/documents as a module."""
     loader = SourceFileLoader("documents", str(SOURCE_TREE / "launch" / "documents"))
     specification = importlib.util.spec_from_loader("documents", loader)
-    documents = importlib.util.module_from_spec(specification)
-    loader.exec_module(documents)
+    module = importlib.util.module_from_spec(specification)
+    loader.exec_module(module)
+    return module
 
-    def recorded(stem: str, *batch_sizes: int) -> None:
-        folder = tmp_path / f"{stem}_{batch_sizes}"
-        made = make(Sweep(batch_sizes=batch_sizes))
-        documents.record(str(write_sweep(folder, made)), str(tmp_path / stem))
 
-    recorded("one", 4, 8, 16)
-    for some in ((16,), (8,), (4, 16)):
-        recorded("several", *some)
+def recorded(stem: Path, *sweeps: Sweep) -> dict[str, pd.DataFrame]:
+    """Returns the tables of a record in which sweeps were put one after another."""
+    for sweep in sweeps:
+        folder = Path(tempfile.mkdtemp(dir=stem.parent)) / "sweep"
+        documents().record(str(write_sweep(folder, make(sweep))), str(stem))
+    ends = ("", "_trials", "_measurements")
+    files = {end: stem.with_name(f"{stem.name}{end}.csv") for end in ends}
+    return {
+        end: pd.read_csv(file, dtype=str, keep_default_na=False)
+        for end, file in files.items()
+        if file.exists()
+    }
+
+
+def test_measurements_of_a_cell_that_is_recorded_anew_are_gone(tmp_path):
+    sizes = {"batch_sizes": (16, 32)}
+    again = Sweep(batch_sizes=(16,), measured=False)
+    found = recorded(tmp_path / "one", Sweep(**sizes), again)
+    assert set(found[""]["batch_size"]) == {"16", "32"}
+    assert set(found["_measurements"]["batch_size"]) == {"32"}
+
+
+@pytest.mark.parametrize("axis_first", [True, False])
+def test_cells_of_a_further_axis_are_other_cells(tmp_path, axis_first):
+    plain = Sweep(batch_sizes=(16,))
+    axis = "workload.fixed.delay"
+    slow = [replace(plain, axes=((axis, value),)) for value in ("0", "4")]
+    order = [*slow, plain] if axis_first else [plain, *slow]
+    for table in recorded(tmp_path / "one", *order, order[0]).values():
+        assert set(table[axis]) == {"", "0", "4"}
+        assert not table.duplicated().any()
+
+
+def test_a_table_of_something_else_is_not_written_over(tmp_path):
+    other = tmp_path / "one_trials.csv"
+    other.write_text("a,b\n1,2\n")
+    with pytest.raises(SystemExit, match="one_trials.csv has no column 'batch_size'"):
+        recorded(tmp_path / "one", Sweep(batch_sizes=(16,)))
+    assert [path.name for path in tmp_path.glob("*.csv")] == [other.name]
+
+
+def test_a_study_that_is_recorded_from_several_sweeps_is_that_of_one(tmp_path):
+    for stem, parts in (
+        ("one", [(4, 8, 16)]),
+        ("several", [(16,), (8,), (4, 16)]),
+    ):
+        for sizes in parts:
+            recorded(tmp_path / stem, Sweep(batch_sizes=sizes))
     # A cell that is under way is left out.
     under_way = write_open_study(tmp_path / "under_way")
-    documents.record(str(under_way), str(tmp_path / "several"))
+    documents().record(str(under_way), str(tmp_path / "several"))
     for kind in ("", "_trials", "_measurements"):
         text = (tmp_path / f"several{kind}.csv").read_text()
         assert text == (tmp_path / f"one{kind}.csv").read_text()

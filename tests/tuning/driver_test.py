@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dps_tf.core import Job, TurnReport
-from dps_tf.store import Irreproducible, StoreError
+from dps_tf.store import Irreproducible, StoreError, StudyHistory
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, answer
 from tests.tuning.memory_studies import KeptFiles, MemoryStudy, Watch
@@ -315,6 +315,23 @@ def test_other_numbers_for_an_evaluation_that_is_known_are_refused():
     other = trials_of(*[[0.5] * 5] * 6)
     with pytest.raises(Irreproducible, match=r"Trial \d gave .* 0\.5"):
         one.drive(SyntheticRunner(other))
+
+
+def test_versions_may_stop_an_evaluation_elsewhere_and_differ_in_nothing_else():
+    history = StudyHistory()
+    values = {"train/loss": 1.0, "validation/classification_error": 0.30}
+    work = {"kind": "evaluation", "trial": 0, "steps_executed": 10, "seconds": 0.0}
+    event = work | {"step": 10, "metrics": values, "is_bound": True}
+    history.add(event)
+    elsewhere = values | {"validation/classification_error": 0.34}
+    history.add(event | {"metrics": elsewhere})
+    assert history[0].evaluations[10] == values
+    for change in (
+        {"metrics": elsewhere, "is_bound": False},
+        {"metrics": values | {"train/loss": 1.5}},
+    ):
+        with pytest.raises(Irreproducible, match="rounds otherwise"):
+            history.add(event | change)
 
 
 def test_a_stop_that_comes_first_of_all_changes_nothing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Collection, Mapping
@@ -143,6 +144,34 @@ def test_saving_takes_no_more_than_its_share_of_the_time(monkeypatch, share):
     MemoryStudy(study_of(SIX), files).drive(SyntheticRunner(SIX_TRIALS), watch=watch)
     # The first comes before anything is known, the last because all is at an end.
     assert 2 <= files.saves <= 2 + share * watch.now / 10.0
+
+
+def test_one_slow_save_does_not_put_off_the_next_for_ever(monkeypatch):
+    monkeypatch.setattr(study_record, "SNAPSHOT_SHARE", 1e-6)
+    monkeypatch.setattr(study_record, "SNAPSHOT_LIMIT", 200.0)
+    watch = Watch(seconds_per_look=20.0)
+    files = SlowFiles(watch)
+    MemoryStudy(study_of(SIX), files).drive(SyntheticRunner(SIX_TRIALS), watch=watch)
+    # A look may come late by two, and saving itself takes one and a half.
+    assert files.saves >= watch.now / (200.0 + 2 * 20.0 + 30.0) - 1
+    assert files.saves > 2
+
+
+def test_the_log_is_written_while_saving_states_waits(monkeypatch):
+    monkeypatch.setattr(study_record, "SNAPSHOT_SHARE", 1e-6)
+    monkeypatch.setattr(study_record, "SNAPSHOT_LIMIT", math.inf)
+    watch = Watch(seconds_per_look=20.0)
+    files = SlowFiles(watch)
+    one = MemoryStudy(study_of(SIX), files)
+    known = []
+
+    def look(trial: int, step: int) -> None:
+        trials = one.history().trials.values()
+        known.append(sum(len(trial.evaluations) for trial in trials))
+
+    one.drive(SyntheticRunner(SIX_TRIALS, before_slice=look), watch=watch)
+    assert files.saves == 2
+    assert len(set(known)) > 3
 
 
 def test_a_trial_that_kills_two_processes_has_failed_and_stops_nobody():

@@ -70,7 +70,7 @@ class MemoryStudy:
         """Opens the record and runs the study to its end, or to a stop."""
         record = self.open()
         record._clock = watch or Watch(seconds_per_look=0.0)
-        record._saved_at = 0.0
+        record._saved_at = record._flushed_at = 0.0
         rule = self.study.rule
         points = self.study.workload.draw(self.study.cell.seed, rule.draws_limit)
         todo = StudyDriver(record, runner, points.__getitem__, stop).run()
