@@ -262,17 +262,43 @@ def test_optimizers_of_the_published_network_are_those_of_the_record():
         index="batch_size", columns="optimizer", values="steps_to_result"
     )
     found = row("it does on the published networks")
-    for optimizer in ("momentum", "nesterov"):
-        ratios = steps[optimizer] / steps["sgd"]
-        assert f"{ratios[32]:.2f} and {ratios[128]:.2f} times" in found["found"]
-    assert f"[{len(table)} cells]" in found["found"]
+    theirs = published.steps_to_result(["mnist-simple_cnn_base-*"]).pivot(
+        index="batch_size", columns="optimizer", values="steps_to_result"
+    )
+    octaves = np.log2(steps / theirs.loc[steps.index])
+    small = np.log2(theirs["nesterov"] / theirs["sgd"]).loc[:255]
+    falls, published_falls = (
+        [f"{each[name]:.1f}" for name in ("sgd", "momentum", "nesterov")]
+        for each in (steps.loc[32] / steps.loc[512], theirs.loc[32] / theirs.loc[512])
+    )
+    for said in (
+        f"SGD fall {falls[0]} times, with momentum {falls[1]}, with Nesterov momentum "
+        f"{falls[2]} times (published: {', '.join(published_falls)})",
+        f"{octaves.min().min():.2f} to {octaves.max().max():.2f} octaves",
+        f"[{len(table)} cells]",
+    ):
+        assert said in found["found"]
     assert int(found["trials"]) == table["trials"].sum()
-    theirs = published.steps_to_result(["mnist-simple_cnn_base-*"])
-    key = ["optimizer", "batch_size"]
-    both = table.merge(theirs, on=key, suffixes=("", "_published"))
-    octaves = np.log2(both["steps_to_result"] / both["steps_to_result_published"])
-    text = f"{octaves.min():.2f} to {octaves.max():.2f} octaves"
-    assert text in found["found"]
+    # What the README of the folder says of the same table.
+    text = " ".join((FOLDER / "shallue2019" / "README.md").read_text().split())
+    above = np.log2(steps.div(theirs["nesterov"], axis=0)).T
+    ends = {
+        size: f"{above[size].min():.2f} to {above[size].max():.2f}" for size in above
+    }
+    for said in (
+        f"momentum takes {steps['momentum'][512] / steps['sgd'][512]:.2f} and Nesterov "
+        f"momentum {steps['nesterov'][512] / steps['sgd'][512]:.2f} times the steps",
+        f"ours are {ends[32]} octaves above at 32, {ends[128]} above at 128, and "
+        f"{-octaves['nesterov'][512]:.2f} below",
+        f"takes {small.min():.2f} to {small.max():.2f} octaves more steps",
+    ):
+        assert said in text
+    held = read_csv(FOLDER / "shallue2019" / "mnist_held_out.csv")
+    known = held.set_index("workload.split")["steps_to_result"]
+    known = [known["last"], known["first"], steps["sgd"][128]]
+    away = [f"{np.log2(value / theirs['sgd'][128]):.2f}" for value in known]
+    assert "K\\* is {:.0f}, with the first {:.0f}".format(*known) in text
+    assert f"{away[0]}, {away[1]} and {away[2]} octaves above the published" in text
 
 
 def test_subsets_are_those_of_the_record():
