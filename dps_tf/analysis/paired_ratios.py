@@ -50,14 +50,10 @@ def paired_ratio(
     """Returns treated over reference, in pairs of equal seed and trial.
 
     Logarithms are averaged over the looks of a pair, then over the pairs of a seed, and
-    the seeds are taken as independent: pairs of one seed share data and order.
-
-    Args:
-        treated: measurements of one network, schema MEASUREMENTS.
-        reference: of the other one.
-        quantity: to be compared; values that are not positive are left out.
-        matched: `step`, at equal steps from FIRST_STEP on; `loss`, at equal training
-            loss, between looks by the logarithms of both, where the losses overlap.
+    the seeds are taken as independent: pairs of one seed share data and order. Values
+    that are not positive are left out. `matched` is `step`, at equal steps from
+    FIRST_STEP on, or `loss`, at equal training loss, between looks by the logarithms of
+    both, where the losses overlap. Measurements have the schema MEASUREMENTS.
     """
     by_seed: dict[int, list[float]] = {}
     compare = _at_steps if matched == "step" else _at_losses
