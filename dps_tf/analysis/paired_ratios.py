@@ -174,14 +174,9 @@ def _looks(rows: pd.DataFrame, quantity: str) -> dict[Any, Floats]:
 
 def _at_steps(one: Floats, other: Floats) -> Floats:
     """Returns the differences at the steps that both were looked at."""
-    values = dict(zip(other[:, 0], other[:, 2], strict=True))
-    return np.array(
-        [
-            value - values[step]
-            for step, _, value in one
-            if step >= FIRST_STEP and step in values
-        ]
-    )
+    steps, i, j = np.intersect1d(one[:, 0], other[:, 0], return_indices=True)
+    differences = one[i, 2] - other[j, 2]
+    return np.asarray(differences[steps >= FIRST_STEP], np.float64)
 
 
 def _at_losses(one: Floats, other: Floats) -> Floats:
