@@ -91,34 +91,30 @@ def search_health(
         codes: position in `studies` of each trial's cell.
     """
     cells = len(studies)
-    number = np.bincount(codes, minlength=cells).astype(np.float64)
-    diverged = trials["outcome"].to_numpy(object) == "infeasible"
-    infeasible = np.bincount(codes[diverged], minlength=cells)
-    share = np.full(cells, np.nan)
-    np.divide(infeasible, number, out=share, where=number > 0)
-    earliest = trials["earliest"].to_numpy(np.float64)
-    latest = trials["latest"].to_numpy(np.float64)
-    order = np.argsort(codes, kind="stable")
-    edges = np.searchsorted(codes[order], np.arange(cells + 1))
-    interval = studies["evaluation_interval"].to_numpy(np.int64)
-    alone: list[bool | None] = []
-    first = np.zeros(cells)
-    resolution = np.full(cells, np.nan)
-    for cell in range(cells):
-        rows = order[edges[cell] : edges[cell + 1]]
-        alone.append(is_lone_winner(earliest[rows], latest[rows], int(interval[cell])))
-        if len(rows) and interval[cell] > 0:
-            first[cell] = np.mean(latest[rows] <= interval[cell])
-        best = latest[rows].min() if len(rows) else np.inf
-        # An archive may hold an evaluation at step 0 that meets the goal.
-        if 0 < best < np.inf and interval[cell] > 0:
-            resolution[cell] = interval[cell] / best
+    every = studies["evaluation_interval"].to_numpy(np.int64)
+    interval = np.where(every > 0, every, np.nan)
+    told = pd.DataFrame(
+        {
+            "infeasible_share": trials["outcome"].to_numpy(object) == "infeasible",
+            "first_evaluation": trials["latest"].to_numpy() <= interval[codes],
+        }
+    )
+    shares = told.groupby(codes).mean().reindex(range(cells))
+    best = trials["latest"].groupby(codes).min().reindex(range(cells))
+    # An archive may hold an evaluation at step 0 that meets the goal.
+    kstar = best.where((best > 0) & np.isfinite(best))
+    places = trials.groupby(codes).indices
+    ends = [trials.iloc[places.get(cell, [])] for cell in range(cells)]
+    alone = [
+        is_lone_winner(rows["earliest"], rows["latest"], int(steps))
+        for rows, steps in zip(ends, every, strict=True)
+    ]
     return pd.DataFrame(
         {
-            "infeasible_share": share,
+            "infeasible_share": shares["infeasible_share"],
             "lone_winner": pd.array(alone, dtype="boolean"),
-            "interval_over_kstar": resolution,
-            "first_evaluation": first,
+            "interval_over_kstar": interval / kstar,
+            "first_evaluation": shares["first_evaluation"].fillna(0.0),
         }
     )
 
