@@ -220,11 +220,11 @@ def _studies(number: int) -> str:
 
 def _goal() -> Goal | None:
     """Returns the goal that the flags give, or None."""
-    from dps_tf.analysis.published import direction_of, to_metric
+    from dps_tf.analysis.published import METRICS, direction_of
 
     if _GOAL.value is None:
         return None
-    metric = to_metric(_METRIC.value) or _METRIC.value
+    metric = METRICS.get(_METRIC.value, _METRIC.value)
     direction = _DIRECTION.value or direction_of(metric)
     return Goal(metric, _GOAL.value, direction, _INCLUSIVE.value)
 

@@ -13,8 +13,10 @@ al. 2019, Figure 11: a batch size appears only if its trials may run for the bud
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -194,23 +196,62 @@ def best_under_budget(
     followed = _is_followed(studies, trials, cells, limit)
     followed |= _ends_divergent(trials, curves, metric)
     rows = []
-    for cell in range(len(studies)):
+    for cell, study in enumerate(studies.to_dict("records")):
         mine = np.flatnonzero(cells == cell)
-        found = _cell_row(value[mine], step[mine], hidden[mine], followed[mine])
-        if limit[cell] == 0 and studies["training_examples"].iloc[cell] == 0:
-            found = _without("its number of training examples is not known")
-        elif studies["step_budget"].iloc[cell] < limit[cell]:
-            found = _without("its step budget is smaller")
-        place = found.pop("place")
-        row = {"budget": str(budget), "budget_steps": int(limit[cell])}
-        if isinstance(found["best_value"], float):
-            found["best_value"] *= sign
-        rows.append({**row, **found, **_region(trials, mine, place, value[mine])})
-    frame = pd.concat(
-        [studies[study_key(studies)].reset_index(drop=True), pd.DataFrame(rows)], axis=1
-    )
+        row = {"reason": _obstacle(study, limit[cell], value[mine]), "good_trials": 0}
+        if not row["reason"]:
+            best = mine[np.argmin(value[mine])]
+            good = mine[value[mine] <= value[best] + GOOD * abs(value[best])]
+            row = {
+                "best_value": sign * value[best],
+                "best_step": step[best],
+                "reason": _doubt(value[best], hidden[mine], followed[mine]),
+                **_region(trials, best, good),
+            }
+        rows.append(row)
+    columns = ["budget", "budget_steps", "best_value", "best_step", "is_exact"]
+    columns += ["reason", "best_trial", "good_trials"]
+    for name in metaparameter_names(trials):
+        columns += [name, f"{name}_low", f"{name}_high"]
+    found = pd.DataFrame(rows, columns=columns)
+    found = found.assign(budget=str(budget), budget_steps=limit)
+    found["is_exact"] = found["reason"] == ""
+    identity = studies[study_key(studies)].reset_index(drop=True)
+    frame = pd.concat([identity, found], axis=1)
     whole = ["best_trial", "best_step", "good_trials"]
     return frame.astype({name: "Int64" for name in whole})
+
+
+def _obstacle(study: Mapping[Any, Any], limit: int, value: Floats) -> str:
+    """Returns why a cell has no value within the budget; empty if it has one."""
+    if limit == 0 and study["training_examples"] == 0:
+        return "its number of training examples is not known"
+    if study["step_budget"] < limit:
+        return "its step budget is smaller"
+    if not np.isfinite(value.min(initial=np.inf)):
+        return "no trial has an exact value within the budget"
+    return ""
+
+
+def _region(trials: pd.DataFrame, best: int, good: Codes) -> dict[str, object]:
+    """Returns the best trial, and the ranges of metaparameters of the good ones."""
+    found = {"best_trial": trials["trial"].iloc[best], "good_trials": len(good)}
+    for name in metaparameter_names(trials):
+        column = trials[name].to_numpy(np.float64)
+        found[name] = column[best]
+        found[f"{name}_low"] = column[good].min()
+        found[f"{name}_high"] = column[good].max()
+    return found
+
+
+def _doubt(best: float, hidden: Floats, followed: Bools) -> str:
+    """Returns why another value may be better than the best one; empty if none may."""
+    stopped = int((~followed).sum())
+    if stopped:
+        return f"{stopped} of {len(followed)} trials were stopped before the budget"
+    if (hidden < best).any():
+        return "evaluations that stopped early may hide a better value"
+    return ""
 
 
 def _best_of_trials(
@@ -261,57 +302,3 @@ def _is_followed(
     diverged = trials["outcome"].to_numpy(object) == "infeasible"
     reached_end = trials["end_step"].to_numpy(np.int64) >= last
     return np.asarray(diverged | reached_end, np.bool_)
-
-
-def _without(reason: str) -> dict[str, object]:
-    return {
-        "best_value": np.nan,
-        "best_step": None,
-        "is_exact": False,
-        "reason": reason,
-        "place": None,
-    }
-
-
-def _cell_row(
-    value: Floats, step: Floats, hidden: Floats, followed: Bools
-) -> dict[str, object]:
-    if len(value) == 0 or not np.isfinite(value.min()):
-        return _without("no trial has an exact value within the budget")
-    place = int(np.argmin(value))
-    stopped = int((~followed).sum())
-    reason = ""
-    if stopped:
-        reason = f"{stopped} of {len(value)} trials were stopped before the budget"
-    elif (hidden < value[place]).any():
-        reason = "evaluations that stopped early may hide a better value"
-    return {
-        "best_value": float(value[place]),
-        "best_step": int(step[place]),
-        "is_exact": reason == "",
-        "reason": reason,
-        "place": place,
-    }
-
-
-def _region(
-    trials: pd.DataFrame, rows: Codes, place: object, value: Floats
-) -> dict[str, object]:
-    """Returns the best trial, and the ranges of metaparameters of the good ones."""
-    names = metaparameter_names(trials)
-    if not isinstance(place, int):
-        empty = [column for n in names for column in (n, f"{n}_low", f"{n}_high")]
-        found: dict[str, object] = {"best_trial": None, "good_trials": 0}
-        return {**found, **dict.fromkeys(empty, np.nan)}
-    best = value[place]
-    good = rows[value <= best + GOOD * abs(best)]
-    found = {
-        "best_trial": int(trials["trial"].iloc[rows[place]]),
-        "good_trials": len(good),
-    }
-    for name in names:
-        column = trials[name].to_numpy(np.float64)
-        found[name] = float(column[rows[place]])
-        found[f"{name}_low"] = float(column[good].min())
-        found[f"{name}_high"] = float(column[good].max())
-    return found

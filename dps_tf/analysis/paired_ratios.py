@@ -50,14 +50,10 @@ def paired_ratio(
     """Returns treated over reference, in pairs of equal seed and trial.
 
     Logarithms are averaged over the looks of a pair, then over the pairs of a seed, and
-    the seeds are taken as independent: pairs of one seed share data and order.
-
-    Args:
-        treated: measurements of one network, schema MEASUREMENTS.
-        reference: of the other one.
-        quantity: to be compared; values that are not positive are left out.
-        matched: `step`, at equal steps from FIRST_STEP on; `loss`, at equal training
-            loss, between looks by the logarithms of both, where the losses overlap.
+    the seeds are taken as independent: pairs of one seed share data and order. Values
+    that are not positive are left out. `matched` is `step`, at equal steps from
+    FIRST_STEP on, or `loss`, at equal training loss, between looks by the logarithms of
+    both, where the losses overlap. Measurements have the schema MEASUREMENTS.
     """
     by_seed: dict[int, list[float]] = {}
     compare = _at_steps if matched == "step" else _at_losses
@@ -178,14 +174,9 @@ def _looks(rows: pd.DataFrame, quantity: str) -> dict[Any, Floats]:
 
 def _at_steps(one: Floats, other: Floats) -> Floats:
     """Returns the differences at the steps that both were looked at."""
-    values = dict(zip(other[:, 0], other[:, 2], strict=True))
-    return np.array(
-        [
-            value - values[step]
-            for step, _, value in one
-            if step >= FIRST_STEP and step in values
-        ]
-    )
+    steps, i, j = np.intersect1d(one[:, 0], other[:, 0], return_indices=True)
+    differences = one[i, 2] - other[j, 2]
+    return np.asarray(differences[steps >= FIRST_STEP], np.float64)
 
 
 def _at_losses(one: Floats, other: Floats) -> Floats:

@@ -24,7 +24,7 @@ from dps_tf.analysis.law import LawFit, Observations, fit_law
 from dps_tf.core import Goal, UserError, near_matches
 
 PREFIX = "shallue2019"
-_OPTIMIZERS = {"nesterov_momentum": "nesterov"}
+OPTIMIZERS = {"nesterov_momentum": "nesterov"}
 """Spelling of the archive -> of this package, where they differ."""
 _SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _METRICS = {
@@ -32,6 +32,12 @@ _METRICS = {
     "classification_error": "classification_error",
     "average_precision": "average_precision",
 }
+METRICS = {
+    f"{split}/{metric}": f"{our_split}/{our_metric}"
+    for split, our_split in _SPLITS.items()
+    for metric, our_metric in _METRICS.items()
+}
+"""Column of the archive -> metric of this package; other columns are no metrics."""
 _MAXIMIZED = ("average_precision", "accuracy")
 
 
@@ -92,7 +98,7 @@ def studies() -> pd.DataFrame:
     means 'ran to the end' there, and not 'met the goal'.
     """
     frame = _read("studies")
-    frame["optimizer"] = frame["optimizer"].map(to_optimizer)
+    frame["optimizer"] = frame["optimizer"].replace(OPTIMIZERS)
     return frame
 
 
@@ -125,7 +131,7 @@ def _curves(table: str, names: Sequence[str] | None = None) -> pd.DataFrame:
     parts = zip(frame["dataset"], frame["model"], frame["optimizer"], strict=True)
     curves = [f"{PREFIX}-{dataset}-{model}-{opt}" for dataset, model, opt in parts]
     frame.insert(0, "curve", curves)
-    frame["metric"] = frame["metric"].map(to_metric)
+    frame["metric"] = frame["metric"].map(METRICS)
     if names is None:
         return frame
     known = list(dict.fromkeys(curves))
@@ -143,50 +149,6 @@ def _curves(table: str, names: Sequence[str] | None = None) -> pd.DataFrame:
             )
         wanted.update(hits)
     return frame[frame["curve"].isin(sorted(wanted))].reset_index(drop=True)
-
-
-def to_optimizer(spelling: str) -> str:
-    """Returns this package's name of an optimizer.
-
-    >>> to_optimizer("nesterov_momentum"), to_optimizer("sgd")
-    ('nesterov', 'sgd')
-    """
-    return _OPTIMIZERS.get(spelling, spelling)
-
-
-def from_optimizer(name: str) -> str:
-    """Returns the archive's name of an optimizer.
-
-    >>> from_optimizer("nesterov")
-    'nesterov_momentum'
-    """
-    return {ours: theirs for theirs, ours in _OPTIMIZERS.items()}.get(name, name)
-
-
-def to_metric(column: str) -> str | None:
-    """Returns this package's name of a metric column, or None for another column.
-
-    >>> to_metric("val/cross_entropy_error")
-    'validation/cross_entropy'
-    """
-    split, _, metric = column.partition("/")
-    if split not in _SPLITS or metric not in _METRICS:
-        return None
-    return f"{_SPLITS[split]}/{_METRICS[metric]}"
-
-
-def from_metric(name: str) -> str | None:
-    """Returns the archive's column of a metric, or None where it has none.
-
-    >>> from_metric("validation/classification_error")
-    'val/classification_error'
-    """
-    split, _, metric = name.partition("/")
-    splits = {ours: theirs for theirs, ours in _SPLITS.items()}
-    metrics = {ours: theirs for theirs, ours in _METRICS.items()}
-    if split not in splits or metric not in metrics:
-        return None
-    return f"{splits[split]}/{metrics[metric]}"
 
 
 def direction_of(metric: str) -> str:

@@ -11,7 +11,7 @@ points.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,8 +23,9 @@ from dps_tf.analysis.tables import Bools, Floats
 from dps_tf.core import UserError
 
 TOLERANCES = (0.1, 0.2, 0.5, 1.0)
-LINEAR_SCALING_TOLERANCE = 0.2
-"""Zhang et al. 2024, published code: 20 % over linear scaling."""
+TOLERANCE = 0.2
+"""Zhang et al. 2024, published code: 20 % over linear scaling. For figures and
+sentences; tables show what others would give."""
 DEFINITIONS = {
     "perfect_scaling_first": "last B before one with K B > (1+t) K0 B0",
     "perfect_scaling_last": "largest B with K B <= (1+t) K0 B0",
@@ -87,7 +88,7 @@ class Ends:
     is_flat: bool
 
 
-def ends(fit: LawFit, tolerance: float = LINEAR_SCALING_TOLERANCE) -> Ends:
+def ends(fit: LawFit, tolerance: float = TOLERANCE) -> Ends:
     """Returns where perfect scaling ends and where the curve is flat.
 
     Bounds among the observations of the fit are no points.
@@ -133,13 +134,6 @@ def perfect_scaling_first(
     return float(b[int(np.argmax(fails)) - 1]), False
 
 
-def perfect_scaling_last(
-    observations: Observations, tolerance: float
-) -> tuple[float, bool]:
-    """Returns the largest batch size within the tolerance, and whether it is open."""
-    return linear_scaling_from(observations, observations.batch_size[0], tolerance)
-
-
 def maximum_useful(observations: Observations, tolerance: float) -> tuple[float, bool]:
     """Returns the smallest batch size on the plateau, and whether it is open.
 
@@ -153,7 +147,7 @@ def maximum_useful(observations: Observations, tolerance: float) -> tuple[float,
 def linear_scaling_from(
     observations: Observations,
     batch_size: float,
-    tolerance: float = LINEAR_SCALING_TOLERANCE,
+    tolerance: float = TOLERANCE,
 ) -> tuple[float, bool]:
     """Returns the largest batch size within the tolerance of linear scaling from one.
 
@@ -194,14 +188,14 @@ def measured_regimes(
     default.
     """
     observations = by_batch_size(observations)
-    functions: list[Callable[..., tuple[float, bool]]] = [
-        perfect_scaling_first,
-        perfect_scaling_last,
-        maximum_useful,
-    ]
+    first = observations.batch_size[0]
     found = []
     for t in tolerances:
-        ends_of = {f.__name__: f(observations, t) for f in functions}
+        ends_of = {
+            "perfect_scaling_first": perfect_scaling_first(observations, t),
+            "perfect_scaling_last": linear_scaling_from(observations, first, t),
+            "maximum_useful": maximum_useful(observations, t),
+        }
         if linear_from is not None:
             end = linear_scaling_from(observations, linear_from, t)
             ends_of["linear_scaling_from"] = end

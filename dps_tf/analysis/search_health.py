@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -91,34 +90,30 @@ def search_health(
         codes: position in `studies` of each trial's cell.
     """
     cells = len(studies)
-    number = np.bincount(codes, minlength=cells).astype(np.float64)
-    diverged = trials["outcome"].to_numpy(object) == "infeasible"
-    infeasible = np.bincount(codes[diverged], minlength=cells)
-    share = np.full(cells, np.nan)
-    np.divide(infeasible, number, out=share, where=number > 0)
-    earliest = trials["earliest"].to_numpy(np.float64)
-    latest = trials["latest"].to_numpy(np.float64)
-    order = np.argsort(codes, kind="stable")
-    edges = np.searchsorted(codes[order], np.arange(cells + 1))
-    interval = studies["evaluation_interval"].to_numpy(np.int64)
-    alone: list[bool | None] = []
-    first = np.zeros(cells)
-    resolution = np.full(cells, np.nan)
-    for cell in range(cells):
-        rows = order[edges[cell] : edges[cell + 1]]
-        alone.append(is_lone_winner(earliest[rows], latest[rows], int(interval[cell])))
-        if len(rows) and interval[cell] > 0:
-            first[cell] = np.mean(latest[rows] <= interval[cell])
-        best = latest[rows].min() if len(rows) else np.inf
-        # An archive may hold an evaluation at step 0 that meets the goal.
-        if 0 < best < np.inf and interval[cell] > 0:
-            resolution[cell] = interval[cell] / best
+    every = studies["evaluation_interval"].to_numpy(np.int64)
+    interval = np.where(every > 0, every, np.nan)
+    told = pd.DataFrame(
+        {
+            "infeasible_share": trials["outcome"].to_numpy(object) == "infeasible",
+            "first_evaluation": trials["latest"].to_numpy() <= interval[codes],
+        }
+    )
+    shares = told.groupby(codes).mean().reindex(range(cells))
+    best = trials["latest"].groupby(codes).min().reindex(range(cells))
+    # An archive may hold an evaluation at step 0 that meets the goal.
+    kstar = best.where((best > 0) & np.isfinite(best))
+    places = trials.groupby(codes).indices
+    ends = [trials.iloc[places.get(cell, [])] for cell in range(cells)]
+    alone = [
+        is_lone_winner(rows["earliest"], rows["latest"], int(steps))
+        for rows, steps in zip(ends, every, strict=True)
+    ]
     return pd.DataFrame(
         {
-            "infeasible_share": share,
+            "infeasible_share": shares["infeasible_share"],
             "lone_winner": pd.array(alone, dtype="boolean"),
-            "interval_over_kstar": resolution,
-            "first_evaluation": first,
+            "interval_over_kstar": interval / kstar,
+            "first_evaluation": shares["first_evaluation"].fillna(0.0),
         }
     )
 
@@ -172,52 +167,19 @@ def probability_among_first(trials: int, draws: ArrayLike) -> Floats:
     return np.asarray(1.0 - (1.0 - k / trials) ** n, np.float64)
 
 
-@dataclass(frozen=True)
-class BestOfN:
-    """The distribution of the best of n, for several n.
-
-    Attributes:
-        draws: n, [r].
-        quantiles: levels, [q].
-        low: [r, q], least value each quantile can have; infinity: not reached.
-        high: [r, q], greatest value; above `low` where the trials at this rank were
-            stopped before their result was known, infinity if nothing bounds it.
-        mass_on_minimum: share of the distribution on the observed minimum, [r].
-    """
-
-    draws: Floats
-    quantiles: tuple[float, ...]
-    low: Floats
-    high: Floats
-    mass_on_minimum: Floats
-
-    def to_frame(self) -> pd.DataFrame:
-        """Returns one row per n.
-
-        Columns: draws, mass_on_minimum, and for each quantile `q05`, its least value
-        (NaN: not reached within the budget), and `q05_open`, true where this is a
-        lower bound only.
-        """
-        columns: dict[str, object] = {
-            "draws": self.draws.astype(np.int64),
-            "mass_on_minimum": self.mass_on_minimum,
-        }
-        for j, level in enumerate(self.quantiles):
-            low, high = self.low[:, j], self.high[:, j]
-            name = f"q{round(100 * level):02d}"
-            columns[name] = np.where(np.isinf(low), np.nan, low)
-            columns[f"{name}_open"] = low < high
-        return pd.DataFrame(columns)
-
-
 def best_of_n(
     earliest: ArrayLike,
     latest: ArrayLike | None = None,
     draws: Sequence[int] | None = None,
     *,
     quantiles: Sequence[float] = QUANTILES,
-) -> BestOfN:
-    """Returns the distribution of the best of n trials redrawn from the given ones.
+) -> tuple[Floats, Floats]:
+    """Returns the least and greatest values of the quantiles of the best of n trials.
+
+    Both are [number of n, number of quantiles], of trials redrawn from the given ones.
+    The least is infinite where the goal is not reached; the greatest is above it where
+    the trials at this rank were stopped before their result was known, and infinite if
+    nothing bounds it.
 
     The k-th order statistic lies between the k-th of `earliest` and the k-th of
     `latest`, whatever the unknown results are; a quantile is one of them. Each trial's
@@ -236,10 +198,4 @@ def best_of_n(
     # slack keeps a level that is met exactly from falling to rounding.
     levels = np.asarray(quantiles, np.float64) - 1e-12
     rank = np.stack([np.argmax(reached >= level, axis=1) for level in levels], axis=1)
-    return BestOfN(
-        draws=n.astype(np.float64),
-        quantiles=tuple(quantiles),
-        low=low[rank - 1],
-        high=high[rank - 1],
-        mass_on_minimum=reached[:, 1],
-    )
+    return low[rank - 1], high[rank - 1]

@@ -12,8 +12,8 @@ from dps_tf.core import (
     StudySpecification,
     duration,
     error_cause,
-    follow_to,
     plan,
+    steps_left,
 )
 from dps_tf.store import (
     Closed,
@@ -218,13 +218,7 @@ def _left(
     rule = specification.rule
     states = history.trajectories(specification.goal, rule.schedule.interval)
     todo = plan(states, rule)
-    end = (rule.last_evaluation, todo.prefix) if rule.exhaustive else todo.cutoff
-    done = {number: state.last_step for number, state in enumerate(states)}
-    steps = sum(
-        max(0, follow_to(trial, end, rule.schedule) - done.get(trial, 0))
-        for trial in todo.pending
-    )
-    return todo.pending, steps
+    return todo.pending, steps_left(todo, states, rule)
 
 
 def _outcomes(result: StudyResult, running: set[int]) -> dict[str, int]:

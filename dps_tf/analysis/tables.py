@@ -184,29 +184,9 @@ def trial_codes(curves: pd.DataFrame, trials: pd.DataFrame) -> Codes:
 
 
 def _codes(frame: pd.DataFrame, rows: pd.DataFrame, keys: Sequence[str]) -> Codes:
-    # One small integer per column, combined by mixed radix: hashing millions of rows
-    # of strings as tuples would take most of the time of a whole analysis.
-    mine = np.zeros(len(frame), np.int64)
-    theirs = np.zeros(len(rows), np.int64)
-    unknown = np.zeros(len(frame), bool)
-    for key in keys:
-        index = pd.Index(rows[key].unique())
-        width = max(len(index), 1)
-        codes = _column_codes(frame[key], index)
-        unknown |= codes < 0
-        mine = mine * width + np.maximum(codes, 0)
-        theirs = theirs * width + index.get_indexer(pd.Index(rows[key]))
-    order = np.argsort(theirs, kind="stable")
-    if len(order) == 0:
-        return np.full(len(frame), -1, np.int64)
-    place = np.minimum(np.searchsorted(theirs[order], mine), len(order) - 1)
-    found = (theirs[order][place] == mine) & ~unknown
-    return np.where(found, order[place], -1).astype(np.int64)
-
-
-def _column_codes(column: pd.Series, index: pd.Index) -> NDArray[np.intp]:
-    codes, uniques = pd.factorize(column)
-    return np.append(index.get_indexer(pd.Index(uniques)), -1)[codes]
+    wanted = pd.MultiIndex.from_frame(frame[list(keys)])
+    places = pd.MultiIndex.from_frame(rows[list(keys)]).get_indexer(wanted)
+    return np.asarray(places, np.int64)
 
 
 def study_goal(study: pd.Series) -> Goal:

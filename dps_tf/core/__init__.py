@@ -38,9 +38,9 @@ from dps_tf.core.race import (
     RaceRule,
     StudyResult,
     TrialResult,
-    follow_to,
     plan,
     reduce_study,
+    steps_left,
     within_lead,
 )
 from dps_tf.core.registry import (

@@ -214,6 +214,16 @@ def follow_to(number: int, end: Key, schedule: EvaluationSchedule) -> int:
     return step if number <= trial else schedule.previous(step)
 
 
+def steps_left(todo: Plan, trajectories: Sequence[Trajectory], rule: RaceRule) -> int:
+    """Returns the steps that the trials of a plan need at most."""
+    end = (rule.last_evaluation, todo.prefix) if rule.exhaustive else todo.cutoff
+    known = _padded(trajectories, todo.prefix)
+    return sum(
+        max(0, follow_to(trial, end, rule.schedule) - known[trial].last_step)
+        for trial in todo.pending
+    )
+
+
 def _behind(known: Sequence[Trajectory], end: Key, rule: RaceRule) -> tuple[int, ...]:
     """Returns the trials to follow further, those furthest behind first."""
     behind = [
@@ -324,8 +334,7 @@ def reduce_study(trajectories: Sequence[Trajectory], rule: RaceRule) -> StudyRes
     stays `failed`: while one stands, K* is an upper bound.
     """
     todo = plan(trajectories, rule)
-    known = list(trajectories[: todo.prefix])
-    known += [Trajectory()] * (todo.prefix - len(known))
+    known = _padded(trajectories, todo.prefix)
     end = cutoff(known, rule)
     keys = finish_keys(known, rule.last_evaluation)
     trials = tuple(

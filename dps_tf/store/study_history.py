@@ -11,7 +11,7 @@ import functools
 import math
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
 from dps_tf.core import (
@@ -244,17 +244,7 @@ def report_event(report: TurnReport) -> Event:
 
 def start_event(trial: int, provenance: TrialProvenance) -> Event:
     """Returns the event that tells of a trial's seeds and pruning."""
-    return {
-        "kind": "start",
-        "trial": trial,
-        "facts": {
-            "initial_seed": provenance.initial_seed,
-            "order_seed": provenance.order_seed,
-            "realised_sparsity": provenance.realised_sparsity,
-            "layers": [dict(layer) for layer in provenance.layers],
-            "examples": provenance.examples,
-        },
-    }
+    return {"kind": "start", "trial": trial, "facts": asdict(provenance)}
 
 
 def session_event(slots: int, fingerprint: str) -> Event:

@@ -117,15 +117,8 @@ def _asked(specification: StudySpecification) -> Row:
 
 def goal_columns(goal: Goal) -> Row:
     """Returns the columns of the table `studies` that describe a goal."""
-    return {
-        "goal": str(goal),
-        "goal_metric": goal.metric,
-        "goal_threshold": goal.threshold,
-        "goal_direction": goal.direction,
-        "goal_inclusive": goal.inclusive,
-        "goal_in_a_row": goal.in_a_row,
-        "goal_mean_of": goal.mean_of,
-    }
+    columns = {f"goal_{name}": value for name, value in vars(goal).items()}
+    return {"goal": str(goal), **columns}
 
 
 def _trial_rows(
@@ -140,12 +133,7 @@ def _trial_rows(
             {
                 **identity,
                 "trial": number,
-                "outcome": trial.outcome,
-                "steps_to_result": trial.steps_to_result,
-                "bracket_low": trial.bracket_low,
-                "end_step": trial.end_step,
-                "diverged_step": trial.diverged_step,
-                "error": trial.error,
+                **vars(trial),
                 "initial_seed": provenance.initial_seed,
                 "order_seed": provenance.order_seed,
                 "realised_sparsity": provenance.realised_sparsity,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dps_tf.core import Plan, RaceRule, Trajectory, duration, follow_to
+from dps_tf.core import Plan, RaceRule, Trajectory, duration, steps_left
 
 _LINE_SECONDS = 15.0
 """How often a line is written where the output is no terminal."""
@@ -158,20 +158,10 @@ class StudyProgress:
             diverged=sum(t.diverged_step is not None for t in trajectories),
             best=min(finished, default=None),
             steps=steps,
-            left=self._steps_left(todo, trajectories),
+            left=steps_left(todo, trajectories, self._rule),
             rate=(steps - self._first_steps) / elapsed,
             is_bound=len(finished) < self._rule.finishers,
             data_wait=data_wait,
-        )
-
-    def _steps_left(self, todo: Plan, trajectories: Sequence[Trajectory]) -> int:
-        end = todo.cutoff
-        if self._rule.exhaustive:
-            end = (self._rule.last_evaluation, todo.prefix)
-        states = {i: t.last_step for i, t in enumerate(trajectories)}
-        return sum(
-            max(0, follow_to(trial, end, self._rule.schedule) - states.get(trial, 0))
-            for trial in todo.pending
         )
 
 

@@ -67,6 +67,7 @@ class SweepOutcome:
         ]
 
 
+@dataclass
 class Sweep:
     """A sweep in its directory, run by this process.
 
@@ -74,27 +75,18 @@ class Sweep:
     one after another. Progress is shown on a display or standard output.
     """
 
-    def __init__(  # noqa: PLR0913 - each is independent of the others
-        self,
-        files: FileSystem,
-        specification: SweepSpecification,
-        options: Options,
-        backend_of: Callable[[StudySpecification], Backend],
-        stop: StopRequest,
-        say: Callable[[str], None] = print,
-        spare_slots: Callable[[], int] | None = None,
-        display: Display | None = None,
-    ):
-        self._files = files
-        self._layout = SweepLayout(options.sweep_dir)
-        self._specification = specification
-        self._options = options
-        self._backend_of = backend_of
-        self._stop = stop
-        self._say = say
-        self._spare_slots = spare_slots
-        self._display = display
-        self._locks = Locks(files)
+    files: FileSystem
+    specification: SweepSpecification
+    options: Options
+    backend_of: Callable[[StudySpecification], Backend]
+    stop: StopRequest
+    say: Callable[[str], None] = print
+    spare_slots: Callable[[], int] | None = None
+    display: Display | None = None
+
+    def __post_init__(self) -> None:
+        self._layout = SweepLayout(self.options.sweep_dir)
+        self._locks = Locks(self.files)
         self.outcome = SweepOutcome()
 
     def run(self, gin_text: str) -> SweepOutcome:
@@ -110,11 +102,11 @@ class Sweep:
             UserError: a cell holds another study, or its data are not there.
         """
         self.check()
-        start_sweep(self._files, self._layout, self._specification, gin_text)
-        first, step = self._options.shard
-        left = list(self._specification.studies[first::step])
-        if self._spare_slots is not None:
-            self._run_side_by_side(left, self._spare_slots)
+        start_sweep(self.files, self._layout, self.specification, gin_text)
+        first, step = self.options.shard
+        left = list(self.specification.studies[first::step])
+        if self.spare_slots is not None:
+            self._run_side_by_side(left, self.spare_slots)
         looks = 0
         while left:
             for study in list(left):
@@ -126,35 +118,30 @@ class Sweep:
                     owner = self._locks.holder(cell) or "another process"
                     self.outcome.busy[study.cell.name] = str(owner)
             if left and looks:
-                if self._stop():
+                if self.stop():
                     raise Interrupted
                 time.sleep(_WAIT_SECONDS)
             looks += 1
-        if self._options.discard_states:
+        if self.options.discard_states:
             for name in (*self.outcome.finished_before, *self.outcome.ran):
-                StateStore(self._files, self._layout.cell(name).states).discard_all()
+                StateStore(self.files, self._layout.cell(name).states).discard_all()
         self._run_repeats(gin_text)
         return self.outcome
 
     def _run_repeats(self, gin_text: str) -> None:
         """Runs the repeats of the cells of the shard as a sweep inside this one."""
-        first, step = self._options.shard
-        mine = self._specification.studies[first::step]
+        first, step = self.options.shard
+        mine = self.specification.studies[first::step]
         repeated = repeat_studies(
-            self._files, self._layout, replace(self._specification, studies=mine)
+            self.files, self._layout, replace(self.specification, studies=mine)
         )
         if repeated:
-            inside = Sweep(
-                self._files,
-                SweepSpecification(repeated),
-                replace(
-                    self._options, sweep_dir=self._layout.repeats.root, shard=(0, 1)
+            inside = replace(
+                self,
+                specification=SweepSpecification(repeated),
+                options=replace(
+                    self.options, sweep_dir=self._layout.repeats.root, shard=(0, 1)
                 ),
-                self._backend_of,
-                self._stop,
-                self._say,
-                self._spare_slots,
-                self._display,
             )
             self.outcome.add(inside.run(gin_text))
 
@@ -164,13 +151,13 @@ class Sweep:
         That is a directory that is not a sweep's, a cell that holds another study, data
         that are not there, or a batch that does not fit them.
         """
-        for problem in check_directory(self._files, self._layout):
-            self._say(f"note: {problem}")
-        for study in self._specification.studies:
+        for problem in check_directory(self.files, self._layout):
+            self.say(f"note: {problem}")
+        for study in self.specification.studies:
             cell = self._cell(study)
-            check_continues(StudyReader(self._files, cell), study)
-            if not is_finished(self._files, cell, study):
-                self._backend_of(study).check_data(study)
+            check_continues(StudyReader(self.files, cell), study)
+            if not is_finished(self.files, cell, study):
+                self.backend_of(study).check_data(study)
 
     def _cell(self, study: StudySpecification) -> CellLayout:
         return self._layout.cell(study.cell.name)
@@ -199,9 +186,9 @@ class Sweep:
         waiting = sorted(left, key=_cost)
         running: list[Future[None]] = []
         with ThreadPoolExecutor(max(1, len(left)), "cell") as pool:
-            while (waiting and not self._stop()) or running:
+            while (waiting and not self.stop()) or running:
                 is_room = spare_slots() > 0 or not running
-                if waiting and is_room and not self._stop():
+                if waiting and is_room and not self.stop():
                     study = waiting.pop(0)
                     running.append(pool.submit(self._run_and_remove, study, left))
                 done, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
@@ -209,10 +196,10 @@ class Sweep:
                 for future in done:
                     if future.exception() is not None:
                         # The others save and leave, then the error is told.
-                        self._stop.set("an error in another cell")
+                        self.stop.set("an error in another cell")
                         wait(running)
                     future.result()
-        if self._stop():
+        if self.stop():
             raise Interrupted
 
     def _run_and_remove(
@@ -222,34 +209,34 @@ class Sweep:
             left.remove(study)
 
     def _was_finished(self, study: StudySpecification) -> bool:
-        if not is_finished(self._files, self._cell(study), study):
+        if not is_finished(self.files, self._cell(study), study):
             return False
         self.outcome.finished_before.append(study.cell.name)
         return True
 
     def _run(self, study: StudySpecification, lock: Lock) -> None:
         name, cell = study.cell.name, self._cell(study)
-        studies = self._specification.studies
+        studies = self.specification.studies
         place = f"cell {studies.index(study) + 1} of {len(studies)}"
-        live = self._spare_slots is None
-        shown = StudyProgress(name, study.rule, place, live=live, display=self._display)
+        live = self.spare_slots is None
+        shown = StudyProgress(name, study.rule, place, live=live, display=self.display)
         with shown as progress:
             context = RunContext(
-                stop=self._stop,
-                allow_other_machine=self._options.allow_other_machine,
+                stop=self.stop,
+                allow_other_machine=self.options.allow_other_machine,
                 guard=lock.check,
                 progress=progress,
-                say=self._say,
+                say=self.say,
             )
-            backend = self._backend_of(study)
-            result = run_study(self._files, cell, study, backend, context)
+            backend = self.backend_of(study)
+            result = run_study(self.files, cell, study, backend, context)
         self.outcome.ran[name] = result
         # Programs refer to themselves through their functions: without this a sweep of
         # many cells keeps those of cells long finished.
         gc.collect()
         if study.workload.points == 1:
-            self._say(curve_of(self._files, cell.root))
-        self._say(describe_result(name, result))
+            self.say(curve_of(self.files, cell.root))
+        self.say(describe_result(name, result))
 
 
 def _cost(study: StudySpecification) -> int:

@@ -116,11 +116,14 @@ DRAWINGS = {
     ),
     "learning_rate": lambda a: learning_rates.draw_rates(
         a,
-        pd.DataFrame({"batch_size": SIZES, "rate": [0.1, 0.2, 0.4]}).assign(
-            low=0.05, high=0.8, is_open=[True, False, False]
+        pd.DataFrame({"batch_size": SIZES}).assign(
+            effective_learning_rate=[0.1, 0.2, 0.4],
+            effective_low=0.05,
+            effective_high=0.8,
+            spread_open=[True, False, False],
         ),
         pd.DataFrame({"rule": ["linear", "square_root"] * 2}).assign(
-            batch_size=[4, 4, 64, 64], rate=[0.1, 0.1, 1.6, 0.4]
+            batch_size=[4, 4, 64, 64], rule_rate=[0.1, 0.1, 1.6, 0.4]
         ),
         STYLES["a"],
     ),

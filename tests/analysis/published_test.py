@@ -6,9 +6,9 @@ import pytest
 from dps_tf.analysis import published
 from dps_tf.analysis.law import Observations
 from dps_tf.analysis.regimes import (
+    linear_scaling_from,
     maximum_useful,
     perfect_scaling_first,
-    perfect_scaling_last,
 )
 from dps_tf.core import UserError
 
@@ -58,7 +58,7 @@ def test_regimes_of_published_curves_are_those_stated(row):
     points = Observations.of(curve["batch_size"], curve["steps_to_result"])
     found = [
         perfect_scaling_first(points, 0.2)[0],
-        perfect_scaling_last(points, 0.2)[0],
+        linear_scaling_from(points, points.batch_size[0], 0.2)[0],
         perfect_scaling_first(points, 0.5)[0],
         maximum_useful(points, 0.2)[0],
         maximum_useful(points, 0.1)[0],

@@ -12,7 +12,6 @@ from dps_tf.analysis.regimes import (
     maximum_useful,
     measured_regimes,
     perfect_scaling_first,
-    perfect_scaling_last,
     sensitivity,
 )
 from dps_tf.core import UserError
@@ -23,7 +22,7 @@ B = 2.0 ** np.arange(8)
 def test_perfect_scaling_to_the_end_is_open():
     observations = Observations.of(B, 1024 / B)
     assert perfect_scaling_first(observations, 0.2) == (128.0, True)
-    assert perfect_scaling_last(observations, 0.2) == (128.0, True)
+    assert linear_scaling_from(observations, B[0], 0.2) == (128.0, True)
     assert maximum_useful(observations, 0.2) == (128.0, True)
 
 
@@ -32,7 +31,7 @@ def test_rules_differ_where_a_later_point_recovers():
     observations = Observations.of(B, steps)
     # 700 x 2 is over 1.2 x 1000, and 260 x 4 is not.
     assert perfect_scaling_first(observations, 0.2) == (1.0, False)
-    assert perfect_scaling_last(observations, 0.2) == (4.0, False)
+    assert linear_scaling_from(observations, B[0], 0.2) == (4.0, False)
     assert maximum_useful(observations, 0.2) == (8.0, False)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.loading import Tables, load
-from dps_tf.analysis.published import from_metric
+from dps_tf.analysis.published import METRICS
 from dps_tf.analysis.report.shallue2019_figures import figures_report, figures_text
 from dps_tf.analysis.report.shallue2019_panels import FIGURES, FURTHER
 from dps_tf.analysis.report.shallue2019_points import (
@@ -58,7 +58,7 @@ def write_archive(root: Path, series: list[Series]) -> None:
     for (workload, optimizer), found in goals.items():
         strictest = min(found, key=lambda each: each.goal.threshold).goal
         dataset, _, model = workload.partition("-")
-        column = from_metric(strictest.metric)
+        column = next(n for n in METRICS if METRICS[n] == strictest.metric)
         spelled = "nesterov_momentum" if optimizer == "nesterov" else optimizer
         own = {**strictest.to_json()}
         for size in SIZES:

@@ -125,9 +125,7 @@ class _Events:
         while True:
             try:
                 reader.GetNext()
-            except self._errors.OutOfRangeError:
-                return
-            except self._errors.DataLossError:
+            except (self._errors.OutOfRangeError, self._errors.DataLossError):
                 # A run that was killed ends in half a record: what is before counts.
                 return
             event = self._event.Event()

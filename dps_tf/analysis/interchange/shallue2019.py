@@ -140,7 +140,7 @@ def _study_folder(root: Path, path: Path) -> StudyFolder:
         cell = cell_of(
             {
                 "workload": re.sub(r"[^A-Za-z0-9._-]", ".", workload),
-                "optimizer": published.to_optimizer(optimizer),
+                "optimizer": published.OPTIMIZERS.get(optimizer, optimizer),
                 "sparsity_method": _field(fields, "sparsity_method", str, method),
                 "seed": _field(fields, "seed", int, 0),
                 "batch_size": _field(fields, "batch_size", int),
@@ -277,12 +277,12 @@ def _measurements(number: int, place: Path) -> pd.DataFrame:
     table = foreign_files.read_columns(path, _kind)
     if "step" not in table.column_names:
         raise UserError(f"{str(path)!r} has no column 'step'.")
-    names = [published.to_metric(name) or name for name in table.column_names]
+    names = [published.METRICS.get(name, name) for name in table.column_names]
     frame: pd.DataFrame = table.rename_columns(names).to_pandas()
     frame.insert(0, "trial", number)
     return frame
 
 
 def _kind(column: str) -> pa.DataType | None:
-    wanted = column == "step" or published.to_metric(column)
+    wanted = column == "step" or column in published.METRICS
     return pa.float64() if wanted else None

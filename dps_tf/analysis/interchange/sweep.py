@@ -272,31 +272,23 @@ def _rows(
     evaluations: pd.DataFrame, trials: pd.DataFrame, goal: Goal, rules: ArchiveRules
 ) -> Iterator[dict[str, Any]]:
     """Yields the row of each trial."""
-    steps = evaluations["step"].to_numpy(np.int64)
-    values = evaluations[goal.metric].to_numpy(np.float64)
-    numbers = evaluations["trial"].to_numpy(np.int64)
-    starts = np.searchsorted(numbers, trials["trial"].to_numpy(np.int64), "left")
-    ends = np.searchsorted(numbers, trials["trial"].to_numpy(np.int64), "right")
+    curves = dict(iter(evaluations.groupby("trial")))
     known = ("trial", "status", "steps")
-    for trial, start, end in zip(
-        trials.to_dict("records"), starts.tolist(), ends.tolist(), strict=True
-    ):
+    for trial in trials.to_dict("records"):
         points = {str(n): value for n, value in trial.items() if n not in known}
-        found = _outcome(trial, steps[start:end], values[start:end], goal, rules)
+        curve = curves.get(trial["trial"], evaluations.iloc[:0])
+        found = _outcome(trial, curve, goal, rules)
         yield {"trial": trial["trial"], **found, **points}
 
 
 def _outcome(
-    trial: dict[Any, Any],
-    steps: np.ndarray,
-    values: np.ndarray,
-    goal: Goal,
-    rules: ArchiveRules,
+    trial: dict[Any, Any], curve: pd.DataFrame, goal: Goal, rules: ArchiveRules
 ) -> dict[str, Any]:
     """Returns what became of one trial, from its evaluations."""
+    steps = curve["step"].to_numpy(np.int64)
     last = max(int(trial["steps"]), int(steps[-1]) if len(steps) else 0)
     diverged = trial["status"] == INFEASIBLE
-    place = goal.first_met(values.tolist())
+    place = goal.first_met(curve[goal.metric].to_numpy(np.float64).tolist())
     if diverged and not rules.infeasible_may_reach:
         place = None
     outcome = "infeasible" if diverged else "incomplete"

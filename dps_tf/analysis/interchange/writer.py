@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.interchange.shallue2019 import SCALES
-from dps_tf.analysis.published import from_metric, from_optimizer
+from dps_tf.analysis.published import METRICS, OPTIMIZERS
 from dps_tf.analysis.tables import (
     cell_codes,
     metaparameter_names,
@@ -33,6 +33,8 @@ from dps_tf.analysis.tables import (
 from dps_tf.core import CELL_KEY, FLOAT32, UserError, axis_part, checked_name, is_axis
 from dps_tf.store import LocalFiles
 
+_OUR_METRICS = {ours: theirs for theirs, ours in METRICS.items()}
+_OUR_OPTIMIZERS = {ours: theirs for theirs, ours in OPTIMIZERS.items()}
 _OUR_SCALES = {ours: theirs for theirs, ours in SCALES.items()}
 _STATUSES = {
     "complete": "COMPLETE",
@@ -99,7 +101,7 @@ def _measurements(curves: pd.DataFrame, trials: pd.DataFrame) -> list[pd.DataFra
     bound = ordered["is_bound"].to_numpy(bool)
     columns = {"step": ordered["step"].to_numpy(np.int64)}
     for name in metric_names(curves):
-        theirs = from_metric(name)
+        theirs = _OUR_METRICS.get(name)
         if theirs is not None:
             values = ordered[name].to_numpy(np.float64)
             hidden = bound & name.startswith("validation/")
@@ -127,7 +129,7 @@ def _folder(root: Path, study: pd.Series, dataset: str, model: str) -> Path:
     if study["seed"] != 0:
         extra.append(f"seed_{study['seed']}")
     extra += [axis_part(name, text) for name, text in _axes(study).items()]
-    optimizer = from_optimizer(str(study["optimizer"]))
+    optimizer = _optimizer(study)
     parts = [*extra, *dataset.split("/"), model, optimizer]
     checked = [checked_name("part of the archive's path", part) for part in parts]
     return root.joinpath(*checked, str(study["batch_size"]))
@@ -144,7 +146,7 @@ def _study(
         "batch_size": int(study["batch_size"]),
         "dataset": dataset,
         "model": model,
-        "optimizer": from_optimizer(str(study["optimizer"])),
+        "optimizer": _optimizer(study),
         "early_stopping": bool(((reached & stopped) | cut).any()),
         "parameter_configs": {name: _parameter(*e) for name, e in space.items()},
         "train_steps": int(study["step_budget"]),
@@ -157,6 +159,10 @@ def _study(
         "goal": study_goal(study).to_json(),
         **_axes(study),
     }
+
+
+def _optimizer(study: pd.Series) -> str:
+    return _OUR_OPTIMIZERS.get(study["optimizer"], str(study["optimizer"]))
 
 
 def _axes(study: pd.Series) -> dict[str, str]:

@@ -61,13 +61,9 @@ class Observations:
         bracket_low: ArrayLike | None = None,
         noise: ArrayLike | None = None,
     ) -> Observations:
-        """Returns checked observations.
+        """Returns checked observations; each argument is an attribute of the class.
 
-        Args:
-            batch_size: [n] examples per step.
-            steps_to_result: [n] `high` of the class.
-            bracket_low: [n] `low` of the class; by default NaN everywhere.
-            noise: [n] octaves; see the class.
+        K* are the values of `high`. By default no bracket and no noise is known.
 
         Raises:
             UserError: a value that is not positive, or not finite without a bracket, a

@@ -236,14 +236,9 @@ def write_report(
     """Writes page, figures and tables into a directory and returns the report.
 
     Files of the same names are replaced, each atomically; others are left alone. The
-    same tables give the same bytes with the same versions of the libraries.
-
-    Args:
-        tables: of some sweeps.
-        out: the directory; made if absent.
-        options: what else is asked for.
-        refresh: seconds after which a browser loads the page again; 0 for never.
-        progress: how far the sweeps are while they run, for the top of the page.
+    same tables give the same bytes with the same versions of the libraries. After
+    `refresh` seconds a browser loads the page again, never by default; `progress` is
+    how far the sweeps are while they run, for the top of the page.
 
     Raises:
         UserError: the directory cannot be written, or an option cannot be met.

@@ -29,7 +29,7 @@ from dps_tf.analysis.report.curves import RowsByCell, goals_of, groups
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.tables import metric_names, study_key
+from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import count, number
 from dps_tf.core import TRAIN_LOSS, Goal
 
@@ -241,25 +241,20 @@ def at_result(cells: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """
     key = study_key(cells)
     goals = goals_of(tables)
-    columns = ["trial", "step", *metric_names(tables.curves)]
     known = cells[cells["best_trial"].notna() & cells["steps_to_result"].notna()]
-    rows_of = RowsByCell(tables.curves, cells, columns)
+    at = known[[*key, "best_trial", "steps_to_result"]].merge(
+        tables.curves,
+        how="left",
+        left_on=[*key, "best_trial", "steps_to_result"],
+        right_on=[*key, "trial", "step"],
+    )
     rows = []
-    for cell in known.to_dict("records"):
-        metric = goals[tuple(cell[name] for name in key)].metric.partition("/")[2]
-        mine = rows_of.of(cell)
-        is_best = mine["trial"] == cell["best_trial"]
-        at = mine[is_best & (mine["step"] == cell["steps_to_result"])]
-        values = {split: _value(at, f"{split}/{metric}") for split in _SPLITS}
+    for row in at.to_dict("records"):
+        metric = goals[tuple(row[name] for name in key)].metric.partition("/")[2]
+        values = {split: row.get(f"{split}/{metric}", np.nan) for split in _SPLITS}
         rows.append({"metric": metric, **values})
     worth = pd.DataFrame(rows, known.index, ["metric", *_SPLITS])
     return known[[*key, "steps_to_result"]].join(worth)
-
-
-def _value(evaluation: pd.DataFrame, column: str) -> float:
-    if column not in evaluation or evaluation.empty:
-        return float("nan")
-    return float(evaluation[column].iloc[0])
 
 
 def _test_figure(metric: Any, table: pd.DataFrame) -> Illustration:

@@ -136,40 +136,34 @@ def plot_rows_of(cells: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     keys = ["panel", "curve", "batch_size"]
-    for (panel, curve, size), cell in cells.groupby(keys, sort=False):
+    for key, cell in cells.groupby(keys, sort=False):
         known = _one(cell.iloc[0]) if len(cell) == 1 else _several(cell)
         if known is not None:
-            identity = {"panel": panel, "curve": curve, "batch_size": size}
-            rows.append({**identity, **known, "repeats": len(cell)})
+            rows.append((*key, *known, len(cell)))
     columns = [*keys, "steps_to_result", "low", "high", "bound", "repeats"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _one(row: pd.Series) -> dict[str, Any] | None:
+def _one(row: pd.Series) -> tuple[float, float, float, str] | None:
+    """Returns K*, low, high and bound of a cell, or None where nothing is known."""
     steps = row["steps_to_result"]
     if pd.notna(steps):
         bound = "<=" if row["steps_bound"] else ""
-        return _plot_row(float(steps), float(row["bracket_low"]), float(steps), bound)
+        return float(steps), float(row["bracket_low"]), float(steps), bound
     if row["steps_bound"] == "":
         return None
     least = row["steps_low"] if pd.notna(row["steps_low"]) else row["step_budget"]
-    return _plot_row(float(least), float(least), float(least), ">=")
+    return float(least), float(least), float(least), ">="
 
 
-def _several(cell: pd.DataFrame) -> dict[str, Any] | None:
+def _several(cell: pd.DataFrame) -> tuple[float, float, float, str] | None:
     spread = spread_over_seeds(cell).iloc[0]
     if int(spread["reached"]) == 0:
         return _one(cell.iloc[0])
-    low, middle, high = (
-        float(spread[name]) for name in ("steps_min", "steps_median", "steps_max")
-    )
+    low, high = float(spread["steps_min"]), float(spread["steps_max"])
     # Seeds without K* lie above those with one: the median of the rest is too low.
     missing = int(spread["repeats"]) > int(spread["reached"])
-    return _plot_row(middle, low, high, ">=" if missing else "")
-
-
-def _plot_row(steps: float, low: float, high: float, bound: str) -> dict[str, Any]:
-    return {"steps_to_result": steps, "low": low, "high": high, "bound": bound}
+    return float(spread["steps_median"]), low, high, ">=" if missing else ""
 
 
 def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:

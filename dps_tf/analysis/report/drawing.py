@@ -26,14 +26,9 @@ def draw_curves(
     line_styles: Mapping[str, LineStyle],
     **changes: Any,
 ) -> None:
-    """Draws a line with marks per curve.
+    """Draws a line per curve with a mark per row, the columns being those of x and y.
 
-    Args:
-        axis: any axis.
-        table: one row per mark, with the column `curve`.
-        columns: those of the x and y values.
-        line_styles: of each curve.
-        changes: further keywords of the lines.
+    `changes` are further keywords of the lines.
     """
     x, y = columns
     for curve, rows in table.groupby("curve", sort=False):
@@ -50,15 +45,7 @@ def draw_steps_to_result(
 ) -> None:
     """Draws K* against the batch size, both on log2 axes.
 
-    Args:
-        axis: an empty axis.
-        plot_rows: one row per curve and batch size: curve, batch_size, steps_to_result,
-            low and high (ends of the bar), bound (`""`, `<=` or `>=`), repeats (study
-            seeds).
-        fits: the fitted c1/B + c2 on a grid: curve, batch_size, steps, low and high
-            (ends of its interval, NaN without), further_low and further_high (of K* of
-            a further study, NaN without).
-        line_styles: of each curve.
+    The rows are those of `curves.plot_rows_of`, the fits those of `curves.fit_lines`.
     """
     style.log2_axis(axis, "x")
     style.log2_axis(axis, "y")

@@ -29,7 +29,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves, curves_of, fit_lines
 from dps_tf.analysis.report.drawing import draw_curves, draw_steps_to_result
 from dps_tf.analysis.report.naming import file_name, naming
-from dps_tf.analysis.report.regimes import draw_regimes, regimes_of
+from dps_tf.analysis.report.regimes import DEFINITION, draw_regimes, regimes_of
 from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 from dps_tf.analysis.tables import axes_of, study_key
 from dps_tf.analysis.wording import and_list, count, listed, number, percent, steps
@@ -220,7 +220,7 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
             "Hollow marks with an arrow are bounds: the records do not say more."
         )
     if not regimes.empty:
-        parts.append(str(regimes["definition"].iloc[0]))
+        parts.append(DEFINITION)
     return " ".join(part for part in parts if part)
 
 

@@ -23,9 +23,11 @@ from dps_tf.analysis.report.drawing import two_abreast
 from dps_tf.analysis.report.naming import cell_names, file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.search_health import (
+    QUANTILES,
     best_of_n,
     exchangeable,
     mass_on_minimum,
+    probability_among_first,
 )
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import count, percent, with_panel
@@ -204,18 +206,26 @@ def _shown(cells: pd.DataFrame, rows_of: RowsByCell) -> Quantiles:
 def best_of_n_table(bounded: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
     """Returns the distribution of the best of n for every cell without an oracle.
 
-    Columns: those of `study_key` and of `BestOfN.to_frame`. n runs over 1 .. N, or for
-    more than a hundred trials over a hundred numbers that are evenly spaced in log n.
+    Columns: those of `study_key`, draws (n), mass_on_minimum (share of the distribution
+    on the observed minimum), and for each quantile `q05`, its least value (NaN: not
+    reached within the budget), and `q05_open`, true where this is a lower bound only. n
+    runs over 1 .. N, or for more than a hundred trials over a hundred numbers that are
+    evenly spaced in log n.
     """
     tables = []
     drawn = exchangeable(bounded, studies)
     names = study_key(bounded)
     for cell, trials in drawn.groupby(names, sort=False):
         draws = _draws(len(trials), 100)
-        found = best_of_n(trials["earliest"], trials["latest"], draws).to_frame()
-        identity: dict[str, Any] = dict(zip(names, cell, strict=True))
-        named = found.assign(**identity)
-        tables.append(named[[*names, *found.columns]])
+        low, high = best_of_n(trials["earliest"], trials["latest"], draws)
+        columns: dict[str, Any] = dict(zip(names, cell, strict=True))
+        columns["draws"] = draws
+        columns["mass_on_minimum"] = probability_among_first(len(trials), draws)[:, 1]
+        for level, least, greatest in zip(QUANTILES, low.T, high.T, strict=True):
+            name = f"q{round(100 * level):02d}"
+            columns[name] = np.where(np.isinf(least), np.nan, least)
+            columns[f"{name}_open"] = least < greatest
+        tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
@@ -231,11 +241,11 @@ def _quantiles(trials: pd.DataFrame) -> pd.DataFrame:
     earliest = trials["earliest"].to_numpy(float)
     latest = trials["latest"].to_numpy(float)
     draws = _draws(len(trials), _MOST_DRAWS)
-    found = best_of_n(earliest, latest, draws, quantiles=_QUANTILES)
+    least, greatest = best_of_n(earliest, latest, draws, quantiles=_QUANTILES)
     # A quantile of which only a lower bound is known is open, not a number.
-    known = np.where(found.low < found.high, np.inf, found.low) / latest.min()
+    known = np.where(least < greatest, np.inf, least) / latest.min()
     low, median, high = known.T
-    return pd.DataFrame({"n": found.draws, "low": low, "median": median, "high": high})
+    return pd.DataFrame({"n": draws, "low": low, "median": median, "high": high})
 
 
 def draw_quantiles(

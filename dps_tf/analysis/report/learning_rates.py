@@ -93,15 +93,9 @@ def learning_rate_figures(
     figures: list[Illustration] = []
     if best.empty:
         return figures
-    names = {
-        "effective_learning_rate": "rate",
-        "effective_low": "low",
-        "effective_high": "high",
-        "spread_open": "is_open",
-    }
     for panel, rows in best.groupby("panel", sort=False):
         parts = [
-            (str(curve), mine.rename(columns=names))
+            (str(curve), mine)
             for curve, mine in rows.groupby("curve", sort=False)
             if len(mine) >= _LEAST_SIZES
         ]
@@ -112,7 +106,6 @@ def learning_rate_figures(
             figure, axes = two_abreast(len(parts), 3.1, sharey=True)
             for axis, (curve, mine) in zip(axes, parts, strict=True):
                 rule = lines[lines["curve"] == curve]
-                rule = rule.rename(columns={"rule_rate": "rate"})
                 line_style = style.line_style_of(curves.naming.line_styles, curve)
                 draw_rates(axis, mine, rule, line_style)
                 axis.set_title(curve)
@@ -127,27 +120,22 @@ def draw_rates(
 ) -> None:
     """Draws the best effective learning rate of a curve against the batch size.
 
-    Args:
-        axis: an empty axis.
-        rates: batch_size, rate (of the best trial), low and high (over the trials that
-            did nearly as well), is_open (whether stopped trials might belong to them).
-        rules: rule (`linear` or `square_root`), batch_size, rate.
-        line_style: of the curve.
+    The rates are rows of `best_rates`, the rules of `heuristics.rules`.
     """
     style.log2_axis(axis, "x")
     axis.set_yscale("log")
     for rule, rows in rules.groupby("rule", sort=False):
         rows = rows.sort_values("batch_size")
         line = {**_RULE_LINES[str(rule)], "zorder": 1.5}
-        axis.plot(rows["batch_size"], rows["rate"], **line)
+        axis.plot(rows["batch_size"], rows["rule_rate"], **line)
     rates = rates.sort_values("batch_size")
     sizes = rates["batch_size"]
-    axis.vlines(
-        sizes, rates["low"], rates["high"], color=line_style.color, linewidth=1.4
-    )
-    axis.plot(sizes, rates["rate"], **style.joined_marks(line_style, zorder=3))
-    still_open = rates[rates["is_open"]]
-    for end, sign in (("low", "v"), ("high", "^")):
+    low, high = rates["effective_low"], rates["effective_high"]
+    axis.vlines(sizes, low, high, color=line_style.color, linewidth=1.4)
+    best = rates["effective_learning_rate"]
+    axis.plot(sizes, best, **style.joined_marks(line_style, zorder=3))
+    still_open = rates[rates["spread_open"]]
+    for end, sign in (("effective_low", "v"), ("effective_high", "^")):
         arrow = {"marker": sign, "markersize": 3.5, "linestyle": "none"}
         sizes_open = still_open["batch_size"]
         axis.plot(sizes_open, still_open[end], color=line_style.color, **arrow)

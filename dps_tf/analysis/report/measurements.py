@@ -28,7 +28,6 @@ from dps_tf.analysis.report.content import (
     ReportContext,
     SortableText,
     illustration,
-    page_table,
 )
 from dps_tf.analysis.report.curves import Curves, best_trials_of, first_seed, of_curve
 from dps_tf.analysis.report.drawing import draw_curves
@@ -199,18 +198,10 @@ def _at_end(rows: pd.DataFrame) -> float:
 
 def noise_table(curves: Curves, averages: pd.DataFrame) -> PageTable:
     """Returns a table of `averaged`: the noise scale of each cell."""
-    kinds = ("scale", "at_half", "at_end")
-    rows = [
-        {
-            "curve": curves.title(row["panel"], row["curve"]),
-            "batch_size": row["batch_size"],
-            **{
-                name: SortableText(number(row[name]), float(row[name]))
-                for name in kinds
-            },
-        }
-        for row in averages.to_dict("records")
-    ]
+    texts: dict[str, Any] = {
+        name: [SortableText(number(value), float(value)) for value in averages[name]]
+        for name in ("scale", "at_half", "at_end")
+    }
     columns = (
         Column("curve", "Curve"),
         Column("batch_size", "Batch size"),
@@ -219,7 +210,8 @@ def noise_table(curves: Curves, averages: pd.DataFrame) -> PageTable:
         Column("at_end", "At K*", "At the last measurement."),
     )
     caption = "Gradient noise scale of the best trials, in examples"
-    return page_table("noise-scale", caption, columns, rows)
+    frame = averages.assign(curve=curves.titles(averages), **texts)
+    return PageTable("noise-scale", caption, columns, frame)
 
 
 def mean_scale(averages: pd.DataFrame) -> float:

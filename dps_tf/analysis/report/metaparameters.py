@@ -147,14 +147,10 @@ def draw_trials(
     limits: tuple[float, float, float, float],
     contours: bool,
 ) -> None:
-    """Draws the trials of a cell in two dimensions, both logarithmic.
+    """Draws the trials of a cell, rows of `_table`, on two logarithmic axes.
 
-    Args:
-        axis: an empty axis; the caller labels it.
-        trials: x, y (positive), kind (a key of CLASSES), best.
-        limits: least and greatest x, least and greatest y of all panels.
-        contours: whether y is 1 - momentum and x the learning rate, so that lines of
-            equal x / y are lines of equal effective learning rate.
+    The limits are the least and greatest x and y of all panels. With contours, y is
+    1 - momentum and x the learning rate: x / y is the effective learning rate.
     """
     axis.set_xscale("log")
     axis.set_yscale("log")

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dps_tf.analysis import published
 from dps_tf.analysis.law import LawFit, compare
-from dps_tf.analysis.regimes import ends
+from dps_tf.analysis.regimes import TOLERANCE, ends
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     NOTHING,
@@ -28,7 +28,6 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
 from dps_tf.analysis.report.law import criterion_text
-from dps_tf.analysis.report.regimes import TOLERANCE
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.wording import and_list, percent, steps
 
@@ -164,7 +163,7 @@ def _fits(table: pd.DataFrame, wanted: list[str] | None) -> PageTable:
 
 
 def _regimes_and_forms(fit: LawFit) -> dict[str, SortableText]:
-    found = ends(fit, TOLERANCE)
+    found = ends(fit)
     forms = {form.name: form for form in compare(fit.observations)}
     flat = estimate_text(found.flat) if found.is_flat else NOTHING
     return {

@@ -11,6 +11,7 @@ import pandas as pd
 
 from dps_tf.analysis.regimes import (
     DEFINITIONS,
+    TOLERANCE,
     Regime,
     by_batch_size,
     ends,
@@ -28,8 +29,13 @@ from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.wording import interval, number, percent
 
-TOLERANCE = 0.2
-"""For figure and sentences; the table shows what others would give."""
+DEFINITION = (
+    f"Bars, by the fit: filled, perfect scaling, up to B = {TOLERANCE:g} c1/c2, where "
+    f"K* B = {1 + TOLERANCE:g} c1; open, maximal data parallelism, from B = c1/c2 / "
+    f"{TOLERANCE:g}, where K* = {1 + TOLERANCE:g} c2, if the points are flat there "
+    "too; hatched, diminishing returns between them. Diamond: c1/c2 with its interval, "
+    "on the measured range; an arrow at its end where c1/c2 lies beyond."
+)
 _NAMES = {
     "fit_perfect_scaling": "perfect scaling, fit",
     "fit_maximum_useful": "maximum useful, fit",
@@ -54,12 +60,12 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
     on the fit with `_low` and `_high` (infinite where open); points_perfect and
     points_useful on the points (NaN where these are not seen to become flat); is_flat,
     whether fit and points both find the curve flat within what was measured; critical,
-    critical_low, critical_high (c1/c2); tolerance, definition.
+    critical_low, critical_high (c1/c2); tolerance.
     """
     rows = []
     for (panel, curve), fit in curves.fits.items():
         sizes = fit.observations.batch_size
-        found = ends(fit, TOLERANCE)
+        found = ends(fit)
         useful = math.nan if found.points_flat is None else found.points_flat
         row: dict[str, Any] = {
             "panel": panel,
@@ -69,8 +75,7 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
             "points_perfect": found.points_perfect,
             "points_useful": useful,
             "is_flat": found.is_flat,
-            "tolerance": TOLERANCE,
-            "definition": _definition(),
+            "tolerance": found.tolerance,
         }
         for name, estimate in (
             ("perfect_end", found.perfect),
@@ -84,17 +89,6 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
             }
         rows.append(row)
     return pd.DataFrame(rows, columns=None if rows else ["panel", "curve"])
-
-
-def _definition() -> str:
-    t = f"{1 + TOLERANCE:g}"
-    return (
-        f"Bars, by the fit: filled, perfect scaling, up to B = {TOLERANCE:g} c1/c2, "
-        f"where K* B = {t} c1; open, maximal data parallelism, from B = c1/c2 / "
-        f"{TOLERANCE:g}, where K* = {t} c2, if the points are flat there too; hatched, "
-        "diminishing returns between them. Diamond: c1/c2 with its interval, on the "
-        "measured range; an arrow at its end where c1/c2 lies beyond."
-    )
 
 
 def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
@@ -133,8 +127,6 @@ def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
 
 
 def _text(regime: Regime) -> SortableText:
-    if regime.batch_size is None:
-        return SortableText("undefined", math.nan)
     text = number(regime.batch_size)
     if regime.low is not None:
         high = math.inf if regime.high is None else regime.high

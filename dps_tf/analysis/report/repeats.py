@@ -173,22 +173,16 @@ def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
 
 def repeats_table(found: pd.DataFrame) -> PageTable:
     """Returns one row per repeated point of `repeats.summary`, named."""
-    names = cell_names(found)
-    rows: list[dict[str, Any]] = []
-    for name, row in zip(names, found.to_dict("records"), strict=True):
-        least, greatest = float(row["least"]), float(row["greatest"])
-        span = "not reached" if np.isinf(least) else interval(least, greatest)
-        rows.append(
-            {
-                "cell": name,
-                "trial": int(row["trial"]),
-                "recorded": number_text(row["recorded"], steps),
-                "repeats": int(row["repeats"]),
-                "reached": int(row["reached"]),
-                "median": number_text(row["median"], steps),
-                "range": SortableText(span, least),
-                "optimism": number_text(row["optimism"]),
-                "noise": number_text(row["noise"]),
-            }
-        )
-    return page_table("repeats-table", "Best points trained again", _COLUMNS, rows)
+    spans: list[Any] = [
+        SortableText("not reached" if np.isinf(low) else interval(low, high), low)
+        for low, high in zip(found["least"], found["greatest"], strict=True)
+    ]
+    frame = found.assign(
+        cell=cell_names(found),
+        recorded=found["recorded"].map(lambda value: number_text(value, steps)),
+        median=found["median"].map(lambda value: number_text(value, steps)),
+        range=spans,
+        optimism=found["optimism"].map(number_text),
+        noise=found["noise"].map(number_text),
+    )
+    return PageTable("repeats-table", "Best points trained again", _COLUMNS, frame)

@@ -270,7 +270,7 @@ def _trials(panel: Panel, runs: Runs) -> Rows:
         numbers = [n for n in TRIALS if n <= len(drawn)]
         if not numbers:
             continue
-        found = best_of_n(
+        least, _ = best_of_n(
             [*met, *never], draws=numbers, quantiles=(BAND[0], 0.5, BAND[1])
         )
         rows += [
@@ -282,7 +282,7 @@ def _trials(panel: Panel, runs: Runs) -> Rows:
                 "high": high,
                 "source": SWEEP,
             }
-            for number, (low, median, high) in zip(numbers, found.low, strict=True)
+            for number, (low, median, high) in zip(numbers, least, strict=True)
             if np.isfinite(median)
         ]
     return rows
