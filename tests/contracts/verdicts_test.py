@@ -301,6 +301,25 @@ def test_optimizers_of_the_published_network_are_those_of_the_record():
     assert f"{away[0]}, {away[1]} and {away[2]} octaves above the published" in text
 
 
+def test_resnet_is_that_of_the_record():
+    table = read_csv(FOLDER / "shallue2019" / "cifar_10_optimizers.csv")
+    theirs = published.steps_to_result(["cifar_10-resnet_8*"])
+    falls = [
+        f"{steps.loc[16] / steps.loc[256]:.1f}"
+        for steps in (
+            rows[rows["optimizer"] == "nesterov"].set_index("batch_size")[
+                "steps_to_result"
+            ]
+            for rows in (table, theirs)
+        )
+    ]
+    found = row("most of all on CIFAR-10")
+    said = f"fall {falls[0]} times from batch size 16 to 256 (published: {falls[1]})"
+    assert said in found["found"]
+    assert f"[{len(table)} cells]" in found["found"]
+    assert int(found["trials"]) == table["trials"].sum()
+
+
 def test_subsets_are_those_of_the_record():
     path = FOLDER / "shallue2019" / "mnist_subsets.csv"
     table, found = read_csv(path), row("its size hardly")
