@@ -172,9 +172,9 @@ def files_of(directory: str) -> FileSystem:
 
         return LocalFiles()
     import_tensorflow()
-    from dps_tf.training import gfile_files
+    from dps_tf.training import files_for
 
-    return gfile_files.files_for(directory)
+    return files_for(directory)
 
 
 def cell_statuses(sweep_dirs: Sequence[str], told: set[str]) -> list[CellStatus]:

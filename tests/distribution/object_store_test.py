@@ -26,7 +26,7 @@ import json, os, signal, sys
 from pathlib import Path
 from dps_tf.cli.command_line import import_tensorflow
 import_tensorflow()
-from dps_tf.training.gfile_files import GFileFiles, files_for
+from dps_tf.training import GFileFiles, files_for
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.resources import Options

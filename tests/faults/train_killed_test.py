@@ -83,7 +83,7 @@ def test_killed_at_random_moments_it_leaves_the_same_tables(
     moments = random.Random(7)
     for _ in range(KILLS):
         # From reading the configuration to well inside a cell.
-        start(children, tmp_path, kill_after=moments.uniform(0.0, 0.3) * whole)
+        start(children, tmp_path, kill_after=moments.uniform(0.0, 0.5) * whole)
         assert children.end() in (0, -signal.SIGKILL)
     assert logged(tmp_path)
     finish(children, tmp_path)

@@ -176,15 +176,13 @@ def _train(order: dict[str, Any]) -> int:
 
 
 def _command(order: dict[str, Any]) -> int:
-    from dps_tf.training import gfile_files
+    from dps_tf import training
     from tests.training.object_gfile import DiskObjects, ObjectGfile
 
     store = ObjectGfile(objects=DiskObjects(Path(order["objects"])))
-    objects = gfile_files.GFileFiles(store, store.put_if_absent)
-    files_for = gfile_files.files_for
-    gfile_files.files_for = lambda place: (
-        objects if "://" in place else files_for(place)
-    )
+    objects = training.GFileFiles(store, store.put_if_absent)
+    files_for = training.files_for
+    training.files_for = lambda place: objects if "://" in place else files_for(place)
     sys.argv = [order["command"], *order["arguments"]]
     importlib.import_module(f"dps_tf.{order['command']}").entry_point()
     return 0
