@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import functools
 import os
 import pkgutil
 import subprocess
@@ -124,6 +125,12 @@ def violations(tree: ast.AST) -> list[str]:
     return found
 
 
+@functools.cache
+def parsed(file: Path) -> ast.AST:
+    """Returns the syntax tree of a file, parsed once for all rooms."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def offered(door: ast.AST) -> set[str]:
     """Returns the names that a door imports from the modules of its room."""
     return {
@@ -150,13 +157,12 @@ def ways_past(tree: ast.AST, room: str, door: set[str]) -> list[str]:
     "room", ["core", "data", "models", "objectives", "sparsity", "store", "training"]
 )
 def test_what_a_door_offers_is_imported_from_it(room):
-    door = offered(ast.parse((PACKAGE / room / "__init__.py").read_text()))
+    door = offered(parsed(PACKAGE / room / "__init__.py"))
     assert door
     others = [file for file in FILES if PACKAGE / room not in file.parents]
     tests = sorted((SOURCE_TREE / "tests").rglob("*.py"))
     found = {
-        str(file): ways_past(ast.parse(file.read_text()), room, door)
-        for file in [*others, *tests]
+        str(file): ways_past(parsed(file), room, door) for file in [*others, *tests]
     }
     assert not {file: names for file, names in found.items() if names}
 
