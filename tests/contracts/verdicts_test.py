@@ -316,6 +316,11 @@ def test_resnet_is_that_of_the_record():
     found = row("most of all on CIFAR-10")
     said = f"fall {falls[0]} times from batch size 16 to 256 (published: {falls[1]})"
     assert said in found["found"]
+    at_16 = (rows[rows["batch_size"] == 16] for rows in (table, theirs))
+    known = (rows.set_index("optimizer")["steps_to_result"] for rows in at_16)
+    times = [f"{steps['sgd'] / steps['nesterov']:.2f}" for steps in known]
+    said = f"SGD takes {times[0]} times its steps (published: {times[1]})"
+    assert said in found["found"]
     assert f"[{len(table)} cells]" in found["found"]
     assert int(found["trials"]) == table["trials"].sum()
 
