@@ -16,6 +16,7 @@ from dps_tf.core import Registry, UserError, arguments_of, near_matches
 from dps_tf.data import photographs, prepared, sentences
 from dps_tf.data.arrays import DecodedRows, MappedRows, open_arrays, write_arrays
 from dps_tf.data.dataset import (
+    SEEDED_SPLITS,
     SPLITS,
     Dataset,
     Examples,
@@ -183,8 +184,7 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
     parts = divided(name, source, split, split_seed, sizes, test, training_examples)
     how = (split, test)
     given = [part for part, by in zip(parts[1:], how, strict=False) if by == "given"]
-    drawn = split not in ("lee2021", "given")
-    described = f"{split}({split_seed})" if drawn else split
+    described = f"{split}({split_seed})" if split in SEEDED_SPLITS else split
     divided_as = described if test == "none" else f"{described}+{test}"
     train, validation, *tests = (in_evaluation(p, source.transform) for p in parts)
     return Dataset(

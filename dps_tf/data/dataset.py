@@ -258,7 +258,9 @@ def content_hash(*arrays: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-SPLITS = ("seeded", "first", "last", "lee2021", "given")
+SEEDED_SPLITS = ("seeded", "first", "last")
+"""Those whose order of training examples a seed decides."""
+SPLITS = (*SEEDED_SPLITS, "lee2021", "given")
 """Ways to take a validation split: a random one, the first or the last examples of the
 file, a tenth as Lee et al. (2021) took it, or the one that a source has."""
 
@@ -350,7 +352,7 @@ def split_indices(
             f"{test_examples}: they must leave at least one of {examples} examples to "
             "each split"
         )
-    if split in ("seeded", "first", "last"):
+    if split in SEEDED_SPLITS:
         order = seeded_order(examples, seed)
         if split != "seeded":
             start = 0 if split == "first" else examples - validation_examples
