@@ -21,6 +21,8 @@ SMOKE = [name for name in NAMES if name.startswith("smoke/")]
 CATALOGUE = [name for name in NAMES if name.startswith(("shallue2019/", "modern/"))]
 # One of each kind; the others are run with the slow tests.
 QUICK = {"smoke/quickstart", "smoke/one_run", "smoke/maximized_accuracy"}
+# Data sets that need no preparation.
+MADE_UP = {"digits", "simulation", "synthetic", "synthetic_tokens"}
 OUTCOMES = ["complete", "incomplete", "infeasible", "censored", "failed"]
 
 
@@ -46,6 +48,26 @@ def test_file_opens_with_question_command_cost_and_result(name: str) -> None:
     assert text.index("Command:") < text.index("Cost:") < text.index("Result:")
     if name in CATALOGUE or name.startswith("lee2021/"):
         assert "Source:" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_data_are_prepared_as_the_sweep_reads_them(name: str) -> None:
+    line = re.search(
+        r"Data: +python -m dps_tf\.prepare (.*?) (?:Cost|Result):", head(name)
+    )
+    flags = dict(re.findall(r"--(\w+)=([^\s,]+)", line[1] if line else ""))
+    for study in sweep_of(name).studies:
+        arguments = dict(study.workload.dataset_arguments)
+        if study.workload.dataset in MADE_UP:
+            continue
+        assert flags["dataset"] == study.workload.dataset
+        assert flags["data_dir"] == "P"
+        if "vocabulary" in arguments:
+            # Behind the flags that are left out stand those of the command.
+            found = int(flags.get("vocabulary", 32_000)), int(flags.get("length", 64))
+            assert found == (arguments["vocabulary"], arguments["length"])
+        if "folder" in arguments:
+            assert flags["raw_dir"] == arguments["folder"]
 
 
 @pytest.mark.parametrize("name", NAMES)

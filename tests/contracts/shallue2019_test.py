@@ -76,6 +76,29 @@ PARAMETERS = {
     "transformer_shallow": 39_069_696,
     "transformer_narrow_and_shallow": 17_961_984,
 }
+# By the beginning of the name of a file; the longest that fits counts.
+GOALS = {
+    "mnist_fc": 0.03,
+    "mnist_simple_cnn": 0.01,
+    "mnist_subsets": 0.02,
+    "fashion_mnist": 0.1,
+    "cifar_10": 0.3,
+    "imagenet_resnet_50": 0.25,
+    "imagenet_vgg_11": 0.35,
+    "imagenet_half": 0.3,
+    "open_images_v4": 0.31,
+    "lm1b_transformer": 3.9,
+    "lm1b_transformer_wide": 4.2,
+    "lm1b_transformer_narrow": 4.2,
+    "lm1b_lstm": 3.9,
+    "common_crawl": 3.9,
+}
+# Of the others a hundred trials are complete.
+FIFTY = {
+    ("lm1b_transformer_shallow", "sgd"),
+    ("lm1b_lstm", "nesterov"),
+    ("common_crawl_transformer_base", "nesterov"),
+}
 # Of the two modern networks: nanoGPT has 65 * 128 (tied) + 64 * 128 + 128 and four
 # blocks of 12 * 128^2 + 256; of ViT-S/16 the positions are fixed.
 MODERN = {
@@ -152,6 +175,17 @@ def test_goal_is_strict_and_published_and_trials_are_feasible_ones(name):
     workload = workload_of(name)
     assert not workload.goal.inclusive
     assert workload.count == "feasible"
+    stem, _, optimizer = bare(name).rpartition("_")
+    goal = GOALS[max((start for start in GOALS if stem.startswith(start)), key=len)]
+    assert workload.goal.threshold == goal
+    assert workload.points == (50 if (stem, optimizer) in FIFTY else 100)
+    metric, direction = "classification_error", "minimize"
+    if stem.startswith("open_images"):
+        metric, direction = "average_precision", "maximize"
+    if stem.startswith(("lm1b", "common")):
+        metric = "cross_entropy"
+    assert workload.goal.metric == f"validation/{metric}"
+    assert workload.goal.direction == direction
     dataset, _, model = workload.name.partition("-")
     curves = published.steps_to_result()
     rows = curves[
@@ -162,7 +196,6 @@ def test_goal_is_strict_and_published_and_trials_are_feasible_ones(name):
     if len(rows):
         assert str(workload.goal) == rows["goal"].iloc[0]
         assert workload.points == rows["trials"].iloc[0]
-    assert workload.points in (50, 100)
 
 
 def test_budgets_leave_room_for_every_published_result():
@@ -262,7 +295,7 @@ def made_up(workload: Workload, examples: int) -> Dataset:
         inputs = generator.normal(size=(2 * examples, *shape)).astype(np.float32)
         labels = generator.integers(0, classes, 2 * examples, np.int32)
         if workload.objective == "sigmoid_cross_entropy":
-            labels = np.eye(classes, dtype=np.float32)[labels]
+            labels = np.eye(classes, dtype=np.uint8)[labels]
     halves = [
         Examples(inputs[part], labels[part])
         for part in (slice(examples), slice(examples, None))
@@ -291,14 +324,14 @@ def shortened(workload: Workload) -> Workload:
 
 
 def distinct() -> list[tuple[str, Workload]]:
-    """Returns a workload for each architecture that there is, with its file."""
+    """Returns a workload for each architecture and loss, with its file."""
     found = {}
     for name in sorted(CATALOGUE, key=lambda name: bare(name) not in QUICK):
         for workload in {
             s.workload.name: s.workload for s in sweep_of(name).studies
         }.values():
             short = shortened(workload)
-            key = (short.network, str(short.network_arguments))
+            key = (short.network, str(short.network_arguments), short.objective)
             found.setdefault(key, (name, short))
     return list(found.values())
 

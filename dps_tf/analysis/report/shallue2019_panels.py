@@ -2,9 +2,10 @@
 
 Goals, normalizations, reference batch sizes, orders and limits of axes of Figures 1 to
 11 are those of the published notebook. Workloads are named as the archive names them:
-the data set with dots for slashes, a hyphen, the model. Of figures 9 and 11 the
-notebook's batch sizes and budgets are not known; these are inferred (figure 11) or
-chosen (figure 9).
+the data set with dots for slashes, a hyphen, the model. Of the batch sizes of figure 9
+and the budgets of figure 11 the first and last are published; those between are powers
+of two, and 1, 2 and 5 in each decade, which fit where the published curves of figure 11
+end.
 
 What Figures 12 to 24 show is not known from public sources, so that what the archive
 allows beyond has titles and no numbers. Metric and goal of training are those of
@@ -14,6 +15,7 @@ its range.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -105,7 +107,7 @@ def _optimizers(
     return Panel(title, tuple(series), low=low, high=high)
 
 
-def _scatter(steps: int, epochs: bool) -> tuple[Panel, ...]:
+def _scatter(steps: int, epochs: bool, smallest: int) -> tuple[Panel, ...]:
     budget = f"{steps} epoch" if epochs else f"{steps:,} steps"
     return tuple(
         Panel(
@@ -116,28 +118,26 @@ def _scatter(steps: int, epochs: bool) -> tuple[Panel, ...]:
             epochs=epochs,
             examples=LM1B_SENTENCES,
         )
-        for size in (128, 512, 1024, 2048, 4096, 16384)
+        for size in (smallest * 2**doubled for doubled in range(6))
     )
 
 
-# Budgets in steps and in epochs, and examples. Which of both budgets at which batch
-# size bounds the published curves, by their ends.
-_MNIST_BUDGETS = (
-    (10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000, 2_000_000, 5_000_000),
-    (100, 500, 1_000, 2_000, 5_000, 10_000),
-    MNIST_IMAGES,
-)
-_LM1B_BUDGETS = (
-    (20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000),
-    (1, 2, 5, 10, 20),
-    LM1B_SENTENCES,
-)
+def _decades(low: float, high: float) -> tuple[float, ...]:
+    """Returns 1, 2 and 5 times the powers of ten between two budgets, both included."""
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found = (float(f"{digit}e{power}") for power in exponents for digit in (1, 2, 5))
+    return tuple(budget for budget in found if low <= budget <= high)
+
+
+# Budgets in steps and in epochs, and examples.
+_MNIST_BUDGETS = (_decades(5e3, 5e6), _decades(10, 1e4), MNIST_IMAGES)
+_LM1B_BUDGETS = (_decades(1e4, 1e6), _decades(0.2, 20), LM1B_SENTENCES)
 
 
 def _budgets(
     series: Series,
     limits: tuple[float, float],
-    budgets: tuple[tuple[int, ...], tuple[int, ...], int],
+    budgets: tuple[tuple[float, ...], tuple[float, ...], int],
 ) -> tuple[Panel, Panel]:
     steps, epochs, examples = budgets
     shared = Panel(series.label, (series,), examples=examples, limits=limits)
@@ -170,7 +170,7 @@ _MNIST_SUBSETS = {
     f"{n / 550:g} %": f"mnist_subsets.mnist_{n}-simple_cnn_base"
     for n in (55_000, 27_500, 13_750, 6_875)
 }
-_HALVES = {"100 %": RESNET50} | {
+_HALVES = {
     f"half the {kind}": f"imagenet_subsets.imagenet_half_{kind}-resnet_50"
     for kind in ("images", "classes")
 }
@@ -188,9 +188,7 @@ FIGURES = (
         (
             _goals("Simple CNN on MNIST", CNN, ERROR, 0.008, 0.01, 0.012, 0.014, 0.016),
             _goals("Transformer on LM1B", BASE, LOSS, 3.8, 3.85, 3.9, 3.95, 4.0, 4.05),
-            _goals(
-                "ResNet-50 on ImageNet", RESNET50, ERROR, 0.25, 0.26, 0.27, 0.29, 0.31
-            ),
+            _goals("ResNet-50 on ImageNet", RESNET50, ERROR, 0.25, 0.27, 0.29, 0.31),
         ),
         number=2,
     ),
@@ -266,7 +264,13 @@ FIGURES = (
                 _alike(error(0.02), _MNIST_SUBSETS),
             ),
             _relative(
-                "ResNet-50 on subsets of ImageNet", 64, -10, _alike(error(0.3), _HALVES)
+                "ResNet-50 on subsets of ImageNet",
+                64,
+                -10,
+                (
+                    Series("100 %", RESNET50, error(0.25)),
+                    *_alike(error(0.3), _HALVES),
+                ),
             ),
         ),
         2,
@@ -291,7 +295,7 @@ FIGURES = (
     PublishedFigure(
         "Which metaparameters reach the goal, Transformer on LM1B",
         "scatter",
-        (*_scatter(1, True), *_scatter(25_000, False)),
+        (*_scatter(1, True, 128), *_scatter(25_000, False, 512)),
         number=9,
     ),
     PublishedFigure(

@@ -64,7 +64,7 @@ class Panel:
     low: float | None = None
     high: float | None = None
     batch_size: int = 0
-    budgets: tuple[int, ...] = ()
+    budgets: tuple[float, ...] = ()
     epochs: bool = False
     examples: int = 0
     limits: tuple[float, float] | None = None
@@ -360,7 +360,7 @@ def _budgets(panel: Panel, runs: Runs) -> Rows:
                 continue
             rows.append(
                 {
-                    "series": f"{budget:,}",
+                    "series": f"{budget:,.9g}",
                     "batch_size": size,
                     "x": budget,
                     "value": within["value"].min(),
