@@ -52,6 +52,8 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, place, content=page()))
     for name in PROJECT_PAGES:
         files.append(_file(config, f"project/{name}", ROOT / name))
+    verdicts = ROOT / "gin_configs" / "README.md"
+    files.append(_file(config, "results/verdicts.md", verdicts))
     for readme in sorted((ROOT / "gin_configs").glob("*/README.md")):
         for path in sorted(readme.parent.iterdir()):
             if path.suffix in {".csv", ".gin", ".md", ".png", ".svg"}:

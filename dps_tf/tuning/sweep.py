@@ -153,11 +153,26 @@ class Sweep:
         """
         for problem in check_directory(self.files, self._layout):
             self.say(f"note: {problem}")
+        if note := self._beside():
+            self.say(note)
         for study in self.specification.studies:
             cell = self._cell(study)
             check_continues(StudyReader(self.files, cell), study)
             if not is_finished(self.files, cell, study):
                 self.backend_of(study).check_data(study)
+
+    def _beside(self) -> str:
+        """Returns what the directory holds besides this sweep, '' for nothing."""
+        own = {study.cell.name for study in self.specification.studies}
+        others = sorted(set(self.files.list_names(self._layout.cells)) - own)
+        if not others:
+            return ""
+        cells = "cell" if len(others) == 1 else "cells"
+        return (
+            f"note: {self._layout.root} holds {len(others)} more {cells}, which this "
+            f"configuration does not ask for and reports show too: {others[0]}"
+            f"{', ...' if len(others) > 1 else ''}"
+        )
 
     def _cell(self, study: StudySpecification) -> CellLayout:
         return self._layout.cell(study.cell.name)

@@ -6,6 +6,7 @@ values of `core` refuse what they cannot mean.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any
@@ -179,14 +180,14 @@ def _named_space(
 
 def _check_fields(further: Mapping[str, Any]) -> None:
     """Raises UserError for names that no workload has, and for missing ones."""
-    own = {"goal", "space", "points", "explicit_points", "evaluation_interval", "fixed"}
-    own.add("step_budget")
-    known = {field.name: field for field in fields(Workload) if field.name not in own}
+    own = set(inspect.signature(workload).parameters) - {"further"}
+    made = own | {"explicit_points", "evaluation_interval"}
+    known = {field.name: field for field in fields(Workload) if field.name not in made}
     for name in further:
         if name not in known:
             raise UserError(
                 f"workload.{name} is bound, and a workload has no {name!r}: "
-                f"{near_matches(name, [*known, *own - {'explicit_points'}])}."
+                f"{near_matches(name, [*known, *own])}."
             )
     for name, field in known.items():
         has_default = (field.default, field.default_factory) != (MISSING, MISSING)
@@ -273,7 +274,12 @@ def _points(
     """Returns (number of trials, explicit points) of what was bound."""
     if isinstance(points, int):
         return points, ()
-    explicit = tuple(_point(point) for point in _sequence("workload.points", points))
+    if not isinstance(points, (list, tuple)):
+        raise UserError(
+            f"workload.points is {points!r}; it must be a whole number, or a list of "
+            "points such as [{'learning_rate': 0.1}]."
+        )
+    explicit = tuple(map(_point, points))
     return len(explicit), explicit
 
 

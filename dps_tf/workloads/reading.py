@@ -6,8 +6,11 @@ suffix: `lee2021/mnist_sgd`. The names are the same in the source tree and in a 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.resources
+import inspect
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +20,25 @@ from typing import Any
 
 import gin
 import numpy as np
-from absl import logging
 
 from dps_tf.core import SweepSpecification, UserError, near_matches
 from dps_tf.workloads import configuration
 
 _GIN_NAME = re.compile(r"(\w+/)*\w+(\.\w+)+", re.ASCII)
+_SCOPE = re.compile(r"^# Parameters for (?:(\S+)/)?(\w+):$", re.MULTILINE)
+_NO_SECTION = re.compile(r"No configurable matching '(\w+)'")
+_NO_PARAMETER = re.compile(
+    r"Configurable '(\w+)' doesn't have a parameter named '(\w+)'"
+)
+_SECTIONS = (
+    "sweep",
+    "workload",
+    "goal",
+    "evaluation",
+    "step_budget",
+    "scaling_rule",
+    "pruning",
+)
 _PARTS = {
     "sweep.workloads": "@workload()",
     "workload.goal": "@goal()",
@@ -136,23 +152,68 @@ def read_configuration(
         with _quiet():
             gin.parse_config_files_and_bindings(paths, list(bindings))
         sweep = gin.get_configurable(configuration.sweep)()
+        _check_reach(bindings)
     except UserError as error:
         # Gin adds where it was when the value was refused: the sentence names it.
         raise UserError(str(error).split("\n")[0]) from error
     except (ValueError, TypeError, KeyError, OSError, RuntimeError, SyntaxError) as e:
-        raise UserError(f"the configuration cannot be read: {_one_line(e)}") from e
+        text = _one_line(e)
+        hint = _hint(text, bindings)
+        raise UserError(f"the configuration cannot be read: {text}{hint}") from e
     return sweep, gin.operative_config_str()
+
+
+def _check_reach(bindings: Sequence[str]) -> None:
+    """Raises UserError for a binding that counts nowhere, as scopes have their own.
+
+    What is bound in a scope, `sgd/workload.points`, wins over `workload.points` there.
+    """
+    used = set(_SCOPE.findall(gin.operative_config_str()))
+    bound = gin.config_str()
+    for binding in bindings:
+        name = binding.partition("=")[0].strip()
+        owner = name.rpartition(".")[0]
+        scopes = {scope for scope, of in used if of == owner}
+        own = [s for s in sorted(scopes) if f"\n{s}/{name} =" in bound]
+        if scopes and len(own) == len(scopes):
+            instead = ", ".join(f"{scope}/{name}" for scope in own)
+            raise UserError(
+                f"{name} is bound and counts nowhere, because the gin file binds "
+                f"{instead}: bind what you mean of these."
+            )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Gin logs an error for each place in which it looks for an included file."""
-    before = logging.get_verbosity()
-    logging.set_verbosity(logging.FATAL)
+    before = logging.root.manager.disable
+    quiet = logging.NullHandler()
+    # Without a handler, the first message would have Python install one.
+    logging.root.addHandler(quiet)
+    logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        logging.disable(before)
+        logging.root.removeHandler(quiet)
+
+
+def _hint(error: str, bindings: Sequence[str]) -> str:
+    """Returns what may have been meant where gin does not know a name or a value."""
+    if found := _NO_SECTION.search(error):
+        return f" ({near_matches(found[1], _SECTIONS)})"
+    if (found := _NO_PARAMETER.search(error)) and found[1] in _SECTIONS:
+        section = getattr(configuration, found[1])
+        return f" ({near_matches(found[2], inspect.signature(section).parameters)})"
+    for binding in bindings:
+        value = binding.partition("=")[2].strip()
+        if value.startswith(("@", "%")) or "\n" in value:
+            continue
+        try:
+            ast.parse(value, mode="eval")
+        except SyntaxError:
+            return f" ({binding!r} has no value that Python knows)"
+    return ""
 
 
 def _one_line(error: Exception) -> str:

@@ -136,6 +136,12 @@ def test_several_workloads_are_named_by_references():
     assert sorted({cell.optimizer for cell in cells}) == ["adam", "sgd"]
 
 
+def test_included_files_are_looked_for_in_silence():
+    code = "import dps_tf; dps_tf.sweep('lee2021/mnist_reproduction')"
+    done = interpreter.run(["-c", code])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [

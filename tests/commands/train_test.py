@@ -161,6 +161,11 @@ def test_dry_run_states_the_most_that_a_sweep_may_cost() -> None:
         ("workload.space = {'lr': ('log', 1, 2, 3)}", "lr is ('log', 1, 2, 3)"),
         ("workload.sequence = 'halton'", "sequence 'halton' is unknown"),
         ("nonsense", "the configuration cannot be read"),
+        ("workload.evaluation_interval = 5", "did you mean 'evaluation'"),
+        ("workload.points = 8.5", "workload.points is 8.5; it must be a whole number"),
+        ("worklod.points = 3", "did you mean 'workload'"),
+        ("sweep.batch_size = 3", "did you mean 'batch_sizes'"),
+        ("goal.threshold = 3%", "'goal.threshold = 3%' has no value that Python knows"),
     ],
 )
 def test_mistakes_in_gin_are_one_sentence(binding: str, sentence: str) -> None:
@@ -168,6 +173,20 @@ def test_mistakes_in_gin_are_one_sentence(binding: str, sentence: str) -> None:
         read_configuration(["quickstart"], [binding])
     assert sentence in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_binding_that_every_scope_overrides_is_refused() -> None:
+    files = ["lee2021/mnist_reproduction"]
+    with pytest.raises(UserError, match="counts nowhere.*sgd/workload.points"):
+        read_configuration(files, ["workload.points = 8"])
+    sweep, _ = read_configuration(files, ["sgd/workload.points = 8"])
+    points = {s.cell.optimizer: s.workload.points for s in sweep.studies}
+    assert points == {"sgd": 8, "nesterov": 48}
+    # What one of two scopes leaves open counts there.
+    kept = ["lee2021/mnist_reproduction"], ["workload.step_budget = 500"]
+    assert {s.workload.step_budget for s in read_configuration(*kept)[0].studies} == {
+        500
+    }
 
 
 def test_shards_are_i_of_n() -> None:

@@ -165,6 +165,22 @@ def test_only_empty_directories_and_sweeps_are_taken(tmp_path):
         check_directory(files, SweepLayout(str(tmp_path)))
 
 
+def test_cells_of_another_sweep_in_the_directory_are_told(tmp_path):
+    said = []
+    launch(tmp_path, lambda size: SyntheticRunner(TRIALS), said=said)
+    backend = SyntheticBackend(lambda study: SyntheticRunner(TRIALS))
+    options = Options(str(tmp_path))
+    only = SweepSpecification(CELLS[:1])
+    again = []
+    Sweep(
+        LocalFiles(), only, options, lambda s: backend, StopRequest(), again.append
+    ).run("")
+    assert not any("more cell" in line for line in said)
+    (note,) = [line for line in again if "more cell" in line]
+    others = sorted(study.cell.name for study in CELLS[1:])
+    assert "holds 2 more cells" in note and others[0] in note
+
+
 class Elsewhere:
     """An owner of the first cell on another machine, and a clock that can be put on.
 

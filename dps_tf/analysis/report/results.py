@@ -23,7 +23,7 @@ from dps_tf.analysis.report.naming import axis_order
 from dps_tf.analysis.report.summary import first_error
 from dps_tf.analysis.tables import axes_of, metric_names, study_key
 from dps_tf.analysis.wording import number, steps
-from dps_tf.core import is_axis
+from dps_tf.core import OUTCOMES, is_axis
 
 _MOST_ROWS = 24
 """Evaluations of a plain training run that are printed; the last one is among them."""
@@ -146,8 +146,10 @@ def _plain_columns(results: pd.DataFrame) -> tuple[str, dict[str, list[str]]]:
     columns["steps_to_result"] = [steps_text(row) for row in records]
     for name in metaparameters_of(results):
         columns[name] = [_plain(row[name]) for row in records]
-    for name in ("trials", "complete", "infeasible", "failed"):
-        columns[name] = [str(row[name]) for row in records]
+    for name in ("trials", *OUTCOMES):
+        # What became of no trial is left out; what is shown adds up to the trials.
+        if name in ("trials", "complete") or shown[name].any():
+            columns[name] = [str(row[name]) for row in records]
     columns["note"] = [_note(row) for row in records]
     return head, columns
 
