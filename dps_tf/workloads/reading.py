@@ -235,8 +235,11 @@ def describe(sweep: SweepSpecification, gin_text: str) -> str:
         f"trials: {sweep.max_trials}",
         f"steps at most: {sweep.max_steps}",
         f"training examples at most: {sweep.max_examples}",
-        "A race stops far below these bounds; they hold if nobody reaches the goal.",
     ]
+    if all(study.schedule == "race" for study in sweep.studies):
+        lines.append(
+            "A race stops far below these bounds; they hold if nobody reaches the goal."
+        )
     return "\n".join(lines)
 
 

@@ -145,6 +145,9 @@ def test_dry_run_states_the_most_that_a_sweep_may_cost() -> None:
     examples = 3 * 40_000 * 4 * sum(2**k for k in range(1, 15))
     assert f"training examples at most: {examples}" in told
     assert "workload.optimizer = 'sgd'" in told
+    assert "A race stops far below" in told
+    whole = read_configuration(["lee2021/mnist_sgd"], ["sweep.schedule = 'exhaustive'"])
+    assert "A race stops" not in describe(*whole)
 
 
 @pytest.mark.parametrize(
