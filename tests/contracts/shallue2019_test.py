@@ -125,10 +125,14 @@ FEW_LAYERS = {
     "transformer": {"depth": 1},
     "gpt": {"depth": 1},
 }
-OVERFITS = {
-    "mnist_fc_64_64_64_sgd": 0.1,
-    "mnist_simple_cnn_narrow_sgd": 0.05,
-}
+# Of each kind of network a cheap one: file, workload and rate.
+OVERFITS = (
+    ("mnist_fc_64_64_64_sgd", "mnist-fc_64_64_64", 0.1),
+    ("mnist_simple_cnn_narrow_sgd", "mnist-simple_cnn_narrow", 0.05),
+    ("cifar_10_resnet_8_sgd", "cifar_10-resnet_8", 0.1),
+    ("text_networks", "text-transformer", 0.1),
+    ("text_networks", "text-lstm", 0.1),
+)
 
 
 @functools.cache
@@ -308,6 +312,8 @@ def begun(workload: Workload, examples: int, batch_size: int, rate: float) -> Pr
     task = build_task(workload, made_up(workload, examples))
     program = Program(task, DeviceData(task.dataset, one_device()), batch_size)
     point = {**workload.draw(0, 1)[0], "learning_rate": rate}
+    if "momentum" in point:
+        point["momentum"] = 0.9
     initial = initial_point(program.model, 0)
     program.load(program.fresh_state(initial), point)
     return program
@@ -360,8 +366,11 @@ def test_two_steps_move_every_trainable_tensor(workload):
         assert np.all(np.isfinite(new.numpy())), new.name
 
 
-@pytest.mark.parametrize("name", OVERFITS)
-def test_eight_examples_are_learned_by_heart(name):
-    program = begun(workload_of(f"shallue2019/{name}"), 8, 8, OVERFITS[name])
+@pytest.mark.parametrize(("name", "wanted", "rate"), OVERFITS)
+def test_eight_examples_are_learned_by_heart(name, wanted, rate):
+    named = {
+        s.workload.name: s.workload for s in sweep_of(f"shallue2019/{name}").studies
+    }
+    program = begun(named[wanted], 8, 8, rate)
     advance = program.advance(np.tile(np.arange(8), (200, 1)))
     assert advance.loss < 0.1
