@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -278,6 +279,26 @@ def test_every_figure_is_drawn_with_its_panels(drawn):
     assert names[:11] == [f"figure{number}" for number in range(1, 12)]
     assert names[12] == "learning_rate_of_the_best_trial"
     assert all(section.illustrations[0].svg for section in report.sections)
+
+
+def words_of(svg: bytes) -> list[str]:
+    """Returns the texts of a drawing, in their order."""
+    return re.findall(r"<!-- (.*?) -->", svg.decode())
+
+
+def test_drawings_name_their_curves_in_the_published_order(drawn):
+    sections = {
+        s.name: s.illustrations[0].svg for s in figures_report(None)[0].sections
+    }
+    words = words_of(sections["figure3"])
+    # One of both has data, and is told from the other.
+    assert "ResNet-50" not in words and "VGG-11" in words
+    assert words.index("Transformer") < words.index("LSTM")
+    assert words.count("digitized") == 5
+    assert "no data of" in words and "lm1b-transformer_wide" in words
+    (swept,) = [s for s in drawn[0].sections if s.name == "figure5"]
+    words = words_of(swept.illustrations[0].svg)
+    assert "Open Images (digitized)" in words and "ImageNet" in words
 
 
 def further(table: pd.DataFrame, title: str, panel: str) -> pd.DataFrame:

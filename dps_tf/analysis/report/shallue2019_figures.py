@@ -34,11 +34,15 @@ from dps_tf.analysis.report.drawing import small_axes
 from dps_tf.analysis.report.page import render
 from dps_tf.analysis.report.shallue2019_panels import FIGURES, FURTHER
 from dps_tf.analysis.report.shallue2019_points import (
+    DIGITIZED,
     SWEEP,
+    TRIALS,
     Panel,
     PublishedFigure,
     Runs,
+    budget_name,
     points,
+    trials_name,
 )
 from dps_tf.analysis.report.style import Axes
 from dps_tf.analysis.wording import and_list, count
@@ -192,7 +196,10 @@ def _illustrated(figure: PublishedFigure, found: list[pd.DataFrame]) -> Illustra
             axis.set_title(textwrap.fill(panel.title, 26), fontsize=9.5)
             axis.tick_params(labelsize=8)
             if frame.empty:
-                axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center")
+                names = dict.fromkeys(series.workload for series in panel.series)
+                text = "\n".join(["no data of", *names])
+                where = {"transform": axis.transAxes, "ha": "center", "va": "center"}
+                axis.text(0.5, 0.5, text, fontsize=7, **where)
                 axis.set(xticks=[], yticks=[])
             else:
                 _draw(axis, figure, panel, frame)
@@ -219,15 +226,7 @@ def _draw(
     )
     if not linear:
         style.log2_axis(axis, "y", 8)
-    line_styles = style.assign_styles(list(dict.fromkeys(frame["series"])))
-    for name, rows in frame.groupby("series", sort=False):
-        line_style = line_styles[str(name)]
-        marks = style.joined_marks(line_style, markersize=4)
-        axis.plot(rows["batch_size"], rows["value"], label=str(name), **marks)
-        if figure.kind == "trials":
-            ends = (rows["low"], rows["high"].replace(np.inf, np.nan))
-            tint = {"color": line_style.color, "alpha": 0.15}
-            axis.fill_between(rows["batch_size"], *ends, **tint)
+    _draw_curves(axis, figure, panel, frame)
     if figure.kind in ("steps", "normalized"):
         _draw_scaling(axis, panel, frame, -1.0, "--")
     if figure.kind in ("rates", "learning_rate"):
@@ -239,8 +238,41 @@ def _draw(
         label = f"Steps / (Steps at B={panel.first})"
     axis.set_xlabel("Batch size", fontsize=9)
     axis.set_ylabel(label, fontsize=9)
-    if frame["series"].nunique() > 1 or figure.kind in _OWN_SERIES:
+    if len(panel.series) > 1 or figure.kind in _OWN_SERIES:
         axis.legend(fontsize=7, handlelength=1.6)
+
+
+def _draw_curves(
+    axis: Axes, figure: PublishedFigure, panel: Panel, frame: pd.DataFrame
+) -> None:
+    """Draws a line for each curve, in the order of the panel."""
+    sources = set(frame["source"])
+    for name, line_style in style.assign_styles(_curves(figure, panel)).items():
+        rows = frame[frame["series"] == name]
+        if rows.empty:
+            continue
+        mixed = len(sources) > 1 and DIGITIZED in set(rows["source"])
+        marks = style.joined_marks(line_style, markersize=4)
+        label = f"{name} ({DIGITIZED})" if mixed else name
+        axis.plot(rows["batch_size"], rows["value"], label=label, **marks)
+        if figure.kind == "trials":
+            ends = (rows["low"], rows["high"].replace(np.inf, np.nan))
+            tint = {"color": line_style.color, "alpha": 0.15}
+            axis.fill_between(rows["batch_size"], *ends, **tint)
+    if sources == {DIGITIZED}:
+        note = {"fontsize": 6.5, "color": style.MUTED, "transform": axis.transAxes}
+        # Where rising curves are not.
+        place = (0.98, "right") if figure.kind == "rates" else (0.02, "left")
+        axis.text(place[0], 0.02, DIGITIZED, ha=place[1], **note)
+
+
+def _curves(figure: PublishedFigure, panel: Panel) -> list[str]:
+    """Returns the names of the curves that a panel may have, in their order."""
+    if figure.kind == "budgets":
+        return [budget_name(budget) for budget in panel.budgets]
+    if figure.kind == "trials":
+        return [trials_name(number) for number in TRIALS]
+    return [series.label for series in panel.series]
 
 
 def _set_limits(axis: Axes, panel: Panel) -> None:

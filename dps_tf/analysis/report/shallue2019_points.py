@@ -153,6 +153,16 @@ class Runs:
         return first[first["step"] <= within]
 
 
+def budget_name(budget: float) -> str:
+    """Returns what the curve of a budget is called."""
+    return f"{budget:,.9g}"
+
+
+def trials_name(number: int) -> str:
+    """Returns what the curve of the best of so many trials is called."""
+    return f"{number} trials"
+
+
 def points(figure: PublishedFigure, panel: Panel, runs: Runs) -> pd.DataFrame:
     """Returns what a panel shows, see COLUMNS; without rows where nothing is known."""
     is_first = panel is figure.panels[0]
@@ -275,7 +285,7 @@ def _trials(panel: Panel, runs: Runs) -> Rows:
         )
         rows += [
             {
-                "series": f"{number} trials",
+                "series": trials_name(number),
                 "batch_size": size,
                 "value": median,
                 "low": low,
@@ -360,7 +370,7 @@ def _budgets(panel: Panel, runs: Runs) -> Rows:
                 continue
             rows.append(
                 {
-                    "series": f"{budget:,.9g}",
+                    "series": budget_name(budget),
                     "batch_size": size,
                     "x": budget,
                     "value": within["value"].min(),
