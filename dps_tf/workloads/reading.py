@@ -236,7 +236,7 @@ def describe(sweep: SweepSpecification, gin_text: str) -> str:
         f"steps at most: {sweep.max_steps}",
         f"training examples at most: {sweep.max_examples}",
     ]
-    if all(study.schedule == "race" for study in sweep.studies):
+    if not any(study.rule.exhaustive for study in sweep.studies):
         lines.append(
             "A race stops far below these bounds; they hold if nobody reaches the goal."
         )

@@ -197,9 +197,9 @@ def _illustrated(figure: PublishedFigure, found: list[pd.DataFrame]) -> Illustra
             axis.tick_params(labelsize=8)
             if frame.empty:
                 names = dict.fromkeys(series.workload for series in panel.series)
-                text = "\n".join(["no data of", *names])
+                missing = "\n".join(["no data of", *names])
                 where = {"transform": axis.transAxes, "ha": "center", "va": "center"}
-                axis.text(0.5, 0.5, text, fontsize=7, **where)
+                axis.text(0.5, 0.5, missing, fontsize=7, **where)
                 axis.set(xticks=[], yticks=[])
             else:
                 _draw(axis, figure, panel, frame)
