@@ -202,6 +202,18 @@ def test_goal_is_strict_and_published_and_trials_are_feasible_ones(name):
         assert workload.points == rows["trials"].iloc[0]
 
 
+def test_published_goals_are_those_of_the_files_and_of_the_curves():
+    goals = published.goals()
+    for name in NAMES:
+        workload = workload_of(name)
+        dataset, _, model = workload.name.partition("-")
+        assert goals[dataset.replace(".", "/"), model] == workload.goal, name
+    facts = published.studies()
+    assert set(goals) == set(zip(facts["dataset"], facts["model"], strict=True))
+    for _, row in published.steps_to_result().iterrows():
+        assert str(goals[row["dataset"], row["model"]]) == row["goal"]
+
+
 def test_budgets_leave_room_for_every_published_result():
     curves = published.steps_to_result()
     checked = 0

@@ -78,8 +78,8 @@ class StudyFolder:
     def goal(self) -> Goal | None:
         """The goal that the study itself or the publication states, or None.
 
-        Studies that this package wrote hold theirs; for others it is that of the
-        published figures 1 and 4, by data set and model.
+        Studies that this package wrote hold theirs; for others it is the published
+        one, by data set and model.
         """
         with named(str(self.path / "study.json")):
             own = _field(self.configuration, "goal", dict, {})

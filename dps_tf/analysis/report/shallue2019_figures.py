@@ -46,10 +46,12 @@ from dps_tf.analysis.report.shallue2019_points import (
 )
 from dps_tf.analysis.report.style import Axes
 from dps_tf.analysis.wording import and_list, count
+from dps_tf.core import Goal
 
 TABLE = "figures.csv"
 _STATUS = {
     "not achieved": ("^", style.PALETTE[1], 22.0),
+    "stopped before": ("v", style.GRID, 18.0),
     "infeasible": ("x", style.MUTED, 22.0),
     "achieved": ("o", style.PALETTE[0], 22.0),
     "best": ("*", style.PALETTE[5], 140.0),
@@ -62,25 +64,30 @@ _Y_LABEL = {
     "momentum": "1 - momentum",
     "trials": "Steps",
     "scatter": "1 - momentum",
-    "budgets": "Best validation metric",
 }
+_LEGEND = {"goals": "goal", "smoothing": "label smoothing"}
+_DIGITIZED = "Digitized values are off by 5 % or, where they are hollow, by more."
 _OF_STEPS = (
     "Steps of the best trial against batch size; goals are strict. Dashed: perfect "
-    "scaling from the smallest batch size, or from n."
+    f"scaling from the smallest batch size, or from n. {_DIGITIZED}"
 )
-_OF_RATES = "Dashed: the linear rule; dotted: that of the square root."
+_OF_RATES = f"Dashed: the linear rule; dotted: that of the square root. {_DIGITIZED}"
 _OF_BEST = "Goals are strict; the best of all trials."
 _CAPTIONS = {
     "steps": _OF_STEPS,
-    "goals": _OF_BEST,
+    "goals": f"{_OF_BEST} {_DIGITIZED}",
     "normalized": _OF_STEPS,
     "smoothing": _OF_BEST,
     "rates": _OF_RATES,
     "learning_rate": _OF_RATES,
     "momentum": "1 - momentum of the best trial.",
-    "scatter": "Each mark is a trial; the best one met the goal first. Lines: the same "
-    "effective learning rate.",
-    "budgets": _OF_BEST,
+    "scatter": "Each mark is a trial; the best one met the goal first, and what a race "
+    "stopped before the budget is told apart. Lines: the same effective learning rate, "
+    "a power of ten each. Of the published batch sizes of Figure 9 the first and last "
+    "are known; those between are powers of two.",
+    "budgets": "The best of all trials of studies whose trials all ran on. Of the "
+    "published budgets the first and last are known; between them stand 1, 2 and 5 in "
+    "each decade.",
     "trials": "Median and 90 % band of the best of so many trials, redrawn from those "
     "that there are; none where a twentieth misses the goal. Goals are strict.",
 }
@@ -133,7 +140,9 @@ def figures_report(tables: Tables | None) -> tuple[Report, pd.DataFrame]:
             shown.append(pd.concat([front, frame], axis=1))
         numbered = figure.number is not None
         with_data[numbered] += [not frame.empty for frame in found]
-        part = Part(_remarks(figure, found), [_illustrated(figure, found)])
+        has_data = any(len(frame) for frame in found)
+        drawings = [_illustrated(figure, found)] if has_data else []
+        part = Part(_remarks(figure, found), drawings)
         title = f"{figure.label}: {figure.title}" if numbered else figure.title
         sections.append(section_of(_file_name(figure), title, [part]))
     table = pd.concat([frame for frame in shown if len(frame)], ignore_index=True)
@@ -166,13 +175,24 @@ def _share(with_data: list[bool]) -> str:
 
 def _remarks(figure: PublishedFigure, found: list[pd.DataFrame]) -> list[str]:
     """Returns what is missing, and where the rest comes from."""
+    if all(frame.empty for frame in found):
+        names = {s.workload: None for panel in figure.panels for s in panel.series}
+        return [
+            f"None of its {len(found)} panels has data. Sweeps of "
+            f"{and_list([*names])}, or the public archive, would show them."
+        ]
     remarks = []
     for panel, frame in zip(figure.panels, found, strict=True):
         known = set(frame["series"])
         wanted = () if figure.kind in _OWN_SERIES and len(frame) else panel.series
         lacking = [s for s in wanted if s.label not in known]
         if lacking:
-            names = [f"{s.workload} with {s.optimizer} ({s.goal})" for s in lacking]
+            smoothing = figure.kind == "smoothing"
+            names = [
+                f"{s.workload} with {s.optimizer} ({s.goal})"
+                + (f" and label smoothing {s.label}" if smoothing else "")
+                for s in lacking
+            ]
             at = f" at batch size {panel.first}, too," if panel.first else ""
             if figure.kind == "trials":
                 at = " whose trials all run to their end"
@@ -193,7 +213,7 @@ def _illustrated(figure: PublishedFigure, found: list[pd.DataFrame]) -> Illustra
         drawn = style.new_figure(3.4 * figure.columns, 0.6 + 2.9 * rows)
         axes = small_axes(drawn, len(figure.panels), figure.columns)
         for axis, panel, frame in zip(axes, figure.panels, found, strict=True):
-            axis.set_title(textwrap.fill(panel.title, 26), fontsize=9.5)
+            axis.set_title(_title(figure, panel), fontsize=9.5)
             axis.tick_params(labelsize=8)
             if frame.empty:
                 names = dict.fromkeys(series.workload for series in panel.series)
@@ -209,9 +229,25 @@ def _illustrated(figure: PublishedFigure, found: list[pd.DataFrame]) -> Illustra
         figure.title,
         _CAPTIONS[figure.kind],
         f"{count(filled, 'panel')} of {len(found)} with data: "
-        + and_list([panel.title for panel in figure.panels], 6),
+        + and_list(
+            [p.title for p, f in zip(figure.panels, found, strict=True) if len(f)], 6
+        ),
     )
     return illustration(drawn, text)
+
+
+def _title(figure: PublishedFigure, panel: Panel) -> str:
+    """Returns the title of a panel, with its goal where that is one."""
+    goals = dict.fromkeys(_short(series.goal) for series in panel.series)
+    told = figure.kind in ("goals", "smoothing", "budgets") or len(goals) > 1
+    lines = [textwrap.fill(panel.title, 26)]
+    return "\n".join(lines if told else [*lines, *goals])
+
+
+def _short(goal: Goal) -> str:
+    """Returns a goal without the split, which is that for validation or training."""
+    metric = str(goal).partition("/")[2].replace("classification_error", "error")
+    return metric.replace("_", " ")
 
 
 def _draw(
@@ -234,12 +270,21 @@ def _draw(
         _draw_scaling(axis, panel, frame, 0.5, ":")
     _set_limits(axis, panel)
     label = _Y_LABEL.get(figure.kind, panel.title)
+    if figure.kind == "budgets":
+        label = "Best " + panel.series[0].goal.metric.replace("/", " ").replace(
+            "_", " "
+        )
     if figure.kind == "normalized":
         label = f"Steps / (Steps at B={panel.first})"
     axis.set_xlabel("Batch size", fontsize=9)
     axis.set_ylabel(label, fontsize=9)
     if len(panel.series) > 1 or figure.kind in _OWN_SERIES:
-        axis.legend(fontsize=7, handlelength=1.6)
+        title = _LEGEND.get(figure.kind)
+        if figure.kind == "budgets":
+            title = "epochs" if panel.epochs else "steps"
+        columns = 2 if figure.kind == "budgets" else 1
+        look = {"fontsize": 7, "title_fontsize": 7, "handlelength": 1.6}
+        axis.legend(title=title, ncols=columns, **look)
 
 
 def _draw_curves(
@@ -247,14 +292,23 @@ def _draw_curves(
 ) -> None:
     """Draws a line for each curve, in the order of the panel."""
     sources = set(frame["source"])
-    for name, line_style in style.assign_styles(_curves(figure, panel)).items():
+    goals = {s.label: _short(s.goal) for s in panel.series}
+    in_order = figure.kind in ("goals", *_OWN_SERIES)
+    tells_goals = not in_order and len(set(goals.values())) > 1
+    styles = style.sequential_styles if in_order else style.assign_styles
+    for name, line_style in styles(_curves(figure, panel)).items():
         rows = frame[frame["series"] == name]
         if rows.empty:
             continue
         mixed = len(sources) > 1 and DIGITIZED in set(rows["source"])
         marks = style.joined_marks(line_style, markersize=4)
         label = f"{name} ({DIGITIZED})" if mixed else name
+        label += f", {goals[name]}" if tells_goals else ""
         axis.plot(rows["batch_size"], rows["value"], label=label, **marks)
+        doubtful = rows[rows["note"] != ""]
+        hollow = {**marks, "linestyle": "none", "markerfacecolor": "white"}
+        hollow["markeredgecolor"] = line_style.color
+        axis.plot(doubtful["batch_size"], doubtful["value"], **hollow)
         if figure.kind == "trials":
             ends = (rows["low"], rows["high"].replace(np.inf, np.nan))
             tint = {"color": line_style.color, "alpha": 0.15}
@@ -308,7 +362,7 @@ def _draw_scatter(axis: Axes, panel: Panel, frame: pd.DataFrame) -> None:
     bottom, top = panel.limits or (1e-6, 10.0)
     rates = np.geomspace(low, high, 2)
     for effective in 10.0 ** np.arange(-6, 7):
-        axis.plot(rates, rates / effective, color=style.GRID, linewidth=0.7, zorder=1)
+        axis.plot(rates, rates / effective, color=style.MUTED, linewidth=0.5, zorder=1)
     for status, (marker, color, size) in _STATUS.items():
         rows = frame[frame["status"] == status]
         axis.scatter(

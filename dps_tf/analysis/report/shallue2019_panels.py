@@ -96,7 +96,8 @@ def _alike(
 def _relative(
     title: str, first: int, low: float | None, series: tuple[Series, ...]
 ) -> Panel:
-    return Panel(title, series, first, low, high=1)
+    # Where the lower end is published, the upper one is 2.
+    return Panel(title, series, first, low, high=None if low is None else 1)
 
 
 def _optimizers(
@@ -303,7 +304,7 @@ FIGURES = (
         "scatter",
         tuple(
             Panel(
-                series.label,
+                f"Transformer ({series.label})",
                 (series,),
                 batch_size=1024,
                 budgets=(50_000,),
@@ -350,10 +351,40 @@ FIGURES = (
 """Those of the publication whose panels are known, by number."""
 
 
+_MOMENTUM = (
+    *_EACH,
+    *(
+        Panel(f"{title}, momentum", (Series("momentum", name, goal, "momentum"),))
+        for title, name, goal in (
+            ("Simple CNN on MNIST", CNN, error(0.01)),
+            ("Transformer (shallow) on LM1B", SHALLOW, loss(3.9)),
+        )
+    ),
+    *(
+        Panel(f"{title} on LM1B", (Series(NESTEROV, name, goal),))
+        for title, name, goal in (
+            ("Transformer (shallow)", SHALLOW, loss(3.9)),
+            ("Transformer (wide)", WIDE, loss(4.2)),
+            ("Transformer (narrow and shallow)", NARROW, loss(4.2)),
+        )
+    ),
+    *(
+        Panel(f"Simple CNN on {share} of MNIST", (Series(NESTEROV, name, error(0.02)),))
+        for share, name in _MNIST_SUBSETS.items()
+    ),
+    *(
+        Panel(f"ResNet-50 on {share}", (Series(NESTEROV, name, error(0.3)),))
+        for share, name in _HALVES.items()
+    ),
+)
+"""A panel for each workload that was trained with momentum."""
+
+
 def _scatters() -> tuple[Panel, ...]:
-    sizes = dict.fromkeys((CNN, FASHION), 512) | {RESNET8: 128}
+    sizes = dict.fromkeys((CNN, FASHION, *_MNIST_SUBSETS.values()), 512)
+    sizes[RESNET8] = 128
     found = []
-    for panel in _EACH:
+    for panel in _MOMENTUM:
         size = sizes.get(panel.series[0].workload, 1024)
         title = f"{panel.title}, B = {size}"
         found.append(replace(panel, title=title, batch_size=size, limits=(1e-4, 10.0)))

@@ -7,7 +7,7 @@ race is not taken from it: trials were stopped before they could answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +18,24 @@ from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.search_health import best_of_n
 from dps_tf.analysis.tables import study_key
-from dps_tf.core import Goal
+from dps_tf.core import Goal, UserError
 
 NESTEROV = "nesterov"
 TRIALS = (25, 50, 100)
 """Of which the best is compared."""
 COLUMNS = ["series", "batch_size", "x", "value", "low", "high", "status", "source"]
+COLUMNS += ["note"]
 """Of `points`: `x` and `status` of scatters and budgets only; `low` and `high`, the
-ends of a band, of numbers of trials."""
+ends of a band, of numbers of trials; `note` of digitized values that are doubtful."""
 Rows = list[dict[str, Any]]
 BAND = (0.05, 0.95)
 SWEEP, DIGITIZED = "sweep", "digitized"
+# Of all others a hundred trials were complete.
+_OF_FIFTY = {
+    ("lm1b-lstm", NESTEROV),
+    ("common_crawl-transformer_base", NESTEROV),
+    ("lm1b-transformer_shallow", "sgd"),
+}
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,11 @@ class Series:
     workload: str
     goal: Goal
     optimizer: str = NESTEROV
+
+    @property
+    def trials(self) -> int:
+        """How many trials the published K* is the best of, the first that ran on."""
+        return 50 if (self.workload, self.optimizer) in _OF_FIFTY else 100
 
 
 @dataclass(frozen=True)
@@ -110,11 +122,24 @@ class Runs:
         if self._tables is None:
             return pd.DataFrame()
         table = self._tables.studies
-        return table[
+        found = table[
             (table["workload"] == series.workload)
             & (table["optimizer"] == series.optimizer)
             & (table["sparsity"] == 0)
         ]
+        sizes = found["batch_size"][found["batch_size"].duplicated()]
+        if len(sizes):
+            raise UserError(
+                f"there are several studies of {series.workload} with "
+                f"{series.optimizer} at batch size {sizes.iloc[0]}, and a figure shows "
+                "one: name sweeps with one seed, one precision and no further axis."
+            )
+        return found
+
+    def exhaustive(self, series: Series) -> pd.DataFrame:
+        """Returns those of which every trial ran on, so that none was stopped."""
+        found = self.studies(series)
+        return found if found.empty else found[found["schedule"] == "exhaustive"]
 
     def can_answer(self, series: Series) -> pd.DataFrame:
         """Returns those whose record can say when the goal was met first."""
@@ -125,13 +150,29 @@ class Runs:
         goals = [self._tables.goals[int(place)] for place in places]
         open_to_all = found["schedule"] == "exhaustive"
         looser = [goal.is_stricter_than(series.goal) for goal in goals]
-        return found[open_to_all | np.asarray(looser, bool)]
+        # Evaluations that were stopped tell of the study's own goal alone.
+        stopped = found.merge(self._bounded(), "left", self._key)["is_bound"].notna()
+        own = np.asarray([str(goal) == str(series.goal) for goal in goals], bool)
+        return found[
+            own | ((open_to_all | np.asarray(looser, bool)) & ~stopped.to_numpy(bool))
+        ]
+
+    def _bounded(self) -> pd.DataFrame:
+        """Returns the studies in which an evaluation is a bound, key and `is_bound`."""
+        assert self._tables is not None
+        curves = self._tables.curves
+        rows = curves[_bounds(curves)].assign(is_bound=True)
+        return rows[[*self._key, "is_bound"]].drop_duplicates()
 
     def curves(self, studies: pd.DataFrame, metric: str) -> pd.DataFrame:
-        """Returns the evaluations of studies: key, trial, batch_size, step, value."""
+        """Returns the evaluations of studies: key, trial, batch_size, step, value.
+
+        Those that were stopped, and only bound the metric, are left out.
+        """
         found = self.table_of("curves", studies)
         if found.empty or metric not in found.columns:
             return pd.DataFrame(columns=[*self._key, "trial", "step", "value"])
+        found = found[~_bounds(found)]
         named = found.rename(columns={metric: "value"})
         return named[[*self._key, "trial", "step", "value"]].dropna(subset=["value"])
 
@@ -142,15 +183,41 @@ class Runs:
         table: pd.DataFrame = getattr(self._tables, name)
         return table.merge(studies[self._key], on=self._key)
 
-    def first_steps(self, series: Series, within: float = np.inf) -> pd.DataFrame:
-        """Returns the trials that met the goal within so many steps, and their step."""
-        curves = self.curves(self.can_answer(series), series.goal.metric)
+    def counted(self, series: Series, studies: pd.DataFrame) -> pd.DataFrame:
+        """Returns key and number of the trials that a published K* is the best of."""
+        trials = self.table_of("trials", studies)
+        if trials.empty:
+            return trials
+        trials = trials.merge(studies[[*self._key, "schedule"]], on=self._key)
+        ran_on = trials["outcome"].isin(["complete", "incomplete"])
+        # A race stops those that cannot win any more: they count as well.
+        ran_on |= (trials["outcome"] == "censored") & (trials["schedule"] == "race")
+        first = trials[ran_on].sort_values("trial").groupby(self._key, dropna=False)
+        return first.head(series.trials)[[*self._key, "trial"]]
+
+    def first_steps(
+        self, series: Series, within: float = np.inf, of_all: bool = False
+    ) -> pd.DataFrame:
+        """Returns the trials that met the goal within so many steps, and their step.
+
+        Of as many trials as are published, or `of_all`.
+        """
+        studies = self.can_answer(series)
+        curves = self.curves(studies, series.goal.metric)
+        if not of_all and len(curves):
+            names = [*self._key, "trial"]
+            curves = curves.merge(self.counted(series, studies), on=names)
         met = curves[series.goal.reaches(curves["value"].to_numpy(np.float64))]
         if met.empty:
             return met
         first: pd.DataFrame = met.groupby([*self._key, "trial"])[["step"]].min()
         first = first.reset_index()
         return first[first["step"] <= within]
+
+
+def _bounds(curves: pd.DataFrame) -> pd.Series:
+    """Returns which evaluations were stopped, and only bound the metric."""
+    return curves["is_bound"].eq(True).fillna(False).astype(bool)
 
 
 def budget_name(budget: float) -> str:
@@ -178,7 +245,9 @@ def points(figure: PublishedFigure, panel: Panel, runs: Runs) -> pd.DataFrame:
         "budgets": lambda: _budgets(panel, runs),
         "trials": lambda: _trials(panel, runs),
     }
-    return pd.DataFrame(makers[figure.kind](), columns=COLUMNS).sort_values(
+    frame = pd.DataFrame(makers[figure.kind](), columns=COLUMNS)
+    frame["note"] = [note if isinstance(note, str) else "" for note in frame["note"]]
+    return frame.sort_values(
         ["series", "batch_size", "x"], kind="stable", ignore_index=True
     )
 
@@ -189,27 +258,44 @@ def _steps(panel: Panel, runs: Runs, relative: bool) -> Rows:
     for series in panel.series:
         first = runs.first_steps(series)
         found = dict(first.groupby("batch_size")["step"].min()) if len(first) else {}
+        notes: dict[int, str] = {}
+        if relative and panel.first not in found:
+            found = {}
         source = SWEEP if found else DIGITIZED
-        found = found or _digitized(series, relative)
+        if not found:
+            found, notes = _digitized(series, relative)
         divisor = found.get(panel.first or 0, np.nan) if relative else 1.0
         rows += [
-            {"series": series.label, "batch_size": b, "value": v, "source": source}
-            for b, v in ((size, steps / divisor) for size, steps in found.items())
-            if np.isfinite(v)
+            {
+                "series": series.label,
+                "batch_size": size,
+                "value": steps / divisor,
+                "source": source,
+                "note": notes.get(size, ""),
+            }
+            for size, steps in found.items()
+            if np.isfinite(steps / divisor)
         ]
     return rows
 
 
-def _digitized(series: Series, relative: bool) -> dict[int, float]:
-    """Returns published K*, or where ratios will do, K* relative to the smallest B."""
+def _digitized(
+    series: Series, relative: bool
+) -> tuple[dict[int, float], dict[int, str]]:
+    """Returns published K* and notes on them, by batch size.
+
+    Or, where ratios will do, K* relative to the smallest batch size.
+    """
     rows = _published(published.steps_to_result(), series)
     rows = rows[rows["goal"] == str(series.goal)]
-    if len(rows) or not relative:
-        return dict(zip(rows["batch_size"], rows["steps_to_result"], strict=True))
-    rows = _published(published.normalized_steps(), series)
-    rows = rows[np.isclose(rows["goal"].astype(float), series.goal.threshold)]
-    ratios = 2.0 ** rows["log2_steps_over_first"]
-    return dict(zip(rows["batch_size"], ratios, strict=True))
+    values = rows["steps_to_result"].astype(float)
+    if rows.empty and relative:
+        rows = _published(published.normalized_steps(), series)
+        rows = rows[np.isclose(rows["goal"].astype(float), series.goal.threshold)]
+        values = 2.0 ** rows["log2_steps_over_first"]
+    sizes = rows["batch_size"]
+    notes = dict(zip(sizes, rows["note"], strict=True))
+    return dict(zip(sizes, values, strict=True)), notes
 
 
 def _published(frame: pd.DataFrame, series: Series) -> pd.DataFrame:
@@ -229,8 +315,11 @@ def _rates(panel: Panel, runs: Runs) -> Rows:
         kept = 1.0 - best.get("momentum", pd.Series(0.0, best.index))
         return _rows(series, best["learning_rate"] / kept, SWEEP)
     frame = _published(published.effective_learning_rates(), series)
-    rates = frame.set_index("batch_size")["effective_learning_rate"]
-    return _rows(series, rates, DIGITIZED)
+    frame = frame.set_index("batch_size")
+    return [
+        {**row, "note": frame["note"][row["batch_size"]]}
+        for row in _rows(series, frame["effective_learning_rate"], DIGITIZED)
+    ]
 
 
 def _tuned(panel: Panel, runs: Runs, name: str) -> Rows:
@@ -267,12 +356,10 @@ def _trials(panel: Panel, runs: Runs) -> Rows:
     Only where every trial ran on: what a race has stopped might have met the goal.
     """
     (series,) = panel.series
-    studies = runs.studies(series)
-    if len(studies):
-        studies = studies[studies["schedule"] == "exhaustive"]
+    studies = runs.exhaustive(series)
     if studies.empty:
         return []
-    first = runs.first_steps(series)
+    first = runs.first_steps(series, of_all=True)
     rows = []
     for size, drawn in runs.table_of("trials", studies).groupby("batch_size"):
         met = first[first["batch_size"] == size]["step"].to_numpy(np.float64)
@@ -302,7 +389,7 @@ def _smoothing(panel: Panel, runs: Runs, best: bool) -> Rows:
     """Returns the best validation error, or K*, of trials with a label smoothing."""
     rows = []
     for series in panel.series:
-        studies = runs.studies(series)
+        studies = runs.exhaustive(series) if best else runs.studies(series)
         trials = runs.table_of("trials", studies)
         if "label_smoothing" not in trials:
             continue
@@ -326,36 +413,46 @@ def _scatter(panel: Panel, runs: Runs) -> Rows:
     (series,) = panel.series
     limit = panel.budgets[0] if panel.budgets else np.inf
     limit *= panel.examples / panel.batch_size if panel.epochs else 1
-    trials = runs.table_of("trials", runs.studies(series))
+    studies = runs.can_answer(series)
+    if studies.empty:
+        return []
+    studies = studies[studies["batch_size"] == panel.batch_size]
+    # Trials of a study that may end before cannot tell.
+    studies = studies[(studies["step_budget"] >= limit) | np.isinf(limit)]
+    trials = runs.table_of("trials", studies)
     if trials.empty or not {"learning_rate", "momentum"} <= set(trials.columns):
         return []
-    trials = trials[trials["batch_size"] == panel.batch_size]
-    first = runs.first_steps(series, limit)
+    first = runs.first_steps(series, limit, of_all=True)
     first = first[first["batch_size"] == panel.batch_size] if len(first) else first
     met = dict(zip(first["trial"], first["step"], strict=True)) if len(first) else {}
     best = min(met, key=lambda trial: (met[trial], trial)) if met else None
-    rows = []
-    for row in trials.to_dict("records"):
-        status = "achieved" if row["trial"] in met else "not achieved"
-        if row["outcome"] in ("infeasible", "failed"):
-            status = "infeasible"
-        rows.append(
-            {
-                "series": series.label,
-                "batch_size": panel.batch_size,
-                "x": row["learning_rate"],
-                "value": 1.0 - row["momentum"],
-                "status": "best" if row["trial"] == best else status,
-                "source": SWEEP,
-            }
-        )
-    return rows
+    return [
+        {
+            "series": series.label,
+            "batch_size": panel.batch_size,
+            "x": row["learning_rate"],
+            "value": 1.0 - row["momentum"],
+            "status": "best" if row["trial"] == best else _status(row, met, limit),
+            "source": SWEEP,
+        }
+        for row in trials.to_dict("records")
+    ]
+
+
+def _status(row: Mapping[Hashable, Any], met: Mapping[int, int], limit: float) -> str:
+    """Returns what became of a trial within a budget."""
+    if row["trial"] in met:
+        return "achieved"
+    if row["outcome"] in ("infeasible", "failed"):
+        return "infeasible"
+    stopped = row["outcome"] == "censored" and row["end_step"] < limit
+    return "stopped before" if stopped else "not achieved"
 
 
 def _budgets(panel: Panel, runs: Runs) -> Rows:
     """Returns the best validation metric within each budget, as far as it was run."""
     (series,) = panel.series
-    studies = runs.studies(series)
+    studies = runs.exhaustive(series)
     values = runs.curves(studies, series.goal.metric)
     if values.empty:
         return []
