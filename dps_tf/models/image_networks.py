@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dps_tf._keras import keras
-from dps_tf.core import UserError
+from dps_tf.core import UserError, is_whole
 from dps_tf.models.language_networks import attention_block
 from dps_tf.models.layers import (
     GhostBatchNormalization,
@@ -61,17 +61,36 @@ def simple_cnn(input_shape: Sequence[int], classes: int) -> keras.Model:
     return keras.Model(inputs, dense(classes, "dense")(x), name="simple_cnn")
 
 
-def resnet8(input_shape: Sequence[int], classes: int) -> keras.Model:
+def resnet8(
+    input_shape: Sequence[int], classes: int, width: int = 16, blocks: int = 1
+) -> keras.Model:
     """Returns the ResNet-8 of Lee et al.: pre-activation, no batch normalization.
 
-    `input_shape`: [height, width, channels], sides divisible by 4. 75,050 parameters on
-    32 x 32 x 3 and ten classes. Source: Lee et al. 2021, published code: the first
-    block's shortcut is its input before the ReLU, those of the down-sampling blocks
-    are the input after it, averaged 2 x 2 and padded with channels of zeros.
+    75,050 parameters on 32 x 32 x 3 and ten classes.
+
+    Args:
+        input_shape: [height, width, channels], sides divisible by 4.
+        classes: number of classes.
+        width: channels of the first stage, which double in each of the two others.
+        blocks: of each stage, n of He et al. 2016, section 4.2: 6n + 2 layers.
+
+    Source: Lee et al. 2021, published code: the shortcut of a block is its input before
+    the ReLU, but of the down-sampling blocks, which begin the second and third stage,
+    the input after it, averaged 2 x 2 and padded with channels of zeros.
     """
     inputs = image_input("resnet8", input_shape)
-    x = conv(16, 3, "conv1", padding="same")(inputs)
-    for block, (filters, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
+    if not (is_whole(width, 1) and is_whole(blocks, 1)):
+        raise UserError(
+            f"model 'resnet8' has width {width!r} and {blocks!r} blocks in a stage: "
+            "give whole numbers of at least 1."
+        )
+    x = conv(width, 3, "conv1", padding="same")(inputs)
+    forms = [
+        (width * 2**stage, 2 if stage and not index else 1)
+        for stage in range(3)
+        for index in range(blocks)
+    ]
+    for block, (filters, stride) in enumerate(forms, start=1):
         active = layers.ReLU(name=f"block{block}_relu1")(x)
         shortcut = x
         if stride > 1:
@@ -117,7 +136,8 @@ def mlp_batch_norm(
     """Returns `mlp` with batch normalization before each ReLU.
 
     `ghost_batch_size`: examples that share their statistics (None: the whole batch on
-    a replica); hidden layers have no bias, beta of the normalization replaces it.
+    a replica; see `GhostBatchNormalization`); hidden layers have no bias, beta of the
+    normalization replaces it.
     """
     inputs = keras.Input(tuple(input_shape), name="input")
     x = layers.Flatten(name="flatten")(inputs)
@@ -153,8 +173,8 @@ def shallue2019_simple_cnn(
     return keras.Model(inputs, logits, name="shallue2019_simple_cnn")
 
 
-# Convolutions of model A of Simonyan and Zisserman 2015, in groups before a max-pool.
-_VGG11 = ((64,), (128,), (256, 256), (512, 512), (512, 512))
+# Convolutions before each max-pool of model A of Simonyan and Zisserman 2015.
+_VGG11 = (1, 1, 2, 2, 2)
 
 
 def vgg11(
@@ -162,13 +182,15 @@ def vgg11(
     classes: int,
     units: int = 4096,
     dropout: float = 0.5,
+    widths: Sequence[int] = (64, 128, 256, 512, 512),
 ) -> keras.Model:
     """Returns VGG-11: eight convolutions, three dense layers, no normalization.
 
     132,863,336 parameters on 224 x 224 x 3 and 1,000 classes; sides are at least 32.
     `units`: of both hidden dense layers; `dropout`: share of their outputs that
-    training leaves out. Source: Simonyan and Zisserman 2015, model A; whether Shallue
-    et al. used dropout is not known, the default is that of the original.
+    training leaves out; `widths`: channels of the convolutions before each of the five
+    max-pools. Source: Simonyan and Zisserman 2015, model A; whether Shallue et al. used
+    dropout is not known, the default is that of the original.
     """
     inputs = x = image_input("vgg11", input_shape)
     if min(input_shape[:2]) < 32:
@@ -176,9 +198,14 @@ def vgg11(
             f"model 'vgg11' halves its images five times: {list(input_shape)} is too "
             "small, give sides of at least 32."
         )
+    if len(widths) != len(_VGG11) or not all(is_whole(w, 1) for w in widths):
+        raise UserError(
+            f"model 'vgg11' has convolutions of widths {widths!r}: give five whole "
+            "numbers of at least 1, one for those before each max-pool."
+        )
     convolutions = itertools.count(1)
-    for group, widths in enumerate(_VGG11, start=1):
-        for width in widths:
+    for group, (count, width) in enumerate(zip(_VGG11, widths, strict=True), start=1):
+        for _ in range(count):
             name = f"conv{next(convolutions)}"
             x = conv(width, 3, name, activation="relu", padding="same")(x)
         x = layers.MaxPooling2D(2, name=f"pool{group}")(x)

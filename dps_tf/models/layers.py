@@ -66,23 +66,52 @@ class PadChannels(keras.layers.Layer):
         return {**super().get_config(), "channels": self.channels}
 
 
+class _Refused(UserError):
+    """A mistake that shows when a layer is called."""
+
+    # By this Keras knows errors to which it need not add the arguments of the call,
+    # which would make several lines of one sentence.
+    _keras_call_info_injected = True
+
+
+def _indivisible(found: str, ghost_batch_size: Any, replicas: int) -> str:
+    """Returns what to do about `found`, which ghost batches do not divide."""
+    if replicas == 1:
+        return (
+            f"normalization is given {found}, not a multiple of ghost_batch_size "
+            f"{ghost_batch_size}: use a batch size that is one or is smaller, or a "
+            "ghost_batch_size that divides it."
+        )
+    return (
+        f"normalization is given {found} on each of {replicas} replicas, not a "
+        f"multiple of ghost_batch_size {ghost_batch_size}: use fewer replicas or a "
+        "larger batch size, so that each has a multiple, or a smaller "
+        "ghost_batch_size."
+    )
+
+
 @_register
 class GhostBatchNormalization(keras.layers.Layer):
     """Batch normalization over ghost batches: [batch, ..., channels] -> same.
 
     In training, each `ghost_batch_size` consecutive examples are normalized by their
     own mean and variance, so that the statistics keep one meaning while the batch size
-    of a sweep changes; a batch no larger than that, or `ghost_batch_size=None`, is one
-    ghost batch. In evaluation the moving averages serve. A step keeps the share
-    `momentum` of them: less than Keras's 0.99, because goals are reached within
-    hundreds of steps, when the initial point would still spoil the evaluation.
+    of a sweep changes; `ghost_batch_size=None` makes one ghost batch of what a replica
+    has of the batch. In evaluation the moving averages serve, and there are no ghost
+    batches. A step keeps the share `momentum` of them: less than Keras's 0.99, because
+    goals are reached within hundreds of steps, when the initial point would still spoil
+    the evaluation.
+
+    Raises UserError where ghost batches do not divide what a replica has of the batch,
+    so that the result does not depend on how many replicas share it.
 
     Statistics, averages and the normalization itself are float32 in every precision;
     the outputs have the type of the inputs.
 
     Source: Hoffer, Hubara, Soudry 2017 (ghost batches).
-    Deviation: the moving averages take the mean over the ghost batches of a step once,
-    not one ghost batch after the other.
+    Deviations: the moving averages take the mean over the ghost batches of a step once,
+    not one ghost batch after the other; on one replica a batch smaller than
+    `ghost_batch_size` is one ghost batch, so that a sweep can begin below that size.
     """
 
     def __init__(
@@ -141,24 +170,28 @@ class GhostBatchNormalization(keras.layers.Layer):
 
     def _group(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns [ghost batches, examples of one, ..., channels]."""
-        size = self.ghost_batch_size
-        batch = inputs.shape[0]
-        if batch is None:
-            batch = tf.shape(inputs)[0]
-            size = batch if size is None else tf.minimum(size, batch)
-            check = tf.debugging.assert_equal(
-                batch % size, 0, "the batch is not a multiple of the ghost batch size"
-            )
-            with tf.control_dependencies([] if check is None else [check]):
-                batch = tf.identity(batch)
-        else:
-            size = batch if size is None else min(size, batch)
-            if batch % size:
-                raise UserError(
-                    f"batch size {batch} (per replica) is not a multiple of "
-                    f"ghost_batch_size {size}"
-                )
+        size = self._examples_of_one(inputs)
         return tf.reshape(inputs, tf.concat([[-1, size], tf.shape(inputs)[1:]], 0))
+
+    def _examples_of_one(self, inputs: tf.Tensor) -> Any:
+        """Returns how many examples make a ghost batch, an int where that is known."""
+        batch, size = inputs.shape[0], self.ghost_batch_size
+        if size is None:
+            return tf.shape(inputs)[0] if batch is None else batch
+        context = tf.distribute.get_replica_context()  # None outside of any replica
+        replicas = 1 if context is None else context.num_replicas_in_sync
+        if batch is not None:
+            # Not on several replicas: there the size would depend on how many they are.
+            size = min(size, batch) if replicas == 1 else size
+            if batch % size:
+                raise _Refused(_indivisible(f"{batch} examples", size, replicas))
+            return size
+        batch = tf.shape(inputs)[0]
+        size = tf.minimum(size, batch) if replicas == 1 else size
+        sentence = _indivisible("a batch", self.ghost_batch_size, replicas)
+        check = tf.debugging.assert_equal(batch % size, 0, sentence)
+        with tf.control_dependencies([check]):
+            return tf.identity(size)
 
     def _normalize(self, inputs: Any, mean: Any, variance: Any) -> tf.Tensor:
         scale = self.gamma * tf.math.rsqrt(variance + self.epsilon)

@@ -139,6 +139,32 @@ class PaperNetworksTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotAllClose(before[:, 7:], after[:, 7:])
 
 
+GAMMA, BETA = np.array([1.0, 2.0, 0.5]), np.array([0.0, -1.0, 3.0])
+
+
+def drifting(examples: int, seed: int = 0) -> np.ndarray:
+    """Returns float32 [examples, 2, 2, 3] whose mean and size grow by the example."""
+    generator = np.random.default_rng(seed)
+    place = np.arange(examples)[:, None, None, None] / 8
+    noise = generator.normal(size=(examples, 2, 2, 3))
+    return (noise * (1 + place) + place).astype(np.float32)
+
+
+def scaled(layer: GhostBatchNormalization) -> GhostBatchNormalization:
+    """Returns the layer, built for three channels and with a scale and a shift."""
+    layer.build(tf.TensorShape([None, 2, 2, 3]))
+    layer.gamma.assign(GAMMA)
+    layer.beta.assign(BETA)
+    return layer
+
+
+def normalized(inputs: np.ndarray) -> np.ndarray:
+    """Returns one batch, normalized as by definition."""
+    exact = inputs.astype(np.float64)
+    mean, variance = exact.mean(axis=(0, 1, 2)), exact.var(axis=(0, 1, 2))
+    return (exact - mean) / np.sqrt(variance + 1e-3) * GAMMA + BETA
+
+
 class GhostBatchNormalizationTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters((None, 6), (6, 6), (100, 6), (2, 2), (3, 3))
     def test_each_ghost_batch_has_mean_zero_and_variance_one(self, size, group):
@@ -150,11 +176,58 @@ class GhostBatchNormalizationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(outputs.mean(axis=1), np.zeros((6 // group, 5)), atol=1e-5)
         self.assertAllClose(outputs.std(axis=1), np.ones((6 // group, 5)), atol=1e-4)
 
-    def test_whole_batch_equals_stock_keras(self):
+    def test_64_examples_in_ghosts_of_32_are_two_batches_of_32(self):
+        inputs = drifting(64)
+        outputs = scaled(GhostBatchNormalization(32))(inputs, training=True)
+        for half in (slice(32), slice(32, 64)):
+            alone = scaled(GhostBatchNormalization())(inputs[half], training=True)
+            self.assertAllEqual(outputs[half], alone)
+            self.assertAllClose(outputs[half], normalized(inputs[half]), atol=1e-5)
+
+    def test_order_counts_across_ghosts_only(self):
+        inputs, draw = drifting(24), np.random.default_rng(1)
+        inside = np.concatenate([8 * g + draw.permutation(8) for g in range(3)])
+        across = np.arange(24)
+        across[[0, 8]] = across[[8, 0]]
+        layer, other = GhostBatchNormalization(8), GhostBatchNormalization(8)
+        outputs = layer(inputs, training=True).numpy()
+        permuted = other(inputs[inside], training=True)
+        self.assertAllClose(permuted, outputs[inside], atol=1e-5)
+        self.assertAllClose(layer.get_weights(), other.get_weights(), atol=1e-6)
+        swapped = layer(inputs[across], training=True)
+        self.assertGreater(np.abs(swapped - outputs[across]).max(), 0.1)
+
+    def test_averages_move_by_the_mean_over_ghosts(self):
+        layer = GhostBatchNormalization(8, momentum=0.7)
+        mean, variance = np.zeros(3), np.ones(3)
+        for seed in range(3):
+            inputs = drifting(32, seed)
+            layer(inputs, training=True)
+            ghosts = inputs.astype(np.float64).reshape(4, -1, 3)
+            mean = 0.7 * mean + 0.3 * ghosts.mean(axis=1).mean(axis=0)
+            variance = 0.7 * variance + 0.3 * ghosts.var(axis=1).mean(axis=0)
+        self.assertAllClose(layer.moving_mean, mean, atol=1e-5)
+        self.assertAllClose(layer.moving_variance, variance, atol=1e-5)
+
+    @parameterized.parameters(None, 2, 4, 100)
+    def test_evaluation_has_no_ghosts(self, size):
+        layer = scaled(GhostBatchNormalization(size))
+        mean, variance = np.array([1.0, -2.0, 0.0]), np.array([0.5, 1.0, 4.0])
+        layer.moving_mean.assign(mean)
+        layer.moving_variance.assign(variance)
+        inputs = drifting(5)  # which neither 2 nor 4 divides
+        expected = (inputs - mean) / np.sqrt(variance + 1e-3) * GAMMA + BETA
+        self.assertAllClose(layer(inputs), expected, atol=1e-5)
+        self.assertAllClose(layer(inputs, training=False), expected, atol=1e-5)
+        self.assertAllClose(layer.moving_mean, mean)
+        self.assertAllClose(layer.moving_variance, variance)
+
+    @parameterized.parameters(None, 8, 100)
+    def test_whole_batch_equals_stock_keras(self, size):
         inputs = tf.constant(
             np.random.default_rng(0).normal(size=(8, 4, 4, 3)), tf.float32
         )
-        own = GhostBatchNormalization(momentum=0.7)
+        own = GhostBatchNormalization(size, momentum=0.7)
         stock = keras.layers.BatchNormalization(momentum=0.7, fused=False)
         for _ in range(3):
             self.assertAllClose(
@@ -172,11 +245,19 @@ class GhostBatchNormalizationTest(tf.test.TestCase, parameterized.TestCase):
             return layer(x, training=True)
 
         self.assertAllClose(train(inputs), layer(inputs, training=True))
-        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "ghost batch size"):
+        self.assertAllEqual(train(inputs[:1]), tf.zeros([1, 5]))  # one ghost
+        message = "given a batch, not a multiple of ghost_batch_size 2: use"
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
             train(inputs[:5])
 
     def test_batch_that_ghosts_do_not_divide_is_refused(self):
-        with self.assertRaisesRegex(UserError, "batch size 6 .*ghost_batch_size 4"):
+        message = (
+            "normalization is given 6 examples, not a multiple of ghost_batch_size 4: "
+            "use a batch size that is one or is smaller, or a ghost_batch_size that "
+            "divides it."
+        )
+        # All of what is said: Keras would put the arguments of the call around it.
+        with self.assertRaisesRegex(UserError, f"^{message}$"):
             GhostBatchNormalization(4)(tf.zeros([6, 5]), training=True)
         with self.assertRaisesRegex(UserError, "at least 2"):
             GhostBatchNormalization(1)

@@ -6,6 +6,7 @@ NumPy.
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -55,34 +56,59 @@ def test_number_of_parameters(name, shape, classes, arguments, count):
     assert model.output_shape == (None, *positions, classes)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("transformer", {"width": 32, "hidden": 64, "heads": 4, "depth": 2}),
-        ("lstm", {"width": 32, "units": 64, "projection": 32}),
-        ("gpt", {"width": 32, "depth": 2}),
-    ],
-)
-def test_language_model_starts_as_a_uniform_guess(name, arguments):
-    vocabulary = 5000
-    model = models.build(name, (8,), vocabulary, **arguments)
-    model.set_weights(models.initial_point(model, 3))
-    tokens = np.random.default_rng(0).integers(0, vocabulary, (4, 8))
-    loss = keras.losses.sparse_categorical_crossentropy(
-        tokens, model(tokens), from_logits=True
-    )
-    assert float(tf.reduce_mean(loss)) == pytest.approx(math.log(vocabulary), rel=0.05)
+@pytest.mark.parametrize("classes", [1000, 7186])
+def test_resnet50_has_a_logit_for_each_class_of_each_image(classes):
+    with tf.Graph().as_default():  # where nothing is allocated
+        model = models.build("resnet50", IMAGENET, classes, blocks=(1, 1, 1, 1))
+        assert model.output_shape == (None, classes)
+        assert model(tf.zeros((64, *IMAGENET))).shape == (64, classes)
 
 
-def test_resnet50_starts_as_a_uniform_guess():
-    model = models.build("resnet50", (32, 32, 3), 1000, width=16, blocks=(1, 1, 1, 1))
-    model.set_weights(models.initial_point(model, 3))
-    images = tf.random.stateless_normal([32, 32, 32, 3], [1, 2])
-    logits = model(images, training=True)
-    loss = keras.losses.sparse_categorical_crossentropy(
-        np.arange(32), logits, from_logits=True
-    )
-    assert float(tf.reduce_mean(loss)) == pytest.approx(math.log(1000), abs=0.02)
+@pytest.mark.parametrize(("width", "blocks"), [(16, 1), (16, 3), (5, 2)])
+def test_resnet8_has_so_many_blocks_of_such_a_width(width, blocks):
+    model = models.build("resnet8", (32, 32, 3), 10, width=width, blocks=blocks)
+
+    def convolution(before, after):
+        return 9 * before * after + after
+
+    count = convolution(3, width) + 10 * 4 * width + 10
+    for stage in range(3):
+        channels = width * 2**stage
+        # Of 2n convolutions the first has the channels of the stage before.
+        count += (2 * blocks - 1) * convolution(channels, channels)
+        count += convolution(channels // 2 if stage else channels, channels)
+    assert trainable(model) == count
+    kernels = [v for v in model.trainable_variables if "kernel" in v.name]
+    assert len(kernels) == 6 * blocks + 2
+    sides = [layer.output_shape[1] for layer in model.layers if "add" in layer.name]
+    assert sides == [side for side in (32, 16, 8) for _ in range(blocks)]
+
+
+def test_resnet8_adds_what_a_block_is_given_before_its_relu():
+    """He et al. 2016: with kernels of zeros a block of one width is the identity."""
+    model = models.build("resnet8", (8, 8, 3), 10, width=4, blocks=2)
+    for variable in model.weights:
+        if variable.name.startswith(("conv2/", "conv3/", "conv8/", "conv9/")):
+            variable.assign(tf.zeros_like(variable))
+    images = np.random.default_rng(4).normal(size=(2, 8, 8, 3)).astype(np.float32)
+
+    def output(name):
+        return keras.Model(model.inputs, model.get_layer(name).output)(images).numpy()
+
+    np.testing.assert_array_equal(output("block1_add"), output("conv1"))
+    np.testing.assert_array_equal(output("block4_add"), output("block3_add"))
+    assert output("conv1").min() < 0 and output("block3_add").min() < 0
+
+
+@pytest.mark.parametrize("widths", [(64, 128, 256, 512, 512), (2, 3, 5, 7, 11)])
+def test_vgg11_has_convolutions_of_such_widths(widths):
+    with tf.Graph().as_default():
+        model = models.build("vgg11", (64, 64, 3), 10, units=6, widths=widths)
+        found = trainable(model)
+    channels = [3, *(widths[i] for i in (0, 1, 2, 2, 3, 3, 4, 4))]
+    count = sum(9 * a * b + b for a, b in itertools.pairwise(channels))
+    dense = [2 * 2 * widths[-1], 6, 6, 10]
+    assert found == count + sum(a * b + b for a, b in itertools.pairwise(dense))
 
 
 @pytest.mark.parametrize("name", ["transformer", "lstm", "gpt"])
@@ -169,7 +195,11 @@ def test_vit_sees_the_order_of_its_patches(positions):
 @pytest.mark.parametrize(
     ("name", "shape", "arguments", "sentence"),
     [
+        ("resnet8", (8, 8, 3), {"width": 0}, "width 0 and 1 blocks.*at least 1"),
+        ("resnet8", (8, 8, 3), {"blocks": 1.5}, "16 and 1.5 blocks.*whole numbers"),
         ("vgg11", (28, 28, 3), {}, "sides of at least 32"),
+        ("vgg11", (32, 32, 3), {"widths": (8, 8)}, r"\(8, 8\): give five whole"),
+        ("vgg11", (32, 32, 3), {"widths": (8, 8, 8, 8, 0)}, "of at least 1"),
         ("vit", (30, 32, 3), {"patch": 4}, "choose divisors"),
         ("vit", (32, 32, 3), {"patch": 4, "positions": "none"}, "'none' is unknown"),
         ("gpt", (8, 8), {}, r"token sequences \[length\]"),

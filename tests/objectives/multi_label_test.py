@@ -75,6 +75,41 @@ class ExactTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(math.isnan(nothing[PAIRS]) and math.isnan(nothing[CLASSES]))
 
 
+class KnownValuesTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.product(thresholds=(0, 2, 50), score=(0.0, -6.5, 200.0))
+    def test_equal_scores_give_the_rate_of_positives(self, thresholds, score):
+        """By steps as by interpolation: all pairs come at once."""
+        labels, logits = problem()
+        arguments = {"thresholds": thresholds}
+        objective = objectives.build("sigmoid_cross_entropy", arguments)
+        found = measured(objective, labels, np.full_like(logits, score))
+        self.assertAllClose(found[PAIRS], labels.mean(), rtol=1e-12)
+        self.assertAllClose(found[CLASSES], labels.mean(axis=0).mean(), rtol=1e-12)
+
+    def test_classes_ranked_well_each_and_badly_together(self):
+        # The negative of the first class comes before the positive of the second.
+        labels = np.array([[1, 0], [0, 1]], np.int32)
+        logits = np.array([[4.0, -4.0], [3.0, -3.0]], np.float32)
+        found = measured(objectives.build("sigmoid_cross_entropy"), labels, logits)
+        self.assertAllClose(found[CLASSES], 1.0, rtol=1e-12)
+        self.assertAllClose(found[PAIRS], (1 / 1 + 2 / 3) / 2, rtol=1e-12)
+        for column, average in ((CLASSES, "macro"), (PAIRS, "micro")):
+            theirs = average_precision_score(labels, logits, average=average)
+            self.assertAllClose(found[column], theirs, rtol=1e-12)
+
+    def test_rare_class_ranked_badly_counts_as_much_as_the_others(self):
+        # Of 100 positives one is of the second class, behind 99 negatives of it.
+        labels = np.zeros((100, 2), np.int32)
+        labels[:99, 0] = labels[99, 1] = 1
+        logits = np.stack([np.full(100, 5.0), -np.arange(100.0)], axis=1)
+        logits[99, 0] = -200
+        found = measured(
+            objectives.build("sigmoid_cross_entropy"), labels, logits.astype(np.float32)
+        )
+        self.assertAllClose(found[CLASSES], (1 + 1 / 100) / 2, rtol=1e-12)
+        self.assertAllClose(found[PAIRS], (99 + 100 / 199) / 100, rtol=1e-12)
+
+
 class ThresholdsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(2, 20, 200)
     def test_keras(self, thresholds):

@@ -11,6 +11,7 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.core import Goal, UserError
+from dps_tf.models.layers import GhostBatchNormalization
 from dps_tf.training import Program
 from dps_tf.training import strategy as strategies
 from tests.training import problems
@@ -167,6 +168,74 @@ class DevicesTest(CurveTestCase):
         )
         with self.assertRaisesRegex(UserError, f"^{message}$"):
             Problem(batch_size=batch_size).program(mirrored(replicas))
+
+
+@pytest.mark.multi_device
+class GhostBatchesTest(tf.test.TestCase, parameterized.TestCase):
+    """Statistics must not depend on how many replicas share a batch."""
+
+    def problem(self, ghost: int | None, batch_size: int = 16) -> Problem:
+        return Problem(
+            network="mlp_batch_norm",
+            arguments={"widths": (4,), "ghost_batch_size": ghost},
+            batch_size=batch_size,
+        )
+
+    @parameterized.parameters(
+        (4, 64, 32, False), (4, 64, 32, True), (2, 48, 16, False), (2, 8, 8, False)
+    )
+    def test_batch_whose_shares_ghosts_do_not_divide(
+        self, replicas, batch_size, ghost, jit_compile
+    ):
+        message = (
+            f"normalization is given {batch_size // replicas} examples on each of "
+            f"{replicas} replicas, not a multiple of ghost_batch_size {ghost}: use "
+            "fewer replicas or a larger batch size, so that each has a multiple, or a "
+            "smaller ghost_batch_size."
+        )
+        with self.assertRaisesRegex(UserError, f"^{message}$"):
+            self.problem(ghost, batch_size).program(
+                mirrored(replicas), jit_compile=jit_compile
+            )
+
+    def test_batch_below_a_ghost_is_one_on_one_replica(self):
+        found = []
+        for ghost, strategy in (
+            (None, problems.one_device()),
+            (100, problems.one_device()),
+            (100, mirrored(1)),
+        ):
+            problem = self.problem(ghost)
+            program = problem.program(strategy)
+            problem.begin(program)
+            problem.curve(program, 10, 10)
+            found.append(program.read())
+        self.assertTrue(same_bits(found[0], found[1]))
+        self.assertTrue(same_bits(found[0], found[2]))
+
+    def test_share_of_a_size_that_is_known_only_when_it_comes(self):
+        strategy = mirrored(2)
+        with strategy.scope():
+            layer = GhostBatchNormalization(4)
+            layer.build(tf.TensorShape([None, 3]))
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 3])], autograph=False)
+        def train(inputs):
+            return strategy.run(lambda: layer(inputs, training=True))
+
+        inputs = tf.random.stateless_normal([8, 3], [1, 2])
+        alone = GhostBatchNormalization(4)(inputs, training=True)
+        self.assertAllClose(train(inputs).values[1], alone)
+        message = "each of 2 replicas, not a multiple of ghost_batch_size 4: use fewer"
+        for few in (2, 6):
+            with self.assertRaisesRegex(tf.errors.InvalidArgumentError, message):
+                train(inputs[:few])
+
+    def test_outside_of_replicas_a_batch_is_whole(self):
+        with mirrored(2).scope():
+            layer = GhostBatchNormalization(100)
+            outputs = layer(tf.constant([[1.0], [3.0]]), training=True)
+        self.assertAllClose(outputs, [[-1.0], [1.0]], atol=1e-3)
 
 
 class XlaTest(CurveTestCase):
