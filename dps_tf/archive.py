@@ -57,7 +57,7 @@ _STEPS_PER_REPORT = flags.DEFINE_integer(
 _FIRST_REPORT = flags.DEFINE_integer(
     "first_report",
     1,
-    "With --format: number under which the first is logged; 0 for epochs from 0.",
+    "With --format: number of the first logged report; 0 if epochs count from 0.",
 )
 _STUDY = flags.DEFINE_string(
     "study",
@@ -92,7 +92,7 @@ _INCLUSIVE = flags.DEFINE_bool(
 _TRIALS = flags.DEFINE_integer(
     "trials",
     None,
-    "With --read: first so many COMPLETE trials of a study; all without.",
+    "With --read: only the first N COMPLETE trials of a study are read; by default all.",
 )
 _KEEP_INCOMPLETE = flags.DEFINE_bool(
     "keep_incomplete", False, "With --read: trials that were cut off count up to there."

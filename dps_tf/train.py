@@ -59,7 +59,7 @@ _DATA_PLACEMENT = flags.DEFINE_string(
     "data_placement",
     "auto",
     "device: data lie on the devices; stream: they are sent from the host; auto: on "
-    "the devices where they fit. No part of the result.",
+    "the devices where they fit. Results do not depend on it.",
 )
 _TPU = flags.DEFINE_string("tpu", None, "local, or the name of a Cloud TPU.")
 _SPLIT = flags.DEFINE_string(

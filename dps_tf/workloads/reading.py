@@ -280,5 +280,5 @@ def resolve(name_or_path: str) -> Path:
         return folder() / f"{bare}{_SUFFIX}"
     raise UserError(
         f"gin file {name_or_path!r} is neither a file nor a shipped name; "
-        f"{near_matches(bare, names)}"
+        f"{near_matches(bare, [n for n in names if not n.startswith('smoke/')])}"
     )
