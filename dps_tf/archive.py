@@ -92,7 +92,7 @@ _INCLUSIVE = flags.DEFINE_bool(
 _TRIALS = flags.DEFINE_integer(
     "trials",
     None,
-    "With --read: only the first N COMPLETE trials of a study are read; by default all.",
+    "With --read: reads the first N COMPLETE trials of a study only; by default all.",
 )
 _KEEP_INCOMPLETE = flags.DEFINE_bool(
     "keep_incomplete", False, "With --read: trials that were cut off count up to there."
