@@ -374,7 +374,7 @@ def seeded_order(examples: int, seed: int) -> np.ndarray:
     """Returns the numbers 0..examples-1 in an order that a seed decides, int64."""
     # NumPy keeps the raw stream of a bit generator for ever, permutation() not.
     keys = np.random.PCG64(seed).random_raw(examples)
-    return np.argsort(keys, kind="stable").astype(np.int64)
+    return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
 
 
 def _lee2021_order(examples: int) -> np.ndarray:

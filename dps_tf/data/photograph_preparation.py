@@ -2,14 +2,17 @@
 
 TensorFlow Datasets downloads and builds; here it is checked beforehand that what has to
 be fetched by hand is there and whole, and that the disk has room. The index of a split
-holds the SHA-256 of each image and its labels.
+holds the SHA-256 of each image and its labels; each image is decoded once on the way,
+so that no trial ends at one that cannot be.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from dps_tf.core import UserError
 from dps_tf.data.arrays import has_arrays, verify_arrays, write_arrays
 from dps_tf.data.photographs import SETS, UNUSED, Files, PhotographSet
 from dps_tf.data.prepared import ARRAYS, Report, built_folder
-from dps_tf.data.transforms import decoded_square
+from dps_tf.data.transforms import decoded
 
 IMAGES = (".jpeg", ".jpg", ".png", ".bmp", ".gif")
 _BATCH = 1_000  # images; after a stop, at most so many are read again
@@ -48,7 +51,9 @@ def prepare_photographs(
             continue
         records = tfds.records(folder, split)
         facts = {"set": name, "split": split, "images": len(records)}
-        indexed = functools.partial(_indexed, records, described, split, report)
+        labels = functools.partial(_labels, described.labels)
+        what = f"{name}/{split}"
+        indexed = functools.partial(_indexed, records, labels, what, report)
         write_arrays(index, indexed, facts)
     report(f"{name} is prepared in {folder}")
     return folder
@@ -71,24 +76,34 @@ def _check_manual(described: PhotographSet, raw_dir: Path | None) -> None:
 
 
 def _indexed(
-    records: Any, described: PhotographSet, split: str, report: Report, first: int
+    records: Any,
+    labels: Callable[[int, Any], Any],
+    what: str,
+    report: Report,
+    first: int,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for start in range(first, len(records), _BATCH):
-        batch = [
-            records[row] for row in range(start, min(start + _BATCH, len(records)))
-        ]
-        sums = [_digest(record["image"]) for record in batch]
-        labels = [_labels(record, described.labels) for record in batch]
-        done = start + len(batch)
-        report(f"{described.name}/{split}: {done:,} of {len(records):,} images indexed")
-        yield np.stack(sums), np.asarray(labels, np.int16)
+    """Yields SHA-256 sums and labels of images that can be decoded.
+
+    `labels`: gives those of a record, from its number and itself.
+    """
+
+    def entry(row: int) -> tuple[np.ndarray, Any]:
+        record = records[row]
+        decoded(record["image"], record.get("name", f"image {row} of {what}"))
+        digest = hashlib.sha256(record["image"]).digest()
+        return np.frombuffer(digest, np.uint8), labels(row, record)
+
+    # Decoding, which is most of the work, lets other threads run.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(first, len(records), _BATCH):
+            rows = range(start, min(start + _BATCH, len(records)))
+            sums, found = zip(*pool.map(entry, rows), strict=True)
+            report(f"{what}: {rows.stop:,} of {len(records):,} images indexed")
+            yield np.stack(sums), np.asarray(found, np.int16)
 
 
-def _digest(content: bytes) -> np.ndarray:
-    return np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
-
-
-def _labels(record: Any, most: int) -> Any:
+def _labels(most: int, _: int, record: Any) -> Any:
+    """Returns the label of a record, or its verified labels and UNUSED up to `most`."""
     if most == 1:
         return record["label"]
     objects = record["objects_trainable"]
@@ -108,7 +123,7 @@ def _labels(record: Any, most: int) -> Any:
 def prepare_image_folder(data_dir: Path, raw_dir: Path | None, report: Report) -> Path:
     """Returns the folder with the index of a user's images, a subfolder for each class.
 
-    The images stay in `raw_dir`; each is decoded once, to know that it can be.
+    The images stay in `raw_dir`.
     """
     if raw_dir is None:
         raise UserError(
@@ -117,26 +132,15 @@ def prepare_image_folder(data_dir: Path, raw_dir: Path | None, report: Report) -
         )
     root = raw_dir.resolve()
     classes, files = _images_below(root)
-    records = Files(root, [name for name, _ in files])
-    labels = np.asarray([label for _, label in files], np.int16)
+    names = [name for name, _ in files]
 
-    def indexed(first: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for start in range(first, len(files), _BATCH):
-            sums = []
-            for row in range(start, min(start + _BATCH, len(files))):
-                record = records[row]
-                decoded_square(record["image"], 32, record["name"])
-                sums.append(_digest(record["image"]))
-            done = start + len(sums)
-            report(f"{root.name}: {done:,} of {len(files):,} images indexed")
-            yield np.stack(sums), labels[start:done]
+    def labels(row: int, _: Any) -> int:
+        return files[row][1]
 
     target = data_dir / "image_folder" / root.name
-    facts = {
-        "root": str(root),
-        "classes": classes,
-        "files": [name for name, _ in files],
-    }
+    records = Files(root, names)
+    indexed = functools.partial(_indexed, records, labels, root.name, report)
+    facts = {"root": str(root), "classes": classes, "files": names}
     write_arrays(target, indexed, facts)
     report(f"{root.name} is prepared in {target}")
     return target

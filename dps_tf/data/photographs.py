@@ -2,6 +2,10 @@
 
 An index beside a set, written once by `prepare`, holds the label and the SHA-256 of
 each image, so that starting reads no image. Images are decoded when they are read.
+
+Deviation from Shallue et al. 2019: what is decoded, and cropped, is the central square
+at side * 320 / 224 pixels. Sizes above that, which are drawn up to side * 512 / 224,
+are enlarged from it.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ class PhotographSet:
         config: which of its versions by size, or None.
         manual: files to be fetched by hand, with their sizes in bytes.
         where: where to get these.
-        built_bytes: size on disk when built, 0 where it is not known.
+        built_bytes: of its download and itself when built, as far as they are known.
         labels: most labels of an image; 1 where each has one.
     """
 
@@ -56,7 +60,8 @@ class PhotographSet:
         return prepared_folder(place, data_dir)
 
 
-# Sizes: the tables of TensorFlow Datasets 4.9.
+# Sizes: the catalogue of TensorFlow Datasets and its lists of downloads. What is
+# unpacked on the way is not in them, and of imagenet_resized nothing but the download.
 SETS = {
     "imagenet2012": PhotographSet(
         "imagenet2012",
@@ -69,14 +74,17 @@ SETS = {
         built_bytes=167_300_000_000,
     ),
     "imagenette": PhotographSet(
-        "imagenette", 10, config="160px-v2", built_bytes=110_000_000
+        "imagenette", 10, config="160px-v2", built_bytes=206_000_000
     ),
-    "imagenet_resized": PhotographSet("imagenet_resized", 1000, config="32x32"),
+    "imagenet_resized": PhotographSet(
+        "imagenet_resized", 1000, config="32x32", built_bytes=3_720_132_947
+    ),
     "open_images_v4": PhotographSet(
         "open_images_v4",
         7186,
         ("train", "validation", "test"),
         "300k",
+        built_bytes=694_700_000_000,
         labels=128,
     ),
 }
@@ -166,7 +174,7 @@ def opened(name: str, data_dir: Path | None, split: str) -> Split:
             f"data set {name!r} is not prepared in {data_dir}: run "
             f"{command(name, data_dir)}"
         )
-    return Split(tfds.records(folder, split), open_arrays(index), name)
+    return Split(tfds.records(folder, split), open_arrays(index), f"{name}/{split}")
 
 
 def imagenet2012(
@@ -179,7 +187,9 @@ def imagenet2012(
     """Returns ImageNet as Shallue et al. 2019 divided it.
 
     Its own validation set is that of 50,000 images, its test set `held_out` images of
-    the training set, by a fixed seed (which ones they took is not known).
+    the training set. Which ones they took is not known: the first in file order, says
+    one secondary source. Here a fixed seed draws them, because TensorFlow Datasets
+    stores examples in the order of a hash.
 
     Args:
         data_dir: where it was prepared.
@@ -235,8 +245,9 @@ def open_images_v4(data_dir: Path | None, side: int = 224) -> Source:
     """Returns Open Images with 0 or 1 for each of the 7,186 trainable classes.
 
     Images with a positive label that a person has verified; all that is not verified
-    as positive counts as 0 (Shallue et al. 2019 are said to have done so). Deviation:
-    the training images are those with boxes, which TensorFlow Datasets has.
+    as positive counts as 0 (Shallue et al. 2019 are said to have done so). Deviations:
+    the training images are those with boxes, which TensorFlow Datasets has, and come in
+    its version `300k`, with about 300,000 pixels each.
     """
     name, classes = "open_images_v4", SETS["open_images_v4"].classes
     found = [opened(name, data_dir, split) for split in SETS[name].splits]

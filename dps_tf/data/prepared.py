@@ -52,15 +52,17 @@ def built_folder(  # noqa: PLR0913 - what is built, from where and to where
 ) -> Path:
     """Returns the folder of a set that TensorFlow Datasets builds, if it has to.
 
-    `config`: which of its versions, or None; `built_bytes`: its size on disk, 0 where
-    it is not known; `raw_dir`: holds what has to be fetched by hand.
+    `config`: which of its versions, or None; `built_bytes`: how much will be written at
+    least, 0 where nothing is known of it; `raw_dir`: holds what has to be fetched by
+    hand.
     """
     from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
 
     place = name if config is None else f"{name}/{config}"
     folder = prepared_folder(place, data_dir)
     if folder is None:
-        check_space(name, data_dir, built_bytes, report)
+        kept = stored_bytes(data_dir / "downloads" / name)
+        check_space(name, data_dir, max(0, built_bytes - kept), report)
         report(f"building {name} in {data_dir}; downloads are kept for another try")
         try:
             tfds.build(place, data_dir, raw_dir)
@@ -78,6 +80,11 @@ def built_folder(  # noqa: PLR0913 - what is built, from where and to where
     return folder
 
 
+def stored_bytes(folder: Path) -> int:
+    """Returns the size of all files below a folder, which need not be there."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def check_space(name: str, folder: Path, wanted: int, report: Report) -> None:
     """Raises UserError unless a disk has room; says what is going to be written."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,11 +92,11 @@ def check_space(name: str, folder: Path, wanted: int, report: Report) -> None:
     if not wanted:
         report(f"{name}: the size is not known beforehand; {free:,} bytes are free")
         return
-    report(f"{name}: {wanted:,} bytes will be written, {free:,} are free")
+    report(f"{name}: at least {wanted:,} bytes will be written, {free:,} are free")
     if free < wanted:
         raise UserError(
-            f"{name} needs {wanted:,} bytes and {folder} has {free:,} free: choose "
-            "another --data_dir or make room."
+            f"{name} needs at least {wanted:,} bytes and {folder} has {free:,} free: "
+            "choose another --data_dir or make room."
         )
 
 

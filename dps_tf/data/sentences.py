@@ -3,23 +3,20 @@
 `prepare` makes the vocabulary by SentencePiece and writes the sentences as arrays, one
 row each, so that starting reads none of them; what a stop has left is kept. A network
 reads the beginning of a sentence and predicts each sub-word of it and its end.
+Deviation: an example of C4 is the beginning of a document, not a sentence.
 
-The vocabulary is made from the first million sentences for training, with three
-sub-words of its own: 0 for what it cannot spell, 1 before a sentence, 2 behind it. Text
-must be UTF-8. Sub-words behind `length` are cut off; padding fills up shorter ones.
+Text must be UTF-8. Sub-words behind `length` are cut off.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -31,19 +28,21 @@ from dps_tf.data.arrays import (
     write_arrays,
 )
 from dps_tf.data.dataset import Source
-from dps_tf.data.prepared import Report, built_folder, command, prepared_folder
+from dps_tf.data.prepared import (
+    Report,
+    built_folder,
+    check_space,
+    command,
+    prepared_folder,
+    stored_bytes,
+)
 from dps_tf.data.raw import sha256
+from dps_tf.data.sub_words import MODEL, Texts, stored_type, sub_words, vocabulary_of
 
-PADDING = -1
-"""Stands behind the end of a sentence, in labels too: losses leave it out."""
 SPLITS = ("train", "validation", "test")
-_FOR_VOCABULARY = 1_000_000  # sentences
-_BATCH = 10_000  # sentences; after a stop, at most so many are cut up again
-_UNKNOWN, _BEGIN, _END = 0, 1, 2
-_MODEL = "vocabulary.model"
 
-Texts = Callable[[int], Iterator[str]]
-"""Gives the sentences of a split from a number on."""
+Part = tuple[str, int, int | None]
+"""TFDS's split, the first text of it and the end; None is the end of the split."""
 
 
 def place(data_dir: Path, name: str, vocabulary: int, length: int) -> Path:
@@ -114,14 +113,14 @@ class SentenceSet:
     Attributes:
         name: in TensorFlow Datasets.
         config: which of its versions, or None.
-        parts: for each split, TFDS's split with first and last text.
-        built_bytes: size on disk when built, 0 where it is not known.
+        parts: what each split is made of.
+        built_bytes: of its download and itself when built, 0 where it is not known.
         remark: what has to be known before it can be built.
     """
 
     name: str
     config: str | None
-    parts: dict[str, tuple[str, int, int]]
+    parts: dict[str, Part]
     built_bytes: int
     remark: str = ""
 
@@ -142,11 +141,11 @@ SETS = {
     "c4": SentenceSet(
         "c4",
         "en",
-        {"train": ("train", 0, 30_301_028), "validation": ("validation", 0, 6_075)},
+        {"train": ("train", 0, None), "validation": ("validation", 0, 6_075)},
         0,
         "TensorFlow Datasets builds c4/en with Apache Beam on a cluster; a built copy "
-        "(format array_record or tfrecord) can be fetched from the bucket that its "
-        "page names",
+        "(807 GiB; format array_record or tfrecord) can be fetched from the bucket "
+        "that its page names",
     ),
 }
 
@@ -159,22 +158,46 @@ def prepare_sentences(
 
     described = SETS[name]
     built = name if described.config is None else f"{name}/{described.config}"
-    if described.remark and prepared_folder(built, data_dir) is None:
+    there = prepared_folder(built, data_dir)
+    if described.remark and there is None:
         raise UserError(
             f"{described.remark}: put it into {data_dir / built} and run this again."
         )
-    size = described.built_bytes
+    target = place(data_dir, name, vocabulary, length)
+    rows = _bytes_of_rows(target, described.parts, there)
+    if there is not None and rows:
+        check_space(name, data_dir, rows, report)
+    size = described.built_bytes + rows
     source = built_folder(name, described.config, size, data_dir, None, report)
 
-    def texts(split: str, begin: int, end: int, first: int) -> Iterator[str]:
+    def texts(split: str, begin: int, end: int | None, first: int) -> Iterator[str]:
         found = tfds.read_texts_from(source, split, begin + first)
-        for row, text in enumerate(itertools.islice(found, end - begin - first)):
+        count = None if end is None else end - begin - first
+        for row, text in enumerate(itertools.islice(found, count)):
             yield _decoded(text, f"text {begin + first + row} of {name}/{split}")
 
     parts: dict[str, Texts] = {
         s: functools.partial(texts, *part) for s, part in described.parts.items()
     }
-    return _prepared(place(data_dir, name, vocabulary, length), parts, report)
+    return _prepared(target, parts, report)
+
+
+def _bytes_of_rows(target: Path, parts: dict[str, Part], built: Path | None) -> int:
+    """Returns how much is still to be written of a set's sub-words, if that is known.
+
+    `built`: the set of TensorFlow Datasets, which knows how many texts there are.
+    """
+    from dps_tf.data import tfds
+
+    vocabulary, length = map(int, target.name.split("-")[1:])
+    row = (length + 1) * stored_type(vocabulary).itemsize + np.dtype(np.int32).itemsize
+    wanted = 0
+    for split, (of, begin, end) in parts.items():
+        if not has_arrays(target / split):
+            ends = [end, None if built is None else tfds.examples(built, of)]
+            rows = min((n for n in ends if n is not None), default=begin) - begin
+            wanted += max(0, rows * row - stored_bytes(target / split))
+    return wanted
 
 
 def prepare_text_folder(
@@ -216,7 +239,7 @@ def _start_anew_for_another_text(
     if mark.is_file() and mark.read_text() != sums:
         report(f"{target} is made anew: the text is another one than before")
         shutil.rmtree(target)
-    if not (target / _MODEL).is_file():
+    if not (target / MODEL).is_file():
         target.mkdir(parents=True, exist_ok=True)
         mark.write_text(sums)
 
@@ -234,7 +257,7 @@ def _decoded(text: bytes, what: str) -> str:
 def _prepared(target: Path, parts: dict[str, Texts], report: Report) -> Path:
     """Writes the splits of a set in sub-words; `target` names vocabulary and length."""
     _, vocabulary, length = target.name.split("-")
-    kept = (target / _MODEL).is_file() or any(has_arrays(target / s) for s in parts)
+    kept = (target / MODEL).is_file() or any(has_arrays(target / s) for s in parts)
     try:
         return _written(target, parts, int(vocabulary), int(length), report)
     except UserError:
@@ -246,111 +269,14 @@ def _prepared(target: Path, parts: dict[str, Texts], report: Report) -> Path:
 def _written(
     target: Path, parts: dict[str, Texts], vocabulary: int, length: int, report: Report
 ) -> Path:
-    model = _vocabulary(target, vocabulary, parts["train"], report)
+    model = vocabulary_of(target, vocabulary, parts["train"], report)
     for split, texts in parts.items():
         folder = target / split
         if has_arrays(folder):
             verify_arrays(folder)
             continue
         facts = {"vocabulary": hashlib.sha256(model).hexdigest(), "split": split}
-        rows = functools.partial(_rows, model, texts, length, split, report)
+        rows = functools.partial(sub_words, model, texts, length, split, report)
         write_arrays(folder, rows, facts)
     report(f"{target.parent.name} is prepared in {target}")
     return target
-
-
-def _rows(  # noqa: PLR0913 - what is written, and how
-    model: bytes, texts: Texts, length: int, split: str, report: Report, first: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields sub-words [n, length + 1] of sentences, and how many of them count."""
-    processor = _sentencepiece().SentencePieceProcessor(model_proto=model)
-    kind = np.int16 if processor.vocab_size() <= np.iinfo(np.int16).max else np.int32
-    remaining, done = texts(first), first
-    while batch := list(itertools.islice(remaining, _BATCH)):
-        rows = np.full((len(batch), length + 1), PADDING, kind)
-        counts = np.empty(len(batch), np.int32)
-        for row, tokens in enumerate(processor.encode(batch)):
-            whole = [_BEGIN, *tokens, _END][: length + 1]
-            rows[row, : len(whole)] = whole
-            counts[row] = len(whole) - 1
-        done += len(batch)
-        report(f"{split}: {done:,} sentences in sub-words")
-        yield rows, counts
-
-
-def _vocabulary(folder: Path, size: int, texts: Texts, report: Report) -> bytes:
-    """Returns the vocabulary of a folder, which is made from texts if it is missing."""
-    path = folder / _MODEL
-    if path.is_file():
-        return _checked_vocabulary(path, size)
-    report(f"making a vocabulary of {size:,} sub-words")
-    made = _made_vocabulary(size, texts)
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{_MODEL}"
-    partial.write_bytes(made)
-    partial.replace(path)
-    return made
-
-
-def _made_vocabulary(size: int, texts: Texts) -> bytes:
-    written = io.BytesIO()
-    unusable: list[UserError] = []
-
-    def usable() -> Iterator[str]:
-        # What an iterator raises reaches SentencePiece, which garbles it.
-        try:
-            yield from itertools.islice(texts(0), _FOR_VOCABULARY)
-        except UserError as error:
-            unusable.append(error)
-
-    try:
-        _sentencepiece().SentencePieceTrainer.train(
-            sentence_iterator=usable(),
-            model_writer=written,
-            vocab_size=size,
-            model_type="unigram",
-            unk_id=_UNKNOWN,
-            bos_id=_BEGIN,
-            eos_id=_END,
-            pad_id=-1,
-            character_coverage=1.0,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        if not unusable:
-            reason = str(error).splitlines()[-1][-200:]
-            raise UserError(
-                f"no vocabulary of {size:,} sub-words can be made from this text "
-                f"({reason}): choose another --vocabulary."
-            ) from error
-    if unusable:
-        raise unusable[0]
-    return written.getvalue()
-
-
-def _checked_vocabulary(path: Path, size: int) -> bytes:
-    model = path.read_bytes()
-    try:
-        found = _sentencepiece().SentencePieceProcessor(model_proto=model).vocab_size()
-    except RuntimeError as error:
-        raise UserError(
-            f"{path} is no vocabulary of SentencePiece: remove it and prepare the set "
-            "again."
-        ) from error
-    if found != size:
-        raise UserError(
-            f"{path} has {found:,} sub-words and not {size:,}: remove it, or ask for "
-            f"--vocabulary={found}."
-        )
-    return model
-
-
-def _sentencepiece() -> Any:
-    try:
-        import sentencepiece
-    except ImportError as error:
-        raise UserError(
-            "sentences are cut into sub-words by the package sentencepiece, which is "
-            "not installed: pip install 'dps_tf[text]'."
-        ) from error
-    return sentencepiece

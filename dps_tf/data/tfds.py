@@ -93,6 +93,12 @@ def read_texts_from(folder: Path, split: str, first: int) -> Iterator[bytes]:
         yield from batch["text"]
 
 
+def examples(folder: Path, split: str) -> int:
+    """Returns how many examples a split of a prepared set has."""
+    with _quiet():
+        return int(tfds.builder_from_directory(folder).info.splits[split].num_examples)
+
+
 def build(name: str, data_dir: Path, manual_dir: Path | None) -> None:
     """Makes TFDS download and build a set in `data_dir`, with random access.
 

@@ -279,28 +279,37 @@ def pixel_counts(pixels: np.ndarray, maximum: int = 255) -> np.ndarray:
 _MEAN = (123.68, 116.78, 103.94)  # of red, green and blue over ImageNet
 
 
-def decoded_square(content: bytes, side: int, what: str) -> np.ndarray:
-    """Returns the central square of an image, uint8 [side, side, 3], antialiased.
+def decoded(content: bytes, what: str) -> tf.Tensor:
+    """Returns an image, uint8 [height, width, 3].
 
     UserError that names `what` for bytes that are no image (JPEG, PNG, GIF or BMP).
     """
     try:
         with tf.device("CPU:0"):
-            image = tf.io.decode_image(content, channels=3, expand_animations=False)
-            height, width = image.shape[:2]
-            cut = min(height, width)
-            top, left = (height - cut) // 2, (width - cut) // 2
-            square = image[top : top + cut, left : left + cut]
-            if cut != side:
-                square = tf.image.resize(square, (side, side), antialias=True)
-                square = tf.cast(tf.clip_by_value(tf.round(square), 0, 255), tf.uint8)
-            return np.asarray(square.numpy(), np.uint8)
-    except (tf.errors.InvalidArgumentError, tf.errors.OpError) as error:
+            return tf.io.decode_image(content, channels=3, expand_animations=False)
+    except tf.errors.OpError as error:
         reason = (error.message or type(error).__name__).splitlines()[0]
         raise UserError(
             f"{what} cannot be decoded as an image ({reason[:160]}): replace or remove "
             "it and prepare the set again."
         ) from error
+
+
+def decoded_square(content: bytes, side: int, what: str) -> np.ndarray:
+    """Returns the central square of an image, uint8 [side, side, 3], antialiased.
+
+    `what`: see `decoded`.
+    """
+    image = decoded(content, what)
+    height, width = image.shape[:2]
+    cut = min(height, width)
+    top, left = (height - cut) // 2, (width - cut) // 2
+    with tf.device("CPU:0"):
+        square = image[top : top + cut, left : left + cut]
+        if cut != side:
+            square = tf.image.resize(square, (side, side), antialias=True)
+            square = tf.cast(tf.clip_by_value(tf.round(square), 0, 255), tf.uint8)
+    return np.asarray(square.numpy(), np.uint8)
 
 
 @dataclass(frozen=True)

@@ -170,11 +170,12 @@ def _check_reach(bindings: Sequence[str]) -> None:
     """
     used = set(_SCOPE.findall(gin.operative_config_str()))
     bound = gin.config_str()
-    for binding in bindings:
-        name = binding.partition("=")[0].strip()
+    given = {binding.partition("=")[0].strip() for binding in bindings}
+    for name in given:
         owner = name.rpartition(".")[0]
         scopes = {scope for scope, of in used if of == owner}
         own = [s for s in sorted(scopes) if f"\n{s}/{name} =" in bound]
+        own = [scope for scope in own if f"{scope}/{name}" not in given]
         if scopes and len(own) == len(scopes):
             instead = ", ".join(f"{scope}/{name}" for scope in own)
             raise UserError(

@@ -20,10 +20,9 @@ from dps_tf.analysis.report.shallue2019_panels import FIGURES, FURTHER
 from dps_tf.analysis.report.shallue2019_points import (
     DIGITIZED,
     SWEEP,
-    Runs,
-    Series,
     points,
 )
+from dps_tf.analysis.report.shallue2019_runs import Runs, Series
 from dps_tf.core import Goal, UserError
 from tests.analysis.archive_files import write_study
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import interpreter
-from tests.data.large_sets_test import jpeg
+from tests.data.large_sets_test import imagenet, jpeg
 
 # The two archives at sizes that this test can make: their contents are at fault.
 _SMALL_ARCHIVES = """
@@ -30,6 +30,7 @@ SAID = {
     "cut inside": "TensorFlow Datasets cannot build imagenet2012 (",
     "no copy": "put it into ",
     "not decoded": "9.png cannot be decoded",
+    "broken record": "image 3 of imagenet2012/train cannot be decoded",
     "other encoding": "line 41 of ",
     "too little": "no vocabulary of 4,000 sub-words can be made from this text",
     "no folder": "the data set 'text_folder' is a folder of yours: name it with",
@@ -41,6 +42,7 @@ FLAGS = {
     "cut inside": ("imagenet2012",),
     "no copy": ("c4",),
     "not decoded": ("image_folder",),
+    "broken record": ("imagenet2012",),
     "other encoding": ("text_folder", "--vocabulary=30", "--length=8"),
     "too little": ("text_folder", "--vocabulary=4000"),
     "no folder": ("text_folder",),
@@ -96,6 +98,10 @@ def prepared(
 def test_it_is_one_sentence_and_nothing_is_left(case, tmp_path):
     write_raw(case, tmp_path / "raw")
     name, *flags = FLAGS[case]
+    data = tmp_path / "data"
+    if case == "broken record":
+        imagenet(data, broken=3)
+    before = set(data.rglob("*"))
     if case not in ("no archive", "no folder"):
         flags.append(f"--raw_dir={tmp_path / 'raw'}")
     script = _SMALL_ARCHIVES if case == "cut inside" else None
@@ -104,9 +110,7 @@ def test_it_is_one_sentence_and_nothing_is_left(case, tmp_path):
     (sentence,) = [x for x in done.stderr.splitlines() if x.startswith("error: ")]
     assert SAID[case] in sentence
     assert "Traceback" not in done.stderr
-    data = tmp_path / "data"
-    left = {path.relative_to(data).as_posix() for path in data.rglob("*")}
-    assert left <= {f".preparing-{name}.lock"}
+    assert set(data.rglob("*")) - before <= {data / f".preparing-{name}.lock"}
 
 
 def test_text_that_was_changed_is_another_set(tmp_path):

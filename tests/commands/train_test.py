@@ -185,6 +185,8 @@ def test_a_binding_that_every_scope_overrides_is_refused() -> None:
     sweep, _ = read_configuration(files, ["sgd/workload.points = 8"])
     points = {s.cell.optimizer: s.workload.points for s in sweep.studies}
     assert points == {"sgd": 8, "nesterov": 48}
+    both = ["workload.points = 8", "sgd/workload.points = 8"]
+    assert read_configuration(files, both)[0].studies[0].workload.points == 8
     # What one of two scopes leaves open counts there.
     kept = ["lee2021/mnist_reproduction"], ["workload.step_budget = 500"]
     assert {s.workload.step_budget for s in read_configuration(*kept)[0].studies} == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import unittest
 
 import numpy as np
@@ -164,6 +165,22 @@ class TestSetTest(parameterized.TestCase):
         np.testing.assert_array_equal(places(part.inputs), part.labels)
         self.assertIs(found.evaluated("validation"), found.validation)
         self.assertIs(found.evaluated("test"), found.test)
+
+    @parameterized.parameters("seeded", "last", "given")
+    def test_subsets_for_training_are_random_and_lie_in_larger_ones(self, split):
+        def subset(count, seed=0):
+            how = {"split": split, "split_seed": seed, "training_examples": count}
+            found = data.load("numbers_for_test", **how)
+            self.assertLen(found.train, count)
+            return set(places(found.train.inputs)), places(found.validation.inputs)
+
+        subsets = [subset(count) for count in (2, 4, 8, 16)]
+        for (smaller, held), (larger, other) in itertools.pairwise(subsets):
+            self.assertLess(smaller, larger)
+            self.assertEqual(held, other)
+        self.assertEqual(subset(8), subsets[2])
+        self.assertNotEqual(subset(8, seed=1)[0], subsets[2][0])
+        self.assertNotEqual(subsets[2][0], set(sorted(subsets[3][0])[:8]))
 
     def test_what_the_source_does_not_have_is_refused(self):
         for asked, message in (

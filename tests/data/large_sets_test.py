@@ -6,8 +6,12 @@ that reads the real sets reads them.
 
 from __future__ import annotations
 
+import hashlib
 import io
+import itertools
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +20,17 @@ import tensorflow_datasets as tfds
 
 from dps_tf import data
 from dps_tf.core import UserError
-from dps_tf.data import open_arrays, sentences, write_arrays
-from dps_tf.data.arrays import has_arrays, verify_arrays
+from dps_tf.data import (
+    open_arrays,
+    photograph_preparation,
+    photographs,
+    sentences,
+    write_arrays,
+)
+from dps_tf.data import tfds as reading
+from dps_tf.data.arrays import Arrays, has_arrays, verify_arrays
 from dps_tf.data.preparation import prepare
 from dps_tf.data.prepared import check_space
-from dps_tf.data.transforms import SquareCrops, decoded_square
 from dps_tf.training import Program, StreamedData
 from tests.training.problems import Problem, one_device
 
@@ -78,6 +88,14 @@ def imagenet(root: Path, broken: int | None = None) -> None:
     store(root, "imagenet2012", "5.1.0", features, splits)
 
 
+def c4(root: Path, texts: list[str], for_validation: int) -> None:
+    """Writes a tiny c4/en, of the only feature that is read."""
+    features = tfds.features.FeaturesDict({"text": tfds.features.Text()})
+    examples = [(i, {"text": text}) for i, text in enumerate(texts)]
+    splits = {"train": examples, "validation": examples[:for_validation]}
+    store(root, "c4", "3.1.0", features, splits, tfds.core.BuilderConfig(name="en"))
+
+
 def lm1b(root: Path, texts: list[bytes]) -> None:
     """Writes a tiny lm1b, whose test split is as large as validation asks for."""
     features = tfds.features.FeaturesDict({"text": tfds.features.Text()})
@@ -128,17 +146,11 @@ def test_imagenet_is_divided_without_overlap(images):
     assert len(np.unique(every.reshape(TRAIN, -1), axis=0)) == TRAIN
 
 
-def test_subsets_of_imagenet_keep_shares_of_classes_and_number_classes_anew(images):
-    half = loaded(images, images_share=0.5)
-    whole = np.bincount(loaded(images).train.labels // 250)
-    assert np.abs(np.bincount(half.train.labels // 250) - whole / 2).max() <= 0.5
-    classes = loaded(images, classes=600)
-    assert classes.classes == 600
-    assert set(classes.train.labels) == set(classes.validation.labels)
-    assert 1 <= len(set(classes.train.labels)) < 4
-    assert max(classes.train.labels) < 600
-    hashes = {loaded(images).content_hash, half.content_hash, classes.content_hash}
-    assert len(hashes) == 3
+def test_index_holds_sum_and_label_of_each_image_in_order(images):
+    index = open_arrays(images / "imagenet2012" / "5.1.0" / "dps_tf" / "train")
+    sums = [hashlib.sha256(jpeg(i)).digest() for i in range(TRAIN)]
+    assert index.inputs.tobytes() == b"".join(sums)
+    assert index.labels.tolist() == [i % 4 * 250 for i in range(TRAIN)]
 
 
 def test_index_is_kept_and_a_changed_one_is_refused(images, tmp_path):
@@ -153,12 +165,93 @@ def test_index_is_kept_and_a_changed_one_is_refused(images, tmp_path):
     (index / "labels.bin").write_bytes(whole)
 
 
-def test_picture_that_cannot_be_decoded_is_named(tmp_path):
+class Colours:
+    """Records that hold an image for each class, whose colours tell which."""
+
+    def __init__(self, classes: int, each: int):
+        self.labels = np.tile(np.arange(classes), each)
+        self.images = [
+            tf.io.encode_png(np.full((4, 4, 3), (i % 250, i // 250, 0), np.uint8))
+            for i in range(classes)
+        ]
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, row: int):
+        return {"image": self.images[self.labels[row]].numpy()}
+
+
+@pytest.fixture
+def thousand_classes(monkeypatch):
+    """Has `load` find ImageNet with four images of each class, one for validation."""
+    found = {"train": Colours(1000, 4), "validation": Colours(1000, 1)}
+
+    def opened(name, data_dir, split):
+        labels = found[split].labels
+        return photographs.Split(found[split], Arrays(labels, labels, split), name)
+
+    monkeypatch.setattr(photographs, "opened", opened)
+    return {"name": "imagenet2012", "split": "given", "held_out": 0, "side": 4}
+
+
+def test_half_of_the_classes_are_numbered_anew_and_alike(thousand_classes):
+    half = data.load(**thousand_classes, classes=500)
+    assert half.classes == 500
+    assert half.content_hash != data.load(**thousand_classes).content_hash
+    classes = {}
+    for part, each in ((half.train, 4), (half.validation, 1)):
+        assert np.bincount(part.labels).tolist() == [each] * 500
+        pixels = np.rint(part.inputs[np.arange(500)][:, 0, 0] + (123.68, 116.78, 0))
+        for label, found in zip(part.labels, pixels @ (1, 250, 0), strict=False):
+            assert classes.setdefault(label, found) == found
+    assert len(set(classes.values())) == len(classes) == 500
+
+
+def test_shares_of_imagenet_are_taken_of_each_class_and_lie_in_larger_ones(images):
+    sets = [loaded(images, images_share=share) for share in (0.2, 0.5, 0.8, 1)]
+    each = [np.bincount(found.train.labels // 250) for found in sets]
+    assert np.abs(each[1] - each[3] / 2).max() <= 0.5
+    rows = [
+        {image.tobytes() for image in found.train.inputs[np.arange(len(found.train))]}
+        for found in sets
+    ]
+    for smaller, larger in itertools.pairwise(rows):
+        assert smaller < larger
+    for found in sets:
+        np.testing.assert_array_equal(
+            found.validation.labels, sets[3].validation.labels
+        )
+    assert len({found.content_hash for found in sets}) == 4
+
+
+def test_evaluation_reads_the_same_pixels_every_time(images):
+    rows = np.arange(VALIDATION)
+    first = loaded(images).validation.inputs
+    expected = first[rows]
+    np.testing.assert_array_equal(first[rows[::-1]][::-1], expected)
+    np.testing.assert_array_equal(loaded(images).validation.inputs[rows], expected)
+
+
+def test_picture_that_cannot_be_decoded_is_named_and_no_index_left(tmp_path):
     imagenet(tmp_path, broken=3)
+    match = r"image 3 of imagenet2012/train cannot be decoded"
+    with pytest.raises(UserError, match=match):
+        prepared("imagenet2012", tmp_path)
+    assert not (tmp_path / "imagenet2012" / "5.1.0" / "dps_tf").exists()
+
+
+def test_broken_picture_in_an_index_is_named_when_it_is_read(tmp_path, monkeypatch):
+    imagenet(tmp_path, broken=3)
+    with monkeypatch.context() as patched:
+        # As it was indexed by an earlier version, or has been damaged since.
+        patched.setattr(photograph_preparation, "decoded", lambda *_: None)
+        prepared("imagenet2012", tmp_path)
     prepared("imagenet2012", tmp_path)
-    train = loaded(tmp_path).train
-    with pytest.raises(UserError, match=r"image 3 of imagenet2012 cannot be decoded"):
-        [part.inputs[np.arange(len(part))] for part in (train, loaded(tmp_path).test)]
+    found = loaded(tmp_path)
+    match = r"image 3 of imagenet2012/train cannot be decoded"
+    with pytest.raises(UserError, match=match):
+        [part.inputs[np.arange(len(part))] for part in (found.train, found.test)]
 
 
 @pytest.mark.parametrize("size", [None, 10])
@@ -174,40 +267,61 @@ def test_archive_by_hand_is_asked_for_or_found_truncated(size, tmp_path):
 
 
 def test_room_on_the_disk_is_asked_for_beforehand(tmp_path):
-    with pytest.raises(UserError, match="needs 1,000,000,000,000,000,000 bytes"):
+    match = "needs at least 1,000,000,000,000,000,000 bytes"
+    with pytest.raises(UserError, match=match):
         check_space("x", tmp_path, 10**18, print)
 
 
-def test_central_crop_is_that_of_resizing_and_cutting_out():
-    square = decoded_square(jpeg(1, 64, 64), 64, "a picture")
-    crop = SquareCrops(28, 32, 64)
-    found, _ = crop(tf.constant(square[None]), tf.constant([0]), None)
-    resized = tf.image.resize(square.astype(np.float32), (32, 32))
-    expected = resized[2:30, 2:30] - (123.68, 116.78, 103.94)
-    np.testing.assert_allclose(found[0], expected, atol=0.01)
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("imagenet_resized", "Imagenet32"),
+        ("imagenette", "imagenette2-160"),
+        ("lm1b", ""),
+        ("open_images_v4", ""),
+    ],
+)
+def test_known_size_of_a_set_counts_what_is_downloaded(name, part):
+    urls = tfds.builder_cls(name).url_infos
+    downloads = sum(info.size for url, info in urls.items() if part in url)
+    assert 0 < downloads <= {**photographs.SETS, **sentences.SETS}[name].built_bytes
 
 
-def test_crops_of_training_lie_inside_and_differ():
-    class Ends:
-        def __init__(self, share: float):
-            self.share = share
+def leave(monkeypatch, free: int) -> None:
+    """Has every disk tell so many free bytes."""
+    usage = SimpleNamespace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
 
-        def integers(self, name, shape, low, high):
-            return tf.fill(shape, int(low + self.share * (high - 1 - low)))
 
-        def uniform(self, name, shape, low=0.0, high=1.0):
-            return tf.fill(shape, self.share)
+@pytest.fixture
+def nothing_is_fetched(monkeypatch):
+    def stopped(*_):
+        raise RuntimeError("stopped")
 
-    white = tf.fill([1, 40, 40, 3], 255)
-    crops = [
-        SquareCrops(28, 32, 64)(white, tf.constant([0]), Ends(share))[0]
-        for share in (0.0, 0.999)
-    ]
-    for found in crops:
-        # Nothing from outside of the picture, which would be black.
-        np.testing.assert_allclose(
-            found[0], 255 - np.broadcast_to((123.68, 116.78, 103.94), (28, 28, 3))
-        )
+    monkeypatch.setattr(reading, "build", stopped)
+
+
+@pytest.mark.usefixtures("nothing_is_fetched")
+def test_what_was_downloaded_before_needs_no_more_room(tmp_path, monkeypatch):
+    leave(monkeypatch, 199_000_000)
+    with pytest.raises(UserError, match="imagenette needs at least 206,000,000 bytes"):
+        prepared("imagenette", tmp_path)
+    (tmp_path / "downloads" / "imagenette").mkdir(parents=True)
+    with (tmp_path / "downloads" / "imagenette" / "file").open("wb") as file:
+        file.truncate(99_000_000)
+    with pytest.raises(UserError, match=r"cannot build imagenette \(stopped\)"):
+        prepared("imagenette", tmp_path)
+
+
+@pytest.mark.usefixtures("nothing_is_fetched")
+def test_room_for_sub_words_is_asked_for_with_that_for_the_set(tmp_path, monkeypatch):
+    """Download and set, and for each sentence 65 sub-words and how many count."""
+    rows = 30_301_028 + 6_075 + 6_206
+    wanted = 6_520_000_000 + rows * (65 * 2 + 4)
+    leave(monkeypatch, wanted - 1)
+    with pytest.raises(UserError, match=f"lm1b needs at least {wanted:,} bytes"):
+        prepared("lm1b", tmp_path)
+    assert not list(tmp_path.rglob("*lm1b*"))
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +362,48 @@ def test_sentences_are_predicted_to_their_end_and_padding_is_not(
         assert set(labels[row, count:]) <= {-1}
     with pytest.raises(UserError, match=r"there are sentences-30-10: run .*=31"):
         data.load("lm1b", tmp_path, vocabulary=31, length=10)
+
+
+def test_examples_of_c4_are_the_beginnings_of_all_its_documents(
+    text, tmp_path, monkeypatch
+):
+    documents = [" ".join(text[i : i + 1 + i % 40]) for i in range(250)]
+    documents += ["nospace" * 30, " " * 300 + "a mat", "a \u0301" * 90, "cat\n" * 90]
+    # However far the ten sub-words that are kept reach.
+    documents += [" " * i + documents[i] for i in range(40, 100)]
+    c4(tmp_path, documents, 30)
+    parts = {**sentences.SETS["c4"].parts, "train": ("train", 0, 100)}
+    with monkeypatch.context() as patched:
+        smaller = sentences.SentenceSet("c4", "en", parts, 0)
+        patched.setitem(sentences.SETS, "c4", smaller)
+        prepared("c4", tmp_path, sub_words=(31, 10))
+    told = prepared("c4", tmp_path, sub_words=(35, 10))
+    wanted = (len(documents) + 30) * (11 * 2 + 4)
+    assert told[0].startswith(f"c4: at least {wanted:,} bytes will be written")
+    found = data.load("c4", tmp_path, split="given", vocabulary=35, length=10)
+    assert len(found.validation) == 30
+    import sentencepiece
+
+    folder = tmp_path / "c4" / "sentences-35-10"
+    model = str(folder / "vocabulary.model")
+    processor = sentencepiece.SentencePieceProcessor(model_file=model)
+    rows = np.asarray(open_arrays(folder / "train").inputs)
+    whole = [[1, *processor.encode(document), 2] for document in documents]
+    expected = [(row + [-1] * 11)[:11] for row in whole]
+    assert rows.tolist() == expected
+    # What was prepared with fewer rows stays, and what is written needs no more room.
+    leave(monkeypatch, 0)
+    prepared("c4", tmp_path, sub_words=(31, 10))
+    assert len(open_arrays(tmp_path / "c4/sentences-31-10/train").labels) == 100
+    (folder / "train" / "manifest.json").unlink()
+    (folder / "train" / "inputs.bin").write_bytes(rows[:-1].tobytes())
+    with pytest.raises(UserError, match="needs at least 22 bytes"):
+        prepared("c4", tmp_path, sub_words=(35, 10))
+    # No number of documents is too many.
+    monkeypatch.setattr(reading, "examples", lambda *_: 364_868_892)
+    wanted = (364_868_892 + 6_075) * (65 * 2 + 4)
+    with pytest.raises(UserError, match=f"needs at least {wanted:,} bytes"):
+        prepared("c4", tmp_path)
 
 
 def test_folder_of_text_is_read_line_by_line(text, tmp_path):

@@ -22,6 +22,7 @@ from absl.testing import parameterized
 from dps_tf import data
 from dps_tf.core import UserError
 from dps_tf.data import download, preparation, raw, tfds
+from dps_tf.data.dataset import split_indices
 from dps_tf.data.prepared import ARRAYS, prepared_folder
 from dps_tf.data.raw import PUBLISHED, RawFile
 from tests.data import raw_files, tiny_published
@@ -81,6 +82,22 @@ class PrepareTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLen(with_test.test, tiny_published.TEST)
         self.assertAllEqual(with_test.train.inputs, dataset.train.inputs)
         self.assertNotEqual(with_test.content_hash, dataset.content_hash)
+
+    def test_pixels_are_scaled_as_asked_for(self):
+        self.offer("cifar10")
+        folder = prepare("cifar10", self.data, self.raw)
+        images, _ = preparation.read_checked_images("cifar10", folder)
+        held = split_indices("last", len(images), 9, 0)[1]
+        hashes = set()
+        for pixels, expected in (
+            ("unit", images / 255),
+            ("standardized", tf.image.per_image_standardization(images).numpy()),
+        ):
+            how = {"split": "last", "validation_examples": 9, "pixels": pixels}
+            found = data.load("cifar10", self.data, **how)
+            self.assertAllClose(found.validation.inputs, expected[held], atol=1e-5)
+            hashes.add(found.content_hash)
+        self.assertLen(hashes, 2)
 
     def test_text_becomes_sequences_whose_labels_are_the_next_characters(self):
         self.offer("tiny_shakespeare")

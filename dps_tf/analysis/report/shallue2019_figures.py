@@ -39,11 +39,11 @@ from dps_tf.analysis.report.shallue2019_points import (
     TRIALS,
     Panel,
     PublishedFigure,
-    Runs,
     budget_name,
     points,
     trials_name,
 )
+from dps_tf.analysis.report.shallue2019_runs import Runs
 from dps_tf.analysis.report.style import Axes
 from dps_tf.analysis.wording import and_list, count
 from dps_tf.core import Goal
@@ -176,10 +176,10 @@ def _share(with_data: list[bool]) -> str:
 def _remarks(figure: PublishedFigure, found: list[pd.DataFrame]) -> list[str]:
     """Returns what is missing, and where the rest comes from."""
     if all(frame.empty for frame in found):
-        names = {s.workload: None for panel in figure.panels for s in panel.series}
+        every = {s.workload: None for panel in figure.panels for s in panel.series}
         return [
             f"None of its {len(found)} panels has data. Sweeps of "
-            f"{and_list([*names])}, or the public archive, would show them."
+            f"{and_list([*every])}, or the public archive, would show them."
         ]
     remarks = []
     for panel, frame in zip(figure.panels, found, strict=True):

@@ -1,16 +1,14 @@
 """What the figures of Shallue et al. 2019 show, panel by panel.
 
 Goals, normalizations, reference batch sizes, orders and limits of axes of Figures 1 to
-11 are those of the published notebook. Workloads are named as the archive names them:
-the data set with dots for slashes, a hyphen, the model. Of the batch sizes of figure 9
-and the budgets of figure 11 the first and last are published; those between are powers
-of two, and 1, 2 and 5 in each decade, which fit where the published curves of figure 11
-end.
+11 are those of the published notebook. Workloads are named as the archive names them.
+Of the batch sizes of figure 9 and the budgets of figure 11 the first and last are
+published; those between are powers of two, and 1, 2 and 5 in each decade, which fit
+where the published curves of figure 11 end.
 
-What Figures 12 to 24 show is not known from public sources, so that what the archive
-allows beyond has titles and no numbers. Metric and goal of training are those of
-validation there; scatters are at one batch size of each workload, near the middle of
-its range.
+What Figures 12 to 24 show is not known from public sources: what the archive allows
+beyond has titles and no numbers. Goals on training metrics are those of validation;
+scatters are at one batch size of each workload, near the middle of its range.
 """
 
 from __future__ import annotations
@@ -19,12 +17,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from dps_tf.analysis.report.shallue2019_points import (
-    NESTEROV,
-    Panel,
-    PublishedFigure,
-    Series,
-)
+from dps_tf.analysis.report.shallue2019_points import Panel, PublishedFigure
+from dps_tf.analysis.report.shallue2019_runs import NESTEROV, Series
 from dps_tf.core import Goal
 
 ERROR = "validation/classification_error"
@@ -78,11 +72,9 @@ def _each_with(goal_of: Callable[[Series], Goal]) -> tuple[Panel, ...]:
     )
 
 
-def _goals(title: str, workload: str, metric: str, *goals: float) -> Panel:
-    series = (
-        Series(f"{g:g}", workload, Goal(metric, g, inclusive=False)) for g in goals
-    )
-    return Panel(title, tuple(series))
+def _goals(title: str, workload: str, metric: str, *levels: float) -> Panel:
+    goals = {f"{x:g}": Goal(metric, x, inclusive=False) for x in levels}
+    return Panel(title, tuple(Series(s, workload, goal) for s, goal in goals.items()))
 
 
 def _alike(
@@ -124,13 +116,12 @@ def _scatter(steps: int, epochs: bool, smallest: int) -> tuple[Panel, ...]:
 
 
 def _decades(low: float, high: float) -> tuple[float, ...]:
-    """Returns 1, 2 and 5 times the powers of ten between two budgets, both included."""
+    """Returns 1, 2 and 5 times the powers of ten between two budgets, ends included."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     found = (float(f"{digit}e{power}") for power in exponents for digit in (1, 2, 5))
     return tuple(budget for budget in found if low <= budget <= high)
 
 
-# Budgets in steps and in epochs, and examples.
 _MNIST_BUDGETS = (_decades(5e3, 5e6), _decades(10, 1e4), MNIST_IMAGES)
 _LM1B_BUDGETS = (_decades(1e4, 1e6), _decades(0.2, 20), LM1B_SENTENCES)
 
@@ -351,31 +342,23 @@ FIGURES = (
 """Those of the publication whose panels are known, by number."""
 
 
-_MOMENTUM = (
-    *_EACH,
-    *(
-        Panel(f"{title}, momentum", (Series("momentum", name, goal, "momentum"),))
-        for title, name, goal in (
-            ("Simple CNN on MNIST", CNN, error(0.01)),
-            ("Transformer (shallow) on LM1B", SHALLOW, loss(3.9)),
-        )
-    ),
-    *(
-        Panel(f"{title} on LM1B", (Series(NESTEROV, name, goal),))
-        for title, name, goal in (
-            ("Transformer (shallow)", SHALLOW, loss(3.9)),
-            ("Transformer (wide)", WIDE, loss(4.2)),
-            ("Transformer (narrow and shallow)", NARROW, loss(4.2)),
-        )
-    ),
-    *(
-        Panel(f"Simple CNN on {share} of MNIST", (Series(NESTEROV, name, error(0.02)),))
-        for share, name in _MNIST_SUBSETS.items()
-    ),
-    *(
-        Panel(f"ResNet-50 on {share}", (Series(NESTEROV, name, error(0.3)),))
-        for share, name in _HALVES.items()
-    ),
+_MOMENTUM = _EACH + tuple(
+    Panel(title, (Series(optimizer, workload, goal, optimizer),))
+    for title, workload, goal, optimizer in (
+        ("Simple CNN on MNIST, momentum", CNN, error(0.01), "momentum"),
+        ("Transformer (shallow), momentum", SHALLOW, loss(3.9), "momentum"),
+        ("Transformer (shallow)", SHALLOW, loss(3.9), NESTEROV),
+        ("Transformer (wide)", WIDE, loss(4.2), NESTEROV),
+        ("Transformer (narrow and shallow)", NARROW, loss(4.2), NESTEROV),
+        *(
+            (f"Simple CNN on {share} of MNIST", name, error(0.02), NESTEROV)
+            for share, name in _MNIST_SUBSETS.items()
+        ),
+        *(
+            (f"ResNet-50 on {share}", name, error(0.3), NESTEROV)
+            for share, name in _HALVES.items()
+        ),
+    )
 )
 """A panel for each workload that was trained with momentum."""
 
@@ -396,10 +379,9 @@ def _of_training(series: Series) -> Goal:
     return replace(series.goal, metric=metric)
 
 
+_ON_TRAINING = _each_with(_of_training)
 FURTHER = (
-    PublishedFigure(
-        "Steps to result on the training set", "steps", _each_with(_of_training)
-    ),
+    PublishedFigure("Steps to result on the training set", "steps", _ON_TRAINING),
     PublishedFigure("Learning rate of the best trial", "learning_rate", _EACH),
     PublishedFigure("Momentum of the best trial", "momentum", _EACH),
     PublishedFigure(

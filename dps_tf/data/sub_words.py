@@ -1,0 +1,147 @@
+"""Text in sub-words: vocabularies made by SentencePiece, and rows of arrays.
+
+A vocabulary is made from the first million texts, with three sub-words of its own: 0
+for what it cannot spell, 1 before a text, 2 behind it. A row holds the beginning of a
+text; padding fills up shorter ones.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dps_tf.core import UserError
+from dps_tf.data.prepared import Report
+
+PADDING = -1
+"""Stands behind the end of a sentence, in labels too: losses leave it out."""
+MODEL = "vocabulary.model"
+_FOR_VOCABULARY = 1_000_000  # sentences
+_BATCH = 10_000  # sentences; after a stop, at most so many are cut up again
+_CHARACTERS = 8  # read at first for each sub-word that is kept, about twice as needed
+_UNKNOWN, _BEGIN, _END = 0, 1, 2
+
+Texts = Callable[[int], Iterator[str]]
+"""Gives the sentences of a split from a number on."""
+
+
+def sub_words(  # noqa: PLR0913 - what is written, and how
+    model: bytes, texts: Texts, length: int, split: str, report: Report, first: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields sub-words [n, length + 1] of sentences, and how many of them count."""
+    processor = _sentencepiece().SentencePieceProcessor(model_proto=model)
+    kind = stored_type(processor.vocab_size())
+    remaining, done = texts(first), first
+    while batch := list(itertools.islice(remaining, _BATCH)):
+        rows = np.full((len(batch), length + 1), PADDING, kind)
+        counts = np.empty(len(batch), np.int32)
+        for row, tokens in enumerate(_beginnings(processor, batch, length)):
+            whole = [_BEGIN, *tokens, _END][: length + 1]
+            rows[row, : len(whole)] = whole
+            counts[row] = len(whole) - 1
+        done += len(batch)
+        report(f"{split}: {done:,} sentences in sub-words")
+        yield rows, counts
+
+
+def stored_type(vocabulary: int) -> np.dtype:
+    """Returns the smallest type that holds every sub-word and the padding."""
+    return np.dtype(np.int16 if vocabulary <= np.iinfo(np.int16).max else np.int32)
+
+
+def _beginnings(processor: Any, texts: list[str], length: int) -> list[list[int]]:
+    """Returns the first `length` sub-words, or some more, of each text.
+
+    No sub-word holds a space behind its beginning, so what stands before a space is cut
+    up alike whatever follows: the end of a long document need not be read.
+    """
+    ends = [text.find(" ", length * _CHARACTERS) for text in texts]
+    parts = [t if end < 0 else t[:end] for t, end in zip(texts, ends, strict=True)]
+    found = processor.encode(parts)
+    for row, tokens in enumerate(found):
+        if len(tokens) < length and ends[row] >= 0:
+            found[row] = processor.encode(texts[row])
+    return found
+
+
+def vocabulary_of(folder: Path, size: int, texts: Texts, report: Report) -> bytes:
+    """Returns the vocabulary of a folder, which is made from texts if it is missing."""
+    path = folder / MODEL
+    if path.is_file():
+        return _checked(path, size)
+    report(f"making a vocabulary of {size:,} sub-words")
+    made = _made(size, texts)
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".{MODEL}"
+    partial.write_bytes(made)
+    partial.replace(path)
+    return made
+
+
+def _made(size: int, texts: Texts) -> bytes:
+    written = io.BytesIO()
+    unusable: list[UserError] = []
+
+    def usable() -> Iterator[str]:
+        # What an iterator raises reaches SentencePiece, which garbles it.
+        try:
+            yield from itertools.islice(texts(0), _FOR_VOCABULARY)
+        except UserError as error:
+            unusable.append(error)
+
+    try:
+        _sentencepiece().SentencePieceTrainer.train(
+            sentence_iterator=usable(),
+            model_writer=written,
+            vocab_size=size,
+            model_type="unigram",
+            unk_id=_UNKNOWN,
+            bos_id=_BEGIN,
+            eos_id=_END,
+            pad_id=-1,
+            character_coverage=1.0,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if not unusable:
+            reason = str(error).splitlines()[-1][-200:]
+            raise UserError(
+                f"no vocabulary of {size:,} sub-words can be made from this text "
+                f"({reason}): choose another --vocabulary."
+            ) from error
+    if unusable:
+        raise unusable[0]
+    return written.getvalue()
+
+
+def _checked(path: Path, size: int) -> bytes:
+    model = path.read_bytes()
+    try:
+        found = _sentencepiece().SentencePieceProcessor(model_proto=model).vocab_size()
+    except RuntimeError as error:
+        raise UserError(
+            f"{path} is no vocabulary of SentencePiece: remove it and prepare the set "
+            "again."
+        ) from error
+    if found != size:
+        raise UserError(
+            f"{path} has {found:,} sub-words and not {size:,}: remove it, or ask for "
+            f"--vocabulary={found}."
+        )
+    return model
+
+
+def _sentencepiece() -> Any:
+    try:
+        import sentencepiece
+    except ImportError as error:
+        raise UserError(
+            "sentences are cut into sub-words by the package sentencepiece, which is "
+            "not installed: pip install 'dps_tf[text]'."
+        ) from error
+    return sentencepiece
