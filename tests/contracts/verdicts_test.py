@@ -329,25 +329,46 @@ def test_optimizers_of_the_published_network_are_those_of_the_record():
 def test_resnet_is_that_of_the_record():
     table = read_csv(FOLDER / "shallue2019" / "cifar_10_optimizers.csv")
     theirs = published.steps_to_result(["cifar_10-resnet_8*"])
-    falls = [
-        f"{steps.loc[16] / steps.loc[256]:.1f}"
-        for steps in (
-            rows[rows["optimizer"] == "nesterov"].set_index("batch_size")[
-                "steps_to_result"
-            ]
-            for rows in (table, theirs)
-        )
-    ]
+    ours, known = (
+        rows.pivot(index="batch_size", columns="optimizer", values="steps_to_result")
+        for rows in (table, theirs)
+    )
+    known = known.loc[ours.index]
+    falls, published_falls = (
+        [f"{steps.loc[16, name] / steps.loc[256, name]:.1f}" for name in steps]
+        for steps in (ours[["sgd", "nesterov"]], known[["sgd", "nesterov"]])
+    )
+    times, published_times = (
+        [
+            f"{steps['sgd'][size] / steps['nesterov'][size]:.2f}"
+            for size in (16, 64, 256)
+        ]
+        for steps in (ours, known)
+    )
+    below = -np.log2(ours / known)
     found = row("most of all on CIFAR-10")
-    said = f"fall {falls[0]} times from batch size 16 to 256 (published: {falls[1]})"
-    assert said in found["found"]
-    at_16 = (rows[rows["batch_size"] == 16] for rows in (table, theirs))
-    known = (rows.set_index("optimizer")["steps_to_result"] for rows in at_16)
-    times = [f"{steps['sgd'] / steps['nesterov']:.2f}" for steps in known]
-    said = f"SGD takes {times[0]} times its steps (published: {times[1]})"
-    assert said in found["found"]
-    assert f"[{len(table)} cells]" in found["found"]
+    for said in (
+        f"steps of SGD fall {falls[0]} times, with Nesterov momentum {falls[1]} times "
+        f"(published: {', '.join(published_falls)})",
+        f"SGD takes {times[2]} times its steps (published: {published_times[2]})",
+        f"{below.min().min():.2f} to {below.max().max():.2f} octaves below",
+        f"[{len(table)} cells]",
+    ):
+        assert said in found["found"]
     assert int(found["trials"]) == table["trials"].sum()
+    # What the README of the folder says of the same table.
+    text = " ".join((FOLDER / "shallue2019" / "README.md").read_text().split())
+    assert (below < 0.25).sum().sum() == 5
+    apart = np.log2(float(ours["sgd"][256] / ours["nesterov"][256]))
+    assert 9 <= apart / (0.16 * 2**0.5) < 10
+    means = table.groupby("batch_size")["test_at_result"].mean()
+    for said in (
+        "SGD takes {}, {} and {} times the steps of Nesterov momentum".format(*times),
+        "momentum; {}, {} and {} times are published".format(*published_times),
+        f"At 256 that is {apart:.2f} octaves",
+        f"{means[16]:.3f}, {means[64]:.3f} and {means[256]:.3f} in the mean",
+    ):
+        assert said in text
 
 
 def test_subsets_are_those_of_the_record():
