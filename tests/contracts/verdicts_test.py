@@ -273,7 +273,45 @@ def test_sizes_and_test_errors_are_those_of_the_record():
         f"[{len(table)} cells]",
     ):
         assert said in found["found"]
-    assert int(found["trials"]) == int(text["trials"]) == table["trials"].sum()
+    assert int(text["trials"]) == table["trials"].sum()
+    quality = read_csv(FOLDER / "shallue2019" / "mnist_fc_quality_trials.csv")
+    assert int(found["trials"]) == table["trials"].sum() + len(quality)
+    assert f"[{len(quality)} trials]" in found["found"]
+
+
+def after_as_many_updates(kind: str) -> list[str]:
+    """Returns test errors of the trials with the least validation error, by batch size.
+
+    Means over seeds with their standard errors.
+    """
+    table = read_csv(FOLDER / "shallue2019" / "mnist_fc_quality_trials.csv")
+    table = table[table["workload"] == f"mnist-fc_64_64_64_{kind}"]
+    shown = []
+    for _, cells in table.groupby("batch_size"):
+        errors = [
+            seed.sort_values("least_validation")["test_at_least"].iloc[0]
+            for _, seed in cells.groupby("seed")
+        ]
+        error = np.std(errors, ddof=1) / len(errors) ** 0.5
+        shown.append(f"{np.mean(errors):.4f} ± {error:.4f}")
+    return shown
+
+
+def test_errors_after_as_many_updates_are_those_of_the_record():
+    search = after_as_many_updates("ghosts-search")
+    text = row("out-of-sample")["found"]
+    assert "{}, {} and {} at 64, 256 and 1,024".format(*search) in text
+    ghosts = after_as_many_updates("ghosts-square_root_rule")
+    whole = after_as_many_updates("batch_norm-square_root_rule")
+    said = (
+        f"{ghosts[-1]} over ghosts and {whole[-1]} over whole batches, {whole[0]} at 64"
+    )
+    assert ghosts[0] == whole[0]  # a ghost of 64 is the whole batch there
+    assert said in row("Ghost batches")["found"]
+    text = " ".join((FOLDER / "shallue2019" / "README.md").read_text().split())
+    for errors in (search, ghosts, whole):
+        means = [error.partition(" ")[0] for error in errors]
+        assert "{}, {} and {}".format(*means) in text
 
 
 def test_optimizers_of_the_published_network_are_those_of_the_record():
@@ -451,7 +489,9 @@ def test_reach_of_a_rule_with_ghosts_is_that_of_the_record():
     for fit in ends:
         assert shown(fit.critical_batch_size) in found["found"]
     assert f"[{len(table)} cells]" in found["found"]
-    assert int(found["trials"]) == table["trials"].sum()
+    quality = read_csv(FOLDER / "shallue2019" / "mnist_fc_quality_trials.csv")
+    rule = quality[~quality["workload"].str.endswith("search")]
+    assert int(found["trials"]) == table["trials"].sum() + len(rule)
 
 
 def test_cost_of_delays_is_that_of_the_record():
