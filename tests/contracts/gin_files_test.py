@@ -72,8 +72,12 @@ def test_data_are_prepared_as_the_sweep_reads_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_file_gives_a_sweep_whose_names_are_known(name: str) -> None:
-    sweep = sweep_of(name)
+    sweep, text = read_configuration([name], [])
     Backends(Options("unused"), LocalFiles()).check(sweep)
+    # What a dry run prints, but for the data.
+    told = configurations.describe(sweep, text)
+    assert f"cells: {len(sweep.studies)}\n" in told
+    assert all(study.cell.name in told for study in sweep.studies)
     for study in sweep.studies:
         again = StudySpecification.from_json(study.to_json())
         assert again.fingerprint == study.fingerprint
