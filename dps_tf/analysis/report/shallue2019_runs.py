@@ -7,6 +7,7 @@ could answer. Evaluations that only bound a metric are no values of it.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,12 +82,13 @@ class Runs:
         open_to_all = found["schedule"] == "exhaustive"
         looser = [goal.is_stricter_than(series.goal) for goal in goals]
         # Evaluations that were stopped tell of the study's own goal alone.
-        stopped = found.merge(self._bounded(), "left", self._key)["is_bound"].notna()
+        stopped = found.merge(self._bounded, "left", self._key)["is_bound"].notna()
         own = np.asarray([str(goal) == str(series.goal) for goal in goals], bool)
         return found[
             own | ((open_to_all | np.asarray(looser, bool)) & ~stopped.to_numpy(bool))
         ]
 
+    @functools.cached_property
     def _bounded(self) -> pd.DataFrame:
         """Returns the studies in which an evaluation is a bound, key and `is_bound`."""
         assert self._tables is not None
