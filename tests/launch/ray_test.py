@@ -40,6 +40,8 @@ def _node(tmp_path: Path) -> StandIns:
     node.answer("scontrol show", "node1\nnode2\n")
     node.answer("squeue", "RUNNING\n")
     node.answer("secrets", "token\n")
+    # As the real one: no cluster is healthy before it was started.
+    node.answer("ray health-check", code=1, until="^srun")
     return node
 
 
@@ -60,6 +62,7 @@ def of_rayjob() -> list[str]:
 
 def of_skypilot(folder: Path) -> list[str]:
     programs = StandIns(folder / "dps_tf", ["ray", "dps-train"])
+    programs.answer("ray health-check", code=1, until="ray start --head")
     variables = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "HOME": str(folder)}
     variables |= {**TASK["envs"], "GIN_FILE": "quickstart", "SWEEP_DIR": "gs://b/s"}
     variables["RAY_AUTH_TOKEN"] = "token"

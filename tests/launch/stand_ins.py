@@ -18,10 +18,14 @@ folder = {folder!r}
 call = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
 with open(folder + "/calls", "a") as file:
     file.write(json.dumps(call) + "\\n")
+with open(folder + "/calls") as file:
+    calls = [" ".join(json.loads(line)) for line in file]
 with open(folder + "/answers") as file:
     answers = json.load(file)
 for number, answer in enumerate(answers):
     if not re.search(answer["to"], " ".join(call)):
+        continue
+    if answer["until"] and any(re.search(answer["until"], c) for c in calls):
         continue
     if answer["once"]:
         del answers[number]
@@ -63,6 +67,7 @@ class StandIns:
         code: int = 0,
         *,
         once: bool = False,
+        until: str = "",
         runs_command: bool = False,
     ) -> None:
         """Says what a call does: the first answer counts whose pattern is found in it.
@@ -72,6 +77,8 @@ class StandIns:
             out: what it prints.
             code: its exit code.
             once: for one call only.
+            until: a pattern; for calls before one that it is found in. A script may
+                go on before a program that it started has come so far as to be called.
             runs_command: then its --command=... is run by bash.
         """
         self._answers.append(
@@ -80,6 +87,7 @@ class StandIns:
                 "out": out,
                 "code": code,
                 "once": once,
+                "until": until,
                 "runs_command": runs_command,
             }
         )
