@@ -125,7 +125,7 @@ class Tables(Record):
         """Returns the figure of K* against the batch size, with law and regimes."""
         from dps_tf.analysis.report.headline import steps_figure
 
-        return steps_figure(self)
+        return steps_figure(self.results)
 
     def _repr_html_(self) -> str:
         """Returns the table of results, as notebooks show it."""

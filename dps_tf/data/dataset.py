@@ -161,9 +161,15 @@ class Dataset:
         return Examples(self.train.inputs[rows], self.train.labels[rows])
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one input: [height, width, channels], [features] or [length]."""
-        return tuple(self.train.inputs.shape[1:])
+    def input_shape(self) -> tuple[int | None, ...]:
+        """The shape of one input: [height, width, channels], [features] or [length].
+
+        [None] for sequences that training reads shortened and evaluation whole.
+        """
+        shape = self.train.inputs.shape[1:]
+        if getattr(self.transform, "shortens", False):
+            return (None, *shape[1:])
+        return tuple(shape)
 
 
 class _EvaluatedRows:

@@ -5,7 +5,8 @@ row each, so that starting reads none of them; what a stop has left is kept. A n
 reads the beginning of a sentence and predicts each sub-word of it and its end.
 Deviation: an example of C4 is the beginning of a document, not a sentence.
 
-Text must be UTF-8. Sub-words behind `length` are cut off.
+Text must be UTF-8. Sub-words behind `length` are cut off, in training those behind
+`training_length`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from dps_tf.data.prepared import (
 )
 from dps_tf.data.raw import sha256
 from dps_tf.data.sub_words import MODEL, Texts, stored_type, sub_words, vocabulary_of
+from dps_tf.data.transforms import FirstTokens
 
 SPLITS = ("train", "validation", "test")
 
@@ -54,26 +56,52 @@ def sentences(name: str) -> Callable[..., Source]:
     """Returns the loader of a set of sentences that TensorFlow Datasets builds."""
 
     def load_sentences(
-        data_dir: Path | None, vocabulary: int = 32_000, length: int = 64
+        data_dir: Path | None,
+        vocabulary: int = 32_000,
+        length: int = 64,
+        training_length: int | None = None,
     ) -> Source:
-        """Returns sentences as pieces of a vocabulary, int32 [n, length]."""
-        return _source(data_dir, name, vocabulary, length)
+        """Returns sentences as pieces of a vocabulary, int32 [n, length].
+
+        Training reads the first `training_length` of them; None: all.
+        """
+        return _source(data_dir, name, vocabulary, length, training_length)
 
     return load_sentences
 
 
 def text_folder(
-    data_dir: Path | None, folder: str, vocabulary: int = 8_000, length: int = 64
+    data_dir: Path | None,
+    folder: str,
+    vocabulary: int = 8_000,
+    length: int = 64,
+    training_length: int | None = None,
 ) -> Source:
     """Returns the lines of a user's text files, each a sentence.
 
-    `folder`: the NAME that `prepare --dataset=text_folder --raw_dir=.../NAME` read.
-    A tenth is for validation unless a workload asks for another number.
+    `folder`: the NAME that `prepare --dataset=text_folder --raw_dir=.../NAME` read;
+    `training_length`: training reads the first so many sub-words, None for all. A tenth
+    is for validation unless a workload asks for another number.
     """
-    return _source(data_dir, f"text_folder/{folder}", vocabulary, length)
+    name = f"text_folder/{folder}"
+    return _source(data_dir, name, vocabulary, length, training_length)
 
 
-def _source(data_dir: Path | None, name: str, vocabulary: int, length: int) -> Source:
+def _source(
+    data_dir: Path | None,
+    name: str,
+    vocabulary: int,
+    length: int,
+    training_length: int | None,
+) -> Source:
+    if training_length is not None and not 0 < training_length <= length:
+        raise UserError(
+            f"training_length is {training_length}: it must be from 1 to the {length} "
+            "sub-words that length keeps of a sentence."
+        )
+    shorter = None
+    if training_length not in (None, length):
+        shorter = FirstTokens(training_length)
     folder = None if data_dir is None else place(data_dir, name, vocabulary, length)
     if data_dir is None or folder is None or not has_arrays(folder / "train"):
         parent = None if folder is None else folder.parent
@@ -94,6 +122,7 @@ def _source(data_dir: Path | None, name: str, vocabulary: int, length: int) -> S
         vocabulary,
         max(1, len(found["train"].inputs) // 10),
         _without_padding,
+        shorter,
         given_validation=pairs.get("validation"),
         given_test=pairs.get("test"),
         content=hashlib.sha256(contents.encode()).hexdigest(),

@@ -1,8 +1,9 @@
 """Text in sub-words: vocabularies made by SentencePiece, and rows of arrays.
 
-A vocabulary is made from the first million texts, with three sub-words of its own: 0
-for what it cannot spell, 1 before a text, 2 behind it. A row holds the beginning of a
-text; padding fills up shorter ones.
+A vocabulary is made from the first million texts, or as many of them as have two
+hundred million characters, with three sub-words of its own: 0 for what it cannot spell,
+1 before a text, 2 behind it. A row holds the beginning of a text; padding fills up
+shorter ones.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ PADDING = -1
 """Stands behind the end of a sentence, in labels too: losses leave it out."""
 MODEL = "vocabulary.model"
 _FOR_VOCABULARY = 1_000_000  # sentences
+_MOST_CHARACTERS = 200_000_000  # of these, each of which takes some 20 bytes
 _BATCH = 10_000  # sentences; after a stop, at most so many are cut up again
 _CHARACTERS = 8  # read at first for each sub-word that is kept, about twice as needed
 _UNKNOWN, _BEGIN, _END = 0, 1, 2
@@ -89,8 +91,13 @@ def _made(size: int, texts: Texts) -> bytes:
 
     def usable() -> Iterator[str]:
         # What an iterator raises reaches SentencePiece, which garbles it.
+        read = 0
         try:
-            yield from itertools.islice(texts(0), _FOR_VOCABULARY)
+            for text in itertools.islice(texts(0), _FOR_VOCABULARY):
+                yield text
+                read += len(text)
+                if read >= _MOST_CHARACTERS:
+                    return
         except UserError as error:
             unusable.append(error)
 

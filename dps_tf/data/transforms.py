@@ -42,7 +42,8 @@ class Transform(Protocol):
         """Returns (inputs, labels) of a batch, [n, ...] each, from those stored.
 
         `draws`: in a training step, its random numbers; None in evaluation, which has
-        none: what is returned then has the shape of that in training.
+        none: what is returned then has the shape of that in training, unless the
+        transform says that it `shortens` sequences in training.
         """
 
 
@@ -146,6 +147,27 @@ class CropTokens:
 
 
 @dataclass(frozen=True)
+class FirstTokens:
+    """Leaves the first `length` tokens of sequences, [n, stored length], in training.
+
+    Labels with a position for each token are cut alike. In evaluation all tokens stay,
+    so that a network has to take sequences of both lengths.
+    """
+
+    length: int
+    shortens = True
+
+    def __call__(
+        self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None
+    ) -> Pair:
+        """See the class."""
+        if draws is None:
+            return inputs, labels
+        part = slice(self.length)
+        return inputs[:, part], labels[:, part] if labels.shape.rank > 1 else labels
+
+
+@dataclass(frozen=True)
 class MaskTokens:
     """Replaces a share `rate` of the input tokens, [n, length], by `token`.
 
@@ -182,6 +204,11 @@ class Chain:
         for part in self.parts:
             inputs, labels = part(inputs, labels, draws)
         return inputs, labels
+
+    @property
+    def shortens(self) -> bool:
+        """Whether one of its parts does."""
+        return any(getattr(part, "shortens", False) for part in self.parts)
 
 
 IMAGE_TRANSFORMS: dict[str, Transform] = {

@@ -62,10 +62,11 @@ for _builder in (
 
 
 def build(
-    name: str, input_shape: Sequence[int], classes: int, **arguments: Any
+    name: str, input_shape: Sequence[int | None], classes: int, **arguments: Any
 ) -> keras.Model:
     """Returns a new model: [batch, *input_shape] -> logits [batch, ..., classes].
 
+    `input_shape`: [None] for sequences of any length, where the network takes them;
     `arguments`: those of the builder beyond the first two, for example `widths`.
     Raises UserError for an unknown name or argument, and where the builder returns
     something else than a functional model of tf_keras.

@@ -189,8 +189,10 @@ def vgg11(
     132,863,336 parameters on 224 x 224 x 3 and 1,000 classes; sides are at least 32.
     `units`: of both hidden dense layers; `dropout`: share of their outputs that
     training leaves out; `widths`: channels of the convolutions before each of the five
-    max-pools. Source: Simonyan and Zisserman 2015, model A; whether Shallue et al. used
-    dropout is not known, the default is that of the original.
+    max-pools. The head starts almost flat, so that the first loss is ln(classes) though
+    inputs are bytes less their mean. Source: Simonyan and Zisserman 2015, model A.
+    Neither dropout nor initializers of Shallue et al. are known: dropout is that of the
+    original, and the head begins as that of `resnet50`.
     """
     inputs = x = image_input("vgg11", input_shape)
     if min(input_shape[:2]) < 32:
@@ -214,7 +216,7 @@ def vgg11(
         x = dense(units, f"dense{index}", activation="relu")(x)
         if dropout:
             x = layers.Dropout(dropout, name=f"dropout{index}")(x)
-    return keras.Model(inputs, dense(classes, "dense3")(x), name="vgg11")
+    return keras.Model(inputs, _flat_head(classes, 0.001, "dense3")(x), name="vgg11")
 
 
 def resnet50(
@@ -255,9 +257,12 @@ def resnet50(
             x = _bottleneck(x, width * 2**group, stride, not block, name, norm)
     x = norm(x, "head")
     x = layers.GlobalAveragePooling2D(name="pool")(x)
-    flat = keras.initializers.RandomNormal(stddev=0.003)
-    logits = layers.Dense(classes, kernel_initializer=flat, name="dense")(x)
-    return keras.Model(inputs, logits, name="resnet50")
+    return keras.Model(inputs, _flat_head(classes, 0.003, "dense")(x), name="resnet50")
+
+
+def _flat_head(classes: int, deviation: float, name: str) -> keras.layers.Layer:
+    normal = keras.initializers.RandomNormal(stddev=deviation)
+    return layers.Dense(classes, kernel_initializer=normal, name=name)
 
 
 def _normalized(ghost_batch_size: int | None, x: Any, name: str) -> Any:

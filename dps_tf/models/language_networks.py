@@ -31,8 +31,18 @@ layers = keras.layers
 
 
 def _token_input(
-    name: str, input_shape: Sequence[int], width: int, heads: int = 1
+    name: str,
+    input_shape: Sequence[int | None],
+    width: int,
+    heads: int = 1,
+    any_length: bool = False,
 ) -> Any:
+    if tuple(input_shape) == (None,) and not any_length:
+        raise UserError(
+            f"model {name!r} has a vector for each position and takes sequences of one "
+            "length: leave training_length out of workload.dataset_arguments, or "
+            "choose 'transformer' or 'lstm'."
+        )
     if len(input_shape) != 1 or width % heads:
         raise UserError(
             f"model {name!r} takes token sequences [length] and a width that its heads "
@@ -115,7 +125,7 @@ def attention_block(  # noqa: PLR0913 - each is independent of the others
 
 
 def transformer(  # noqa: PLR0913 - each is a binding of its own
-    input_shape: Sequence[int],
+    input_shape: Sequence[int | None],
     classes: int,
     width: int = 512,
     hidden: int = 2048,
@@ -132,7 +142,7 @@ def transformer(  # noqa: PLR0913 - each is a binding of its own
     without bias. 51,671,040 parameters with 32,000 tokens.
 
     Args:
-        input_shape: [length].
+        input_shape: [length], or [None] for sequences of any length.
         classes: tokens in the vocabulary.
         width: length of a token's vector, even, which `heads` divides.
         hidden: units of the perceptrons.
@@ -145,7 +155,7 @@ def transformer(  # noqa: PLR0913 - each is a binding of its own
     Source: Vaswani et al. 2017; the place of normalization, the positions and the
     sizes other than base are assumed, as the paper names them only.
     """
-    inputs = _token_input("transformer", input_shape, width, heads)
+    inputs = _token_input("transformer", input_shape, width, heads, any_length=True)
     embedding = _embedding(classes, width, tied)
     x = SinusoidalPositions(name="position")(embedding(inputs))
 
@@ -186,7 +196,7 @@ def _embedding(classes: int, width: int, tied: bool) -> keras.layers.Layer:
 
 
 def lstm(
-    input_shape: Sequence[int],
+    input_shape: Sequence[int | None],
     classes: int,
     width: int = 1024,
     units: int = 2048,
@@ -199,7 +209,7 @@ def lstm(
     is zero at the start of each sentence.
 
     Args:
-        input_shape: [length].
+        input_shape: [length], or [None] for sequences of any length.
         classes: tokens in the vocabulary.
         width: length of a token's vector.
         units: memory cells.
@@ -208,7 +218,7 @@ def lstm(
 
     Source: Shallue et al. 2019 after Jozefowicz et al. 2016 (LSTM-2048-512).
     """
-    inputs = _token_input("lstm", input_shape, width)
+    inputs = _token_input("lstm", input_shape, width, any_length=True)
     x = layers.Embedding(
         classes, width, embeddings_initializer=fan_in_normal(), name="embedding"
     )(inputs)

@@ -249,6 +249,8 @@ class SelfAttention(keras.layers.Layer):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the values, averaged by attention."""
         length, width = inputs.shape[1], inputs.shape[2] // 3
+        if length is None:  # of a network for sequences of any length, until called
+            length = tf.shape(inputs)[1]
         depth = width // self.heads
         parts = tf.reshape(inputs, [-1, length, 3, self.heads, depth])
         query, key, value = tf.unstack(parts, axis=2)

@@ -17,6 +17,11 @@ from dps_tf.models.layers import fan_in_normal, small_normal
 _register = keras.utils.register_keras_serializable(package="dps_tf")
 
 
+def _rates(width: int) -> np.ndarray:
+    half = width // 2
+    return np.asarray(10_000.0 ** (-np.arange(half) / max(half - 1, 1)))
+
+
 def sinusoids(positions: int, width: int) -> np.ndarray:
     """Returns float32 [positions, width]: sines in the first half, cosines behind.
 
@@ -25,10 +30,16 @@ def sinusoids(positions: int, width: int) -> np.ndarray:
     halves side by side instead of interleaved, as in the published code of
     Tensor2Tensor; `width` is even.
     """
-    half = width // 2
-    rates = 10_000.0 ** (-np.arange(half) / max(half - 1, 1))
-    angles = np.arange(positions)[:, None] * rates
+    angles = np.arange(positions)[:, None] * _rates(width)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+def _sinusoids_like(inputs: tf.Tensor) -> tf.Tensor:
+    """Returns `sinusoids` for inputs [batch, length, width] of any length."""
+    width = inputs.shape[-1]
+    rates = tf.constant(_rates(width))
+    angles = tf.range(tf.cast(tf.shape(inputs)[1], tf.float64))[:, None] * rates
+    return tf.cast(tf.concat([tf.sin(angles), tf.cos(angles)], axis=1), tf.float32)
 
 
 @_register
@@ -46,7 +57,9 @@ class SinusoidalPositions(keras.layers.Layer):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the scaled inputs with the wave of each position added."""
         _, length, width = inputs.shape
-        waves = tf.cast(sinusoids(length, width), inputs.dtype)
+        known = length is not None
+        waves = sinusoids(length, width) if known else _sinusoids_like(inputs)
+        waves = tf.cast(waves, inputs.dtype)
         return (inputs * width**0.5 if self.scale else inputs) + waves
 
     def get_config(self) -> dict[str, Any]:

@@ -142,8 +142,9 @@ class Objective:
 
         `outputs`: their shape, [batch, ...]; `what`: whose labels they are.
         """
-        positions = tuple(self.label_type(outputs).shape[1:])
-        if tuple(labels.shape[1:]) != positions:
+        positions = self.label_type(outputs).shape[1:]
+        # A network for sequences of any length has outputs of any.
+        if not positions.is_compatible_with(labels.shape[1:]):
             raise UserError(
                 f"an example of {what} has labels of shape {list(labels.shape[1:])}, "
                 f"and the network's outputs {list(outputs[1:])} take labels of shape "

@@ -80,7 +80,6 @@ class CompiledSlice:
         # Replicas share the gradient of the global batch; workers have their own.
         own = batch_size // (trained.workers.count if trained.workers else 1)
         self._sharing = 1 if trained.workers else self._replicas
-        self._positions = own * data.labels_per_example
         self._share = own // self._sharing
         self._loops_inside = strategies.loops_in_replica(self._strategy)
         around = jit_compile and self._loops_inside
@@ -301,7 +300,8 @@ class CompiledSlice:
         trained = self._trained
         metaparameters = trained.loss_metaparameters
         # A constant where every position counts once: exact, and cheaper.
-        (positions,) = weight or (self._positions,)
+        every = self._share * self._sharing * labels.shape[1:].num_elements()
+        (positions,) = weight or (every,)
         draws = self._draws(seed, step, number)
         with draws.active(), tf.GradientTape() as tape:
             outputs = tf.cast(trained.model(inputs, training=True), tf.float32)

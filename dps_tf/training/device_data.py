@@ -85,7 +85,6 @@ class PlacedData(abc.ABC):
         placement: `device` or `stream`.
         strategy: whose replicas read the data.
         train_count: training examples.
-        labels_per_example: 1, or the length of a sequence.
     """
 
     placement: ClassVar[str]
@@ -93,7 +92,6 @@ class PlacedData(abc.ABC):
     def __init__(self, dataset: Dataset, strategy: tf.distribute.Strategy):
         self.strategy = strategy
         self.train_count = len(dataset.train)
-        self.labels_per_example = int(np.prod(dataset.train.labels.shape[1:]))
         self._dataset = dataset
         self._replicas = int(strategy.num_replicas_in_sync)
         self._splits: dict[str, PlacedSplit] = {}
@@ -139,7 +137,8 @@ class DeviceData(PlacedData):
         return self._whole(self._dataset.evaluated(VALIDATION))
 
     def _placed_split(self, examples: Examples) -> PlacedSplit:
-        arrays = padded_batches(examples, evaluation.BATCH_SIZE, self._replicas)
+        size = evaluation.batch_size(examples)
+        arrays = padded_batches(examples, size, self._replicas)
         # Of the batches each replica counts every n-th.
         batches = tuple(self._on_replicas(array, self._replicas) for array in arrays)
         types = [tf.type_spec_from_value(value) for value in batches]

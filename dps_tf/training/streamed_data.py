@@ -81,7 +81,7 @@ class StreamedData(PlacedData):
         )
 
     def _placed_split(self, examples: Examples) -> PlacedSplit:
-        batch_size = min(evaluation.BATCH_SIZE, len(examples))
+        batch_size = min(evaluation.batch_size(examples), len(examples))
         stream = ExampleStream(examples, self.strategy, batch_size, with_valid=True)
         # Replicas take turns: the batches of a row are theirs in order.
         rows = padded_rows(np.arange(len(examples)), batch_size * self._replicas)

@@ -194,7 +194,7 @@ def build_task(
 
 @functools.lru_cache(maxsize=2)
 def _scratch_network(
-    network: str, arguments: str, input_shape: tuple[int, ...], classes: int
+    network: str, arguments: str, input_shape: tuple[int | None, ...], classes: int
 ) -> keras.Model:
     """Returns the model whose passes are traced once for all cells of a network."""
     return models.build(network, input_shape, classes, **json.loads(arguments))

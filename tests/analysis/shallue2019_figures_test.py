@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,10 +12,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.loading import Tables, load
 from dps_tf.analysis.published import METRICS
+from dps_tf.analysis.report import shallue2019_figures
+from dps_tf.analysis.report.content import FigureText, Illustration, illustration
 from dps_tf.analysis.report.shallue2019_figures import figures_report, figures_text
 from dps_tf.analysis.report.shallue2019_panels import FIGURES, FURTHER
 from dps_tf.analysis.report.shallue2019_points import (
@@ -131,8 +135,20 @@ def tables(tmp_path_factory) -> Tables:
 
 
 @pytest.fixture(scope="module")
-def drawn(tables):
-    return figures_report(tables)
+def figures() -> dict[str, Figure]:
+    """What is drawn, by name, once there is `drawn`."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def drawn(tables, figures):
+    def kept(figure: Figure, text: FigureText) -> Illustration:
+        figures[text.name] = figure
+        return illustration(figure, text)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shallue2019_figures, "illustration", kept)
+        return figures_report(tables)
 
 
 def rows_of(table: pd.DataFrame, number: int, panel: str) -> pd.DataFrame:
@@ -338,6 +354,29 @@ def test_drawings_name_their_curves_in_the_published_order(tables):
     sixth = words["figure6"]
     assert "100 %, error < 0.25" in sixth
     assert "goal" in words["figure2"]
+
+
+@pytest.mark.usefixtures("drawn")
+def test_no_line_leads_over_a_digitized_value_that_could_not_be_read(figures):
+    (panel, *_) = figures["figure4"].axes
+    lines = {line.get_label(): line for line in panel.get_lines()}
+    momentum = lines["momentum"]
+    sizes, steps = (values.tolist() for values in momentum.get_data())
+    unread = {size for size, y in zip(sizes, steps, strict=True) if math.isnan(y)}
+    assert unread == {2048}
+    assert sizes == sorted(sizes)
+
+
+@pytest.mark.usefixtures("drawn")
+def test_legend_of_scatters_lies_beside_their_panels(figures):
+    (scatter,) = [figure for figure in figures.values() if figure.legends]
+    scatter.draw_without_rendering()
+    (legend,) = scatter.legends
+    box = legend.get_window_extent()
+    assert [text.get_text() for text in legend.get_texts()][-1] == "best"
+    for axis in scatter.axes:
+        assert axis.get_legend() is None
+        assert not box.overlaps(axis.get_window_extent())
 
 
 def further(table: pd.DataFrame, title: str, panel: str) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from types import ModuleType
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from dps_tf.analysis.law import Observations, compare, fit_law, prefers_power_law
 from dps_tf.analysis.report import summary
@@ -99,6 +100,20 @@ def recorded(stem: Path, *sweeps: Sweep) -> dict[str, pd.DataFrame]:
         for end, file in files.items()
         if file.exists()
     }
+
+
+def test_a_figure_shows_all_that_was_recorded(tmp_path):
+    stem = tmp_path / "one"
+    recorded(stem, Sweep(batch_sizes=(16, 32)), Sweep(batch_sizes=(64,)))
+    drawn = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(
+            Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)
+        )
+        documents().draw(str(stem))
+    axis = drawn[0].axes[0]
+    sizes = {float(size) for line in axis.get_lines() for size in line.get_xdata()}
+    assert {16.0, 32.0, 64.0} <= sizes
 
 
 def test_measurements_of_a_cell_that_is_recorded_anew_are_gone(tmp_path):

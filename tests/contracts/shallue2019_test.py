@@ -20,6 +20,7 @@ from dps_tf import models
 from dps_tf.analysis import published
 from dps_tf.core import SweepSpecification, Workload
 from dps_tf.data import Dataset, Examples
+from dps_tf.data.transforms import FirstTokens
 from dps_tf.models import initial_point
 from dps_tf.training import DeviceData, Program
 from dps_tf.tuning.build import build_task
@@ -41,8 +42,8 @@ SHAPES = {
     "cifar10": (32, 32, 3),
     "imagenet2012": (224, 224, 3),
     "open_images_v4": (224, 224, 3),
-    "lm1b": (64,),
-    "c4": (64,),
+    "lm1b": (256,),
+    "c4": (256,),
 }
 CLASSES = {
     "imagenet2012": 1000,
@@ -149,7 +150,7 @@ def bare(name: str) -> str:
 
 
 def data_of(workload: Workload) -> tuple[tuple[int, ...], int]:
-    """Returns the shape of an input and the number of classes."""
+    """Returns the shape of an input in evaluation and the number of classes."""
     arguments = workload.dataset_arguments
     classes = CLASSES.get(workload.dataset, 10)
     shape = SHAPES.get(workload.dataset, (arguments.get("length"),))
@@ -200,6 +201,13 @@ def test_goal_is_strict_and_published_and_trials_are_feasible_ones(name):
     if len(rows):
         assert str(workload.goal) == rows["goal"].iloc[0]
         assert workload.points == rows["trials"].iloc[0]
+
+
+def test_sentences_are_read_longer_in_evaluation_than_in_training():
+    for name in NAMES:
+        if bare(name).startswith(("lm1b", "common")):
+            arguments = workload_of(name).dataset_arguments
+            assert (arguments["training_length"], arguments["length"]) == (64, 256)
 
 
 def test_published_goals_are_those_of_the_files_and_of_the_curves():
@@ -297,6 +305,8 @@ def made_up(workload: Workload, examples: int, most_classes: int) -> Dataset:
     """Returns examples without meaning in the shapes of a workload's data."""
     shape, classes = data_of(workload)
     classes = min(classes, most_classes)
+    shorter = workload.dataset_arguments.get("training_length")
+    transform = None if shorter is None else FirstTokens(shorter)
     generator = np.random.default_rng(0)
     if len(shape) == 1:
         tokens = generator.integers(0, classes, (2 * examples, shape[0] + 1), np.int32)
@@ -311,7 +321,8 @@ def made_up(workload: Workload, examples: int, most_classes: int) -> Dataset:
         Examples(inputs[part], labels[part])
         for part in (slice(examples), slice(examples, None))
     ]
-    return Dataset("made_up", *halves, classes, "", "none")
+    stored = None if transform is None else halves[0]
+    return Dataset("made_up", *halves, classes, "", "none", transform, stored)
 
 
 def begun(
@@ -341,30 +352,29 @@ def shortened(workload: Workload) -> Workload:
     return dataclasses.replace(workload, network_arguments=arguments)
 
 
-def distinct() -> list[tuple[str, Workload]]:
-    """Returns a workload for each architecture and loss, with its file."""
+def distinct() -> list[pytest.param]:
+    """Returns a workload for each architecture and loss.
+
+    Deep ones of few layers are run everywhere; as they are, and the widest, by hand.
+    """
     found = {}
     for name in sorted(CATALOGUE, key=lambda name: bare(name) not in QUICK):
+        slow = [pytest.mark.slow] * (bare(name) not in QUICK)
         for workload in {
             s.workload.name: s.workload for s in sweep_of(name).studies
         }.values():
-            short = shortened(workload)
-            key = (short.network, str(short.network_arguments), short.objective)
-            found.setdefault(key, (name, short))
+            title, whole = f"{bare(name)}-{workload.name}", [pytest.mark.by_hand]
+            wide = workload.name.endswith("transformer_wide")
+            ways = [(shortened(workload), title, whole if wide else slow)]
+            if workload.network in FEW_LAYERS:
+                ways.append((workload, f"{title}-whole", whole))
+            for way, title, marks in ways:
+                key = (way.network, str(way.network_arguments), way.objective)
+                found.setdefault(key, pytest.param(way, marks=marks, id=title))
     return list(found.values())
 
 
-@pytest.mark.parametrize(
-    "workload",
-    [
-        pytest.param(
-            workload,
-            marks=[pytest.mark.slow] * (bare(name) not in QUICK),
-            id=f"{bare(name)}-{workload.name}",
-        )
-        for name, workload in distinct()
-    ],
-)
+@pytest.mark.parametrize("workload", distinct())
 def test_two_steps_move_every_trainable_tensor(workload):
     # Of one place of each image, batch normalization needs several to tell apart.
     batch_size = 8 if workload.network == "resnet50" else 4

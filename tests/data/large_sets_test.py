@@ -25,12 +25,14 @@ from dps_tf.data import (
     photograph_preparation,
     photographs,
     sentences,
+    sub_words,
     write_arrays,
 )
 from dps_tf.data import tfds as reading
 from dps_tf.data.arrays import Arrays, has_arrays, verify_arrays
 from dps_tf.data.preparation import prepare
 from dps_tf.data.prepared import check_space
+from dps_tf.models import Draws
 from dps_tf.training import Program, StreamedData
 from tests.training.problems import Problem, one_device
 
@@ -362,6 +364,20 @@ def test_sentences_are_predicted_to_their_end_and_padding_is_not(
         assert set(labels[row, count:]) <= {-1}
     with pytest.raises(UserError, match=r"there are sentences-30-10: run .*=31"):
         data.load("lm1b", tmp_path, vocabulary=31, length=10)
+    given = {"split": "given", "vocabulary": 30, "length": 10}
+    shorter = data.load("lm1b", tmp_path, training_length=4, **given)
+    assert shorter.input_shape == (None,)
+    np.testing.assert_array_equal(shorter.validation.inputs[np.arange(30)], inputs)
+    stored = shorter.step_examples
+    pair = [tf.constant(a[np.arange(9)]) for a in (stored.inputs, stored.labels)]
+    draws = Draws(tf.constant(1), tf.constant(2), 0, 9)
+    for whole, short in zip(pair, shorter.transform(*pair, draws), strict=True):
+        np.testing.assert_array_equal(whole[:, :4], short)
+    same = data.load("lm1b", tmp_path, training_length=10, **given)
+    assert same.input_shape == (10,)
+    for wrong in (0, 11):
+        with pytest.raises(UserError, match=f"training_length is {wrong}.*1 to the 10"):
+            data.load("lm1b", tmp_path, training_length=wrong, **given)
 
 
 def test_examples_of_c4_are_the_beginnings_of_all_its_documents(
@@ -404,6 +420,24 @@ def test_examples_of_c4_are_the_beginnings_of_all_its_documents(
     wanted = (364_868_892 + 6_075) * (65 * 2 + 4)
     with pytest.raises(UserError, match=f"needs at least {wanted:,} bytes"):
         prepared("c4", tmp_path)
+
+
+def test_a_vocabulary_is_made_of_the_first_texts_only(text, tmp_path, monkeypatch):
+    def vocabulary(name: str, lines: list[str]) -> bytes:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "a.txt").write_text("\n".join(lines))
+        prepared("text_folder", tmp_path, folder, sub_words=(30, 10))
+        place = tmp_path / "text_folder" / name / "sentences-30-10"
+        return (place / "vocabulary.model").read_bytes()
+
+    part, whole = vocabulary("part", text[:100]), vocabulary("whole", text)
+    assert part != whole
+    most = sum(map(len, text[:100]))
+    monkeypatch.setattr(sub_words, "_MOST_CHARACTERS", most)
+    assert vocabulary("limited", text) == part
+    monkeypatch.setattr(sub_words, "_MOST_CHARACTERS", most + 1)
+    assert vocabulary("another", text) not in (part, whole)
 
 
 def test_folder_of_text_is_read_line_by_line(text, tmp_path):

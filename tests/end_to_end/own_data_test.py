@@ -56,7 +56,9 @@ SETS = {
     },
     "lm1b": {
         "gin": "shallue2019/lm1b_transformer_base_nesterov",
-        "workload.dataset_arguments": "{'vocabulary': 30, 'length': 8}",
+        "workload.dataset_arguments": (
+            "{'vocabulary': 30, 'length': 8, 'training_length': 5}"
+        ),
         "workload.network_arguments": _SMALL,
         "goal.threshold": 0.5,
     },

@@ -145,6 +145,9 @@ def _live(order: dict[str, Any]) -> None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             # What is printed may go to a file, too.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            # Python takes a compiled module of half its size for a whole one, and so
+            # would everybody who imports it later.
+            sys.dont_write_bytecode = True
             limit = order["file_limit"]
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         does = {"train": _train, "command": _command, "synthetic": _synthetic}

@@ -127,6 +127,27 @@ def test_logits_depend_neither_on_mates_nor_on_what_pads_behind(name):
     np.testing.assert_array_equal(model(padded)[:, :6], model(tokens)[:, :6])
 
 
+@pytest.mark.parametrize("name", ["transformer", "lstm"])
+def test_network_for_any_length_gives_the_logits_of_one_for_that_length(name):
+    arguments = {
+        "transformer": {"width": 16, "hidden": 32, "heads": 2, "depth": 2},
+        "lstm": {"width": 8, "units": 16, "projection": 8},
+    }[name]
+    anyone = models.build(name, (None,), 20, **arguments)
+    anyone.set_weights(models.initial_point(anyone, 1))
+    unknown = tf.function(
+        anyone, input_signature=[tf.TensorSpec([None, None], "int32")]
+    )
+    for length in (1, 7, 300):
+        fixed = models.build(name, (length,), 20, **arguments)
+        fixed.set_weights(anyone.get_weights())
+        tokens = np.random.default_rng(length).integers(0, 20, (3, length), np.int32)
+        expected = tf.function(fixed)(tf.constant(tokens))
+        found = tf.function(anyone)(tf.constant(tokens))
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(unknown(tokens), expected, atol=1e-5)
+
+
 def test_projected_cell_is_its_published_recurrence():
     cell = ProjectedLSTMCell(5, 3)
     layer = keras.layers.RNN(cell, return_sequences=True)
@@ -204,6 +225,8 @@ def test_vit_sees_the_order_of_its_patches(positions):
         ("vit", (32, 32, 3), {"patch": 4, "positions": "none"}, "'none' is unknown"),
         ("gpt", (8, 8), {}, r"token sequences \[length\]"),
         ("transformer", (8,), {"heads": 3}, "width 512 and 3 heads"),
+        ("gpt", (None,), {}, "one length: leave training_length out"),
+        ("tiny_transformer", (None,), {}, "one length: leave training_length out"),
     ],
 )
 def test_what_does_not_fit_is_refused(name, shape, arguments, sentence):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import itertools
@@ -11,12 +12,13 @@ import numpy as np
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf import models, optim
+from dps_tf import models, optim, training
 from dps_tf._keras import keras
 from dps_tf.core import Goal, TrialState, UserError
+from dps_tf.data.transforms import FirstTokens
 from dps_tf.training import DeviceData, Program, Task, evaluation
 from tests.training import problems
-from tests.training.problems import SMALL, Problem, same_bits
+from tests.training.problems import SMALL, Problem, one_device, same_bits
 
 DECAYING = Problem(optimizer="nesterov", schedule="linear", smoothing=True)
 
@@ -272,7 +274,7 @@ class DivergenceTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(self.program.advance(self.problem.order(0, 500)).diverged)
 
 
-class SequenceTest(tf.test.TestCase):
+class SequenceTest(tf.test.TestCase, parameterized.TestCase):
     def test_loss_is_the_mean_over_positions(self):
         problem = Problem(
             problems.sequences(), "tiny_transformer", batch_size=6, arguments=SMALL
@@ -284,6 +286,27 @@ class SequenceTest(tf.test.TestCase):
         logits = program.network(train.inputs[rows[0]])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         expected = float(loss(train.labels[rows[0]], logits))
+        self.assertAllClose(program.advance(rows).loss, expected, rtol=1e-6)
+
+    @parameterized.parameters("DeviceData", "StreamedData")
+    def test_training_reads_the_first_tokens_and_evaluation_all(self, placement):
+        whole = problems.sequences()
+        dataset = dataclasses.replace(
+            whole, transform=FirstTokens(4), stored_train=whole.train
+        )
+        arguments = {"width": 16, "hidden": 16, "heads": 2, "depth": 1}
+        problem = Problem(dataset, "transformer", batch_size=6, arguments=arguments)
+        held = getattr(training, placement)(dataset, one_device())
+        program = Program(problem.task, held, 6)
+        problem.begin(program)
+        rows = problem.order(0, 1)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        held_out = dataset.validation
+        expected = float(loss(held_out.labels, program.network(held_out.inputs)))
+        found = program.evaluate().metrics["validation/cross_entropy"]
+        self.assertAllClose(found, expected, rtol=1e-6)
+        inputs, labels = dataset.train.inputs[rows[0]], dataset.train.labels[rows[0]]
+        expected = float(loss(labels[:, :4], program.network(inputs[:, :4])))
         self.assertAllClose(program.advance(rows).loss, expected, rtol=1e-6)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.best_trials import training_figures
 from dps_tf.analysis.report.content import (
@@ -71,9 +70,9 @@ def headline(curves: Curves, regimes: pd.DataFrame) -> Illustration:
     return illustration(figure, text, tooltips=tooltips, narrow=style.svg(narrow))
 
 
-def steps_figure(tables: Tables) -> Figure:
-    """Returns the headline figure of some sweeps, for a notebook or a script."""
-    curves = curves_of(tables.results, naming(tables.results))
+def steps_figure(results: pd.DataFrame) -> Figure:
+    """Returns the headline figure of a results table, for a notebook or a script."""
+    curves = curves_of(results, naming(results))
     return _drawn(curves, regimes_of(curves), 2, _WIDTH)[0]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.assembly import (
@@ -40,10 +41,11 @@ from dps_tf.analysis.report.shallue2019_points import (
     Panel,
     PublishedFigure,
     budget_name,
+    of_series,
     points,
     trials_name,
 )
-from dps_tf.analysis.report.shallue2019_runs import Runs
+from dps_tf.analysis.report.shallue2019_runs import Runs, Series
 from dps_tf.analysis.report.style import Axes
 from dps_tf.analysis.wording import and_list, count
 from dps_tf.core import Goal
@@ -223,6 +225,11 @@ def _illustrated(figure: PublishedFigure, found: list[pd.DataFrame]) -> Illustra
                 axis.set(xticks=[], yticks=[])
             else:
                 _draw(axis, figure, panel, frame)
+        if figure.kind == "scatter":
+            # One for all panels, beside them: their marks may be anywhere.
+            marked = [axis.get_legend_handles_labels() for axis in axes]
+            look = {"loc": "outside lower center", "ncols": len(_STATUS), "fontsize": 8}
+            drawn.legend(*max(marked, key=lambda found: len(found[0])), **look)
     filled = sum(not frame.empty for frame in found)
     text = FigureText(
         _file_name(figure),
@@ -293,6 +300,7 @@ def _draw_curves(
     """Draws a line for each curve, in the order of the panel."""
     sources = set(frame["source"])
     goals = {s.label: _short(s.goal) for s in panel.series}
+    read_off = {s.label: s for s in panel.series}
     in_order = figure.kind in ("goals", *_OWN_SERIES)
     tells_goals = not in_order and len(set(goals.values())) > 1
     styles = style.sequential_styles if in_order else style.assign_styles
@@ -304,7 +312,10 @@ def _draw_curves(
         marks = style.joined_marks(line_style, markersize=4)
         label = f"{name} ({DIGITIZED})" if mixed else name
         label += f", {goals[name]}" if tells_goals else ""
-        axis.plot(rows["batch_size"], rows["value"], label=label, **marks)
+        line = rows
+        if name in read_off and DIGITIZED in set(rows["source"]):
+            line = _with_gaps(rows, read_off[name])
+        axis.plot(line["batch_size"], line["value"], label=label, **marks)
         doubtful = rows[rows["note"] != ""]
         hollow = {**marks, "linestyle": "none", "markerfacecolor": "white"}
         hollow["markeredgecolor"] = line_style.color
@@ -318,6 +329,17 @@ def _draw_curves(
         # Where rising curves are not.
         place = (0.98, "right") if figure.kind == "rates" else (0.02, "left")
         axis.text(place[0], 0.02, DIGITIZED, ha=place[1], **note)
+
+
+def _with_gaps(rows: pd.DataFrame, series: Series) -> pd.DataFrame:
+    """Returns a digitized curve with NaN at published sizes that could not be read.
+
+    So that no line leads over them.
+    """
+    there = of_series(published.studies(), series)["batch_size"]
+    between = there[there.between(rows["batch_size"].min(), rows["batch_size"].max())]
+    sizes = np.union1d(rows["batch_size"], between)
+    return rows.set_index("batch_size").reindex(sizes).reset_index()
 
 
 def _curves(figure: PublishedFigure, panel: Panel) -> list[str]:
@@ -373,4 +395,3 @@ def _draw_scatter(axis: Axes, panel: Panel, frame: pd.DataFrame) -> None:
     style.log10_axis(axis, "y", 8)
     axis.set_xlabel("Learning rate", fontsize=9)
     axis.set_ylabel(_Y_LABEL["scatter"], fontsize=9)
-    axis.legend(fontsize=6.5, handlelength=1.0)

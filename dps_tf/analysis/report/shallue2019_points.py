@@ -151,11 +151,11 @@ def _digitized(
 
     Or, where ratios will do, K* relative to the smallest batch size.
     """
-    rows = _published(published.steps_to_result(), series)
+    rows = of_series(published.steps_to_result(), series)
     rows = rows[rows["goal"] == str(series.goal)]
     values = rows["steps_to_result"].astype(float)
     if rows.empty and relative:
-        rows = _published(published.normalized_steps(), series)
+        rows = of_series(published.normalized_steps(), series)
         rows = rows[np.isclose(rows["goal"].astype(float), series.goal.threshold)]
         values = 2.0 ** rows["log2_steps_over_first"]
     sizes = rows["batch_size"]
@@ -163,7 +163,8 @@ def _digitized(
     return dict(zip(sizes, values, strict=True)), notes
 
 
-def _published(frame: pd.DataFrame, series: Series) -> pd.DataFrame:
+def of_series(frame: pd.DataFrame, series: Series) -> pd.DataFrame:
+    """Returns the rows of a published table that are of a series, whatever its goal."""
     dataset, _, model = series.workload.partition("-")
     return frame[
         (frame["dataset"] == dataset)
@@ -179,7 +180,7 @@ def _rates(panel: Panel, runs: Runs) -> Rows:
     if len(best):
         kept = 1.0 - best.get("momentum", pd.Series(0.0, best.index))
         return _rows(series, best["learning_rate"] / kept, SWEEP)
-    frame = _published(published.effective_learning_rates(), series)
+    frame = of_series(published.effective_learning_rates(), series)
     frame = frame.set_index("batch_size")
     return [
         {**row, "note": frame["note"][row["batch_size"]]}
