@@ -94,14 +94,7 @@ def _source(
     length: int,
     training_length: int | None,
 ) -> Source:
-    if training_length is not None and not 0 < training_length <= length:
-        raise UserError(
-            f"training_length is {training_length}: it must be from 1 to the {length} "
-            "sub-words that length keeps of a sentence."
-        )
-    shorter = None
-    if training_length not in (None, length):
-        shorter = FirstTokens(training_length)
+    shorter = _shorter(training_length, length)
     folder = None if data_dir is None else place(data_dir, name, vocabulary, length)
     if data_dir is None or folder is None or not has_arrays(folder / "train"):
         parent = None if folder is None else folder.parent
@@ -128,6 +121,17 @@ def _source(
         content=hashlib.sha256(contents.encode()).hexdigest(),
         content_of_given=True,
     )
+
+
+def _shorter(training_length: int | None, length: int) -> FirstTokens | None:
+    if training_length is None or training_length == length:
+        return None
+    if not 0 < training_length < length:
+        raise UserError(
+            f"training_length is {training_length}: it must be from 1 to the {length} "
+            "sub-words that length keeps of a sentence."
+        )
+    return FirstTokens(training_length)
 
 
 def _without_padding(tokens: np.ndarray) -> np.ndarray:
