@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 
@@ -275,21 +276,28 @@ def test_sizes_and_test_errors_are_those_of_the_record():
         assert said in found["found"]
     assert int(text["trials"]) == table["trials"].sum()
     quality = read_csv(FOLDER / "shallue2019" / "mnist_fc_quality_trials.csv")
-    assert int(found["trials"]) == table["trials"].sum() + len(quality)
+    epochs = read_csv(FOLDER / "shallue2019" / "mnist_fc_epochs_trials.csv")
+    # Those at 64 are trials of the other, which is as long there.
+    key = ["workload", "seed", "batch_size", "trial", "learning_rate"]
+    same = epochs.merge(quality, on=[*key, "steps_to_result", "test_at_least"])
+    assert len(same) == (epochs["batch_size"] == 64).sum() == 30
+    more = len(epochs) - len(same)
+    assert int(found["trials"]) == table["trials"].sum() + len(quality) + more
     assert f"[{len(quality)} trials]" in found["found"]
+    assert f"[{more} more]" in found["found"]
 
 
-def after_as_many_updates(kind: str) -> list[str]:
+def at_the_end(study: str, kind: str, column: str = "test_at_least") -> list[str]:
     """Returns test errors of the trials with the least validation error, by batch size.
 
     Means over seeds with their standard errors.
     """
-    table = read_csv(FOLDER / "shallue2019" / "mnist_fc_quality_trials.csv")
+    table = read_csv(FOLDER / "shallue2019" / f"{study}_trials.csv")
     table = table[table["workload"] == f"mnist-fc_64_64_64_{kind}"]
     shown = []
     for _, cells in table.groupby("batch_size"):
         errors = [
-            seed.sort_values("least_validation")["test_at_least"].iloc[0]
+            seed.sort_values("least_validation")[column].iloc[0]
             for _, seed in cells.groupby("seed")
         ]
         error = np.std(errors, ddof=1) / len(errors) ** 0.5
@@ -298,6 +306,7 @@ def after_as_many_updates(kind: str) -> list[str]:
 
 
 def test_errors_after_as_many_updates_are_those_of_the_record():
+    after_as_many_updates = functools.partial(at_the_end, "mnist_fc_quality")
     search = after_as_many_updates("ghosts-search")
     text = row("out-of-sample")["found"]
     assert "{}, {} and {} at 64, 256 and 1,024".format(*search) in text
@@ -312,6 +321,23 @@ def test_errors_after_as_many_updates_are_those_of_the_record():
     for errors in (search, ghosts, whole):
         means = [error.partition(" ")[0] for error in errors]
         assert "{}, {} and {}".format(*means) in text
+
+
+def test_errors_after_as_many_epochs_are_those_of_the_record():
+    text = " ".join((FOLDER / "shallue2019" / "README.md").read_text().split())
+    ghosts, whole, search, least = (
+        at_the_end("mnist_fc_epochs", kind, column)
+        for kind, column in (
+            ("ghosts-square_root_rule", "test_at_least"),
+            ("batch_norm-square_root_rule", "test_at_least"),
+            ("ghosts-search", "test_at_least"),
+            ("ghosts-search", "least_validation"),
+        )
+    )
+    for errors in (ghosts, whole, search, least):
+        assert f"from {errors[0]} to {errors[-1]}" in text
+    said = f"errs on {ghosts[0]} at 64 and {ghosts[-1]} at 1,024"
+    assert said in row("out-of-sample")["found"]
 
 
 def test_optimizers_of_the_published_network_are_those_of_the_record():
