@@ -19,7 +19,6 @@ from tests.objectives.measuring import measured
 
 MEAN_COLOUR = np.array([123.68, 116.78, 103.94], np.float32)
 LM1B, COMMON_CRAWL = 32_000, 24_006
-WIDE = {"width": 1024, "hidden": 4096, "heads": 16}
 
 
 def photographs(count: int, side: int, channels: int = 3) -> np.ndarray:
@@ -89,7 +88,6 @@ def test_network_of_ten_classes(name, inputs, arguments):
     [
         ("transformer", LM1B, {"depth": 1}),
         ("transformer", COMMON_CRAWL, {"depth": 1}),
-        pytest.param("transformer", LM1B, {**WIDE, "depth": 1}, marks=pytest.mark.slow),
         pytest.param("lstm", LM1B, {}, marks=pytest.mark.slow),
         ("gpt", 65, {"depth": 1}),
     ],
@@ -122,7 +120,6 @@ def test_each_class_of_open_images_is_even_odds():
 
 @pytest.mark.slow
 def test_vgg11_of_a_thousand_classes():
-    images = without_mean_colour(32, 32)
-    for seed in range(3):
-        model = begun("vgg11", images, 1000, seed)
-        assert relative_loss(model(images)) == pytest.approx(1, abs=0.05)
+    images = without_mean_colour(8, 32)
+    model = begun("vgg11", images, 1000)
+    assert relative_loss(model(images)) == pytest.approx(1, abs=0.05)
