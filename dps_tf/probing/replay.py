@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf.core import StudySpecification, UserError, examples_at
+from dps_tf.core import VALIDATION, StudySpecification, UserError, examples_at
 from dps_tf.data import Dataset
 from dps_tf.models import initial_point
 from dps_tf.objectives import Objective
@@ -277,9 +277,13 @@ def _compare(
     loss: float,
     differs: Callable[[str], None],
 ) -> bool:
-    """Evaluates, and returns whether that differs from the record."""
-    mine = {**program.evaluate().metrics, "train/loss": loss}
+    """Evaluates what was evaluated, and returns whether it differs from the record."""
     theirs, is_bound = trial.curve[step]
+    known = {name for name, value in theirs.items() if not math.isnan(value)}
+    splits = {name.partition("/")[0] for name in known - {"train/loss"}}
+    mine = {"train/loss": loss}
+    for split in sorted(splits | {VALIDATION}):
+        mine |= program.evaluate(split).metrics
     bounding = program.objective if is_bound else None
     changes = [
         f"{name} is {found!r} and was {value!r}"

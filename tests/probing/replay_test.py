@@ -374,6 +374,32 @@ class OtherStudiesTest(parameterized.TestCase):
         measurer = Measurer(FILES, layout, Wanted(20, 2), say=lambda said: None)
         self.assertLen(measurer.measure(DENSE, [0, 1]), 2 * 2 * len(QUANTITIES))
 
+    @parameterized.parameters("{'test': 'ends'}", "{'train': 'always'}")
+    def test_splits_that_were_evaluated_are_evaluated_again(self, splits):
+        folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        layout = small_sweeps.trained(
+            folder / "sweep",
+            [
+                "workload.test = 'carved'",
+                "workload.points = 1",
+                f"sweep.further_splits = {splits}",
+            ],
+        )
+        measurer = Measurer(FILES, layout, Wanted(20, 2), say=lambda said: None)
+        self.assertLen(measurer.measure(DENSE, [0]), 2 * len(QUANTITIES))
+        study = read_recorded(FILES, layout, DENSE)
+        trial, told = study.trial(0), []
+        step, (metrics, is_bound) = max(trial.curve.items())
+        (name,) = [n for n in metrics if n.endswith("/accuracy") and n != ACCURACY]
+        other = {**metrics, name: metrics[name] + 0.5}
+        curve = {**trial.curve, step: (other, is_bound)}
+        changed = dataclasses.replace(trial, curve=curve)
+        program = compiled().program(study, study.dataset(None))
+        replay(program, changed, None, {}, differs=told.append)
+        self.assertLen(told, 1)
+        self.assertIn(f"at step {step}, {name} is", told[0])
+
     def test_cell_without_a_winner_says_so(self):
         folder = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, folder)
