@@ -113,6 +113,8 @@ class CompiledSlice:
             rows = np.pad(rows, [(0, self._missing(steps)), (0, 0)])
         done, loss = 0, 0.0
         for length, values in self._batches.pieces(rows):
+            if done == steps:  # the rest only fills up
+                break
             made, last = self._run(*values, np.int32(min(length, steps - done)))
             done, loss = done + int(made), float(last)
             if not np.isfinite(loss):

@@ -145,6 +145,20 @@ class OneDeviceTest(BitsTestCase):
         # Pieces of two steps of 16 examples; 13 steps end with one of a single step.
         self.assertEqual(shapes, {(2, 16, 8), (1, 16, 8)})
 
+    def test_pieces_that_only_fill_up_leave_the_loss(self):
+        """Under XLA a slice of 9 steps has rows for 16, in pieces of four."""
+        programs = [
+            streamed(MLP, piece_bytes=1 << 24, jit_compile=True),
+            held(MLP, jit_compile=True),
+        ]
+        for steps in (9, 12, 16):
+            advances = []
+            for program in programs:
+                MLP.begin(program)
+                advances.append(program.advance(MLP.order(0, steps)))
+            self.assertEqual(*advances)
+            self.assertGreater(advances[0].loss, 0)
+
     def test_stopped_in_the_middle_and_resumed_by_another_program(self):
         whole, first, second = (streamed(MLP) for _ in range(3))
         MLP.begin(whole)
