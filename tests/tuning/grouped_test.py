@@ -187,7 +187,10 @@ def test_stopped_and_killed_it_goes_on_from_the_kept_states(tmp_path):
     [
         (("sweep.batch_sizes = (8, 9)",), (), "batch size 9 cannot be split over 2"),
         (("workload.network = 'mpl'",), (), "network 'mpl' is unknown"),
-        ((), ("--share",), "--share is no longer taken"),
+        pytest.param(
+            *((), ("--share",), "--share is no longer taken"),
+            marks=pytest.mark.by_hand,  # as the others, once refused
+        ),
     ],
 )
 def test_what_a_user_can_mend_ends_all_processes(tmp_path, bindings, flags, sentence):
