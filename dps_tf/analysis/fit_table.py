@@ -252,9 +252,7 @@ def curves_of_table(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def _observations(rows: pd.DataFrame) -> Observations:
     if {"bracket_low", "steps_bound"} <= set(rows.columns):
-        # A column of empty cells is read as numbers.
-        bound = ["" if pd.isna(text) else str(text) for text in rows["steps_bound"]]
-        return Observations.from_results(rows.assign(steps_bound=bound))
+        return Observations.from_results(rows)
     columns = ["batch_size", "steps_to_result", "bracket_low", "noise"]
     table = rows.reindex(columns=columns).astype(np.float64)
     is_beyond = table["steps_to_result"].isna() & (table["bracket_low"] > 0)

@@ -74,6 +74,8 @@ def with_axes(frame: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
 def read_csv(path: str | Path, **options: Any) -> pd.DataFrame:
     """Returns a CSV file as a table in which further axes are text, as written.
 
+    So is `steps_bound`, which is empty where K* is known.
+
     Options are those of `pandas.read_csv`, whose errors pass through. It is never given
     an address, which it would fetch.
 
@@ -92,7 +94,7 @@ def read_csv(path: str | Path, **options: Any) -> pd.DataFrame:
             f"{str(path)!r} has {names.count(twice[0])} columns {twice[0]!r}: leave "
             "one."
         )
-    types = {name: str for name in names if is_axis(name)}
+    types = {name: str for name in names if is_axis(name) or name == "steps_bound"}
     frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), dtype=types, **options)
     return frame.fillna(dict.fromkeys(types, ""))
 

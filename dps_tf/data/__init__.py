@@ -28,6 +28,7 @@ from dps_tf.data.dataset import (
 from dps_tf.data.transforms import (
     Chain,
     CropTokens,
+    FirstTokens,
     MaskTokens,
     Transform,
     Whitening,

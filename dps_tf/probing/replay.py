@@ -282,7 +282,7 @@ def _compare(
     known = {name for name, value in theirs.items() if not math.isnan(value)}
     splits = {name.partition("/")[0] for name in known - {"train/loss"}}
     mine = {"train/loss": loss}
-    for split in sorted(splits | {VALIDATION}):
+    for split in {VALIDATION, *splits}:
         mine |= program.evaluate(split).metrics
     bounding = program.objective if is_bound else None
     changes = [

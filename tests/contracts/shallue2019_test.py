@@ -19,8 +19,7 @@ import tensorflow as tf
 from dps_tf import models
 from dps_tf.analysis import published
 from dps_tf.core import SweepSpecification, Workload
-from dps_tf.data import Dataset, Examples
-from dps_tf.data.transforms import FirstTokens
+from dps_tf.data import Dataset, Examples, FirstTokens
 from dps_tf.models import initial_point
 from dps_tf.training import DeviceData, Program
 from dps_tf.tuning.build import build_task

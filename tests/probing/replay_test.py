@@ -354,11 +354,14 @@ class MeasurerTest(Sweep):
 
 
 class OtherStudiesTest(parameterized.TestCase):
-    def test_bounds_batch_norm_and_a_shared_order_are_repeated(self):
+    def trained(self, bindings: list[str]) -> SweepLayout:
+        """Returns a sweep of its own, which is removed behind the test."""
         folder = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, folder)
-        layout = small_sweeps.trained(
-            folder / "sweep",
+        return small_sweeps.trained(folder / "sweep", bindings)
+
+    def test_bounds_batch_norm_and_a_shared_order_are_repeated(self):
+        layout = self.trained(
             [
                 "workload.network = 'mlp_batch_norm'",
                 "workload.network_arguments = {}",
@@ -376,10 +379,7 @@ class OtherStudiesTest(parameterized.TestCase):
 
     @parameterized.parameters("{'test': 'ends'}", "{'train': 'always'}")
     def test_splits_that_were_evaluated_are_evaluated_again(self, splits):
-        folder = Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, folder)
-        layout = small_sweeps.trained(
-            folder / "sweep",
+        layout = self.trained(
             [
                 "workload.test = 'carved'",
                 "workload.points = 1",
@@ -401,10 +401,7 @@ class OtherStudiesTest(parameterized.TestCase):
         self.assertIn(f"at step {step}, {name} is", told[0])
 
     def test_cell_without_a_winner_says_so(self):
-        folder = Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, folder)
-        more = ["goal.threshold = -1.0", "workload.points = 1"]
-        layout = small_sweeps.trained(folder / "sweep", more)
+        layout = self.trained(["goal.threshold = -1.0", "workload.points = 1"])
         said: list[str] = []
         measurer = Measurer(FILES, layout, Wanted(20, 2), say=said.append)
         self.assertEmpty(measurer.measure(DENSE))

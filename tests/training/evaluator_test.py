@@ -106,6 +106,15 @@ class ExactTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(labels[valid], HELD.labels)
 
 
+class BatchSizeTest(parameterized.TestCase):
+    @parameterized.parameters((8, 500), (64, 500), (256, 125), (40_000, 1))
+    def test_fewer_of_long_sequences_are_evaluated_at_once(self, length, expected):
+        tokens = Examples(np.zeros([2, length], np.int32), np.zeros([2], np.int32))
+        self.assertEqual(evaluation.batch_size(tokens), expected)
+        numbers = Examples(np.zeros([2, length], np.float32), tokens.labels)
+        self.assertEqual(evaluation.batch_size(numbers), 500)
+
+
 class OddLogitsTest(tf.test.TestCase):
     def constant_network(self, biases: list[float]) -> Program:
         """One dense layer of zeros: every example has the biases for logits."""

@@ -15,7 +15,7 @@ from absl.testing import parameterized
 from dps_tf import models, optim, training
 from dps_tf._keras import keras
 from dps_tf.core import Goal, TrialState, UserError
-from dps_tf.data.transforms import FirstTokens
+from dps_tf.data import Chain, FirstTokens
 from dps_tf.training import DeviceData, Program, Task, evaluation
 from tests.training import problems
 from tests.training.problems import SMALL, Problem, one_device, same_bits
@@ -292,7 +292,7 @@ class SequenceTest(tf.test.TestCase, parameterized.TestCase):
     def test_training_reads_the_first_tokens_and_evaluation_all(self, placement):
         whole = problems.sequences()
         dataset = dataclasses.replace(
-            whole, transform=FirstTokens(4), stored_train=whole.train
+            whole, transform=Chain((FirstTokens(4),)), stored_train=whole.train
         )
         arguments = {"width": 16, "hidden": 16, "heads": 2, "depth": 1}
         problem = Problem(dataset, "transformer", batch_size=6, arguments=arguments)

@@ -188,7 +188,9 @@ def test_stopped_and_killed_it_goes_on_from_the_kept_states(tmp_path):
         (("sweep.batch_sizes = (8, 9)",), (), "batch size 9 cannot be split over 2"),
         (("workload.network = 'mpl'",), (), "network 'mpl' is unknown"),
         pytest.param(
-            *((), ("--share",), "--share is no longer taken"),
+            (),
+            ("--share",),
+            "--share is no longer taken",
             marks=pytest.mark.by_hand,  # as the others, once refused
         ),
     ],

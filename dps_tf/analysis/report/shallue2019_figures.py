@@ -299,8 +299,8 @@ def _draw_curves(
 ) -> None:
     """Draws a line for each curve, in the order of the panel."""
     sources = set(frame["source"])
-    goals = {s.label: _short(s.goal) for s in panel.series}
-    read_off = {s.label: s for s in panel.series}
+    series = {s.label: s for s in panel.series}
+    goals = {label: _short(s.goal) for label, s in series.items()}
     in_order = figure.kind in ("goals", *_OWN_SERIES)
     tells_goals = not in_order and len(set(goals.values())) > 1
     styles = style.sequential_styles if in_order else style.assign_styles
@@ -308,13 +308,12 @@ def _draw_curves(
         rows = frame[frame["series"] == name]
         if rows.empty:
             continue
-        mixed = len(sources) > 1 and DIGITIZED in set(rows["source"])
+        digitized = DIGITIZED in set(rows["source"])
+        mixed = len(sources) > 1 and digitized
         marks = style.joined_marks(line_style, markersize=4)
         label = f"{name} ({DIGITIZED})" if mixed else name
         label += f", {goals[name]}" if tells_goals else ""
-        line = rows
-        if name in read_off and DIGITIZED in set(rows["source"]):
-            line = _with_gaps(rows, read_off[name])
+        line = _with_gaps(rows, series[name]) if digitized else rows
         axis.plot(line["batch_size"], line["value"], label=label, **marks)
         doubtful = rows[rows["note"] != ""]
         hollow = {**marks, "linestyle": "none", "markerfacecolor": "white"}
