@@ -15,11 +15,9 @@ than the records hold.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from dps_tf.analysis.search_health import at_boundary, search_health
 from dps_tf.analysis.tables import (
@@ -35,7 +33,15 @@ from dps_tf.analysis.tables import (
     study_key,
     trial_codes,
 )
-from dps_tf.core import OUTCOMES, Goal, UserError, is_further
+from dps_tf.core import (
+    OUTCOMES,
+    Crossings,
+    Goal,
+    UserError,
+    crossings,
+    is_further,
+    trial_outcome,
+)
 
 
 def results(
@@ -246,25 +252,28 @@ def _under_other_goal(
     interval: Codes,
     budget: Codes,
 ) -> pd.DataFrame:
-    sure, maybe, before, last = _crossings(trials, curves, goal)
+    found = _crossings(trials, curves, goal)
+    sure = found.sure
     outcome = trials["outcome"].to_numpy(object)
     end = trials["end_step"].to_numpy(np.int64)
     # Where evaluations are irregular, the last one says nothing of the end of the run.
-    covered = np.where(interval > 0, np.minimum(end, last), end)
+    covered = np.where(interval > 0, np.minimum(end, found.last), end)
     resumes = _next_evaluation(covered, interval, budget)
     resumes = np.where(outcome == "infeasible", np.inf, resumes)
     reached = np.isfinite(sure)
-    earliest = np.minimum(maybe, np.where(reached, sure, resumes))
+    earliest = np.minimum(found.maybe, np.where(reached, sure, resumes))
     previous = np.maximum(earliest - np.maximum(interval, 1), 0.0)
-    low = np.where(np.isfinite(before), before, previous)
+    low = np.where(np.isfinite(found.before), found.before, previous)
     undecided = ~reached & np.isfinite(earliest)
-    new = np.where(outcome == "complete", "incomplete", outcome.astype(str))
-    new = np.where(new == "censored", "incomplete", new)
-    new = np.where(undecided & (outcome != "failed"), "censored", new)
-    new = np.where(reached, "complete", new)
+    diverged = (outcome == "infeasible") & ~undecided
+    failed = outcome == "failed"
+    ends = zip(reached, diverged, failed, undecided, strict=True)
+    new = [
+        trial_outcome(reached=r, diverged=d, failed=f, is_open=o) for r, d, f, o in ends
+    ]
     return pd.DataFrame(
         {
-            "outcome": new.astype(object),
+            "outcome": np.array(new, object),
             "steps_to_result": _whole(sure, reached),
             "bracket_low": _whole(low, reached),
             "earliest": earliest,
@@ -280,80 +289,15 @@ def _whole(values: Floats, known: Bools) -> pd.arrays.IntegerArray:
     return pd.arrays.IntegerArray(filled, ~known)
 
 
-def _crossings(
-    trials: pd.DataFrame, curves: pd.DataFrame, goal: Goal
-) -> tuple[Floats, Floats, Floats, Codes]:
-    """Returns per trial which evaluations reached the goal, infinity for none.
-
-    The first that did for sure, the first that may have, the evaluation before that
-    one, and the last of all.
-    """
-    codes = trial_codes(curves, trials)
-    steps = curves["step"].to_numpy(np.int64)
-    order = np.lexsort((steps, codes))
-    order = order[codes[order] >= 0]
-    codes, steps = codes[order], steps[order]
-    values = curves[goal.metric].to_numpy(np.float64)[order]
+def _crossings(trials: pd.DataFrame, curves: pd.DataFrame, goal: Goal) -> Crossings:
+    """Returns where each trial met the goal, from the evaluations of all."""
+    values = curves[goal.metric].to_numpy(np.float64)
     # Only validation is stopped early; training metrics are always exact.
-    bounds = curves["is_bound"].to_numpy(bool)[order]
-    bounds &= goal.metric.startswith("validation/")
+    bounds = curves["is_bound"].to_numpy(bool)
+    bounds = bounds & goal.metric.startswith("validation/")
     if is_further(goal.metric):
         # Not looked at there: it may have met the goal.
         bounds |= np.isnan(values)
-    met, may_be_met = _met(values, bounds, codes, goal)
-    earlier = np.where(np.r_[False, codes[1:] == codes[:-1]], np.r_[0, steps[:-1]], 0)
-    size = len(trials)
-    sure = _at_first(met, codes, steps, size)
-    maybe = _at_first(may_be_met, codes, steps, size)
-    before = _at_first(may_be_met, codes, earlier, size)
-    last = np.zeros(size, np.int64)
-    last[codes] = steps  # Rows are in the order of steps: the last one stays.
-    return sure, maybe, before, last
-
-
-def _at_first(chosen: Bools, codes: Codes, values: Codes, size: int) -> Floats:
-    """Returns per trial the value of the first chosen row, infinity for none."""
-    found = np.full(size, np.inf)
-    at = np.flatnonzero(chosen)
-    trials, position = np.unique(codes[at], return_index=True)
-    found[trials] = values[at][position]
-    return found
-
-
-def _met(
-    values: Floats, bounds: Bools, codes: Codes, goal: Goal
-) -> tuple[Bools, Bools]:
-    """Returns at which evaluations the goal is met for sure, and where it may be.
-
-    A bound that does not reach the threshold proves that its evaluation did not. A
-    metric that a bound does not hold (cross-entropy is known only of whole evaluations)
-    proves nothing. Values, whether they are bounds, and codes of trials are in the
-    order of trials and steps.
-    """
-    unknown = bounds & np.isnan(values)
-    if goal.mean_of == 1:
-        reached = goal.reaches(values)
-        sure = _all_recent(reached & ~bounds, codes, goal.in_a_row)
-        return sure, _all_recent(reached | unknown, codes, goal.in_a_row)
-    total, here = np.zeros(len(values)), np.ones(len(values), bool)
-    for back in range(goal.mean_of - 1, -1, -1):
-        total += _earlier(values, back, np.nan)
-        here &= _earlier(codes, back, -1) == codes
-    reached = goal.reaches(total / goal.mean_of) & here
-    exact = _all_recent(~bounds, codes, goal.mean_of)
-    known = _all_recent(~unknown, codes, goal.mean_of)
-    return reached & exact, (reached | ~known) & here
-
-
-def _all_recent(holds: Bools, codes: Codes, number: int) -> Bools:
-    """Returns where something holds at the last `number` evaluations of a trial."""
-    found = holds.copy()
-    for back in range(1, number):
-        found &= _earlier(holds, back, False) & (_earlier(codes, back, -1) == codes)
-    return found
-
-
-def _earlier(values: NDArray[Any], back: int, missing: Any) -> NDArray[Any]:
-    """Returns the values so many rows before; `missing` where there is no such row."""
-    first = np.full(min(back, len(values)), missing, values.dtype)
-    return np.concatenate([first, values[: len(values) - len(first)]])
+    codes = trial_codes(curves, trials)
+    steps = curves["step"].to_numpy(np.int64)
+    return crossings(goal, len(trials), codes, steps, values, bounds)

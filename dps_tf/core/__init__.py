@@ -33,6 +33,7 @@ from dps_tf.core.execution import (
 )
 from dps_tf.core.goal import Goal
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
+from dps_tf.core.outcome import Crossings, crossings, trial_outcome
 from dps_tf.core.race import (
     Plan,
     RaceRule,

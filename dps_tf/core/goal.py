@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -144,10 +144,7 @@ class Goal:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the goal as a JSON object, for `from_json`."""
-        # Older records have neither of these two: 1 is left out.
-        unsaid = {name for name in ("in_a_row", "mean_of") if getattr(self, name) == 1}
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if name not in unsaid}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Goal:

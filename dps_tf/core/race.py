@@ -14,8 +14,7 @@ Feasible budgets (Shallue et al. 2019 draw until N trials have not diverged): th
 is the shortest prefix of draws in which N trials have not diverged at or before K* =
 K_(1) of that same prefix, in this order; so K* does not depend on m. Deviation: the
 original also replaces trials that diverge after K*, which a race does not run; an
-exhaustive study does as the original. Studies that were recorded when the rule counted
-up to K_(m) keep it: see `RaceRule.feasible_until`.
+exhaustive study does as the original.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dps_tf.core.outcome import trial_outcome
 from dps_tf.core.trial import EvaluationSchedule, Trajectory
 
 Key = tuple[int, int]
 """(evaluated step, trial number)."""
-FEASIBLE_UNTIL = ("K_1", "K_m", "end")
 
 MAX_LEAD = 0.05
 """Greatest lead over the trial furthest behind, as a fraction of its step, where slots
@@ -44,9 +43,8 @@ class RaceRule:
         finishers: m; K_(1) .. K_(m) are exact.
         step_budget: steps a trial may run.
         schedule: when trials are evaluated.
-        feasible_only: whether N counts only trials that did not diverge in time.
-        feasible_until: what in time means: at or before K_(1) (`K_1`), K_(m) (`K_m`,
-            in which K* depends on m), or the end of the trial's own run (`end`).
+        feasible_only: whether N counts only trials that did not diverge in time: at or
+            before K_(1), or in an exhaustive study by the end of their own run.
         max_draws: points that may be drawn at most.
         exhaustive: every trial of the prefix is followed to the end of its own run.
         stop_at_goal: an exhaustive trial ends when it has met the goal.
@@ -60,12 +58,11 @@ class RaceRule:
     max_draws: int = 0
     exhaustive: bool = False
     stop_at_goal: bool = True
-    feasible_until: str = "K_1"
 
     @property
     def counted_finishers(self) -> int | None:
         """The k of K_(k) behind which no divergence counts; None: all of them do."""
-        return {"K_1": 1, "K_m": self.finishers, "end": None}[self.feasible_until]
+        return None if self.exhaustive else 1
 
     @property
     def last_evaluation(self) -> int:
@@ -354,25 +351,28 @@ def _trial_result(
 ) -> TrialResult:
     within = (rule.last_evaluation, number) if rule.exhaustive else end
     finish = trajectory.finish_step
-    if finish is not None and (finish, number) <= within:
+    left = divergence_key(trajectory, number, rule)
+    last = follow_to(number, within, rule.schedule)
+    spent = within[0] >= rule.last_evaluation and within[1] >= number
+    outcome = trial_outcome(
+        reached=finish is not None and (finish, number) <= within,
+        diverged=left is not None and left <= within,
+        failed=trajectory.failed is not None and trajectory.last_step < last,
+        is_open=not spent,
+    )
+    if outcome == "complete":
+        assert finish is not None
         goes_on = rule.exhaustive and not rule.stop_at_goal
-        last = max(finish, min(trajectory.last_step, rule.last_evaluation))
+        end_step = max(finish, min(trajectory.last_step, rule.last_evaluation))
         return TrialResult(
-            "complete",
-            end_step=last if goes_on else finish,
+            outcome,
+            end_step=end_step if goes_on else finish,
             steps_to_result=finish,
             bracket_low=rule.schedule.previous(finish),
         )
-    key = divergence_key(trajectory, number, rule)
-    if key is not None and key <= within:
+    if outcome == "infeasible":
         step = trajectory.diverged_step
         assert step is not None
-        return TrialResult("infeasible", end_step=step, diverged_step=step)
-    last = follow_to(number, within, rule.schedule)
-    if trajectory.failed is not None and trajectory.last_step < last:
-        return TrialResult(
-            "failed", end_step=trajectory.last_step, error=trajectory.failed
-        )
-    if within[0] >= rule.last_evaluation and within[1] >= number:
-        return TrialResult("incomplete", end_step=min(last, trajectory.last_step))
-    return TrialResult("censored", end_step=min(last, trajectory.last_step))
+        return TrialResult(outcome, end_step=step, diverged_step=step)
+    error = trajectory.failed if outcome == "failed" else None
+    return TrialResult(outcome, min(last, trajectory.last_step), error=error)

@@ -6,13 +6,13 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from dps_tf.core.cell import DENSE, Cell
 from dps_tf.core.errors import UserError, check_known, check_whole, is_whole
 from dps_tf.core.goal import Goal
-from dps_tf.core.race import FEASIBLE_UNTIL, RaceRule
+from dps_tf.core.race import RaceRule
 from dps_tf.core.trial import EvaluationSchedule
 from dps_tf.core.workload import Workload
 
@@ -29,7 +29,7 @@ WHEN = ("ends", "always")
 """When a further split is evaluated: where the goal is met and at the last evaluation
 of the budget, or whenever the validation split is."""
 FLOAT32 = "float32"
-"""The precision of records that do not tell theirs: older ones, and archives."""
+"""The precision of runs of other software that do not name theirs."""
 PRECISIONS = (FLOAT32, "mixed_bfloat16")
 """Types in which the network computes; variables, loss and updates are float32."""
 MAY_GROW = ("points", "finishers", "step_budget", "max_draws", "goal")
@@ -91,8 +91,6 @@ class StudySpecification:
         precision: in which trials are trained and evaluated, one of PRECISIONS. Scores
             for pruning, smoothness and noise scale are taken in float32 always: they
             describe the network, and the same scores serve both.
-        feasible_until: `K_1`, or `K_m` in studies that were recorded when budgets over
-            feasible trials counted divergences up to K_(m); see `core.race`.
         further_splits: what is evaluated beside the validation split, and WHEN, by
             name; a column of the curves is NaN where it is not.
         intra_op_threads: TensorFlow's threads per operation: they change the bits.
@@ -107,7 +105,6 @@ class StudySpecification:
     evaluation: str = "exact"
     pruning: Pruning = field(default_factory=Pruning)
     precision: str = FLOAT32
-    feasible_until: str = "K_1"
     further_splits: Mapping[str, str] = field(default_factory=dict)
     intra_op_threads: int = 1
     results_version: int = RESULTS_VERSION
@@ -115,7 +112,6 @@ class StudySpecification:
     def __post_init__(self) -> None:
         check_known("schedule", self.search_mode, ("race", "exhaustive"))
         check_known("evaluation", self.evaluation, ("exact", "goal"))
-        check_known("feasible_until", self.feasible_until, FEASIBLE_UNTIL[:2])
         _check_precision(self.precision)
         if self.cell.sparsity > 0 and self.cell.sparsity_method == DENSE:
             raise UserError(
@@ -194,7 +190,6 @@ class StudySpecification:
         workload = self.workload
         feasible = workload.count == "feasible"
         exhaustive = self.search_mode == "exhaustive" or workload.is_adaptive
-        whole_run = exhaustive and self.feasible_until == "K_1"
         return RaceRule(
             points=workload.points,
             finishers=min(self.finishers, workload.points),
@@ -204,7 +199,6 @@ class StudySpecification:
             max_draws=(workload.max_draws or 10 * workload.points) if feasible else 0,
             exhaustive=exhaustive,
             stop_at_goal=self.stop_at_goal or workload.is_adaptive,
-            feasible_until="end" if whole_run else self.feasible_until,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -214,14 +208,8 @@ class StudySpecification:
         values["schedule"] = values.pop("search_mode")
         values["cell"] = self.cell.to_json()
         values["workload"] = self.workload.to_json()
-        pruning = {f.name: getattr(self.pruning, f.name) for f in fields(self.pruning)}
-        values["pruning"] = {**pruning, "arguments": dict(self.pruning.arguments)}
-        if self.workload.count != "feasible" or self.feasible_until == "K_m":
-            # As in the records of before there was a choice.
-            del values["feasible_until"]
-        # It came after studies had been recorded, whose fingerprint has to stay.
-        if not self.further_splits:
-            del values["further_splits"]
+        values["pruning"] = asdict(self.pruning)
+        values["further_splits"] = dict(self.further_splits)
         # Tuples become lists here, so that what is read back compares equal.
         return dict(json.loads(json.dumps(values)))
 
@@ -233,20 +221,11 @@ class StudySpecification:
         values["cell"] = Cell.from_json(values["cell"])
         values["workload"] = Workload.from_json(values["workload"])
         values["pruning"] = Pruning(**values["pruning"])
-        recorded = "K_m" if values["workload"].count == "feasible" else "K_1"
-        return cls(**{"feasible_until": recorded, **values})
-
-    def continuing(self, stored: StudySpecification | None) -> StudySpecification:
-        """Returns this specification with the rules under which a study was begun."""
-        if stored is None:
-            return self
-        return replace(self, feasible_until=stored.feasible_until)
+        return cls(**values)
 
     def identity(self) -> dict[str, Any]:
         """Returns what may never differ between two runs of one study, flat."""
         flat = _flat(self.to_json())
-        # A study keeps the rule it was begun with: see `continuing`.
-        flat.pop("feasible_until", None)
         grows = ["workload.points", "workload.max_draws", "finishers", "workload.goal"]
         if not self.workload.depends_on_budget:
             grows.append("workload.step_budget")

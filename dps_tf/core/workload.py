@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 from dps_tf.core.cell import checked_name
@@ -23,15 +23,6 @@ _MAPPINGS = (
     "network_arguments",
     "objective_arguments",
 )
-_UNSAID_DEFAULTS = (
-    "objective",
-    "objective_arguments",
-    "test",
-    "test_examples",
-    "training_examples",
-)
-"""Fields that came after studies had been recorded: what JSON leaves out of them is
-their default, so that the fingerprint of a recorded study stays what it is."""
 
 
 @dataclass(frozen=True)
@@ -258,9 +249,6 @@ class Workload:
         for name in _MAPPINGS:
             values[name] = dict(values[name])
         values["explicit_points"] = [dict(point) for point in self.explicit_points]
-        for each in fields(self):
-            if each.name in _UNSAID_DEFAULTS and values[each.name] == _default(each):
-                del values[each.name]
         return values
 
     @classmethod
@@ -311,9 +299,3 @@ def lengths_in_steps(
         resolve("the schedule", {name: shares[name]}, {name: value})
         found[steps] = value * step_budget
     return found
-
-
-def _default(field: Field[Any]) -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return field.default

@@ -24,6 +24,7 @@ from dps_tf.sparsity.prunable import (
 )
 from dps_tf.sparsity.selection import SELECTIONS, Candidates, choose
 from dps_tf.store import (
+    FORMAT,
     DamagedError,
     FileSystem,
     LocalFiles,
@@ -150,6 +151,7 @@ class MaskRequest:
             digest.update(f"{value.dtype.str} {value.shape}".encode())
             digest.update(np.ascontiguousarray(value).tobytes())
         return {
+            "format": FORMAT,
             "results_version": RESULTS_VERSION,
             "network": dict(self.key_parts),
             "initial_point": digest.hexdigest(),
@@ -166,9 +168,7 @@ class MaskRequest:
         key["sparsity"] = self.sparsity
         key["prunable"] = self.pruning.prunable
         key["scope"] = self.pruning.scope
-        # Left out where there are none, as in the keys before selections had any.
-        if self.selection_arguments:
-            key["selection_arguments"] = self.selection_arguments
+        key["selection_arguments"] = self.selection_arguments
         return key
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dps_tf.store.errors import (
     DamagedError,
     LockLost,
+    OtherFormatError,
     StoreError,
     explained,
     store_error,
@@ -21,6 +22,7 @@ from dps_tf.store.locks import Claims, Lock, Locks
 from dps_tf.store.log import encode_event, open_log, read_log, read_logs, scan
 from dps_tf.store.owners import Owner, Timing
 from dps_tf.store.records import (
+    FORMAT,
     State,
     StateStore,
     canonical,
@@ -39,7 +41,6 @@ from dps_tf.store.schemas import (
     PRECISION,
     SCHEMAS,
     STUDIES,
-    STUDY_DEFAULTS,
     TRIALS,
     WORK,
     TableSchema,

@@ -6,6 +6,8 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dps_tf.core import UserError
+
 _FULL = "free some space and run the command again: it continues from what is saved"
 _REFUSED = "make it writable for this user, or choose another directory"
 _ADVICE = {
@@ -37,6 +39,10 @@ class StoreError(OSError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class OtherFormatError(UserError):
+    """A file has the form of another version of the package; nothing reads it here."""
 
 
 class DamagedError(Exception):

@@ -75,7 +75,7 @@ class CellLayout:
 
     Attributes:
         root: the folder of the cell.
-        study: JSON record: the frozen specification and its fingerprint.
+        study: JSON record: the frozen specification, or where its runs are from.
         logs: folder of the checked logs, one per writer.
         states: folder of the states of unfinished trials.
         keras_tuner: keras-tuner's own folder; disposable.

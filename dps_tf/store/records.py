@@ -1,8 +1,9 @@
 """Checked files, JSON records and states: what is read is what was written.
 
-What is not is a DamagedError. A record is {"content": ..., "sha256": ...}, sorted and
-indented; the digest is that of the content's canonical form. Reading demands the very
-bytes that writing gives, so that no damaged byte passes.
+What is not is a DamagedError. A record is {"content": ..., "format": ..., "sha256":
+...}, sorted and indented; the digest is that of the content's canonical form. Reading
+demands the very bytes that writing gives, so that no damaged byte passes. A record of
+another format is an OtherFormatError.
 
 A state holds arrays and a step, from which an unfinished trial goes on: an npz file (no
 pickle, not compressed) whose zip comment is the sha256 of all bytes before it, which
@@ -23,9 +24,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dps_tf.store.errors import DamagedError
+from dps_tf.store.errors import DamagedError, OtherFormatError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import set_aside_path
+
+FORMAT = 1
+"""The form of all that lies in a sweep directory: of records, logs, states, tables and
+scores for pruning. It is part of every record, of the first event of every session and
+of the keys of scores. A change of it raises this number and brings a migration."""
+_LAST_WITHOUT_FORMAT = "31a3605"
+"""The last commit that reads and writes records without a format."""
 
 
 def canonical(value: Any) -> str:
@@ -60,24 +68,53 @@ def fingerprint(value: Any) -> str:
 
 def encode_record(content: Any) -> bytes:
     """Returns the bytes of a record file."""
-    document = {"content": content, "sha256": fingerprint(content)}
+    return _encoded(content, FORMAT)
+
+
+def _encoded(content: Any, number: Any) -> bytes:
+    digest = fingerprint({"content": content, "format": number})
+    document = {"content": content, "format": number, "sha256": digest}
     text = json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
     return f"{text}\n".encode("ascii")
 
 
 def decode_record(path: str, data: bytes) -> Any:
-    """Returns the content of the bytes that `encode_record` gives, or DamagedError."""
+    """Returns the content of the bytes that `encode_record` gives.
+
+    Raises:
+        DamagedError: they are not such bytes.
+        OtherFormatError: they are those of another format.
+    """
     if not data.strip():
         raise DamagedError(path, "it is empty")
     try:
         document = json.loads(data.decode("ascii"))
         content = document["content"]
-        expected = encode_record(content)
+        number = document.get("format")
+        is_of_before = document.keys() == {"content", "sha256"}
+        is_whole = is_of_before or _encoded(content, number) == data
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DamagedError(path, f"it is no whole record ({error})") from error
-    if expected != data:
+    if not is_whole:
         raise DamagedError(path, "its content does not match its checksum")
+    check_format(path, number)
     return content
+
+
+def check_format(path: str, number: Any) -> None:
+    """Raises OtherFormatError unless this is the number of the format, None if none."""
+    if number == FORMAT:
+        return
+    if number is None:
+        raise OtherFormatError(
+            f"{path} was written before formats had numbers, and the last version of "
+            f"dps_tf that reads it is commit {_LAST_WITHOUT_FORMAT}: use that one, or "
+            "choose another directory."
+        )
+    raise OtherFormatError(
+        f"{path} has format {number}, and this version of dps_tf reads format "
+        f"{FORMAT}: use the version that wrote it, or choose another directory."
+    )
 
 
 def write_json(files: FileSystem, path: str, content: Any) -> None:
@@ -91,6 +128,7 @@ def read_json(files: FileSystem, path: str) -> Any:
     Raises:
         FileNotFoundError: there is none.
         DamagedError: torn, empty or changed; `set_aside` puts it out of the way.
+        OtherFormatError: another version of the package wrote it.
     """
     return decode_record(path, files.read_bytes(path))
 

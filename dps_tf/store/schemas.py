@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dps_tf.core import CELL_KEY, CELL_TYPES, QUASI_RANDOM, cell_key, is_axis
+from dps_tf.core import CELL_KEY, CELL_TYPES, cell_key, is_axis
 
 Column = tuple[str, str]
 
@@ -120,9 +120,6 @@ STUDIES = TableSchema(
     CELL_KEY,
 )
 """One row per cell: what was asked of its study."""
-
-STUDY_DEFAULTS = {"goal_in_a_row": 1, "goal_mean_of": 1, "oracle": QUASI_RANDOM}
-"""Values that the record of a closed study leaves out, as older ones lack them."""
 
 TRIALS = TableSchema(
     "trials",

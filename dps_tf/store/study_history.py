@@ -23,6 +23,7 @@ from dps_tf.core import (
     is_further,
 )
 from dps_tf.store.log import Event
+from dps_tf.store.records import FORMAT
 
 _PACKAGES = (
     "dps_tf",
@@ -171,8 +172,7 @@ class StudyHistory:
             self[event["trial"]].point = event["point"]
         elif kind == "session":
             self.slots = event["slots"]
-            if "fingerprint" in event:
-                self.fingerprints.add(event["fingerprint"])
+            self.fingerprints.add(event["fingerprint"])
         if kind in ("evaluation", "divergence", "turn"):
             self._add_work(event)
 
@@ -251,6 +251,7 @@ def session_event(slots: int, fingerprint: str) -> Event:
     """Returns the event that begins a session."""
     return {
         "kind": "session",
+        "format": FORMAT,
         # For estimates of the time left.
         "slots": slots,
         # Tells whose log this is where study.json is lost.

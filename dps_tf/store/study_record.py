@@ -233,7 +233,6 @@ def check_continues(study: StudyReader, specification: StudySpecification) -> No
     """
     study.check_trained()
     if study.specification is not None:
-        specification = specification.continuing(study.specification)
         lines = specification.refusals(study.specification)
         if lines:
             raise UserError(
@@ -272,7 +271,6 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         files.remove_stale(folder)
     study = StudyReader(files, layout)
     check_continues(study, specification)
-    specification = specification.continuing(study.specification)
     environments = [dict(environment)]
     if study.specification is not None:
         _check_inputs(study, training_inputs)
@@ -281,9 +279,8 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         set_aside(files, layout.study)
     content = {
         "specification": specification.to_json(),
-        "fingerprint": specification.fingerprint,
         "environments": environments,
-        "facts": dict(training_inputs),
+        "training_inputs": dict(training_inputs),
     }
     if study.record != content:
         # An extension: what was closed is open again, before the new aim is known.
@@ -301,14 +298,13 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
 def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> None:
     """Raises UserError unless a study has the data and network it began with."""
     stored, now = dict(study.training_inputs), dict(training_inputs)
-    before, network = stored.pop(NETWORK, None), now.pop(NETWORK, None)
+    before, network = stored.pop(NETWORK, ""), now.pop(NETWORK, "")
     if stored != now:
         raise UserError(
             f"{study.layout.root} was begun on other data: stored {stored}, now {now}. "
             "Give the same --data_dir, or choose another --sweep_dir."
         )
-    # Studies that were begun before the structure of networks was recorded go on.
-    if None not in (before, network) and before != network:
+    if before != network:
         raise UserError(
             f"{study.layout.root} was begun with another network: the hash of its "
             f"structure is {before[:12]} in the record and {network[:12]} now. Undo "

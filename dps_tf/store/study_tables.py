@@ -30,7 +30,7 @@ from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout
 from dps_tf.store.records import encode_record, read_json, set_aside
-from dps_tf.store.schemas import SCHEMAS, STUDY_DEFAULTS
+from dps_tf.store.schemas import SCHEMAS
 from dps_tf.store.study_history import StudyHistory, TrialHistory
 from dps_tf.store.tables import decode_table, empty_frame, encode_table, to_frame
 
@@ -271,11 +271,7 @@ def close_study(
     }
     record = encode_record(
         {
-            "study": {
-                name: value
-                for name, value in study.items()
-                if name not in STUDY_DEFAULTS or value != STUDY_DEFAULTS[name]
-            },
+            "study": dict(study),
             "sha256": {name: _digest(data) for name, data in contents.items()},
         }
     )

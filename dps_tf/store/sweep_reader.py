@@ -7,6 +7,7 @@ been written since.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +19,6 @@ import pyarrow as pa
 
 from dps_tf.core import (
     CELL_KEY,
-    FLOAT32,
-    QUASI_RANDOM,
     StudyResult,
     StudySpecification,
     UserError,
@@ -31,8 +30,8 @@ from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
 from dps_tf.store.log import read_logs
-from dps_tf.store.records import StateStore, read_json
-from dps_tf.store.schemas import CURVES, MEASUREMENTS, SCHEMAS, STUDIES, STUDY_DEFAULTS
+from dps_tf.store.records import StateStore, check_format, read_json
+from dps_tf.store.schemas import CURVES, MEASUREMENTS, SCHEMAS, STUDIES
 from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_tables import (
     Closed,
@@ -84,7 +83,7 @@ class StudyReader:
     @property
     def is_archived(self) -> bool:
         """Whether the study was read from an archive, so that nothing can train it."""
-        return self.record is not None and "specification" not in self.record
+        return self.record is not None and "origin" in self.record
 
     @functools.cached_property
     def specification(self) -> StudySpecification | None:
@@ -103,12 +102,12 @@ class StudyReader:
     @property
     def training_inputs(self) -> Mapping[str, Any]:
         """What the study is trained on: sizes and content of its data, if known."""
-        return {} if self.record is None else self.record.get("facts", {})
+        return {} if self.record is None else self.record.get("training_inputs", {})
 
     @property
     def environments(self) -> Sequence[Mapping[str, Any]]:
         """Builds and instruction sets that have trained it, the latest last."""
-        return [] if self.record is None else self.record.get("environments", [])
+        return [] if self.record is None else self.record["environments"]
 
     @functools.cached_property
     def history(self) -> StudyHistory:
@@ -116,7 +115,10 @@ class StudyReader:
         logs, problems = read_logs(self._files, self.layout.logs)
         self._tell(*problems)
         history = StudyHistory()
-        for events in logs.values():
+        for writer, events in logs.items():
+            for event in events:
+                if event.get("kind") == "session":
+                    check_format(self.layout.log(writer), event.get("format"))
             history.add_all(events)
         return history
 
@@ -176,8 +178,8 @@ class StudyReader:
         """
         closed = self.closed(wanted)
         if closed is not None:
-            row = {**STUDY_DEFAULTS, **self._asked(), **closed.study, "closed": True}
-            found = {"studies": to_arrow(pd.DataFrame([row]), STUDIES), **closed.tables}
+            studies = to_arrow(pd.DataFrame([closed.study]), STUDIES)
+            found = {"studies": studies, **closed.tables}
         else:
             found = self._tables_from_logs(wanted)
         try:
@@ -188,13 +190,6 @@ class StudyReader:
             if len(rows):
                 found["measurements"] = to_arrow(rows, MEASUREMENTS)
         return found
-
-    def _asked(self) -> dict[str, str]:
-        """Returns what the rows of studies that older code closed do not tell."""
-        specification = (self.record or {}).get("specification", {})
-        oracle = specification.get("workload", {}).get("oracle", QUASI_RANDOM)
-        precision = specification.get("precision", FLOAT32)
-        return {"precision": str(precision), "oracle": str(oracle)}
 
     def _tables_from_logs(self, wanted: Sequence[str]) -> dict[str, pa.Table]:
         if self.specification is None:
@@ -250,10 +245,13 @@ class SweepReader:
 
         Raises:
             UserError: the directory holds no sweep.
+            OtherFormatError: it holds one of another format.
         """
         self._files = files
         self.layout = SweepLayout(directory)
         self._problems: list[str] = []
+        with contextlib.suppress(FileNotFoundError, DamagedError):
+            read_json(files, self.layout.marker)
         self.studies: dict[str, StudyReader] = {}
         for name in files.list_names(self.layout.cells):
             self._add(name)

@@ -71,25 +71,6 @@ def point_of(values: Mapping[str, Any]) -> dict[str, float]:
     return point
 
 
-def values_of(
-    point: Mapping[str, float], searched: keras_tuner.HyperParameters
-) -> dict[str, Any]:
-    """Returns a point of ours as keras-tuner's values: the inverse of `point_of`.
-
-    Names that are not in `searched`, the space of an oracle that learns, are left out.
-    """
-    values: dict[str, Any] = {}
-    for parameter in searched.space:
-        name = parameter.name
-        if name.startswith(_REVERSED):
-            values[name] = 1 - point[name.removeprefix(_REVERSED)]
-        elif isinstance(parameter, keras_tuner.engine.hyperparameters.Float):
-            values[name] = point[name]
-        else:
-            values[name] = min(parameter.values, key=lambda v: abs(v - point[name]))
-    return values
-
-
 def adaptive_oracle(
     name: str, arguments: Mapping[str, Any], space: Space, max_trials: int, seed: int
 ) -> keras_tuner.Oracle:
@@ -173,15 +154,18 @@ def _run_next(
 
 
 def _choose_point(record: StudyRecord, number: int, trial: Any) -> None:
-    """Records the point of a new trial; the oracle learns what a known one had."""
-    chosen = point_of(trial.hyperparameters.values)
+    """Records the point of a new trial; UserError if a recorded one had another."""
+    fixed = record.specification.workload.fixed
+    chosen = {**fixed, **point_of(trial.hyperparameters.values)}
     recorded = record.history[number].point
     if recorded is None:
-        fixed = record.specification.workload.fixed
-        record.add_point(number, {**fixed, **chosen})
-    elif any(recorded[name] != value for name, value in chosen.items()):
-        # Several workers of an older release saw the results in another order.
-        trial.hyperparameters.values = values_of(recorded, trial.hyperparameters)
+        record.add_point(number, chosen)
+    elif recorded != chosen:
+        raise UserError(
+            f"the oracle chooses {chosen} for trial {number}, and chose {recorded} "
+            "when it was trained: continue the study where it was begun, with the "
+            "same versions of keras-tuner, NumPy and SciPy."
+        )
 
 
 def recorded_oracle(

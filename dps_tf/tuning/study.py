@@ -34,8 +34,7 @@ def is_finished(
     if not study.is_closed or study.record is None:
         return False
     study.check_trained()
-    asked = specification.continuing(study.specification)
-    if study.record["specification"] != asked.to_json():
+    if study.record["specification"] != specification.to_json():
         return False
     return study.closed() is not None
 

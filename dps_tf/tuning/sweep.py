@@ -22,6 +22,7 @@ from dps_tf.store import (
     FileSystem,
     Lock,
     Locks,
+    OtherFormatError,
     StateStore,
     StudyReader,
     SweepLayout,
@@ -267,6 +268,8 @@ def check_directory(files: FileSystem, layout: SweepLayout) -> tuple[str, ...]:
         return ()
     try:
         return SweepReader(files, layout.root).problems
+    except OtherFormatError:
+        raise
     except UserError as error:
         raise UserError(
             f"{layout.root} holds {names[0]} and no sweep: choose a new or empty "

@@ -114,9 +114,10 @@ def test_a_study_with_a_pruner_becomes_a_sweep(studies, tmp_path, monkeypatch):
     assert (tmp_path / "report" / "report.html").exists()
 
 
-def test_the_lines_of_the_readme_make_a_sweep(studies, tmp_path, monkeypatch):
+def test_the_lines_of_the_page_make_a_sweep(studies, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = (SOURCE_TREE / "README.md").read_text()
+    page = SOURCE_TREE / "docs" / "pages" / "tutorial" / "own_runs.md"
+    text = page.read_text(encoding="utf-8")
     lines = next(
         block
         for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)

@@ -51,7 +51,8 @@ def write_sweep(directory: Path, made: Made) -> Path:
             _of_cell(table, identity)
             for table in (made.trials, made.curves, made.measurements)
         )
-        write_json(files, layout.study, {"environments": [ENVIRONMENT]})
+        origin = {"origin": {}, "environments": [ENVIRONMENT]}
+        write_json(files, layout.study, origin)
         untuned = [n for n in metaparameter_names(trials) if trials[n].isna().all()]
         trials = trials.drop(columns=untuned)
         close_study(

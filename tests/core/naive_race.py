@@ -36,8 +36,8 @@ class Study:
         finishers: m.
         feasible: whether N counts trials that have not diverged in time only.
         max_draws: longest prefix, for feasible budgets.
-        exhaustive: whether trials run on after K_(m).
-        until: a divergence counts up to K_(1), K_(m), or the end of the trial's run.
+        exhaustive: whether trials run on after K_(m); a divergence then counts up to
+            the end of its trial's run, else up to K_(1).
     """
 
     goal: float
@@ -48,7 +48,6 @@ class Study:
     feasible: bool
     max_draws: int
     exhaustive: bool = False
-    until: str = "K_1"
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,8 @@ def last_that_counts(
 
 def is_sufficient(trials: Sequence[WholeTrial], study: Study) -> bool:
     """Returns whether a prefix holds N trials that have not diverged in time."""
-    ranks = {"K_1": 1, "K_m": study.finishers, "end": len(trials) + 1}
-    end = last_that_counts(trials, study, ranks[study.until])
+    rank = len(trials) + 1 if study.exhaustive else 1
+    end = last_that_counts(trials, study, rank)
     kept = 0
     for number, trial in enumerate(trials):
         seen = divergence_seen_at(trial, study)

@@ -36,7 +36,6 @@ def studies(draw: st.DrawFn) -> tuple[Study, list[WholeTrial]]:
         finishers=draw(st.integers(1, points)),
         feasible=draw(st.booleans()),
         max_draws=draw(st.integers(1, 10)),
-        until=draw(st.sampled_from(["K_1", "K_m"])),
     )
     # A divergence is as likely between evaluations as at one, and behind the budget.
     divergence = st.none() | st.integers(1, budget + interval)
@@ -56,7 +55,6 @@ def rule_of(study: Study) -> RaceRule:
         feasible_only=study.feasible,
         max_draws=study.max_draws,
         exhaustive=study.exhaustive,
-        feasible_until=study.until,
     )
 
 
@@ -178,8 +176,6 @@ def run_disorderly(race: Race, slots: int, rng: random.Random) -> Plan:
 def test_reduction_of_all_there_is_to_know_is_that_of_the_naive_rule(found, exhaustive):
     study, trials = found
     study = dataclasses.replace(study, exhaustive=exhaustive)
-    if exhaustive and study.until == "K_1":
-        study = dataclasses.replace(study, until="end")
     known = [everything_about(trial, study) for trial in trials]
     result = reduce_study(known, rule_of(study))
     assert answer_of(result) == answer(trials, study)
@@ -205,7 +201,8 @@ def test_any_race_gives_what_running_everything_to_the_end_gives(found, slots, s
 @settings(max_examples=150)
 @given(studies(), st.integers(0, 2**32))
 def test_race_and_exhaustive_agree_on_the_first_m_for_every_m(found, seed):
-    study, trials = found
+    # Budgets of feasible trials differ by what diverges after K*: see below.
+    study, trials = dataclasses.replace(found[0], feasible=False), found[1]
     for finishers in range(1, study.points + 1):
         raced = dataclasses.replace(study, finishers=finishers)
         race = Race(raced, trials)
@@ -225,7 +222,7 @@ def test_race_and_exhaustive_agree_on_the_first_m_for_every_m(found, seed):
 @given(studies())
 def test_k_star_of_a_feasible_budget_does_not_depend_on_m(found):
     study, trials = found
-    study = dataclasses.replace(study, feasible=True, until="K_1")
+    study = dataclasses.replace(study, feasible=True)
     known = [everything_about(trial, study) for trial in trials]
     found = set()
     for finishers in range(1, study.points + 1):
@@ -235,7 +232,7 @@ def test_k_star_of_a_feasible_budget_does_not_depend_on_m(found):
     assert len(found) == 1
 
 
-def test_k_star_once_depended_on_m_and_does_where_it_was_recorded_so():
+def test_a_divergence_after_k_star_counts_in_an_exhaustive_study_alone():
     # Trial 1 diverges after trial 0 has met the goal, trial 2 is better than both.
     study = Study(0.5, 1, 6, points=2, finishers=1, feasible=True, max_draws=3)
     trials = [
@@ -244,15 +241,14 @@ def test_k_star_once_depended_on_m_and_does_where_it_was_recorded_so():
         WholeTrial((0.9, 0.0, 0.0, 0.0, 0.0, 0.0)),
     ]
 
-    def k_star(until, finishers):
-        asked = dataclasses.replace(study, until=until, finishers=finishers)
+    def k_star(finishers, exhaustive=False):
+        asked = dataclasses.replace(study, finishers=finishers, exhaustive=exhaustive)
         known = [everything_about(trial, asked) for trial in trials]
         return reduce_study(known, rule_of(asked)).finishers[0]
 
-    assert (k_star("K_m", 1), k_star("K_m", 2)) == ((3, 0), (2, 2))
-    assert k_star("K_1", 1) == k_star("K_1", 2) == (3, 0)
+    assert k_star(1) == k_star(2) == (3, 0)
     # Shallue et al. draw again for a trial that diverges at any time of its run.
-    assert k_star("end", 1) == (2, 2)
+    assert k_star(1, exhaustive=True) == (2, 2)
 
 
 @settings(max_examples=150)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from dps_tf.store import (
     CLOSING_TABLES,
-    STUDY_DEFAULTS,
     CellLayout,
     LocalFiles,
     close_study,
@@ -39,9 +38,7 @@ def test_a_closed_study_is_read_as_it_was():
     assert is_closed(files, directory)
     closed, problems = read_closed(files, directory)
     assert problems == []
-    # What older code did not know of is left out where it is as it was.
-    assert closed.study.keys() == OLD["study"].keys() - STUDY_DEFAULTS.keys()
-    assert closed.study.items() <= OLD["study"].items()
+    assert closed.study == OLD["study"]
     assert closed.frame("trials")["outcome"].tolist() == [
         *("complete", "censored", "failed")
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import pandas as pd
@@ -95,6 +97,13 @@ def work(**changes: Any) -> pd.DataFrame:
         for trial, quantity in ((0, "steps"), (1, "steps"), (None, "work_ratio"))
     ]
     return pd.DataFrame(rows)
+
+
+def without_format(content: Any) -> bytes:
+    """Returns a record as it was written before formats had numbers."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    record = {"content": content, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    return f"{json.dumps(record, sort_keys=True, indent=2)}\n".encode()
 
 
 def measurements(**changes: Any) -> pd.DataFrame:

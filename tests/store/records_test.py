@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dps_tf.store import (
+    FORMAT,
     DamagedError,
     LocalFiles,
+    OtherFormatError,
     canonical,
     encode_record,
     fingerprint,
@@ -19,6 +21,7 @@ from dps_tf.store import (
 )
 from dps_tf.store.records import decode_record
 from tests.store.faulty_files import at_every_write_point
+from tests.store.frames import without_format
 from tests.store.object_store import ObjectFiles
 
 JSON = st.recursive(
@@ -82,8 +85,35 @@ def test_the_form_of_a_record_is_frozen():
     assert fingerprint({"b": 1, "a": [0.1]}) == fingerprint({"a": [0.1], "b": 1})
     assert canonical({"b": 1, "a": [0.1, "é"]}) == '{"a":[0.1,"\\u00e9"],"b":1}'
     assert fingerprint({"b": 2, "a": 1}) == digest
-    text = encode_record({"b": 2, "a": 1}).decode()
-    assert json.loads(text) == {"content": {"a": 1, "b": 2}, "sha256": digest}
+    content = {"a": 1, "b": 2}
+    record = json.loads(encode_record(content))
+    assert FORMAT == 1, "another form needs a migration: see CONTRIBUTING.md"
+    assert record.pop("sha256") == fingerprint({"content": content, "format": 1})
+    assert record == {"content": content, "format": 1}
+
+
+def of_format(content: object, number: int) -> bytes:
+    """Returns a record as a version of another format would write it."""
+    record = {"content": content, "format": number}
+    record["sha256"] = fingerprint(record)
+    return f"{json.dumps(record, sort_keys=True, indent=2)}\n".encode()
+
+
+def test_a_record_of_another_format_is_refused_in_one_sentence():
+    assert of_format({"a": 1}, FORMAT) == encode_record({"a": 1})
+    with pytest.raises(
+        OtherFormatError, match=r"^s/r has format 7, .* reads format 1:"
+    ):
+        decode_record("s/r", of_format({"a": 1}, 7))
+    with pytest.raises(OtherFormatError, match="^s/r was .* commit 31a3605: use that"):
+        decode_record("s/r", without_format({"a": 1}))
+
+
+def test_a_damaged_number_of_a_format_is_damage():
+    intact = encode_record({"a": 1})
+    at = intact.index(b'"format": 1') + len('"format": ')
+    with pytest.raises(DamagedError):
+        decode_record("s/r", intact[:at] + b"7" + intact[at + 1 :])
 
 
 def test_damaged_files_are_set_aside_side_by_side():

@@ -12,28 +12,30 @@ from dps_tf.store import (
     MEASUREMENTS,
     SCHEMAS,
     LocalFiles,
+    OtherFormatError,
     StudyReader,
     SweepLayout,
     SweepReader,
     close_study,
     empty_frame,
+    encode_event,
     open_study,
     read_json,
     write_json,
     write_table,
 )
+from dps_tf.store.layout import segments
 from tests.core import specifications
 from tests.store import frames
 from tests.store.object_store import ObjectFiles
 
 
-def _close(files, sweep, batch_size, unsaid=(), name=None, **metaparameters):
-    cell = sweep.cell(name or f"b{batch_size}")
-    study = frames.study(batch_size=batch_size)
+def _close(files, sweep, batch_size, **metaparameters):
+    cell = sweep.cell(f"b{batch_size}")
     close_study(
         files,
         cell.root,
-        study={k: v for k, v in study.items() if k not in unsaid},
+        study=frames.study(batch_size=batch_size),
         trials=frames.trials(batch_size=batch_size, **metaparameters),
         curves=frames.curves(batch_size=batch_size),
         work=frames.work(batch_size=batch_size),
@@ -185,28 +187,32 @@ def test_many_cells_are_joined(tmp_path):
     assert tables.curves["batch_size"].is_monotonic_increasing
 
 
-def test_a_study_that_was_closed_without_its_precision_has_that_of_its_specification():
+@pytest.mark.parametrize("left", ["marker", "sweep", "study", "closed", "log"])
+def test_what_has_the_form_of_before_is_refused_and_stays_as_it_is(left):
     files, sweep = _sweep()
-    half = {"precision": "mixed_bfloat16"}
-    known = {}
-    for batch_size, precision in ((16, half), (32, {})):
-        study = specifications.specification(batch_size, **precision)
-        known[batch_size] = study.cell.name
-        _close(files, sweep, batch_size, unsaid=["precision"], name=study.cell.name)
-        content = study.to_json()
-        if not precision:
-            del content["precision"]  # older still
-        write_json(files, sweep.cell(study.cell.name).study, {"specification": content})
-    # Of an archive: nothing of a precision anywhere.
-    _close(files, sweep, 512, unsaid=["precision"])
-    write_json(files, sweep.cell("b512").study, {"archive": {}})
-    studies = SweepReader(files, sweep.root).tables().studies.set_index("batch_size")
-    found = studies["precision"].loc[[16, 32, 512]].tolist()
-    assert found == ["mixed_bfloat16", "float32", "float32"]
-    files.write_atomic(sweep.cell(known[16]).study, b"{")
-    torn = SweepReader(files, sweep.root).tables()
-    assert set(torn.studies["precision"]) == {"float32"}
-    assert len(torn.problems) == 1 and known[16] in torn.problems[0]
+    layout = _open(files, sweep, 16)
+    paths = {
+        "marker": sweep.marker,
+        "sweep": sweep.sweep,
+        "study": layout.study,
+        "closed": sweep.cell("b64").closed,
+    }
+    if left == "log":
+        log = layout.log("main")
+        session = {"kind": "session", "slots": 1, "fingerprint": "c0ffee"}
+        files.write_atomic(f"{segments(log)}/00000001", encode_event(session))
+        paths[left] = log
+    else:
+        files.write_atomic(
+            paths[left], frames.without_format(read_json(files, paths[left]))
+        )
+    before = dict(files.objects)
+    told = f"^{paths[left]} was written before formats had numbers, .* commit 31a3605"
+    with pytest.raises(OtherFormatError, match=told):
+        reader = SweepReader(files, sweep.root)
+        reader.tables()
+        assert reader.planned
+    assert files.objects == before
 
 
 def test_what_is_no_cell_is_named_and_passed_over(tmp_path):

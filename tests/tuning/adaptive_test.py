@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
 from dps_tf.core import Space, UserError
-from dps_tf.store import Irreproducible, StoreError
+from dps_tf.store import Irreproducible, StoreError, encode_event, scan
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, WholeTrial, answer
-from tests.tuning.studies import frame, interrupting, rows_of, run, study_of, tables
+from tests.tuning.studies import (
+    frame,
+    interrupting,
+    layout_of,
+    rows_of,
+    run,
+    study_of,
+    tables,
+)
 from tests.tuning.synthetic_runner import SyntheticRunner
 
 RANDOM = "keras_tuner.oracles.RandomSearchOracle"
@@ -119,6 +128,21 @@ def test_failing_trial_stops_nobody_and_is_tried_again(tmp_path):
     assert rows_of(frame(tmp_path, study(RANDOM), "trials")) == list(
         answer(TRIALS, FIVE).rows
     )
+
+
+def test_a_recorded_point_that_the_oracle_would_not_choose_is_refused(tmp_path):
+    stop = StopRequest()
+    interrupted = SyntheticRunner(TRIALS, before_slice=interrupting(stop, 6))
+    with pytest.raises(Interrupted):
+        run(tmp_path, study(RANDOM), interrupted, stop=stop)
+    log = Path(layout_of(tmp_path, study(RANDOM)).log("main"))
+    events = scan(log.read_bytes()).events
+    for event in events:
+        if event["kind"] == "point" and event["trial"] == 0:
+            event["point"]["learning_rate"] = 0.125
+    log.write_bytes(b"".join(map(encode_event, events)))
+    with pytest.raises(UserError, match=r"for trial 0, and chose .* 0\.125"):
+        run(tmp_path, study(RANDOM), SyntheticRunner(TRIALS))
 
 
 @pytest.mark.parametrize(

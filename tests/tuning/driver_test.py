@@ -11,6 +11,7 @@ from dps_tf.core import Job, TurnReport
 from dps_tf.store import Irreproducible, StoreError, StudyHistory
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, answer
+from tests.core.race_test import studies
 from tests.tuning.memory_studies import KeptFiles, MemoryStudy, Watch
 from tests.tuning.studies import (
     SIX,
@@ -18,7 +19,6 @@ from tests.tuning.studies import (
     interrupting,
     rows_of,
     study_of,
-    todays_studies,
     trials_of,
 )
 from tests.tuning.synthetic_runner import SyntheticRunner
@@ -31,7 +31,7 @@ def undisturbed(study, trials) -> dict[str, bytes]:
 
 
 @settings(max_examples=60)
-@given(todays_studies(), st.sampled_from([1, 2, 4]), st.integers(1, 12))
+@given(studies(), st.sampled_from([1, 2, 4]), st.integers(1, 12))
 def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
     found, slots, slice_steps
 ):
@@ -51,7 +51,7 @@ def test_tables_are_those_of_the_naive_rule_for_any_slots_and_slices(
 
 
 @settings(max_examples=40)
-@given(todays_studies(), st.integers(0, 2**32))
+@given(studies(), st.integers(0, 2**32))
 def test_interruptions_leave_no_trace_in_the_tables(found, seed):
     study, trials = found
     rng = random.Random(seed)
@@ -78,7 +78,7 @@ def test_interruptions_leave_no_trace_in_the_tables(found, seed):
 
 
 @settings(max_examples=25)
-@given(todays_studies(), st.integers(0, 2**32))
+@given(studies(), st.integers(0, 2**32))
 def test_interrupted_work_is_not_repeated(found, seed):
     study, trials = found
     rng = random.Random(seed)
@@ -109,7 +109,7 @@ def test_interrupted_work_is_not_repeated(found, seed):
 
 
 @settings(max_examples=15)
-@given(todays_studies(), st.booleans(), st.integers(0, 2**32))
+@given(studies(), st.booleans(), st.integers(0, 2**32))
 def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
     study, trials = found
     rng = random.Random(seed)

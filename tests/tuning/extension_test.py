@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from dps_tf.core import UserError
 from dps_tf.store import StateStore
 from tests.core.naive_race import Study, answer
+from tests.core.race_test import studies
 from tests.tuning.memory_studies import LAYOUT, MemoryStudy
-from tests.tuning.studies import rows_of, study_of, todays_studies, trials_of
+from tests.tuning.studies import rows_of, study_of, trials_of
 from tests.tuning.synthetic_runner import SyntheticRunner
 
 
 @st.composite
 def extensions(draw: st.DrawFn) -> tuple[Study, Study, list]:
     """Studies (asked first, asked then) of the same trials."""
-    then, trials = draw(todays_studies())
+    then, trials = draw(studies())
     if then.feasible:
         then = dataclasses.replace(then, max_draws=max(then.points, then.max_draws))
     else:

@@ -16,6 +16,7 @@ from dps_tf.core import Job, SlotLost, TrialState, TurnReport
 from dps_tf.store import study_record
 from dps_tf.tuning.driver import assign
 from tests.core.naive_race import answer
+from tests.core.race_test import studies
 from tests.store.object_store import ObjectFiles
 from tests.tuning.memory_studies import MemoryStudy, Watch
 from tests.tuning.studies import (
@@ -23,7 +24,6 @@ from tests.tuning.studies import (
     SIX_TRIALS,
     rows_of,
     study_of,
-    todays_studies,
 )
 from tests.tuning.synthetic_runner import SyntheticRunner
 
@@ -110,7 +110,7 @@ def undisturbed(study, trials) -> dict[str, bytes]:
 
 
 @settings(max_examples=6, deadline=None)
-@given(todays_studies(), st.sampled_from([1, 2, 4]), st.integers(0, 2**32))
+@given(studies(), st.sampled_from([1, 2, 4]), st.integers(0, 2**32))
 def test_slots_that_are_lost_leave_no_trace_in_the_tables(found, slots, seed):
     study, trials = found
     one = MemoryStudy(study_of(study))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from hypothesis import strategies as st
 
 from dps_tf.core import (
     EvaluationInterval,
@@ -24,7 +23,7 @@ from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.resources import Options
 from dps_tf.tuning.study import RunContext, run_study
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, start_sweep
-from tests.core import naive_race, race_test
+from tests.core import naive_race
 from tests.core.naive_race import WholeTrial
 from tests.core.specifications import specification
 from tests.tuning.synthetic_runner import SyntheticRunner
@@ -37,16 +36,6 @@ TRAINING_INPUTS = {
 }
 RESULTS = ("trials", "curves")
 """The tables that may depend on nothing but the specification."""
-
-
-def todays_studies() -> st.SearchStrategy:
-    """Returns studies as they are run today, and their trials.
-
-    The other rule of feasible budgets is that of studies which were recorded before it.
-    """
-    return race_test.studies().map(
-        lambda found: (replace(found[0], until="K_1"), found[1])
-    )
 
 
 def study_of(study: naive_race.Study, **changes: Any) -> StudySpecification:

@@ -55,9 +55,8 @@ def test_closed_study_holds_what_the_rule_says(undisturbed):
 def test_record_names_the_machine_the_data_and_what_was_asked(undisturbed):
     record = read_json(LocalFiles(), layout_of(undisturbed, STUDY).study)
     assert record["specification"] == STUDY.to_json()
-    assert record["fingerprint"] == STUDY.fingerprint
     assert record["environments"] == [ENVIRONMENT]
-    assert record["facts"] == TRAINING_INPUTS
+    assert record["training_inputs"] == TRAINING_INPUTS
 
 
 @pytest.mark.parametrize("slots", [2, 4])
@@ -141,30 +140,23 @@ def test_other_data_are_refused(undisturbed):
         )
 
 
-def test_another_network_is_refused_and_an_old_record_has_none(tmp_path):
-    def stopped(network: str | None, slices: int = 3) -> None:
+def test_another_network_is_refused(tmp_path):
+    def stopped(network: str) -> None:
         stop = StopRequest()
-        named = {} if network is None else {NETWORK: network}
         with pytest.raises(Interrupted):
             run(
                 tmp_path,
                 STUDY,
-                SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, slices)),
+                SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 3)),
                 stop=stop,
-                training_inputs={**TRAINING_INPUTS, **named},
+                training_inputs={**TRAINING_INPUTS, NETWORK: network},
             )
 
-    def recorded() -> str | None:
-        record = read_json(LocalFiles(), layout_of(tmp_path, STUDY).study)
-        return record["facts"].get(NETWORK)
-
-    stopped(None)  # as the code before wrote it
-    assert recorded() is None
     stopped("c0ffee" * 10)
-    assert recorded() == "c0ffee" * 10
     with pytest.raises(UserError, match=r"another network: .*c0ffeec0ffee .* decafdec"):
         stopped("decaf" * 12)
-    assert recorded() == "c0ffee" * 10
+    record = read_json(LocalFiles(), layout_of(tmp_path, STUDY).study)
+    assert record["training_inputs"][NETWORK] == "c0ffee" * 10
 
 
 def test_another_machine_is_refused_allowed_by_flag_and_recorded(undisturbed, tmp_path):

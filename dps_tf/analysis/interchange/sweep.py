@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from dps_tf.analysis.interchange.foreign_study import (
     counted,
 )
 from dps_tf.analysis.interchange.shallue2019 import read_study, study_folders
-from dps_tf.core import QUASI_RANDOM, Goal, UserError
+from dps_tf.core import QUASI_RANDOM, Goal, UserError, crossings, trial_outcome
 from dps_tf.store import (
     CURVES,
     WORK,
@@ -190,21 +190,21 @@ def _start(
     try:
         before = read_json(files, layout.sweep)
     except (FileNotFoundError, DamagedError):
-        before = {"cells": [], "archive": origin}
-    if before.get("archive") != origin:
-        held = before.get("archive") or "a sweep of its own"
+        before = {"cells": [], "origin": origin}
+    if before.get("origin") != origin:
+        held = before.get("origin") or "a sweep of its own"
         raise UserError(
             f"{layout.root} holds {held}: choose a new or empty --sweep_dir."
         )
     files.make_directory(layout.cells)
     write_json(files, layout.marker, {"made_by": "dps_tf"})
     every = list(dict.fromkeys([*before["cells"], *cells]))
-    write_json(files, layout.sweep, {"cells": every, "archive": origin})
+    write_json(files, layout.sweep, {"cells": every, "origin": origin})
 
 
 def _is_there(files: FileSystem, cell: CellLayout, source: dict[str, Any]) -> bool:
     try:
-        held = read_json(files, cell.study).get("archive")
+        held = read_json(files, cell.study).get("origin")
     except (FileNotFoundError, DamagedError):
         return False
     return held == source and is_closed(files, cell.root)
@@ -228,7 +228,7 @@ def _write(
         curves=curves.drop(columns=empty),
         work=empty_frame(WORK),
     )
-    write_json(files, cell.study, {"archive": source, "environments": []})
+    write_json(files, cell.study, {"origin": source, "environments": []})
 
 
 def study_tables(study: ForeignStudy, goal: Goal, rules: ArchiveRules) -> StoredTables:
@@ -248,7 +248,7 @@ def study_tables(study: ForeignStudy, goal: Goal, rules: ArchiveRules) -> Stored
     evaluations = study.evaluations
     if goal.metric not in evaluations.columns:
         evaluations = evaluations.assign(**{goal.metric: np.nan})
-    frame = pd.DataFrame(_rows(evaluations, trials, goal, rules))
+    frame = _trials(study, evaluations, trials, goal, rules)
     shown = evaluations["trial"].isin(trials["trial"][has_curve])
     evaluations = evaluations[shown].reset_index(drop=True)
     evaluations.insert(2, "is_bound", False)
@@ -257,9 +257,6 @@ def study_tables(study: ForeignStudy, goal: Goal, rules: ArchiveRules) -> Stored
         **dict.fromkeys(metaparameters, np.nan)
     )
     row = _study_row(study, goal, rules, frame, evaluations)
-    stopped = frame["outcome"] == "incomplete"
-    stopped &= frame["end_step"] < row["step_budget"]
-    frame["outcome"] = frame["outcome"].mask(stopped, "censored")
     identity = pd.DataFrame([study.identity])
     return StoredTables(
         pd.DataFrame([row]),
@@ -268,42 +265,47 @@ def study_tables(study: ForeignStudy, goal: Goal, rules: ArchiveRules) -> Stored
     )
 
 
-def _rows(
-    evaluations: pd.DataFrame, trials: pd.DataFrame, goal: Goal, rules: ArchiveRules
-) -> Iterator[dict[str, Any]]:
-    """Yields the row of each trial."""
-    curves = dict(iter(evaluations.groupby("trial")))
-    known = ("trial", "status", "steps")
-    for trial in trials.to_dict("records"):
-        points = {str(n): value for n, value in trial.items() if n not in known}
-        curve = curves.get(trial["trial"], evaluations.iloc[:0])
-        found = _outcome(trial, curve, goal, rules)
-        yield {"trial": trial["trial"], **found, **points}
-
-
-def _outcome(
-    trial: dict[Any, Any], curve: pd.DataFrame, goal: Goal, rules: ArchiveRules
-) -> dict[str, Any]:
-    """Returns what became of one trial, from its evaluations."""
-    steps = curve["step"].to_numpy(np.int64)
-    last = max(int(trial["steps"]), int(steps[-1]) if len(steps) else 0)
-    diverged = trial["status"] == INFEASIBLE
-    place = goal.first_met(curve[goal.metric].to_numpy(np.float64).tolist())
-    if diverged and not rules.infeasible_may_reach:
-        place = None
-    outcome = "infeasible" if diverged else "incomplete"
-    if trial["status"] == INCOMPLETE:
-        outcome = "censored"
-    if place is not None:
-        outcome = "complete"
-    before = None if place is None else int(steps[place - 1]) if place else 0
-    return {
-        "outcome": outcome,
-        "steps_to_result": None if place is None else int(steps[place]),
-        "bracket_low": before,
-        "end_step": last,
-        "diverged_step": last if diverged and place is None else None,
+def _trials(
+    study: ForeignStudy,
+    evaluations: pd.DataFrame,
+    trials: pd.DataFrame,
+    goal: Goal,
+    rules: ArchiveRules,
+) -> pd.DataFrame:
+    """Returns what became of each trial, from the evaluations, and its point."""
+    codes = pd.Index(trials["trial"]).get_indexer(evaluations["trial"])
+    found = crossings(
+        goal,
+        len(trials),
+        np.asarray(codes, np.int64),
+        evaluations["step"].to_numpy(np.int64),
+        evaluations[goal.metric].to_numpy(np.float64),
+        np.zeros(len(evaluations), bool),
+    )
+    end = np.maximum(trials["steps"].to_numpy(np.int64), found.last)
+    diverged = trials["status"].eq(INFEASIBLE).to_numpy(bool)
+    reached = np.isfinite(found.sure) & (~diverged | rules.infeasible_may_reach)
+    cut = trials["status"].eq(INCOMPLETE).to_numpy(bool)
+    is_open = cut | (end < _budget(study, end))
+    outcomes = [
+        trial_outcome(reached=met, diverged=lost, failed=False, is_open=more)
+        for met, lost, more in np.stack([reached, diverged, is_open], 1).tolist()
+    ]
+    about = {
+        "trial": trials["trial"].to_numpy(np.int64),
+        "outcome": np.array(outcomes, object),
+        "steps_to_result": pd.Series(found.sure).where(reached),
+        "bracket_low": pd.Series(found.before).where(reached),
+        "end_step": end,
+        "diverged_step": pd.Series(end).where(diverged & ~reached),
     }
+    points = trials.drop(columns=["trial", "status", "steps"]).reset_index(drop=True)
+    return pd.concat([pd.DataFrame(about), points], axis=1)
+
+
+def _budget(study: ForeignStudy, ends: np.ndarray) -> int:
+    """Returns the steps that a trial was given, or the longest run's where unknown."""
+    return study.step_budget or int(ends.max())
 
 
 def _typed(trials: pd.DataFrame, sparsity: float) -> pd.DataFrame:
@@ -329,7 +331,7 @@ def _study_row(
     return {
         **study.identity,
         **goal_columns(goal),
-        "step_budget": study.step_budget or int(trials["end_step"].max()),
+        "step_budget": _budget(study, trials["end_step"].to_numpy(np.int64)),
         "points": wanted or len(trials),
         "count": "all" if wanted is None else "feasible",
         "finishers": len(trials),

@@ -1,0 +1,136 @@
+"""What became of trials under a goal: when they met it, and by which name they end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dps_tf.core.goal import Goal
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Wholes = NDArray[np.int64]
+
+
+def trial_outcome(*, reached: bool, diverged: bool, failed: bool, is_open: bool) -> str:
+    """Returns which of OUTCOMES a trial has, as far as its record was followed.
+
+    Args:
+        reached: it met the goal for sure.
+        diverged: its loss or a metric was not finite, before it could meet the goal.
+        failed: an error ended it that is not its own.
+        is_open: its record ends before the budget did, or has a gap: it may meet the
+            goal there.
+
+    >>> trial_outcome(reached=False, diverged=False, failed=False, is_open=True)
+    'censored'
+    """
+    if reached:
+        return "complete"
+    if diverged:
+        return "infeasible"
+    if failed:
+        return "failed"
+    return "censored" if is_open else "incomplete"
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """Where each of some trials met a goal: evaluated steps, infinity for none.
+
+    Attributes:
+        sure: the first evaluation at which the goal was met.
+        maybe: the first at which it may have been met, as far as bounds say; at or
+            before `sure`.
+        before: the evaluation before `maybe`, 0 where that is the first.
+        last: the last evaluation, 0 for none.
+    """
+
+    sure: Floats
+    maybe: Floats
+    before: Floats
+    last: Wholes
+
+
+def crossings(  # noqa: PLR0913 - the columns of a table of evaluations
+    goal: Goal,
+    trials: int,
+    codes: Wholes,
+    steps: Wholes,
+    values: Floats,
+    bounds: Bools,
+) -> Crossings:
+    """Returns where trials 0, 1, ... met a goal.
+
+    A bound that does not reach the threshold proves that its evaluation did not. One
+    that is NaN proves nothing: cross-entropy is known of whole evaluations only.
+
+    Args:
+        goal: what they had to reach.
+        trials: how many there are.
+        codes: trial of each evaluation; those of -1 are of none.
+        steps: of each evaluation, in any order, each once in a trial.
+        values: of the goal's metric; NaN never meets it.
+        bounds: which values are only bounds, that do not count as meeting the goal.
+    """
+    order = np.lexsort((steps, codes))
+    order = order[codes[order] >= 0]
+    codes, steps = codes[order], steps[order]
+    met, may_be_met = _met(values[order], bounds[order], codes, goal)
+    earlier = np.where(np.r_[False, codes[1:] == codes[:-1]], np.r_[0, steps[:-1]], 0)
+    last = np.zeros(trials, np.int64)
+    last[codes] = steps  # Rows are in the order of steps: the last one stays.
+    return Crossings(
+        sure=_at_first(met, codes, steps, trials),
+        maybe=_at_first(may_be_met, codes, steps, trials),
+        before=_at_first(may_be_met, codes, earlier, trials),
+        last=last,
+    )
+
+
+def _at_first(chosen: Bools, codes: Wholes, values: Wholes, size: int) -> Floats:
+    """Returns per trial the value of the first chosen row, infinity for none."""
+    found = np.full(size, np.inf)
+    at = np.flatnonzero(chosen)
+    trials, position = np.unique(codes[at], return_index=True)
+    found[trials] = values[at][position]
+    return found
+
+
+def _met(
+    values: Floats, bounds: Bools, codes: Wholes, goal: Goal
+) -> tuple[Bools, Bools]:
+    """Returns at which evaluations the goal is met for sure, and where it may be.
+
+    Values, whether they are bounds, and codes are in the order of trials and steps.
+    """
+    unknown = bounds & np.isnan(values)
+    if goal.mean_of == 1:
+        reached = goal.reaches(values)
+        sure = _all_recent(reached & ~bounds, codes, goal.in_a_row)
+        return sure, _all_recent(reached | unknown, codes, goal.in_a_row)
+    total, here = np.zeros(len(values)), np.ones(len(values), bool)
+    for back in range(goal.mean_of - 1, -1, -1):
+        total += _earlier(values, back, np.nan)
+        here &= _earlier(codes, back, -1) == codes
+    reached = goal.reaches(total / goal.mean_of) & here
+    exact = _all_recent(~bounds, codes, goal.mean_of)
+    known = _all_recent(~unknown, codes, goal.mean_of)
+    return reached & exact, (reached | ~known) & here
+
+
+def _all_recent(holds: Bools, codes: Wholes, number: int) -> Bools:
+    """Returns where something holds at the last `number` evaluations of a trial."""
+    found = holds.copy()
+    for back in range(1, number):
+        found &= _earlier(holds, back, False) & (_earlier(codes, back, -1) == codes)
+    return found
+
+
+def _earlier(values: NDArray[Any], back: int, missing: Any) -> NDArray[Any]:
+    """Returns the values so many rows before; `missing` where there is no such row."""
+    first = np.full(min(back, len(values)), missing, values.dtype)
+    return np.concatenate([first, values[: len(values) - len(first)]])
