@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,9 +32,6 @@ from dps_tf.analysis.tables import (
 )
 from dps_tf.core import Goal, UserError
 from dps_tf.store import FileSystem, LocalFiles, StoredTables, SweepReader
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LABEL = "workload.label"
 """The axis that tells sweeps apart which have been given labels."""
@@ -120,18 +117,6 @@ class Tables(Record):
             for name, kind in getattr(self, table).dtypes.items()
         ]
         return pd.DataFrame(rows, columns=["table", "column", "type", "meaning"])
-
-    def plot(self) -> Figure:
-        """Returns the figure of K* against the batch size, with law and regimes."""
-        from dps_tf.analysis.report.headline import steps_figure
-
-        return steps_figure(self.results)
-
-    def _repr_html_(self) -> str:
-        """Returns the table of results, as notebooks show it."""
-        from dps_tf.analysis.report.results import html_table
-
-        return html_table(self)
 
 
 def load(

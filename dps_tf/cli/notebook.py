@@ -12,18 +12,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from dps_tf.analysis import loading
 from dps_tf.analysis.tables import documentation
 from dps_tf.cli.command_line import files_of, import_tensorflow, tell_of_damage
 from dps_tf.core import UserError, near_matches
 
 if TYPE_CHECKING:
-    from dps_tf.analysis.loading import Tables
+    from matplotlib.figure import Figure
+
     from dps_tf.core import Goal
     from dps_tf.probing.trial_export import TrainedTrial
     from dps_tf.workloads.reading import SweepConfiguration
 
 _DRAWING_SECONDS = 0.2
 """Time between two drawings of the progress: each is a message to the browser."""
+
+
+class Tables(loading.Tables):
+    """The tables of some sweeps, which show themselves; see `analysis.loading.Tables`.
+
+    Drawing is the report's: it is loaded when something is drawn.
+    """
+
+    def plot(self) -> Figure:
+        """Returns the figure of K* against the batch size, with law and regimes."""
+        from dps_tf.analysis.report.headline import steps_figure
+
+        return steps_figure(self.results)
+
+    def __repr__(self) -> str:
+        """Returns what there is, and K* of the first cells, in about ten lines."""
+        from dps_tf.analysis.report.results import short_table
+
+        return short_table(self)
+
+    def _repr_html_(self) -> str:
+        """Returns the table of results, as notebooks show it."""
+        from dps_tf.analysis.report.results import html_table
+
+        return html_table(self)
 
 
 def load(
@@ -44,9 +71,8 @@ def load(
     Raises:
         UserError: see `analysis.loading.load`.
     """
-    from dps_tf.analysis import loading
-
-    return loading.load(*sweep_dirs, goal=goal, labels=labels, files=files_of)
+    read = loading.load(*sweep_dirs, goal=goal, labels=labels, files=files_of)
+    return Tables(**vars(read))
 
 
 # What `help(dps_tf.load)` shows.

@@ -15,7 +15,7 @@ from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.progress import Display
 from dps_tf.tuning.resources import Options, Resources
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, describe_failures
-from dps_tf.workloads.reading import SweepConfiguration
+from dps_tf.workloads.reading import SweepConfiguration, describe
 
 GROUP = "multi_worker_mirrored"
 """The strategy of several processes, which TF_CONFIG names."""
@@ -64,7 +64,8 @@ class SweepRun:
             grouped.check(self.options)
             ProcessRank.of_tf_config(os.environ.get("TF_CONFIG", ""))
         self._backends.try_out(self.configuration.specification)
-        return f"{self.configuration}\n{explain(self.options.data_placement)}"
+        told = describe(self.configuration.specification, self.configuration.gin)
+        return f"{told}\n{explain(self.options.data_placement)}"
 
     def run(self, stop: StopRequest) -> SweepOutcome:
         """Runs what is not finished; see `Sweep.run`."""

@@ -48,6 +48,18 @@ class TrainedTrial:
     prunable: str
     problems: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """Returns which trial it is, and the size of its network."""
+        values = ", ".join(f"{name} {value:.4g}" for name, value in self.point.items())
+        trained = sum(mask.size for mask in self.masks.values())
+        kept = sum(int(mask.sum()) for mask in self.masks.values())
+        return (
+            f"trial {self.trial} of {self.cell}, after {self.step:,} steps\n"
+            f"  point: {values}\n"
+            f"  model: {trained:,} trainable parameters, {kept:,} inside of the masks\n"
+            "  .model is the Keras model, .weights and .masks are arrays by name"
+        )
+
     @property
     def weights(self) -> dict[str, np.ndarray]:
         """The trained weights by name, `layer/variable`, as copies."""

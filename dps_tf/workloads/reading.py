@@ -45,6 +45,8 @@ _PARTS = {
     "workload.evaluation": "@evaluation()",
 }
 """How the parts of a sweep hang together, where no gin file says so."""
+_SHOWN = 4
+"""Cells that `print(sweep)` names."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,21 @@ class SweepConfiguration:
     specification: SweepSpecification
     gin: str
 
-    def __str__(self) -> str:
-        return describe(self.specification, self.gin)
-
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        """Returns the size of the sweep and its first cells, in about ten lines."""
+        studies = self.specification.studies
+        shown = [f"  {study.cell.name}" for study in studies[:_SHOWN]]
+        if len(studies) > _SHOWN:
+            shown.append(f"  and {len(studies) - _SHOWN} more")
+        goals = dict.fromkeys(str(study.goal) for study in studies)
+        return "\n".join(
+            [
+                f"sweep of {len(studies)} cells, goal {'; '.join(goals)}",
+                *shown,
+                *_most(self.specification),
+                "sweep.gin holds the whole configuration as a gin file",
+            ]
+        )
 
 
 def configure(
@@ -85,9 +98,11 @@ def configure(
         UserError: whatever is wrong in them.
 
     Examples:
-        >>> tiny = configure("quickstart", values={"sweep.batch_sizes": (16, 64)})
+        >>> import dps_tf
+        >>> tiny = dps_tf.sweep("quickstart", values={"sweep.batch_sizes": (16, 64)})
         >>> [study.cell.batch_size for study in tiny.specification.studies]
         [16, 64]
+        >>> tables = dps_tf.run(tiny, "sweeps/tiny")  # doctest: +SKIP
     """
     given = dict(values or {})
     if not gin_files:
@@ -232,16 +247,21 @@ def describe(sweep: SweepSpecification, gin_text: str) -> str:
             f"{rule.last_evaluation} steps each at most, evaluated every "
             f"{rule.schedule.interval} steps, goal {study.goal}"
         )
-    lines += [
-        f"trials: {sweep.max_trials}",
-        f"steps at most: {sweep.max_steps}",
-        f"training examples at most: {sweep.max_examples}",
-    ]
+    lines += _most(sweep)
     if not any(study.rule.exhaustive for study in sweep.studies):
         lines.append(
             "A race stops far below these bounds; they hold if nobody reaches the goal."
         )
     return "\n".join(lines)
+
+
+def _most(sweep: SweepSpecification) -> list[str]:
+    """Returns what a sweep costs if no race stops before its end."""
+    return [
+        f"trials: {sweep.max_trials}",
+        f"steps at most: {sweep.max_steps}",
+        f"training examples at most: {sweep.max_examples}",
+    ]
 
 
 _SUFFIX = ".gin"

@@ -98,6 +98,10 @@ class ExportCommandTest(parameterized.TestCase):
         trial = dps_tf.load_trial(self.sweep, DENSE)
         self.assertEqual(trial.trial, WINNER)
         self.assertEqual(trial.point, {"learning_rate": 0.1, "momentum": 0.9})
+        shown = repr(trial).splitlines()
+        self.assertEqual(shown[0], f"trial {WINNER} of {DENSE}, after 20 steps")
+        self.assertLen(shown, 4)
+        self.assertLess(max(map(len, shown)), 120)
         saved = {v.name: v.numpy() for v in network.trainable_variables}
         self.assertLen(trial.weights, len(saved))
         for name, value in trial.weights.items():

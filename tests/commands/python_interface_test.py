@@ -109,6 +109,24 @@ def python(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def fits_a_terminal(shown: object) -> None:
+    lines = repr(shown).splitlines()
+    assert 3 <= len(lines) <= 12 and max(map(len, lines)) <= 120
+
+
+def test_a_large_sweep_fits_a_terminal_too():
+    large = dps_tf.sweep("lee2021/mnist_sgd")
+    fits_a_terminal(large)
+    assert "and 52 more" in str(large)
+
+
+def test_the_example_of_a_sweep_is_what_one_types():
+    example = dps_tf.sweep.__doc__.split("Examples:")[1]
+    assert (
+        'dps_tf.sweep("quickstart", values=' in example and "configure" not in example
+    )
+
+
 @pytest.mark.parametrize("values", [VALUES, WHOLE])
 def test_values_make_the_sweep_that_a_gin_file_makes(values):
     files = ["quickstart"] if values is VALUES else []
@@ -116,7 +134,8 @@ def test_values_make_the_sweep_that_a_gin_file_makes(values):
     expected, text = read_configuration(["quickstart"], BINDINGS)
     assert made.specification == expected
     assert made.gin == text
-    assert "cells: 2" in str(made)
+    fits_a_terminal(made)
+    assert str(made).startswith("sweep of 2 cells, goal validation/")
 
 
 def test_the_gin_text_of_a_sweep_is_a_gin_file_of_it(tmp_path):
@@ -213,6 +232,13 @@ def test_the_store_documents_the_columns_it_has_and_no_others():
     names = {name for schema in SCHEMAS.values() for name in schema.names}
     assert names == set(MEANINGS)
     assert meaning("trials", "workload.fixed.delay").startswith("Value of this further")
+
+
+def test_printed_tables_fit_a_terminal(tables):
+    fits_a_terminal(tables)
+    row = tables.results.iloc[0]
+    assert f"{len(tables.results)} cells" in repr(tables)
+    assert f"{int(row['steps_to_result']):,} (" in repr(tables)
 
 
 def test_best_has_the_name_and_point_of_the_winner(tables):

@@ -1,4 +1,4 @@
-"""Do the commands of the README do what it says?
+"""Do the commands of the README, and of the pages it names, do what they say?
 
 `launch/quickstart` and `launch/test` themselves are run by CI; here what they run.
 """
@@ -23,23 +23,22 @@ from tests.analysis.synthetic_tables import Sweep, make
 from tests.data import raw_files
 from tests.packaging.source_tree import SOURCE_TREE
 
-
-def readme() -> str:
-    """Returns the text of README.md."""
-    return (SOURCE_TREE / "README.md").read_text()
+PAGES = SOURCE_TREE / "docs" / "pages"
+DOCUMENTS = (
+    SOURCE_TREE / "README.md",
+    PAGES / "how-to" / "ask_more.md",
+    PAGES / "tutorial" / "own_runs.md",
+)
 
 
 def blocks(language: str) -> list[str]:
-    """Returns the fenced blocks of one language, in order, without indentation."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", readme(), re.M | re.S)
-    return [
-        "\n".join(line[len(indent) :] for line in text.splitlines())
-        for indent, text in found
-    ]
+    """Returns the fenced blocks of one language, document after document."""
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    return re.findall(rf"^```{language}\n(.*?)^```", texts, re.M | re.S)
 
 
 def commands() -> list[list[str]]:
-    """Returns every command of the README as words."""
+    """Returns every command of the documents as words."""
     joined = "\n".join(blocks("bash")).replace("\\\n", " ")
     return [shlex.split(line) for line in joined.splitlines() if line.strip()]
 
@@ -58,7 +57,12 @@ def run(words: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_every_command_of_the_readme_is_known_here() -> None:
+def test_the_readme_can_be_read_in_five_minutes() -> None:
+    text = DOCUMENTS[0].read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+
+
+def test_every_command_of_the_documents_is_known_here() -> None:
     kinds = {words[0] if words[0] != "python" else words[2] for words in commands()}
     assert kinds == {
         # The installation, as CI does it too.
@@ -76,28 +80,6 @@ def test_every_command_of_the_readme_is_known_here() -> None:
         "dps_tf.archive",
         "dps_tf.export",
     }
-
-
-def test_the_recipe_for_a_workload_works(tmp_path: Path) -> None:
-    recipe = next(block for block in blocks("python") if "register_dataset" in block)
-    (tmp_path / "my_workloads.py").write_text(recipe)
-    quickstart = (SOURCE_TREE / "gin_configs" / "quickstart.gin").read_text()
-    changed = (
-        quickstart.replace("'digits'", "'two_moons'")
-        .replace("'digits_mlp'", "'moons_perceptron'")
-        .replace("'mlp'", "'perceptron'")
-        .replace("{'widths': (64,)}", "{'width': 8}")
-        .replace("goal.threshold = 0.03", "goal.threshold = 0.4")
-    )
-    tiny = "\nworkload.points = 2\nworkload.step_budget = 40\n"
-    tiny += "sweep.batch_sizes = (16,)\n"
-    (tmp_path / "my.gin").write_text(changed + tiny)
-    line = re.search(r"`python (-m dps_tf.train --import=my_workloads[^`]*)`", readme())
-    assert line is not None
-    words = shlex.split(line[1])
-    assert "moons_perceptron-sgd-none-seed0-b16" in run(words, tmp_path)
-    words.remove("--dry_run")
-    assert "K* = " in run(words, tmp_path)
 
 
 def reads_records(words: list[str]) -> bool:
@@ -188,7 +170,7 @@ def test_the_lines_for_python_work(tmp_path: Path) -> None:
     tiny = lines.replace("(16, 64, 256)}", "(16, 64), 'workload.points': 4}")
     assert tiny != lines
     (tmp_path / "lines.py").write_text(tiny)
-    assert "cells: 2" in run(["lines.py"], tmp_path)
+    assert "sweep of 2 cells" in run(["lines.py"], tmp_path)
 
 
 @pytest.mark.slow
@@ -207,3 +189,17 @@ def test_steps_fall_and_flatten_in_the_quickstart(tmp_path: Path) -> None:
     steps = results.set_index("batch_size")["steps_to_result"]
     assert steps[4] > 2.25 * steps[16]
     assert steps.loc[128:].max() < 2 * steps.loc[128:].min()
+
+
+@pytest.mark.slow
+def test_the_stock_tuner_opens_a_closed_study(tmp_path: Path) -> None:
+    text = (PAGES / "tutorial" / "keras_tuner.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S)
+    (lines,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    run(shlex.split(command.replace("\\\n", " "))[1:], tmp_path)
+    printed = run(["-c", lines], tmp_path)
+    # The quickstart's cell at batch size 64 with these four points.
+    assert "Showing 2 best trials" in printed and "Trial 1 summary" in printed
+    best = pd.read_parquet(next(tmp_path.glob("sweeps/tuned/cells/*/trials.parquet")))
+    least = best["steps_to_result"].min()
+    assert printed.splitlines()[1].startswith(f"{float(least)} ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +11,9 @@ import pytest
 from dps_tf import data, models
 from dps_tf.analysis import loading
 from dps_tf.tuning import build
-from tests.packaging.source_tree import SOURCE_TREE
 from tests.tuning.small_sweeps import configured, launched
 
 FILE = Path(__file__).parent / "regression.gin"
-
-
-def test_the_readme_shows_these_functions():
-    readme = (SOURCE_TREE / "README.md").read_text(encoding="utf-8")
-    for module, name in (("regression", "huber"), ("multi_label", "exact_match")):
-        found = importlib.import_module(f"tests.extensions.{module}")
-        assert inspect.getsource(getattr(found, name)) in readme
 
 
 @pytest.mark.slow

@@ -22,9 +22,11 @@ from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import axis_order
 from dps_tf.analysis.report.summary import first_error
 from dps_tf.analysis.tables import axes_of, metric_names, study_key
-from dps_tf.analysis.wording import number, steps
+from dps_tf.analysis.wording import count, number, steps
 from dps_tf.core import OUTCOMES, is_axis
 
+_FEW_CELLS = 6
+"""Cells of which `print(tables)` shows K*."""
 _MOST_ROWS = 24
 """Evaluations of a plain training run that are printed; the last one is among them."""
 
@@ -124,6 +126,24 @@ def html_table(tables: Tables) -> str:
     notes = "".join(f"<p>note: {html.escape(text)}</p>" for text in tables.problems)
     table = shown.to_html(index=False, border=0)
     return f"<p>{html.escape(head)}</p>{table}{notes}"
+
+
+def short_table(tables: Tables) -> str:
+    """Returns what there is, and K* of the first cells, for a terminal."""
+    shown = tables.results.head(_FEW_CELLS).to_dict("records")
+    columns = {
+        "cell": tables.best["cell"].head(_FEW_CELLS).tolist(),
+        "steps_to_result": [steps_text(row) for row in shown],
+        "best_trial": [_plain(row["best_trial"]) for row in shown],
+    }
+    more = len(tables.results) - len(shown)
+    return (
+        f"{count(len(tables.results), 'cell')}, {count(len(tables.trials), 'trial')}, "
+        f"{count(len(tables.curves), 'evaluation')}\n"
+        + aligned(columns, left={"cell"})
+        + (f"and {count(more, 'more cell')}\n" if more else "")
+        + "tables: results, best, trials, curves, ...; .columns explains all columns"
+    )
 
 
 def _plain_columns(results: pd.DataFrame) -> tuple[str, dict[str, list[str]]]:
