@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from dps_tf.probing import RecordedStudy, RecordedTrial, Wanted
     from dps_tf.store import SweepLayout, SweepReader
     from dps_tf.tuning.interruption import StopRequest
-    from dps_tf.tuning.resources import Options, Resources
+    from dps_tf.tuning.options import Options
+    from dps_tf.tuning.resources import Resources
 
 _MAX_CELLS = 256
 """Cells that wait for slots at the same time; each takes a thread."""
@@ -95,7 +96,8 @@ def main(argv: Sequence[str]) -> int:
     import_tensorflow()
     import_modules(_IMPORT.value)
     from dps_tf.tuning import grouped
-    from dps_tf.tuning.resources import Options, Resources, configure_threads
+    from dps_tf.tuning.options import Options
+    from dps_tf.tuning.resources import Resources, configure_threads
 
     configure_threads()
     options = Options(

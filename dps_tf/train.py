@@ -26,7 +26,7 @@ from dps_tf.core import UserError
 
 if TYPE_CHECKING:
     from dps_tf.cli.sweep_run import SweepRun
-    from dps_tf.tuning.resources import Options
+    from dps_tf.tuning.options import Options
 
 _GIN_FILES = flags.DEFINE_multi_string(
     "gin_file", [], "A gin file, or the name of a shipped one; may be repeated."
@@ -113,7 +113,7 @@ def read_shard(text: str) -> tuple[int, int]:
 
 def _options() -> Options:
     """Returns the options of the flags; UserError for values that are not taken."""
-    from dps_tf.tuning.resources import Options
+    from dps_tf.tuning.options import Options
 
     if _SHARE.value:
         raise UserError(

@@ -139,7 +139,7 @@ def run(
         sweep: of `dps_tf.sweep`.
         sweep_dir: where the sweep is kept.
         data_dir: folder of prepared data sets.
-        options: further fields of `tuning.resources.Options`, such as `slots`,
+        options: further fields of `tuning.options.Options`, such as `slots`,
             `strategy` or `engine`; none changes a result.
 
     Returns:
@@ -153,7 +153,8 @@ def run(
     import_tensorflow()
     from dps_tf.cli.sweep_run import SweepRun
     from dps_tf.tuning.interruption import Interrupted, StopRequest
-    from dps_tf.tuning.resources import Options, configure_threads
+    from dps_tf.tuning.options import Options
+    from dps_tf.tuning.resources import configure_threads
 
     _check_options(options, [field.name for field in fields(Options)])
     configure_threads()

@@ -12,8 +12,9 @@ from dps_tf.training import ProcessRank, explain, files_for
 from dps_tf.tuning import grouped
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
+from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import Display
-from dps_tf.tuning.resources import Options, Resources
+from dps_tf.tuning.resources import Resources
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, describe_failures
 from dps_tf.workloads.reading import SweepConfiguration, describe
 

@@ -33,6 +33,7 @@ from dps_tf.core.execution import (
 )
 from dps_tf.core.goal import Goal
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
+from dps_tf.core.order import examples_at
 from dps_tf.core.outcome import Crossings, crossings, trial_outcome
 from dps_tf.core.race import (
     Plan,
@@ -57,7 +58,7 @@ from dps_tf.core.registry import (
     arguments_of,
     resolve,
 )
-from dps_tf.core.seeds import derive_seed, examples_at
+from dps_tf.core.seeds import derive_seed
 from dps_tf.core.space import Space, check_metaparameter, points
 from dps_tf.core.study import (
     FLOAT32,

@@ -110,7 +110,7 @@ class StudySpecification:
     results_version: int = RESULTS_VERSION
 
     def __post_init__(self) -> None:
-        check_known("schedule", self.search_mode, ("race", "exhaustive"))
+        check_known("search_mode", self.search_mode, ("race", "exhaustive"))
         check_known("evaluation", self.evaluation, ("exact", "goal"))
         _check_precision(self.precision)
         if self.cell.sparsity > 0 and self.cell.sparsity_method == DENSE:
@@ -204,8 +204,6 @@ class StudySpecification:
     def to_json(self) -> dict[str, Any]:
         """Returns the specification as JSON, for `from_json`."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        # On disk, and in gin files, the search mode is called `schedule`.
-        values["schedule"] = values.pop("search_mode")
         values["cell"] = self.cell.to_json()
         values["workload"] = self.workload.to_json()
         values["pruning"] = asdict(self.pruning)
@@ -217,7 +215,6 @@ class StudySpecification:
     def from_json(cls, value: Mapping[str, Any]) -> StudySpecification:
         """Returns the specification that `to_json` described."""
         values = dict(value)
-        values["search_mode"] = values.pop("schedule")
         values["cell"] = Cell.from_json(values["cell"])
         values["workload"] = Workload.from_json(values["workload"])
         values["pruning"] = Pruning(**values["pruning"])

@@ -1,9 +1,4 @@
-"""What is a network made of, and where does its training start?
-
-One hash stands for all that it is made of. Its initial point is a pure function of its
-form and a seed: every variable is drawn from its own seed, so that it does not depend
-on the others, on the process, or on networks built before.
-"""
+"""The structure of a network: one hash stands for all that it is made of."""
 
 from __future__ import annotations
 
@@ -20,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import UserError, derive_seed
+from dps_tf.core import UserError
 
 _LIBRARIES = {"dps_tf", "keras", "numpy", "tensorflow", "tf_keras"}
 _LIBRARIES |= {"builtins", "tensorflow_model_optimization"}
@@ -204,67 +199,3 @@ def check_logits(model: keras.Model, link: str) -> None:
             f"network {model.name!r} ends in {link}, and the objective applies {link} "
             "itself: leave it out, so that the outputs are logits."
         )
-
-
-# Attributes of stock layers whose initializer is not called `<attribute>_initializer`.
-_STOCK_NAMES = {
-    "recurrent_kernel": "recurrent_initializer",
-    "depthwise_kernel": "depthwise_initializer",
-    "pointwise_kernel": "pointwise_initializer",
-}
-
-
-def initial_point(model: keras.Model, seed: int) -> list[np.ndarray]:
-    """Returns one array per variable, in the order of `model.weights`.
-
-    Each is drawn on the CPU from the initializer of its own layer, made anew with a
-    seed derived from (`seed`, position in `model.weights`); the model is not changed.
-    UserError for a variable whose initializer cannot be found or does not give the same
-    values twice.
-    """
-    found = _initializers(model)
-    point = []
-    for position, variable in enumerate(model.weights):
-        initializer = found.get(id(variable))
-        if initializer is None:
-            raise UserError(
-                f"variable {variable.name!r} of model {model.name!r} has no "
-                "initializer: its layer must keep one as `<variable>_initializer`"
-            )
-        # 31 bits: stateless random operations take the seed as an int32.
-        own_seed = derive_seed(seed, position, "initial_point") % 2**31
-        point.append(_draw(initializer, own_seed, variable))
-    return point
-
-
-def _initializers(model: keras.Model) -> dict[int, keras.initializers.Initializer]:
-    """Returns the initializers of all layers, indexed by the id of their variable."""
-    found = {}
-    for layer in model._flatten_layers():
-        for attribute, value in list(vars(layer).items()):
-            if not isinstance(value, tf.Variable):
-                continue
-            name = f"{attribute.lstrip('_')}_initializer"
-            initializer = getattr(layer, _STOCK_NAMES.get(attribute, name), None)
-            if initializer is not None:
-                found[id(value)] = keras.initializers.get(initializer)
-    return found
-
-
-def _draw(
-    initializer: keras.initializers.Initializer, seed: int, variable: tf.Variable
-) -> np.ndarray:
-    config: dict[str, Any] = getattr(initializer, "get_config", dict)()
-    takes_seed = "seed" in config
-    if takes_seed:
-        initializer = type(initializer).from_config({**config, "seed": seed})
-    with tf.device("CPU:0"):  # accelerators have other generators
-        value = np.asarray(initializer(variable.shape, variable.dtype))
-        # An initializer without a seed is either constant or not reproducible.
-        again = value if takes_seed else initializer(variable.shape, variable.dtype)
-    if not np.array_equal(value, again):
-        raise UserError(
-            f"the initializer of variable {variable.name!r} draws at random but has no "
-            "`seed` in its get_config(): give it one, so that trials can be repeated"
-        )
-    return value

@@ -40,7 +40,8 @@ from dps_tf.store import (
 from dps_tf.training import Program, environment, files_for
 from dps_tf.tuning import build, simulation
 from dps_tf.tuning.build import Pruner, is_scheduled
-from dps_tf.tuning.resources import Options, Resources, configure_threads
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import Resources, configure_threads
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,8 @@ from dps_tf.store.log import encode_event, open_log, read_log, read_logs, scan
 from dps_tf.store.owners import Owner, Timing
 from dps_tf.store.records import (
     FORMAT,
-    State,
-    StateStore,
     canonical,
-    decode_state,
     encode_record,
-    encode_state,
     fingerprint,
     read_json,
     set_aside,
@@ -45,6 +41,7 @@ from dps_tf.store.schemas import (
     WORK,
     TableSchema,
 )
+from dps_tf.store.states import State, StateStore, decode_state, encode_state
 from dps_tf.store.study_history import (
     Irreproducible,
     StudyHistory,

@@ -23,7 +23,8 @@ from dps_tf.core import (
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CellLayout
 from dps_tf.store.log import Event, open_log
-from dps_tf.store.records import State, StateStore, read_json, set_aside, write_json
+from dps_tf.store.records import read_json, set_aside, write_json
+from dps_tf.store.states import State, StateStore
 from dps_tf.store.study_history import (
     failure_event,
     report_event,

@@ -107,7 +107,7 @@ def _asked(specification: StudySpecification) -> Row:
         "points": workload.points,
         "count": workload.count,
         "finishers": specification.finishers,
-        "schedule": specification.search_mode,
+        "search_mode": specification.search_mode,
         "evaluation_interval": specification.evaluations.interval,
         "space": json.dumps(workload.space.to_json()),
         "prunable": specification.pruning.prunable if cell.sparsity > 0 else "none",

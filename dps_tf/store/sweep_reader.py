@@ -30,8 +30,9 @@ from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
 from dps_tf.store.log import read_logs
-from dps_tf.store.records import StateStore, check_format, read_json
+from dps_tf.store.records import check_format, read_json
 from dps_tf.store.schemas import CURVES, MEASUREMENTS, SCHEMAS, STUDIES
+from dps_tf.store.states import StateStore
 from dps_tf.store.study_history import StudyHistory
 from dps_tf.store.study_tables import (
     Closed,

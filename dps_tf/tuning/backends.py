@@ -11,7 +11,8 @@ from dps_tf.store import NETWORK, FileSystem, SweepLayout
 from dps_tf.training import TrainingRunner, device_memory, environment
 from dps_tf.training import check_batch_size as check_shares
 from dps_tf.tuning import build
-from dps_tf.tuning.resources import Options, Resources, check_batch_size
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import Resources, check_batch_size
 from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
 
 

@@ -118,7 +118,8 @@ class RemoteSlot:
             # Loads TensorFlow, which a simulation does without.
             from dps_tf.training import files_for
             from dps_tf.tuning.backends import TrainedBackend
-            from dps_tf.tuning.resources import Options, configure_threads
+            from dps_tf.tuning.options import Options
+            from dps_tf.tuning.resources import configure_threads
 
             configure_threads()
             options = Options(**self._options)

@@ -17,7 +17,8 @@ from dps_tf.training import Program, environment, rendezvous
 from dps_tf.training import group as groups
 from dps_tf.tuning import build
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.resources import Options, Resources
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import Resources
 
 _DEFECT, _USER_ERROR, _RUN_AGAIN = 1, 2, groups.RUN_AGAIN  # as in `command_line`
 _LOOK_SECONDS = 0.2

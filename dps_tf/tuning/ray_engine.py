@@ -32,8 +32,8 @@ from dps_tf.core import (
 from dps_tf.store import FileSystem
 from dps_tf.tuning.cluster_slots import StateMissing
 from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.options import Options
 from dps_tf.tuning.ray_cluster import RayCluster
-from dps_tf.tuning.resources import Options
 from dps_tf.tuning.sweep import Sweep, SweepOutcome
 
 _POLL_SECONDS = 1.0

@@ -32,8 +32,8 @@ from dps_tf.store import (
     write_json,
 )
 from dps_tf.tuning.interruption import Interrupted, StopRequest
+from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import Display, StudyProgress
-from dps_tf.tuning.resources import Options
 from dps_tf.tuning.study import RunContext, is_finished, run_study
 
 _WAIT_SECONDS = 0.5

@@ -203,7 +203,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
     sparsity_methods: Sequence[str] = (),
     seeds: Sequence[int] = (0,),
     pruning: Pruning | None = None,
-    schedule: str = "race",
+    search_mode: str = "race",
     finishers: int = 5,
     stop_at_goal: bool = True,
     evaluation_mode: str = "exact",
@@ -222,7 +222,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         sparsity_methods: names of the methods for the sparsities above 0.
         seeds: study seeds; each repeats every study from other draws.
         pruning: how networks are pruned.
-        schedule: `race`, or `exhaustive` for questions about final quality.
+        search_mode: `race`, or `exhaustive` for questions about final quality.
         finishers: m; K_(1) to K_(m) are exact.
         stop_at_goal: whether a trial of an exhaustive study ends at the goal.
         evaluation_mode: `exact`, or `goal` to stop an evaluation once the goal is out
@@ -248,7 +248,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         sparsity_methods=_sequence("sweep.sparsity_methods", sparsity_methods),
         seeds=_sequence("sweep.seeds", seeds),
         pruning=pruning or Pruning(),
-        search_mode=schedule,
+        search_mode=search_mode,
         finishers=finishers,
         stop_at_goal=stop_at_goal,
         evaluation=evaluation_mode,

@@ -680,7 +680,7 @@ def test_tooltips_lie_on_the_figure_in_the_order_of_the_curve():
 
 
 def test_exhaustive_study_shows_what_budgets_buy():
-    whole = dataclasses.replace(SMALL, schedule="exhaustive", step_budget=2000)
+    whole = dataclasses.replace(SMALL, search_mode="exhaustive", step_budget=2000)
     tables = tables_of(make(whole))
     own = curves.curves_of(tables.results, naming.naming(tables.results))
     found = best_values(tables, own)

@@ -259,7 +259,7 @@ def in_a_race(tables: Tables, bounds: bool = False) -> Tables:
         ends = curves.merge(trials[[*key, "trial", "steps_to_result"]], "left")
         before = (ends["step"] < ends["steps_to_result"]).to_numpy()
         curves = curves.assign(is_bound=before)
-    studies = tables.studies.assign(schedule="race")
+    studies = tables.studies.assign(search_mode="race")
     return replace(tables, studies=studies, trials=trials, curves=curves)
 
 
@@ -439,7 +439,7 @@ def test_best_of_fewer_trials_is_that_of_redrawing(drawn):
 
 
 def test_best_of_fewer_trials_is_not_taken_from_a_race(tables):
-    raced = replace(tables, studies=tables.studies.assign(schedule="race"))
+    raced = replace(tables, studies=tables.studies.assign(search_mode="race"))
     (figure,) = [each for each in FURTHER if each.kind == "trials"]
     (panel,) = [each for each in figure.panels if each.title.startswith("VGG")]
     assert len(points(figure, panel, Runs(tables))) == len(SIZES)
@@ -450,6 +450,6 @@ def test_race_is_not_asked_for_a_stricter_goal(tables):
     series = FIGURES[0].panels[3].series[0]
     stricter = replace(series, goal=replace(series.goal, threshold=0.2))
     assert len(Runs(tables).can_answer(stricter)) == len(SIZES)
-    raced = replace(tables, studies=tables.studies.assign(schedule="race"))
+    raced = replace(tables, studies=tables.studies.assign(search_mode="race"))
     assert len(Runs(raced).can_answer(series)) == len(SIZES)
     assert Runs(raced).can_answer(stricter).empty

@@ -96,7 +96,7 @@ def _tables(truth, number, failed):
         "points": len(truth.errors),
         "count": "all",
         "finishers": truth.finishers,
-        "schedule": "exhaustive" if truth.exhaustive else "race",
+        "search_mode": "exhaustive" if truth.exhaustive else "race",
         "training_examples": 1000,
         "evaluation_interval": truth.interval,
         "evaluation_examples": 100,

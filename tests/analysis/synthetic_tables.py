@@ -50,7 +50,7 @@ class Sweep:
     goal: float = 0.03
     step_budget: int = 12_000
     interval: int = 50
-    schedule: str = "race"
+    search_mode: str = "race"
     closed: bool = True
     failed: int = 0
     hopeless: tuple[int, ...] = ()
@@ -127,7 +127,7 @@ def _study(sweep: Sweep, optimizer: str) -> dict[str, object]:
         "points": sweep.points,
         "count": "all",
         "finishers": sweep.finishers,
-        "schedule": sweep.schedule,
+        "search_mode": sweep.search_mode,
         "training_examples": 54_000,
         "evaluation_interval": sweep.interval,
         "evaluation_examples": VALIDATION_EXAMPLES,
@@ -179,7 +179,7 @@ def _trials(
         sweep.finishers,
         sweep.step_budget,
         schedule,
-        exhaustive=sweep.schedule == "exhaustive",
+        exhaustive=sweep.search_mode == "exhaustive",
     )
     result = reduce_study(states, rule)
     rows = [

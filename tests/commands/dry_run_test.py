@@ -7,7 +7,7 @@ import pytest
 from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.core import UserError
 from dps_tf.models import NETWORKS
-from dps_tf.tuning.resources import Options
+from dps_tf.tuning.options import Options
 from dps_tf.workloads.reading import configure
 from tests.launch.dry_runs import dry_run
 

@@ -17,7 +17,7 @@ from dps_tf.core import UserError
 from dps_tf.store import LocalFiles
 from dps_tf.train import read_shard, worker_arguments
 from dps_tf.tuning.backends import Backends
-from dps_tf.tuning.resources import Options
+from dps_tf.tuning.options import Options
 from dps_tf.workloads.reading import describe, read_configuration
 from tests import interpreter
 
@@ -146,7 +146,9 @@ def test_dry_run_states_the_most_that_a_sweep_may_cost() -> None:
     assert f"training examples at most: {examples}" in told
     assert "workload.optimizer = 'sgd'" in told
     assert "A race stops far below" in told
-    whole = read_configuration(["lee2021/mnist_sgd"], ["sweep.schedule = 'exhaustive'"])
+    whole = read_configuration(
+        ["lee2021/mnist_sgd"], ["sweep.search_mode = 'exhaustive'"]
+    )
     assert "A race stops" not in describe(*whole)
 
 

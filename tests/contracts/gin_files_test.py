@@ -10,7 +10,7 @@ import pytest
 from dps_tf.core import StudySpecification, SweepSpecification
 from dps_tf.store import LocalFiles, SweepReader
 from dps_tf.tuning.backends import Backends
-from dps_tf.tuning.resources import Options
+from dps_tf.tuning.options import Options
 from dps_tf.workloads import reading as configurations
 from dps_tf.workloads.reading import read_configuration
 from tests.tuning.small_sweeps import launched

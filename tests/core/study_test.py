@@ -60,8 +60,8 @@ def test_fingerprint_is_frozen():
         pruning=Pruning("kernels_and_biases"),
     )
     assert [plain.fingerprint, pruned.fingerprint] == [
-        "049723931f41af924300a2dc5e29352a6dc6e3d55e68a9e18146681fde9b7183",
-        "5dbd43005646ba5ca8c3190898d8ea4ca882122fe97501cce6463fe355646ec1",
+        "6e9809a83c07a47374eb671e82593daa61feb2a270e8ddd081e7b2679c36417b",
+        "77b1bd2c793a5d5b8d0d959df3296d5dca2c964f9fa84352f93e180f3d4d833d",
     ]
 
 

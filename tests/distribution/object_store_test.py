@@ -29,7 +29,7 @@ import_tensorflow()
 from dps_tf.training import GFileFiles, files_for
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.resources import Options
+from dps_tf.tuning.options import Options
 from dps_tf.tuning.resources import configure_threads
 from dps_tf.tuning.sweep import Sweep
 from dps_tf.workloads.reading import read_configuration

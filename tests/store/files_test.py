@@ -170,7 +170,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
         from dps_tf.store.errors import StoreError
         from dps_tf.store.log import LogWriter
         from dps_tf.store.records import write_json
-        from dps_tf.store.records import State, StateStore
+        from dps_tf.store.states import State, StateStore
         import numpy as np
 
         folder, files = sys.argv[1], LocalFiles()

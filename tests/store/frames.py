@@ -33,7 +33,7 @@ def study(**changes: Any) -> dict[str, Any]:
         "points": 3,
         "count": "all",
         "finishers": 1,
-        "schedule": "race",
+        "search_mode": "race",
         "training_examples": 54000,
         "evaluation_interval": 100,
         "evaluation_examples": 6000,

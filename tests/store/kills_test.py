@@ -23,7 +23,7 @@ WORK = """
     from dps_tf.store.locks import Locks
     from dps_tf.store.log import open_log, read_log
     from dps_tf.store.records import write_json
-    from dps_tf.store.records import State, StateStore
+    from dps_tf.store.states import State, StateStore
     files, cell = LocalFiles(), SweepLayout(sys.argv[1]).cell("c")
     lock = Locks(files).acquire(cell.root)
     assert lock is not None, "the lock of a killed process blocks"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dps_tf.core import Job, TrialState
 from dps_tf.tuning.cluster_slots import RemoteSlot, SlotPool, StateMissing
-from dps_tf.tuning.resources import Options
+from dps_tf.tuning.options import Options
 from dps_tf.tuning.simulation import SimulatedRunner
 from dps_tf.workloads.reading import read_configuration
 

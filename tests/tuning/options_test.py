@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dps_tf.core import UserError
-from dps_tf.tuning.resources import Options
+from dps_tf.tuning.options import Options
 
 
 @pytest.mark.parametrize(

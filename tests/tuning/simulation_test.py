@@ -64,7 +64,7 @@ class SimulatedSweepTest(parameterized.TestCase):
         ("smoke/nqm_momentum", EMA),
         (
             "smoke/nqm_sgd",
-            ("sweep.schedule = 'exhaustive'", "sweep.batch_sizes = (64,)"),
+            ("sweep.search_mode = 'exhaustive'", "sweep.batch_sizes = (64,)"),
         ),
     )
     def test_steps_to_result_of_every_cell_are_those_of_the_closed_form(
@@ -109,7 +109,7 @@ class SimulatedSweepTest(parameterized.TestCase):
 
     def test_looser_goal_is_answered_from_the_curves(self):
         more = (
-            "sweep.schedule = 'exhaustive'",
+            "sweep.search_mode = 'exhaustive'",
             "sweep.stop_at_goal = False",
             "workload.step_budget = 500",
             "workload.points = 3",

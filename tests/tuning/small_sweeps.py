@@ -10,7 +10,8 @@ from dps_tf.store import SweepLayout
 from dps_tf.training import files_for
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.resources import Options, Resources
+from dps_tf.tuning.options import Options
+from dps_tf.tuning.resources import Resources
 from dps_tf.tuning.sweep import Sweep, SweepOutcome
 from dps_tf.workloads.reading import read_configuration
 

@@ -15,7 +15,7 @@ from tests.tuning.small_sweeps import BINDINGS, configured, launched
 ERROR = "classification_error"
 CARVED = ("workload.test = 'carved'", "workload.test_examples = 20")
 ALWAYS = "sweep.further_splits = {'test': 'always', 'train': 'always'}"
-EXHAUSTIVE = ("sweep.schedule = 'exhaustive'", "sweep.stop_at_goal = False")
+EXHAUSTIVE = ("sweep.search_mode = 'exhaustive'", "sweep.stop_at_goal = False")
 
 
 def curves(directory, *bindings: str) -> pd.DataFrame:

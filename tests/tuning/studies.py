@@ -20,7 +20,7 @@ from dps_tf.core import (
 )
 from dps_tf.store import CellLayout, FileSystem, LocalFiles, SweepLayout, read_closed
 from dps_tf.tuning.interruption import StopRequest
-from dps_tf.tuning.resources import Options
+from dps_tf.tuning.options import Options
 from dps_tf.tuning.study import RunContext, run_study
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, start_sweep
 from tests.core import naive_race

@@ -111,7 +111,7 @@ CHANGES = {
         "0.0001",
     ),
     "points": ({"points": 5}, "points: stored 6, now 5"),
-    "schedule": ({"search_mode": "exhaustive"}, "stored 'race', now 'exhaustive'"),
+    "search_mode": ({"search_mode": "exhaustive"}, "stored 'race', now 'exhaustive'"),
     "network": ({"network": "cnn"}, "stored 'mlp', now 'cnn'"),
 }
 

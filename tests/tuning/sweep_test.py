@@ -13,7 +13,7 @@ from dps_tf.core import StudyResult, SweepSpecification, TrialResult, UserError
 from dps_tf.store import Claims, LocalFiles, LockLost, Owner, SweepLayout, read_json
 from dps_tf.tuning import sweep
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.resources import Options
+from dps_tf.tuning.options import Options
 from dps_tf.tuning.sweep import (
     Sweep,
     SweepOutcome,

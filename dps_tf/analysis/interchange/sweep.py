@@ -335,7 +335,7 @@ def _study_row(
         "points": wanted or len(trials),
         "count": "all" if wanted is None else "feasible",
         "finishers": len(trials),
-        "schedule": "exhaustive",
+        "search_mode": "exhaustive",
         "training_examples": study.training_examples,
         "evaluation_interval": _interval(curves),
         "evaluation_examples": 0,

@@ -65,7 +65,7 @@ def budgets_part(context: ReportContext) -> Part:
 def best_values(tables: Tables, curves: Curves) -> list[BestValues]:
     """Returns what budgets of steps and epochs buy on curves of exhaustive studies."""
     found: list[BestValues] = []
-    exhaustive = tables.studies["schedule"] == "exhaustive"
+    exhaustive = tables.studies["search_mode"] == "exhaustive"
     for panel, curve, cells in groups(curves):
         chosen = exhaustive.to_numpy(bool) & has_rows(tables.studies, cells)
         if chosen.sum() < 2:

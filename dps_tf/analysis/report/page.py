@@ -46,7 +46,7 @@ _COLUMNS = (
     Column("goal", "Goal asked of training"),
     Column("points", "N", "Trials, or feasible trials, that each study pays for."),
     Column("count", "Counted", "Whether N counts all trials or feasible ones."),
-    Column("schedule", "Schedule", "With m, the finishers that are exact in a race."),
+    Column("search_mode", "Search", "With m, the finishers that are exact in a race."),
     Column("step_budget", "Step budget", "Steps a trial may run."),
     Column("interval", "Evaluated every", "Steps between evaluations."),
     Column("examples", "Examples", "For training, and for each evaluation."),
@@ -62,7 +62,7 @@ _SAME = [
     "goal",
     "points",
     "count",
-    "schedule",
+    "search_mode",
     "finishers",
     "step_budget",
     "training_examples",
@@ -194,7 +194,7 @@ def specification_table(studies: pd.DataFrame) -> PageTable:
     axes = axes_of(studies)
     for _, group in studies.groupby([*_SAME, *axes], sort=False):
         first = group.iloc[0]
-        race = first["schedule"] == "race"
+        race = first["search_mode"] == "race"
         finishers = f", m = {first['finishers']}" if race else ""
         examples = first["training_examples"], first["evaluation_examples"]
         row: dict[str, Any] = {
@@ -202,7 +202,7 @@ def specification_table(studies: pd.DataFrame) -> PageTable:
             "sparsities": _listed(group["sparsity"]),
             "batch_sizes": _listed(group["batch_size"]),
             "seeds": _listed(group["seed"]),
-            "schedule": first["schedule"] + finishers,
+            "search_mode": first["search_mode"] + finishers,
             "interval": _listed(group["evaluation_interval"]),
             "examples": " and ".join(f"{size:,}" for size in examples),
             "space": space_text(str(first["space"])),

@@ -70,7 +70,7 @@ class Runs:
     def exhaustive(self, series: Series) -> pd.DataFrame:
         """Returns those of which every trial ran on, so that none was stopped."""
         found = self.studies(series)
-        return found if found.empty else found[found["schedule"] == "exhaustive"]
+        return found if found.empty else found[found["search_mode"] == "exhaustive"]
 
     def can_answer(self, series: Series) -> pd.DataFrame:
         """Returns those whose record can say when the goal was met first."""
@@ -79,7 +79,7 @@ class Runs:
             return found
         places = self._tables.studies.index.get_indexer(found.index)
         goals = [self._tables.goals[int(place)] for place in places]
-        open_to_all = found["schedule"] == "exhaustive"
+        open_to_all = found["search_mode"] == "exhaustive"
         looser = [goal.is_stricter_than(series.goal) for goal in goals]
         # Evaluations that were stopped tell of the study's own goal alone.
         stopped = found.merge(self._bounded, "left", self._key)["is_bound"].notna()
@@ -120,10 +120,10 @@ class Runs:
         trials = self.table_of("trials", studies)
         if trials.empty:
             return trials
-        trials = trials.merge(studies[[*self._key, "schedule"]], on=self._key)
+        trials = trials.merge(studies[[*self._key, "search_mode"]], on=self._key)
         ran_on = trials["outcome"].isin(["complete", "incomplete"])
         # A race stops those that cannot win any more: they count as well.
-        ran_on |= (trials["outcome"] == "censored") & (trials["schedule"] == "race")
+        ran_on |= (trials["outcome"] == "censored") & (trials["search_mode"] == "race")
         first = trials[ran_on].sort_values("trial").groupby(self._key, dropna=False)
         return first.head(series.trials)[[*self._key, "trial"]]
 

@@ -1,0 +1,71 @@
+"""The options of a run: where and how trials run; none of them changes a result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dps_tf.core import UserError, near_matches
+from dps_tf.training import device_memory
+
+ENGINES = ("local", "ray")
+"""Where trials run: in this process, or in those of a Ray cluster."""
+
+SPLITS = ("trials", "data")
+"""What the cores of a TPU are given: trials of their own, or a share of each batch."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a run; none of them changes a result.
+
+    Attributes:
+        sweep_dir: where the sweep is kept.
+        data_dir: folder of prepared data sets.
+        slots: trials side by side; 0 is one per processor on a CPU, and one per GPU or
+            core of a TPU where there are some.
+        strategy: `auto` gives each device trials of its own; `one_device` uses the
+            first one; `mirrored` is one slot whose devices share each batch; `tpu`.
+        tpu: `local`, or the name of a Cloud TPU; implies `tpu` under `auto`.
+        split: of a TPU: `trials` gives each core its own, `data` makes it one slot
+            whose cores share each batch, for trials that one core cannot hold.
+        data_placement: `device`, `stream`, or `auto`; see `training.device_memory`.
+        allow_other_machine: continue studies that were begun elsewhere.
+        discard_states: remove the states of finished studies.
+        workers: processes on this machine that split the cells of the sweep.
+        shard: (i, n): run cells i, i + n, ... of the grid only.
+        engine: `local`, or `ray` for the slots of a Ray cluster.
+        ray_address: of that cluster; None starts Ray on this machine.
+        imports: modules that register workloads of the user's own.
+    """
+
+    sweep_dir: str
+    data_dir: str | None = None
+    slots: int = 0
+    strategy: str = "auto"
+    tpu: str | None = None
+    split: str = "trials"
+    data_placement: str = "auto"
+    allow_other_machine: bool = False
+    discard_states: bool = False
+    workers: int = 1
+    shard: tuple[int, int] = (0, 1)
+    engine: str = "local"
+    ray_address: str | None = None
+    imports: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        device_memory.check_placement(self.data_placement)
+        if self.engine not in ENGINES:
+            raise UserError(
+                f"--engine={self.engine}: {near_matches(self.engine, ENGINES)}."
+            )
+        is_ray = self.engine == "ray"
+        if self.ray_address is not None and not is_ray:
+            raise UserError(
+                f"--ray_address={self.ray_address} goes with --engine=ray: add that."
+            )
+        if is_ray and (self.workers > 1 or self.strategy == "multi_worker_mirrored"):
+            raise UserError(
+                "--engine=ray has the processes of its cluster: leave --workers and "
+                "--strategy=multi_worker_mirrored out."
+            )
