@@ -370,6 +370,4 @@ def _help(name: str) -> str:
     )
     if done.returncode:
         raise PluginError(f"{name} --help ended with {done.returncode}: {done.stderr}")
-    # The place of the file is this machine's own.
-    said = re.sub(r"^/\S*/dps_tf/", "dps_tf/", done.stdout, flags=re.MULTILINE)
-    return said.partition("\nTry --helpfull")[0].rstrip()
+    return done.stdout.rstrip()

@@ -67,6 +67,7 @@ _LAZY = {
     "register_selection": ("dps_tf.sparsity", "register_selection"),
     "register_sparsity_method": ("dps_tf.sparsity", "register_sparsity_method"),
 }
+_WITHOUT_TENSORFLOW = ("dps_tf.core.", "dps_tf.cli.")
 
 
 def __getattr__(name: str) -> Any:
@@ -75,4 +76,9 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     module, attribute = _LAZY[name]
+    if not module.startswith(_WITHOUT_TENSORFLOW):
+        from dps_tf.cli.command_line import import_tensorflow
+
+        # Without its start-up lines, which `help(dps_tf.sweep)` would show first.
+        import_tensorflow()
     return getattr(importlib.import_module(module), attribute)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from pathlib import Path
 
-from dps_tf.cli.command_line import FINISHED, run
+from dps_tf.cli.command_line import FINISHED, command
 
 COMMANDS = (
     "prepare",
@@ -21,13 +20,13 @@ COMMANDS = (
 """In the order in which a user meets them."""
 
 
-def main(argv: Sequence[str]) -> int:
+@command
+def main() -> int:
     """Prints each command with the first sentence of its documentation; returns 0."""
-    del argv
     print("Steps-to-result of training against batch size and sparsity. Commands:\n")
     for name in COMMANDS:
         print(f"  python -m dps_tf.{name:8}  {_summary(name)}")
-    print("\nEach tells its flags by --help.")
+    print("\n`--help` of each lists its flags.")
     return FINISHED
 
 
@@ -39,4 +38,4 @@ def _summary(name: str) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

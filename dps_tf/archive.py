@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, run, tell_of_damage
+from dps_tf.cli.command_line import FINISHED, command, tell_of_damage
 from dps_tf.core import Goal, UserError, near_matches
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ _NAME = flags.DEFINE_multi_string(
 )
 
 
-def main(argv: Sequence[str]) -> int:
+@command
+def main() -> int:
     """Reads or writes an archive, as the flags say; returns the exit code 0."""
-    del argv
     if bool(_READ.value) == bool(_WRITE.value):
         raise UserError(
             "give exactly one of --read (an archive into a sweep directory) and "
@@ -260,10 +260,5 @@ def _names() -> Mapping[str, tuple[str, str]]:
     return names
 
 
-def entry_point() -> None:
-    """Runs the command as the console script `dps-archive`."""
-    run(main)
-
-
 if __name__ == "__main__":
-    run(main)
+    main()

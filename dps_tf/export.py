@@ -6,37 +6,33 @@ again with `dps_tf.sparsity.export.load_sparse`, or with Keras and NumPy alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from absl import flags
 
+from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import (
     FINISHED,
+    command,
     files_of,
     import_modules,
     import_tensorflow,
-    require,
-    run,
     tell_of_damage,
 )
 from dps_tf.core import UserError
 
-_SWEEP_DIR = flags.DEFINE_string("sweep_dir", None, "Where the sweep is kept.")
+_SWEEP_DIR = common.sweep_dir()
 _CELL = flags.DEFINE_string("cell", None, "Name of a cell, as `status` shows it.")
 _TRIAL = flags.DEFINE_string(
     "trial", None, "Number of the trial, or `best`: the one that met the goal first."
 )
 _OUT = flags.DEFINE_string("out", None, "An empty folder; made if it is missing.")
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of prepared data sets.")
-_IMPORT = flags.DEFINE_multi_string(
-    "import", [], "A module that registers workloads of your own; may be repeated."
-)
+_DATA_DIR = common.data_dir()
+_IMPORT = common.imports()
 
 
-def main(argv: Sequence[str]) -> int:
+@command
+def main() -> int:
     """Exports the trial that the flags name; returns the exit code 0."""
-    del argv
-    require(_SWEEP_DIR, _CELL, _TRIAL, _OUT)
+    common.require(_SWEEP_DIR, _CELL, _TRIAL, _OUT)
     if "://" in _OUT.value:
         raise UserError(
             f"--out={_OUT.value} is on no disk of this machine: name a folder here."
@@ -56,10 +52,5 @@ def main(argv: Sequence[str]) -> int:
     return FINISHED
 
 
-def entry_point() -> None:
-    """Runs the command as the console script `dps-export`."""
-    run(main)
-
-
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -13,11 +13,11 @@ ends of perfect scaling and of useful batch sizes by definition and tolerance.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, require, run
+from dps_tf.cli import flags as common
+from dps_tf.cli.command_line import FINISHED, command
 from dps_tf.core import UserError
 
 _CSV = flags.DEFINE_string(
@@ -43,10 +43,10 @@ _REFERENCE = flags.DEFINE_string(
 )
 
 
-def main(argv: Sequence[str]) -> int:
+@command
+def main() -> int:
     """Prints the fits of a table; returns the exit code."""
-    del argv
-    require(_CSV)
+    common.require(_CSV)
     # After the flags are checked: SciPy takes seconds to load.
     from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table, text_of
 
@@ -74,10 +74,5 @@ def _tolerance(text: str) -> float:
         ) from error
 
 
-def entry_point() -> None:
-    """Runs the command as the console script `dps-fit`."""
-    run(main)
-
-
 if __name__ == "__main__":
-    run(main)
+    main()

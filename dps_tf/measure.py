@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import (
     FINISHED,
     RUN_AGAIN,
+    command,
     files_of,
     import_modules,
     import_ray,
     import_tensorflow,
-    require,
-    run,
     tell_of_damage,
 )
 from dps_tf.core import UserError
@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 _MAX_CELLS = 256
 """Cells that wait for slots at the same time; each takes a thread."""
 
-_SWEEP_DIR = flags.DEFINE_string("sweep_dir", None, "Where the sweep is kept.")
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of prepared data sets.")
+common.section("What is measured")
+_SWEEP_DIR = common.sweep_dir()
+_DATA_DIR = common.data_dir()
+_IMPORT = common.imports()
 _CELL = flags.DEFINE_multi_string(
     "cell", [], "A cell, as `status` names it; all finished ones without; repeatable."
 )
@@ -62,32 +64,23 @@ _CURVATURE = flags.DEFINE_bool(
 _PAIRS = flags.DEFINE_bool(
     "pairs", False, "Whether to compare pruned cells with dense ones of equal seed."
 )
+common.section("Devices and machines")
 _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
     "That of training, where batches were shared: mirrored, or multi_worker_mirrored "
     "in every process that TF_CONFIG names.",
 )
-_ENGINE = flags.DEFINE_string(
-    "engine",
-    "local",
-    "local: cell after cell; ray: cells side by side on the slots of a Ray cluster.",
+_ENGINE = common.engine(
+    "cell after cell", "cells side by side on the slots of a Ray cluster"
 )
-_RAY_ADDRESS = flags.DEFINE_string(
-    "ray_address",
-    None,
-    "With --engine=ray: auto, or host:port of a head node; without, Ray is started on "
-    "this machine.",
-)
-_IMPORT = flags.DEFINE_multi_string(
-    "import", [], "A module that registers workloads of your own; may be repeated."
-)
+_RAY_ADDRESS = common.ray_address()
 
 
-def main(argv: Sequence[str]) -> int:
+@command
+def main() -> int:
     """Measures what the flags name and prints it; returns the exit code."""
-    del argv
-    require(_SWEEP_DIR)
+    common.require(_SWEEP_DIR)
     from dps_tf.store import SweepLayout
 
     layout = SweepLayout(_SWEEP_DIR.value)
@@ -293,10 +286,5 @@ def compared(measured: pd.DataFrame, trials: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def entry_point() -> None:
-    """Runs the command as the console script `dps-measure`."""
-    run(main)
-
-
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -5,14 +5,15 @@ Workers never download; this command does, or takes raw files that are already t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, import_tensorflow, require, run
+from dps_tf.cli import flags as common
+from dps_tf.cli.command_line import FINISHED, command, import_tensorflow
 from dps_tf.core import UserError
 
+common.section("What is prepared")
 _DATASET = flags.DEFINE_string(
     "dataset",
     None,
@@ -31,6 +32,7 @@ _RAW_DIR = flags.DEFINE_string(
     "Without it they are downloaded. For imagenet2012 the two archives that have to be "
     "fetched by hand; for image_folder and text_folder your folder.",
 )
+common.section("Text")
 _VOCABULARY = flags.DEFINE_integer(
     "vocabulary", 32_000, "Sub-words of lm1b, c4 and text_folder.", lower_bound=8
 )
@@ -39,10 +41,10 @@ _LENGTH = flags.DEFINE_integer(
 )
 
 
-def main(argv: Sequence[str]) -> int:
+@command
+def main() -> int:
     """Prepares the data set that the flags name; returns the exit code 0."""
-    del argv
-    require(_DATASET, _DATA_DIR)
+    common.require(_DATASET, _DATA_DIR)
     import_tensorflow()
     from dps_tf.data.preparation import prepare
 
@@ -56,10 +58,5 @@ def main(argv: Sequence[str]) -> int:
     return FINISHED
 
 
-def entry_point() -> None:
-    """Runs the command as the console script `dps-prepare`."""
-    run(main)
-
-
 if __name__ == "__main__":
-    run(main)
+    main()

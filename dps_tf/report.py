@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import (
     FINISHED,
     cell_statuses,
+    command,
     import_modules,
-    run,
     tell_of_damage,
 )
 from dps_tf.cli.page_server import served
@@ -28,18 +29,15 @@ if TYPE_CHECKING:
     from dps_tf.analysis.loading import Tables
     from dps_tf.analysis.report import ReportOptions
 
-_SWEEP_DIRS = flags.DEFINE_multi_string(
-    "sweep_dir", [], "A sweep directory; may be repeated."
-)
+common.section("What is shown")
+_SWEEP_DIRS = common.sweep_dirs()
 _LABELS = flags.DEFINE_multi_string(
     "label",
     [],
     "A name for a sweep, one for each --sweep_dir in their order: sweeps of the same "
     "cells then lie side by side. Tables have it in the column workload.label.",
 )
-_IMPORT = flags.DEFINE_multi_string(
-    "import", [], "A module that registers sections of your own; may be repeated."
-)
+_IMPORT = common.imports("sections")
 _OUT = flags.DEFINE_string(
     "out", None, "Folder of the report; by default `report` in the first sweep."
 )
@@ -59,6 +57,7 @@ _FIGURES = flags.DEFINE_enum(
     "Draws the figures of a publication, from the sweeps (the public archive that "
     "`dps_tf.archive` has read, or your own) and from digitized values.",
 )
+common.section("How it is shown")
 _STEP_TIMES = flags.DEFINE_string(
     "step_times",
     None,
@@ -88,9 +87,9 @@ _PAUSE = 30
 """Seconds between two reports of --watch, from the end of one to the next."""
 
 
-def main(argv: Sequence[str]) -> int:
+@command
+def main() -> int:
     """Reports on the sweeps that the flags name; returns the exit code 0."""
-    del argv
     if not (_SWEEP_DIRS.value or _PUBLISHED.value or _FIGURES.value):
         raise UserError("--sweep_dir is missing: name the directory of a sweep.")
     if _WATCH.value and not _SWEEP_DIRS.value:
@@ -192,10 +191,5 @@ def report_folder(sweep_dirs: Sequence[str], out: str | None) -> Path:
     return Path(sweep_dirs[0]) / "report"
 
 
-def entry_point() -> None:
-    """Runs the command as the console script `dps-report`."""
-    run(main)
-
-
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, cell_statuses, require, run
+from dps_tf.cli import flags as common
+from dps_tf.cli.command_line import FINISHED, cell_statuses, command
 from dps_tf.core import UserError, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.sweep_status import CellStatus
 
-_SWEEP_DIRS = flags.DEFINE_multi_string(
-    "sweep_dir", [], "A sweep directory; may be repeated, as for shards of one sweep."
-)
+_SWEEP_DIRS = common.sweep_dirs("may be repeated, as for shards of one sweep")
 _WATCH = flags.DEFINE_bool(
     "watch",
     False,
@@ -34,10 +33,10 @@ _PAUSE = 10.0
 """Seconds between two looks of --watch."""
 
 
-def main(argv: Sequence[str]) -> int:
+@command
+def main() -> int:
     """Prints the state of every cell; returns the exit code 0."""
-    del argv
-    require(_SWEEP_DIRS)
+    common.require(_SWEEP_DIRS)
     if _JSON.value:
         if _WATCH.value:
             raise UserError("--json and --watch exclude each other: give one of them.")
@@ -84,10 +83,5 @@ def _watch() -> None:
             return
 
 
-def entry_point() -> None:
-    """Runs the command as the console script `dps-status`."""
-    run(main)
-
-
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import (
     DEFECT,
     FINISHED,
     RUN_AGAIN,
+    command,
     import_modules,
     import_tensorflow,
-    require,
-    run,
 )
 from dps_tf.core import UserError
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from dps_tf.cli.sweep_run import SweepRun
     from dps_tf.tuning.options import Options
 
+common.section("What is run")
 _GIN_FILES = flags.DEFINE_multi_string(
     "gin_file", [], "A gin file, or the name of a shipped one; may be repeated."
 )
 _GIN_BINDINGS = flags.DEFINE_multi_string(
     "gin_bindings", [], "A binding, such as workload.points=8; may be repeated."
 )
-_SWEEP_DIR = flags.DEFINE_string("sweep_dir", None, "Where the sweep is kept.")
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of prepared data sets.")
-_IMPORT = flags.DEFINE_multi_string(
-    "import", [], "A module that registers workloads of your own; may be repeated."
-)
+_SWEEP_DIR = common.sweep_dir()
+_DATA_DIR = common.data_dir()
+_IMPORT = common.imports()
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run",
     False,
     "Do everything short of training, and show what would be run and what it may cost "
     "at most.",
 )
+common.section("Devices and machines")
 _SLOTS = flags.DEFINE_integer(
     "slots", 0, "Trials side by side; 0 is one per processor, or one per GPU."
 )
@@ -73,18 +73,12 @@ _WORKERS = flags.DEFINE_integer(
 _SHARE = flags.DEFINE_bool(
     "share", False, "Refused: the same command on several machines splits the cells."
 )
-_ENGINE = flags.DEFINE_string(
-    "engine", "local", "local: this machine; ray: the slots of a Ray cluster."
-)
-_RAY_ADDRESS = flags.DEFINE_string(
-    "ray_address",
-    None,
-    "With --engine=ray: auto, or host:port of a head node; without, Ray is started on "
-    "this machine.",
-)
+_ENGINE = common.engine("this machine", "the slots of a Ray cluster")
+_RAY_ADDRESS = common.ray_address()
 _SHARD = flags.DEFINE_string(
     "shard", "0/1", "i/n runs the cells i, i + n, ... of the grid only."
 )
+common.section("Studies that are there already")
 _ALLOW_OTHER_MACHINE = flags.DEFINE_bool(
     "allow_other_machine",
     False,
@@ -164,11 +158,11 @@ def _run_workers(options: Options) -> int:
         return run_workers(command, options.workers, stop)
 
 
-def main(argv: Sequence[str]) -> int:
+@command
+def main() -> int:
     """Runs the sweep that the flags name; returns the exit code."""
-    del argv
     if not _DRY_RUN.value:
-        require(_SWEEP_DIR)
+        common.require(_SWEEP_DIR)
     import_tensorflow()
     from dps_tf.cli.sweep_run import GROUP, SweepRun
     from dps_tf.tuning import grouped
@@ -211,10 +205,5 @@ def _run(sweep_run: SweepRun) -> int:
     return DEFECT if outcome.failed else FINISHED
 
 
-def entry_point() -> None:
-    """Runs the command as the console script `dps-train`."""
-    run(main)
-
-
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -1,4 +1,4 @@
-"""What every command does alike: flags, one-line errors, exit codes.
+"""What every command does alike: exit codes, one-line errors, its imports.
 
 Exit codes: 0 finished; 1 a defect, or a trial that keeps failing; 2 something the user
 can correct; 75 run me again (EX_TEMPFAIL: schedulers requeue on it).
@@ -7,6 +7,7 @@ can correct; 75 run me again (EX_TEMPFAIL: schedulers requeue on it).
 from __future__ import annotations
 
 import errno
+import functools
 import importlib
 import importlib.util  # gin reports a missing file wrongly without it
 import os
@@ -18,8 +19,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from absl import app, flags
+from absl import app
 
+from dps_tf.cli import flags
 from dps_tf.core import UserError, printable
 
 if TYPE_CHECKING:
@@ -29,37 +31,69 @@ if TYPE_CHECKING:
 FINISHED, DEFECT, USER_ERROR, RUN_AGAIN = 0, 1, 2, 75
 
 
-def run(main: Callable[[Sequence[str]], int | None]) -> None:
-    """Parses absl flags, calls `main(argv)` and exits with its code.
+def command(main: Callable[[], int | None]) -> Callable[[], None]:
+    """Makes a function the command of its module, whose `--help` shows the module.
 
-    What a user can correct is printed as one line on standard error, with exit code 2.
-    A defect keeps its traceback and exits with 1. Where nobody reads the output any
-    more, as behind `| head`, the command ends without a word: with its own exit code if
-    it was done, else with that of a stop.
+    The command parses the flags, calls the function and exits with the code that it
+    returns; None is 0. What a user can correct is printed as one line on standard
+    error, with exit code 2. A defect keeps its traceback and exits with 1. Where nobody
+    reads the output any more, as behind `| head`, the command ends without a word: with
+    its own exit code if it was done, else with that of a stop.
     """
-    # TensorFlow's libraries write about devices they do not find; errors are raised.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    module = sys.modules[main.__module__]
-    if module.__name__ != "__main__":
-        # Of a console script, absl would show the help: it has neither text nor flags.
-        sys.argv[0] = module.__name__
-        sys.modules["__main__"].__doc__ = module.__doc__
-    try:
+
+    @functools.wraps(main)
+    def run() -> None:
         try:
-            app.run(lambda argv: _guarded(main, argv), flags_parser=_parse_flags)
-        except SystemExit:
-            if not _output_is_closed():
-                sys.stdout.flush()
+            try:
+                app.run(lambda argv: guarded(main, argv), flags_parser=parser_of(main))
+            except SystemExit:
+                if not _output_is_closed():
+                    sys.stdout.flush()
+                raise
+        except OSError as error:
+            # Of another pipe than the output's it is a defect.
+            if isinstance(error, BrokenPipeError) and _output_is_closed():
+                sys.exit(RUN_AGAIN)
+            sentence = _sentence_of(error)
+            if sentence is None:
+                raise
+            print(f"error: {sentence}", file=sys.stderr)
+            sys.exit(USER_ERROR)
+
+    return run
+
+
+def parser_of(main: Callable[[], int | None]) -> Callable[[Sequence[str]], list[str]]:
+    """Returns what parses the flags of a command, see `flags.parser`."""
+    module = sys.modules[main.__module__]
+    # absl registers the flags of a program under its path.
+    name = sys.argv[0] if module.__name__ == "__main__" else module.__name__
+    return flags.parser(name, module.__doc__ or "", FINISHED, USER_ERROR)
+
+
+def guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int:
+    """Returns the exit code of a command; what a user can correct becomes one line."""
+    try:
+        if len(argv) > 1:
+            raise UserError(
+                f"argument {argv[1]!r} is not understood: every option is a flag, "
+                "see --help."
+            )
+        return main() or FINISHED
+    except UserError as error:
+        print(f"error: {printable(str(error))}", file=sys.stderr)
+        return USER_ERROR
+    except Exception as error:
+        # Here and not above: its tables take a second to load, and --help has none.
+        from dps_tf.store import LockLost, StoreError
+
+        if isinstance(error, LockLost):
+            print(error, file=sys.stderr)
+            return RUN_AGAIN
+        if not isinstance(error, StoreError):
             raise
-    except OSError as error:
-        # Of another pipe than the output's it is a defect.
-        if isinstance(error, BrokenPipeError) and _output_is_closed():
-            sys.exit(RUN_AGAIN)
-        sentence = _sentence_of(error)
-        if sentence is None:
-            raise
-        print(f"error: {sentence}", file=sys.stderr)
-        sys.exit(USER_ERROR)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
+        return USER_ERROR
 
 
 def _output_is_closed() -> bool:
@@ -88,6 +122,8 @@ def import_tensorflow() -> None:
     """Imports TensorFlow; what its libraries write is shown only if that fails."""
     if "tensorflow" in sys.modules:
         return
+    # Its libraries write about devices that they do not find; errors are raised.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Read once, at the import: what others have changed on gs:// is to be seen at once.
     os.environ.setdefault("GCS_STAT_CACHE_MAX_AGE", "0")
     with tempfile.TemporaryFile() as heard:
@@ -114,17 +150,6 @@ def import_ray(name: str) -> Any:
         raise UserError(
             f"--engine=ray needs Ray ({error}): pip install 'dps_tf[ray]'."
         ) from error
-
-
-def require(*holders: flags.FlagHolder[Any]) -> None:
-    """Raises UserError for the first flag that was not given."""
-    for holder in holders:
-        if holder.value in (None, "", []):
-            # absl adds a line on repeating to the help of flags that may be.
-            about = (flags.FLAGS[holder.name].help or "see --help.").split(";\n")[0]
-            raise UserError(
-                f"--{holder.name} is missing: {about[0].lower()}{about[1:]}"
-            )
 
 
 def import_modules(names: Sequence[str]) -> None:
@@ -192,30 +217,6 @@ def cell_statuses(sweep_dirs: Sequence[str], told: set[str]) -> list[CellStatus]
     return merged_status(statuses)
 
 
-def _guarded(main: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
-    try:
-        if len(argv) > 1:
-            raise UserError(
-                f"argument {argv[1]!r} is not understood: every option is a flag, "
-                "see --help."
-            )
-        return main(argv) or FINISHED
-    except UserError as error:
-        print(f"error: {printable(str(error))}", file=sys.stderr)
-        return USER_ERROR
-    except Exception as error:
-        # Here and not above: its tables take a second to load, and --help has none.
-        from dps_tf.store import LockLost, StoreError
-
-        if isinstance(error, LockLost):
-            print(error, file=sys.stderr)
-            return RUN_AGAIN
-        if not isinstance(error, StoreError):
-            raise
-        print(f"error: {printable(str(error))}", file=sys.stderr)
-        return USER_ERROR
-
-
 def _sentence_of(error: OSError) -> str | None:
     """Returns what the user can do about an output or temporary folder that is full."""
     if "temporary directory" in str(error):
@@ -234,16 +235,3 @@ def _sentence_of(error: OSError) -> str | None:
         f"the printed output cannot be written: {error.strerror}; if it is sent to a "
         "file, free some space on that disk, and run the command again."
     )
-
-
-def _parse_flags(argv: Sequence[str]) -> list[str]:
-    """Returns what is left of argv; an unknown or wrong flag is one line, code 2."""
-    try:
-        return list(flags.FLAGS(list(argv)))
-    except SystemExit:
-        # Of --help and its like, which absl takes for a failure.
-        sys.exit(FINISHED)
-    except flags.Error as error:
-        text = " ".join(str(error).split())
-        print(f"error: {printable(text)} (see --help)", file=sys.stderr)
-        sys.exit(USER_ERROR)

@@ -149,7 +149,6 @@ def run(
         UserError: whatever the command would refuse.
         KeyboardInterrupt: it was stopped; everything is saved.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import_tensorflow()
     from dps_tf.cli.sweep_run import SweepRun
     from dps_tf.tuning.interruption import Interrupted, StopRequest

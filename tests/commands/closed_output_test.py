@@ -81,10 +81,11 @@ def test_a_mistake_is_still_told(tmp_path):
 
 def test_another_broken_pipe_is_a_defect():
     script = (
-        "from dps_tf.cli.command_line import run\n"
-        "def main(argv):\n"
+        "from dps_tf.cli.command_line import command\n"
+        "@command\n"
+        "def main():\n"
         "    raise BrokenPipeError('of a worker')\n"
-        "run(main)\n"
+        "main()\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 import time
@@ -29,7 +31,7 @@ NEEDED = {
 
 def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *arguments],
+        [sys.executable, *arguments],
         **{"stdout": subprocess.PIPE, **options},
         stderr=subprocess.PIPE,
         text=True,
@@ -39,7 +41,7 @@ def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_package_lists_every_command():
-    done = run("dps_tf")
+    done = run("-m", "dps_tf")
     assert done.returncode == 0, done.stderr
     for name in COMMANDS:
         assert f"python -m dps_tf.{name} " in done.stdout
@@ -50,23 +52,45 @@ def test_the_package_lists_every_command():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_is_no_failure(name, tmp_path):
-    done = run(f"dps_tf.{name}", "--help")
+    done = run("-m", f"dps_tf.{name}", "--help")
     assert done.returncode == 0, done.stderr
-    assert "flags:\n" in done.stdout and done.stderr == ""
+    assert done.stderr == ""
+    # Flags of the command alone, each once, under a heading.
+    source = Path(importlib.util.find_spec(f"dps_tf.{name}").origin).read_text()
+    defined = re.findall(r"^_\w+ = (?:flags\.DEFINE_|common\.)", source, re.MULTILINE)
+    shown = re.findall(r"^  --(\w+)", done.stdout, re.MULTILINE)
+    assert len(shown) == len(set(shown)) == len(defined)
+    assert re.search(r"\n\n[A-Z][\w ]+:\n  --", done.stdout)
+    for noise in ("absl", "/dps_tf/", "repeat this option", "an integer", "--[no]"):
+        assert noise not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 88
     # As pip installs it.
     script = tmp_path / f"dps-{name}"
-    script.write_text(f"from dps_tf.{name} import entry_point\nentry_point()\n")
+    script.write_text(f"from dps_tf.{name} import main\nmain()\n")
     installed = subprocess.run(
         [sys.executable, script, "--help"], capture_output=True, text=True, check=True
     )
-    module = f"{sys.modules['dps_tf'].__path__[0]}/{name}.py:"
-    assert installed.stdout == done.stdout.replace(module, f"dps_tf.{name}:")
+    assert installed.stdout == done.stdout
+
+
+def test_the_usual_flags_of_training_come_first():
+    shown = interpreter.run(["-m", "dps_tf.train", "--help"]).stdout
+    usual, _, others = shown.partition("\n\nDevices and machines:\n")
+    first = ["gin_file", "gin_bindings", "sweep_dir", "data_dir", "import", "dry_run"]
+    assert re.findall(r"^  --(\w+)", usual, re.MULTILINE) == first
+    assert "--slots=N               Trials side by side" in others
+
+
+def test_help_of_a_function_does_not_show_how_tensorflow_starts():
+    done = run("-c", "import dps_tf; help(dps_tf.sweep)")
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.startswith("Help on function configure")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_missing_flag_is_told_at_once(name):
     begun = time.process_time(), os.times().children_user
-    done = run(f"dps_tf.{name}")
+    done = run("-m", f"dps_tf.{name}")
     # Of processor time: machines that run tests are busy.
     spent = os.times().children_user - begun[1]
     assert done.returncode == 2
@@ -80,7 +104,7 @@ def test_a_missing_flag_is_told_at_once(name):
 def test_full_output_is_one_sentence(buffered):
     with Path("/dev/full").open("w") as full:
         environment = {**os.environ, "PYTHONUNBUFFERED": buffered}
-        done = run("dps_tf", stdout=full, env=environment)
+        done = run("-m", "dps_tf", stdout=full, env=environment)
     assert done.returncode == 2
     assert done.stderr == (
         "error: the printed output cannot be written: No space left on device; if it "
@@ -105,7 +129,7 @@ def test_a_machine_without_temporary_folders_is_told(tmp_path):
         "def nowhere(*_): raise FileNotFoundError(2, 'No usable temporary directory "
         "found in [...]')\n"
         "tempfile.TemporaryFile = nowhere\n"
-        "command_line.run(lambda argv: command_line.import_tensorflow())"
+        "command_line.command(command_line.import_tensorflow)()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

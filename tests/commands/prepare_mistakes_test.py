@@ -22,7 +22,7 @@ SETS["imagenet2012"] = replace(
     built_bytes=1,
 )
 from dps_tf import prepare
-prepare.entry_point()
+prepare.main()
 """
 SAID = {
     "no archive": "ILSVRC2012_img_train.tar has to be downloaded by hand from http",

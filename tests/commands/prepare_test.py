@@ -21,7 +21,7 @@ import sys
 from dps_tf import prepare
 from tests.data import tiny_published
 with tiny_published.in_place_of_published("cifar10"):
-    prepare.entry_point()
+    prepare.main()
 """
 
 

@@ -142,7 +142,7 @@ del assembly.SECTIONS[2:]
 def pause(seconds):
     raise KeyboardInterrupt
 report.time.sleep = pause
-report.entry_point()
+report.main()
 """
 
 

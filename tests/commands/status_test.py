@@ -184,7 +184,7 @@ def pause(seconds):
     if next(pauses, None) is None:
         raise KeyboardInterrupt
 status.time.sleep = pause
-status.entry_point()
+status.main()
 """
 
 

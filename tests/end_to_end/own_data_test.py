@@ -29,7 +29,7 @@ SETS["lm1b"] = replace(
     built_bytes=0,
 )
 from dps_tf import prepare
-prepare.entry_point()
+prepare.main()
 """
 _SMALL = "{'width': 8, 'hidden': 16, 'heads': 2, 'depth': 1}"
 COMMON = {

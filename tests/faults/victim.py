@@ -174,7 +174,7 @@ def _train(order: dict[str, Any]) -> int:
     if "--workers=1" in order["arguments"] and "closings" in order:
         _tell_of_closings(Path(order["closings"]))
     sys.argv = ["train", *order["arguments"]]
-    train.entry_point()
+    train.main()
     return 0
 
 
@@ -187,7 +187,7 @@ def _command(order: dict[str, Any]) -> int:
     files_for = training.files_for
     training.files_for = lambda place: objects if "://" in place else files_for(place)
     sys.argv = [order["command"], *order["arguments"]]
-    importlib.import_module(f"dps_tf.{order['command']}").entry_point()
+    importlib.import_module(f"dps_tf.{order['command']}").main()
     return 0
 
 

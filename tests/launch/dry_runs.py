@@ -18,13 +18,14 @@ from dps_tf.cli.sweep_run import SweepRun
 
 if not OPENS_DATA:
     SweepRun.try_out = lambda self: str(self.configuration)
+parse = command_line.parser_of(train.main)
 for command in json.load(sys.stdin):
     said = io.StringIO()
     flags.FLAGS.unparse_flags()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
-            rest = command_line._parse_flags(["dps-train", *command, "--dry_run"])
-            code = command_line._guarded(train.main, rest)
+            rest = parse(["dps-train", *command, "--dry_run"])
+            code = command_line.guarded(train.main.__wrapped__, rest)
         except SystemExit as end:
             code = end.code
     print("\\n" + json.dumps([code, said.getvalue()[-2000:]]))

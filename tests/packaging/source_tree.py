@@ -18,7 +18,7 @@ SOURCE_TREE = Path(
 
 
 def command_names() -> list[str]:
-    """Returns the modules beside the rooms that define `entry_point`, without prefix.
+    """Returns the modules beside the rooms that define `main`, without prefix.
 
     They are not imported to find out: commands define flags of the same names, so one
     process can hold one of them only.
@@ -27,5 +27,7 @@ def command_names() -> list[str]:
         file.stem
         for file in Path(dps_tf.__file__).parent.glob("*.py")
         for node in ast.parse(file.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.FunctionDef) and node.name == "entry_point"
+        if isinstance(node, ast.FunctionDef)
+        and node.name == "main"
+        and file.stem != "__main__"
     )

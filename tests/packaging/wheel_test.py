@@ -179,7 +179,7 @@ def test_console_scripts_are_the_commands(wheel):
         parser = configparser.ConfigParser()
         parser.read_string(archive.read(name).decode())
     assert dict(parser["console_scripts"]) == {
-        f"dps-{name}": f"dps_tf.{name}:entry_point" for name in command_names()
+        f"dps-{name}": f"dps_tf.{name}:main" for name in command_names()
     }
 
 
