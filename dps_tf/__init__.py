@@ -77,8 +77,6 @@ def __getattr__(name: str) -> Any:
 
     module, attribute = _LAZY[name]
     if not module.startswith(_WITHOUT_TENSORFLOW):
-        from dps_tf.cli.command_line import import_tensorflow
-
         # Without its start-up lines, which `help(dps_tf.sweep)` would show first.
-        import_tensorflow()
+        importlib.import_module("dps_tf.cli.command_line").import_tensorflow()
     return getattr(importlib.import_module(module), attribute)

@@ -19,6 +19,7 @@ from dps_tf.cli.command_line import (
 )
 from dps_tf.core import UserError
 
+common.section("What is saved")
 _SWEEP_DIR = common.sweep_dir()
 _CELL = flags.DEFINE_string("cell", None, "Name of a cell, as `status` shows it.")
 _TRIAL = flags.DEFINE_string(

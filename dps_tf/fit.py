@@ -20,10 +20,12 @@ from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import FINISHED, command
 from dps_tf.core import UserError
 
+common.section("What is fitted")
 _CSV = flags.DEFINE_string(
     "csv", None, "A table with the columns batch_size and steps_to_result."
 )
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object.")
+common.section("How it is fitted")
 _LOSS = flags.DEFINE_string(
     "loss",
     None,

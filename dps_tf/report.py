@@ -31,18 +31,17 @@ if TYPE_CHECKING:
 
 common.section("What is shown")
 _SWEEP_DIRS = common.sweep_dirs()
-_LABELS = flags.DEFINE_multi_string(
-    "label",
-    [],
-    "A name for a sweep, one for each --sweep_dir in their order: sweeps of the same "
-    "cells then lie side by side. Tables have it in the column workload.label.",
-)
-_IMPORT = common.imports("sections")
 _OUT = flags.DEFINE_string(
     "out", None, "Folder of the report; by default `report` in the first sweep."
 )
 _GOAL = flags.DEFINE_float(
     "goal", None, "Another threshold for each study's own metric; needs no training."
+)
+_LABELS = flags.DEFINE_multi_string(
+    "label",
+    [],
+    "A name for a sweep, one for each --sweep_dir in their order: sweeps of the same "
+    "cells then lie side by side. Tables have it in the column workload.label.",
 )
 _PUBLISHED = flags.DEFINE_list(
     "published",
@@ -58,6 +57,7 @@ _FIGURES = flags.DEFINE_enum(
     "`dps_tf.archive` has read, or your own) and from digitized values.",
 )
 common.section("How it is shown")
+_IMPORT = common.imports("sections")
 _STEP_TIMES = flags.DEFINE_string(
     "step_times",
     None,

@@ -21,6 +21,7 @@ from dps_tf.core import UserError, printable
 if TYPE_CHECKING:
     from dps_tf.analysis.sweep_status import CellStatus
 
+common.section("What is shown")
 _SWEEP_DIRS = common.sweep_dirs("may be repeated, as for shards of one sweep")
 _WATCH = flags.DEFINE_bool(
     "watch",
