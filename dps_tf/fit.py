@@ -29,13 +29,13 @@ common.section("How it is fitted")
 _LOSS = flags.DEFINE_string(
     "loss",
     None,
-    "gaussian, unless given; soft_l1 is robust, and knows nothing of brackets.",
+    "gaussian by default; soft_l1 is robust, and knows nothing of brackets.",
 )
 _LEVEL = flags.DEFINE_float(
-    "level", None, "Nominal coverage of the intervals; 0.95 unless given."
+    "level", None, "Nominal coverage of the intervals; 0.95 by default."
 )
 _TOLERANCE = flags.DEFINE_multi_string(
-    "tolerance", [], "t of the regimes, several unless given; may be repeated."
+    "tolerance", [], "Tolerance t of the regimes; several by default; may be repeated."
 )
 _LINEAR_FROM = flags.DEFINE_float(
     "linear_from", None, "Batch size from which linear scaling is counted."

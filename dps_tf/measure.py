@@ -1,7 +1,7 @@
 """Measures smoothness and noise along training: `python -m dps_tf.measure ...`.
 
 Trains the winner of each finished cell of a sweep again, and any trial that is named,
-and looks at ten updates on the way. What is measured is kept beside the cell's tables,
+and measures ten updates on the way. The measurements are kept beside the cell's tables,
 where `dps_tf.report` finds it; running the command again does what is missing.
 """
 
@@ -43,17 +43,23 @@ _SWEEP_DIR = common.sweep_dir()
 _DATA_DIR = common.data_dir()
 _IMPORT = common.imports()
 _CELL = flags.DEFINE_multi_string(
-    "cell", [], "A cell, as `status` names it; all finished ones without; repeatable."
+    "cell",
+    [],
+    "A cell, as `status` names it, by default every finished one; may be repeated.",
 )
 _TRIAL = flags.DEFINE_multi_integer(
-    "trial", [], "A trial of each cell; the winner without; may be repeated."
+    "trial", [], "A trial of each cell, by default the winner; may be repeated."
 )
 _EXAMPLES = flags.DEFINE_integer(
-    "examples", 5_000, "First training examples that gradients are over; 0 is all."
+    "examples",
+    5_000,
+    "Gradients are taken over so many of the first training examples; 0 is all.",
 )
-_TIMES = flags.DEFINE_integer("times", 10, "Updates that are looked at, log-spaced.")
+_TIMES = flags.DEFINE_integer(
+    "times", 10, "How many updates are measured, spaced evenly in log steps."
+)
 _STEPS = flags.DEFINE_list(
-    "steps", [], "Steps whose updates are looked at instead: 0,20,100."
+    "steps", [], "Steps whose updates are measured instead, such as 0,20,100."
 )
 _UNTIL = flags.DEFINE_integer(
     "until", 0, "A step up to which trials go on past the goal.", lower_bound=0
@@ -221,7 +227,11 @@ def _wanted() -> Wanted:
 
 
 def finished_cells(sweep: SweepReader) -> list[str]:
-    """Returns the closed cells of a sweep, or UserError; tells of others and damage."""
+    """Returns the closed cells of a sweep; prints the others and damaged files.
+
+    Raises:
+        UserError: there is none.
+    """
     finished = [name for name, study in sweep.studies.items() if study.is_closed]
     tell_of_damage(sweep.problems, set())
     for name in sweep.studies:

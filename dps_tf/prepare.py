@@ -1,6 +1,6 @@
 """Prepares a data set for training: `python -m dps_tf.prepare --dataset=NAME ...`.
 
-Workers never download; this command does, or takes raw files that are already there.
+Training never downloads; this command does, or reads raw files that are already there.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _draw_figures(out: Path) -> None:
 
 
 def _tables(told: set[str]) -> Tables:
-    """Returns the tables of the sweeps; tells of damage that was not told before."""
+    """Returns the tables of the sweeps; prints notes that `told` does not hold yet."""
     from dps_tf.cli.notebook import load
 
     tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value, labels=_LABELS.value)

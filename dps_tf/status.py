@@ -1,6 +1,6 @@
 """Shows how far a sweep is: `python -m dps_tf.status --sweep_dir=D [--sweep_dir=E]...`.
 
-Reads records only, so it may be asked while the sweep runs, and does not load
+The command only reads records, so it can run beside the sweep, and does not load
 TensorFlow, except for a sweep on an object store.
 """
 
@@ -53,7 +53,7 @@ def main() -> int:
 def _text(cells: Sequence[CellStatus]) -> str:
     from dps_tf.analysis.sweep_status import progress_line
 
-    # Errors of trials and names of files hold what their makers wanted.
+    # Errors of trials and names of files can hold any character.
     return printable("\n".join([*(cell.line for cell in cells), progress_line(cells)]))
 
 

@@ -65,7 +65,8 @@ _TPU = flags.DEFINE_string("tpu", None, "local, or the name of a Cloud TPU.")
 _SPLIT = flags.DEFINE_string(
     "split",
     "trials",
-    "Of a TPU: trials gives each core its own; data: all cores share each batch.",
+    "On a TPU, trials: each core has trials of its own; data: all cores share each "
+    "batch.",
 )
 _WORKERS = flags.DEFINE_integer(
     "workers", 1, "Processes on this machine that split the cells of the sweep."

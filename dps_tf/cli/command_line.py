@@ -51,7 +51,7 @@ def command(main: Callable[[], int | None]) -> Callable[[], None]:
                     sys.stdout.flush()
                 raise
         except OSError as error:
-            # Of another pipe than the output's it is a defect.
+            # A broken pipe that is not the output is a defect.
             if isinstance(error, BrokenPipeError) and _output_is_closed():
                 sys.exit(RUN_AGAIN)
             sentence = _sentence_of(error)
@@ -84,7 +84,7 @@ def guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return USER_ERROR
     except Exception as error:
-        # Here and not above: its tables take a second to load, and --help has none.
+        # Imported here: the tables of the store take a second to load.
         from dps_tf.store import LockLost, StoreError
 
         if isinstance(error, LockLost):
@@ -124,18 +124,18 @@ def import_tensorflow() -> None:
         return
     # Its libraries write about devices that they do not find; errors are raised.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Read once, at the import: what others have changed on gs:// is to be seen at once.
+    # TensorFlow reads this at its import: changes of others on gs:// show at once.
     os.environ.setdefault("GCS_STAT_CACHE_MAX_AGE", "0")
-    with tempfile.TemporaryFile() as heard:
-        # They write to the file descriptor itself and heed no setting.
+    with tempfile.TemporaryFile() as written:
+        # Its libraries write to the file descriptor itself, whatever is set.
         sys.stderr.flush()
         before = os.dup(2)
-        os.dup2(heard.fileno(), 2)
+        os.dup2(written.fileno(), 2)
         try:
             importlib.import_module("tensorflow")
         except BaseException:
-            heard.seek(0)
-            os.write(before, heard.read())
+            written.seek(0)
+            os.write(before, written.read())
             raise
         finally:
             os.dup2(before, 2)
@@ -143,7 +143,7 @@ def import_tensorflow() -> None:
 
 
 def import_ray(name: str) -> Any:
-    """Returns a module of the tuning room; UserError if Ray, which it needs, is not."""
+    """Returns a module of `dps_tf.tuning` that needs Ray; UserError without Ray."""
     try:
         return importlib.import_module(f"dps_tf.tuning.{name}")
     except ImportError as error:
@@ -153,7 +153,7 @@ def import_ray(name: str) -> Any:
 
 
 def import_modules(names: Sequence[str]) -> None:
-    """Imports modules of the user's, from the current folder too as by `python -m`.
+    """Imports modules of the user; the current folder counts, as by `python -m`.
 
     Raises:
         UserError: there is none of that name, or it fails; with the place.
@@ -179,11 +179,11 @@ def import_modules(names: Sequence[str]) -> None:
 
 
 def tell_of_damage(problems: Iterable[str], told: set[str]) -> None:
-    """Tells of damaged files on standard error, and adds to what has been `told`."""
+    """Prints notes of damaged files on standard error, each once; `told` holds them."""
     for problem in problems:
         if problem not in told:
             told.add(problem)
-            # Names of files hold what their makers wanted.
+            # A name of a file can hold any character.
             print(printable(f"note: {problem}"), file=sys.stderr)
 
 
@@ -203,7 +203,7 @@ def files_of(directory: str) -> FileSystem:
 
 
 def cell_statuses(sweep_dirs: Sequence[str], told: set[str]) -> list[CellStatus]:
-    """Returns how far every cell of some sweeps is; tells of damage on the way."""
+    """Returns the state of every cell of some sweeps; notes damaged files."""
     # After the flags are checked: tables take a second to load.
     from dps_tf.analysis.sweep_status import merged_status, sweep_status
     from dps_tf.store import SweepReader

@@ -1,4 +1,4 @@
-"""Sweeps from Python and notebooks: what the commands do, called as functions."""
+"""Functions for Python and notebooks that do what the commands do."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def load(
     """Returns the tables of one or several sweeps, as pandas DataFrames.
 
     A notebook shows the table of results; `best` has the winner of each cell, `plot()`
-    draws K* against the batch size, `columns` tells what each column means.
+    draws K* against the batch size, `columns` says what each column means.
 
     Args:
         sweep_dirs: sweep directories, on disks or object stores.

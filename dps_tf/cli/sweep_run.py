@@ -90,7 +90,7 @@ class SweepRun:
         )
 
     def tell(self, outcome: SweepOutcome) -> None:
-        """Says what a run left undone, and on standard error which trials failed."""
+        """Prints which cells were not run, and which trials failed (standard error)."""
         if not outcome.ran and not outcome.busy:
             cells = len(self.configuration.specification.studies)
             print(f"nothing to do: all {cells} cells are finished.")

@@ -18,7 +18,7 @@ DENSE = "none"
 
 
 def checked_name(kind: str, name: str) -> str:
-    """Returns the name if it can be a path, else raises UserError."""
+    """Returns a name that can be a part of a path, else raises UserError."""
     if not _NAME.fullmatch(name) or name in (".", ".."):
         raise UserError(
             f"{kind} {name!r} cannot be part of a path: use letters, digits, '.', '_' "
@@ -135,7 +135,7 @@ def axis_text(value: object) -> str:
 
 
 def axis_part(name: str, text: str) -> str:
-    """Returns an axis and its value as part of a path; another value gives another."""
+    """Returns an axis and its value as part of a path, different for each value."""
     plain = re.sub(r"[^A-Za-z0-9._]+", "_", text)[:40]
     if plain != text:
         plain += f"_{hashlib.sha256(text.encode()).hexdigest()[:8]}"

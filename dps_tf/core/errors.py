@@ -1,4 +1,4 @@
-"""What people are told: a mistake they can correct in one sentence, lengths of time."""
+"""Messages to users: mistakes that they can correct, names, lengths of time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GroupLost(UserError):
 
 
 def is_whole(value: object, least: int) -> bool:
-    """Returns whether a value is a whole number, at least `least`; flags are none."""
+    """Returns whether a value is a whole number, at least `least`; True is not one."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -35,7 +35,7 @@ def check_whole(name: str, value: object, least: int = 1) -> None:
 
 
 def check_known(kind: str, name: str, known: Iterable[str]) -> None:
-    """Raises UserError with near matches unless a name is among those known."""
+    """Raises UserError, with near matches, unless a name is among the known ones."""
     if name not in known:
         raise UserError(f"{kind} {name!r} is unknown: {near_matches(name, known)}.")
 

@@ -1,4 +1,4 @@
-"""What the driver of a study asks of whatever runs trials, and what it gets back."""
+"""The interface between the driver of a study and the runner of its trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dps_tf.core.study import StudySpecification
 
 @dataclass(frozen=True)
 class TrialState:
-    """Everything that a trial's future depends on, beside its seeds and point.
+    """The state of a trial: what its next steps depend on beside its seeds and point.
 
     Attributes:
         step: updates made.
@@ -32,7 +32,7 @@ class TrialState:
 
 @dataclass(frozen=True)
 class Job:
-    """One turn of one trial: on to its next evaluation.
+    """One turn of one trial: the steps up to its next evaluation.
 
     Attributes:
         trial: its number in the study.
@@ -77,7 +77,7 @@ class TurnReport:
 
 @dataclass(frozen=True)
 class TrialProvenance:
-    """What the records tell of a trial beside its curve.
+    """What the records hold of a trial beside its curve.
 
     Attributes:
         initial_seed: seed of its initial point.
@@ -124,7 +124,7 @@ class Runner(Protocol):
         """
 
     def provenance(self, trial: int) -> TrialProvenance:
-        """Returns what the records tell of a trial beside its curve."""
+        """Returns what the records hold of a trial beside its curve."""
 
     def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the slots that can take a turn now.
@@ -134,7 +134,7 @@ class Runner(Protocol):
         return [slot for slot in range(self.slots) if slot not in busy]
 
     def new_environments(self) -> Sequence[Mapping[str, Any]]:
-        """Returns what bits depend on in slots of another kind that now take turns."""
+        """Returns the environments, on which bits depend, of slots of another kind."""
         return ()
 
     def slot_of(self, trial: int) -> int | None:
@@ -150,7 +150,7 @@ class Runner(Protocol):
         return states
 
     def close(self) -> None:
-        """Lets go of the slots and of what they hold."""
+        """Releases the slots and the states that they hold."""
         return
 
 
@@ -181,4 +181,4 @@ class Backend(Protocol):
     def prepare(
         self, study: StudySpecification, show: Callable[[str], None] | None = None
     ) -> PreparedStudy:
-        """Returns the runner of a study; `show` is told how pruning goes on."""
+        """Returns the runner of a study; `show` is called with how far pruning is."""

@@ -113,7 +113,7 @@ class Goal:
     def is_met(self, values: Sequence[float]) -> bool:
         """Returns whether the goal is met at the last of successive evaluations.
 
-        NaN is a value that does not count; only the last `window` values matter.
+        NaN never meets the goal; only the last `window` values matter.
         """
         recent = values[-self.window :]
         if len(recent) < self.window:

@@ -1,4 +1,4 @@
-"""What became of trials under a goal: when they met it, and by which name they end."""
+"""The outcome of a trial under a goal: when it met the goal, and how it ended."""
 
 from __future__ import annotations
 

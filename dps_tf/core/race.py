@@ -1,9 +1,10 @@
 """The race: which trial is followed how far, when a study is decided, and what it says.
 
 K_(m) is the m-th smallest (steps-to-result, trial number). A trial has to be followed
-only as long as it could still come in at or before K_(m) as far as it is known; once no
-trial has to be followed any further, K_(1) .. K_(m) are those of following every trial
-to the end, because what was not run cannot come before them.
+only as long as it could still meet the goal at or before the K_(m) of the evaluations
+so far. Once no trial has to be followed any further, K_(1) .. K_(m) are those of
+following every trial to the end, because a trial that was stopped cannot come before
+them.
 
 Order. Everything that happens to a trial is seen at an evaluation, and has the key
 (evaluated step, trial number). A divergence between two evaluations has the key of the
@@ -96,19 +97,19 @@ class Plan:
 
     @property
     def decided(self) -> bool:
-        """Whether nothing has to be followed any further."""
+        """Whether no trial has to be followed any further."""
         return not self.pending
 
 
 def plan(
     trajectories: Sequence[Trajectory], rule: RaceRule, known_prefix: int = 0
 ) -> Plan:
-    """Returns what remains to be done, given what is known.
+    """Returns what remains to be done after the evaluations so far.
 
     Args:
         trajectories: of trials 0, 1, ...; missing ones have not started.
         rule: what decides the study.
-        known_prefix: one that an earlier plan has found necessary: it only grows.
+        known_prefix: the prefix of an earlier plan; prefixes only grow.
     """
     prefix = max(rule.points, known_prefix)
     while True:
@@ -116,8 +117,9 @@ def plan(
         wanted = _missing_draws(known, rule)
         if wanted == 0 or prefix >= rule.draws_limit:
             break
-        # One more only: with it K_(m) may move forward, and a divergence that
-        # counted for this prefix may lie behind the K_(m) of the next.
+        # The prefix grows by one draw at a time: that draw may bring K_(m) forward,
+        # and then a divergence that counted for this prefix may lie behind the new
+        # K_(m), so that fewer draws are missing.
         prefix += 1
     room = rule.draws_limit - prefix
     extra = min(room, _speculation(known, rule))

@@ -96,7 +96,7 @@ Reads = Mapping[str, Argument]
 
 
 def arguments_of(function: Callable[..., Any], handed: int) -> Reads | None:
-    """Returns the arguments of a function behind the first `handed`, which it is given.
+    """Returns the arguments of a function, without the first `handed` ones.
 
     None if it takes any (`**arguments`). Defaults are those of the signature.
     """
@@ -126,7 +126,7 @@ def resolve(owner: str, reads: Reads, given: Mapping[str, Any]) -> dict[str, Any
 
 
 def check_names(owner: str, reads: Reads, given: Iterable[str]) -> None:
-    """Raises UserError unless all that is given is read, and all required given."""
+    """Raises UserError for a name that is not read, or a required one not given."""
     names = list(given)
     for name in names:
         if name not in reads:

@@ -1,4 +1,4 @@
-"""Seeds: everything random is a function of the names of what it is for."""
+"""Seeds: everything random is a function of a study seed, a trial and a purpose."""
 
 from __future__ import annotations
 

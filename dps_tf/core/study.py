@@ -38,7 +38,7 @@ The goal may become stricter, unless evaluations stop at it."""
 
 
 def is_further(column: str) -> bool:
-    """Returns whether a column of the curves is of a further split.
+    """Returns whether a column of the curves belongs to a further split, such as test.
 
     >>> is_further("test/accuracy"), is_further("validation/accuracy")
     (True, False)
@@ -133,7 +133,7 @@ class StudySpecification:
             )
 
     def _check_splits(self) -> None:
-        """Raises UserError for a split that is not there or not evaluated in time."""
+        """Raises UserError for a split that is unknown, or not evaluated in time."""
         for name, when in self.further_splits.items():
             check_known("further split", name, FURTHER_SPLITS)
             check_known(f"time of evaluating {name}", when, WHEN)

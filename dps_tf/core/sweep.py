@@ -193,7 +193,7 @@ def _splits_of(
 def _check_owners(
     axes: Mapping[str, Any], workloads: Sequence[Workload | WorkloadFamily]
 ) -> None:
-    """Raises UserError for an axis that is neither a gin name nor under a known one."""
+    """Raises UserError for an axis that is neither a gin name nor an entry of one."""
     owners = {name for each in workloads for name in (each.name, each.optimizer)}
     for name, values in axes.items():
         if not isinstance(values, Mapping) and not is_axis(name):
@@ -229,7 +229,7 @@ def _combinations(
 
 
 def _at(study: StudySpecification, values: Mapping[str, Any]) -> StudySpecification:
-    """Returns a study with other values, and these as further axes of its cell."""
+    """Returns a study with some values replaced, which become axes of its cell."""
     if not values:
         return study
     parts: dict[str, Any] = {"workload": study.workload, "pruning": study.pruning}

@@ -1,4 +1,4 @@
-"""When a trial is evaluated, how it ends, and what a race needs to know of it."""
+"""Evaluations of a trial, its end, and the summary of it that a race reads."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ could. failed: an error that is not the trial's own (its text is kept).
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What is known so far of one trial.
+    """The evaluations of one trial so far.
 
     Attributes:
         last_step: last step at which it was evaluated; 0 before the first evaluation.

@@ -14,7 +14,7 @@ from dps_tf.core.space import SEQUENCES, Space, points
 from dps_tf.core.trial import EvaluationSchedule
 
 QUASI_RANDOM = "quasi_random"
-"""The oracle whose points are known before the first trial, as a race needs them."""
+"""The oracle that draws all points before the first trial, which a race needs."""
 
 _MAPPINGS = (
     "fixed",
@@ -213,7 +213,7 @@ class Workload:
         return any(name.endswith(_SHARE) for name in self.metaparameters)
 
     def check_metaparameters(self, reads: Reads) -> None:
-        """Raises UserError unless every point has what is read, and nothing else.
+        """Raises UserError unless every point has just the metaparameters to be read.
 
         `reads`: metaparameters of the optimizer, its schedule and the objective.
         """
@@ -268,7 +268,7 @@ _SHARE, _STEPS = "_share", "_steps"
 
 
 def with_shares(reads: Reads, given: Iterable[str]) -> Reads:
-    """Returns what is read, with lengths that are given as shares of the step budget.
+    """Returns the names that are read, with those of lengths as shares of the budget.
 
     `decay_share` stands for `decay_steps`: where it is given, it is read in its place.
     """
