@@ -101,28 +101,18 @@ def best_steps(
     grid = LEARNING_RATES[optimizer] if learning_rates is None else learning_rates
     rates = np.atleast_1d(np.asarray(grid, np.float64))
     decays = np.atleast_1d(np.asarray(MOMENTA if momenta is None else momenta))
+    # SGD is momentum of 0.
+    name = "momentum" if optimizer == "sgd" else optimizer
     best: tuple[int, float, float] | None = None
     for momentum in [0.0] if optimizer == "sgd" else decays:
         with np.errstate(over="ignore", invalid="ignore"):
-            x, n = problem.scaled(rates, batch_size)
-            if optimizer == "sgd":
-                found = _bisect_sgd(problem, x, n, target)
-            else:
-                found = _bisect(problem, optimizer, (x, n), float(momentum), target)
+            scaled = problem.scaled(rates, batch_size)
+            found = _bisect(problem, name, scaled, float(momentum), target)
         place = int(np.argmin(found))
         steps = int(found[place])
         if steps <= MAXIMUM_STEPS and (best is None or steps < best[0]):
             best = (steps, float(rates[place]), float(momentum))
     return best
-
-
-def _bisect_sgd(problem: NoisyQuadratic, x: Floats, n: Floats, target: float) -> Codes:
-    last = np.zeros(len(x), np.int64)
-    for bit in reversed(range(MAXIMUM_STEPS.bit_length())):
-        more = last + (1 << bit)
-        moment = maps.sgd_moment(x, n, more[:, None].astype(np.float64))
-        last = np.where(~(problem.loss_of(moment) < target), more, last)
-    return last + 1
 
 
 def _bisect(
