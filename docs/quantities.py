@@ -30,7 +30,14 @@ from dps_tf.analysis.fit_table import (
     observations_by_curve,
     read_table,
 )
-from dps_tf.analysis.law import CurveRatio, Estimate, LawFit, fit_joint, fit_law
+from dps_tf.analysis.law import (
+    CurveRatio,
+    Estimate,
+    JointFit,
+    LawFit,
+    fit_joint,
+    fit_law,
+)
 from dps_tf.analysis.paired_ratios import (
     PairedRatio,
     paired_ratio,
@@ -51,6 +58,7 @@ class Records:
         self._folder = folder
         self._fits = functools.cache(self._fit)
         self._joint_fits = functools.cache(self._joint_fit)
+        self._measured_with_products = functools.cache(self._measurements)
         self._environment = jinja2.Environment(
             undefined=jinja2.StrictUndefined, autoescape=False, finalize=_shown
         )
@@ -126,34 +134,30 @@ class Records:
         curves = observations_by_curve(read_table(self._folder / f"{study}.csv"))
         return [self._fits(study, curve).rms for curve in curves]
 
-    def _joint_fit(self, study: str, pair: tuple[str, str] | None) -> Any:
+    def _joint_fit(self, study: str, reference: str) -> JointFit:
         curves = observations_by_curve(read_table(self._folder / f"{study}.csv"))
-        if pair is None:
-            return fit_joint(curves, next(iter(curves)))
-        return fit_joint(curves, pair[1], pairs=[pair])
+        return fit_joint(curves, reference)
 
-    def ratio(self, study: str, curve: str, reference: str = "") -> CurveRatio:
-        """Returns c1 and c2 of a curve over those of another, by a joint fit.
-
-        Without a reference, ratios to the first curve of the table are fitted at once.
-        """
-        pair = (curve, reference) if reference else None
-        ratios = self._joint_fits(study, pair).ratios
+    def ratio(self, study: str, curve: str, reference: str) -> CurveRatio:
+        """Returns c1 and c2 of a curve over those of a reference, by a joint fit."""
+        ratios = self._joint_fits(study, reference).ratios
         (found,) = [ratio for ratio in ratios if ratio.curve == curve]
         return found
 
     # Measurements and noise.
+
+    def _measurements(self, study: str) -> pd.DataFrame:
+        wide = self.table(study)
+        names = [*study_key(wide), "trial", "step", "examples"]
+        long = wide.melt(names, var_name="quantity", value_name="value")
+        return with_theory_products(long)
 
     def paired(self, study: str, quantity: str, matched: str) -> PairedRatio:
         """Returns a quantity in networks pruned by SNIP over that in dense ones.
 
         `matched` is `step` or `loss`.
         """
-        wide = self.table(study)
-        names = [*study_key(wide), "trial", "step", "examples"]
-        measured = with_theory_products(
-            wide.melt(names, var_name="quantity", value_name="value")
-        )
+        measured = self._measured_with_products(study)
         snip = measured[measured["sparsity_method"] == "snip"]
         dense = measured[measured["sparsity"] == 0]
         return paired_ratio(snip, dense, quantity, matched)
