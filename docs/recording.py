@@ -1,0 +1,114 @@
+"""A sweep recorded as tables beside a document: K*, trials and measurements."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dps_tf.analysis.loading import Tables, load
+from dps_tf.analysis.report.best_trials import at_result
+from dps_tf.analysis.tables import axes_of, metaparameter_names, study_key, with_axes
+
+
+def record(sweep_dir: str, stem: str) -> None:
+    """Writes the tables of a sweep beside a document: K*, trials, measurements."""
+    tables = load(sweep_dir)
+    results = with_splits(tables)
+    finished = results[results["closed"]]
+    cells, trials, measured = (
+        f"{stem}{end}.csv" for end in ("", "_trials", "_measurements")
+    )
+    written = {
+        cells: cells_of(finished, finished, cells),
+        trials: cells_of(trainings(tables), finished, trials),
+    }
+    if len(tables.measurements) or Path(measured).exists():
+        names = [*study_key(tables.measurements), "trial", "step", "examples"]
+        wide = tables.measurements.pivot(
+            index=names, columns="quantity", values="value"
+        ).reset_index()
+        written[measured] = cells_of(wide, finished, measured, float_format="%.6g")
+    for path, table in written.items():
+        table.to_csv(path, index=False)
+
+
+def cells_of(
+    table: pd.DataFrame, finished: pd.DataFrame, path: str, **options: Any
+) -> pd.DataFrame:
+    """Returns a CSV file with rows of finished cells in the place of their old ones."""
+    key = study_key(finished)
+    new = as_text(pd.merge(table, finished[key], on=key)[table.columns], **options)
+    if Path(path).exists():
+        old = pd.read_csv(path, dtype=str, keep_default_na=False)
+        missing = sorted(set(study_key(old)) - set(old))
+        if missing:
+            sys.exit(
+                f"error: {path} has no column {missing[0]!r}: choose another STEM."
+            )
+        axes = {*axes_of(old), *axes_of(finished)}
+        replaced = as_text(finished[key], **options)
+        replaced, old, new = (with_axes(rows, axes) for rows in (replaced, old, new))
+        key = study_key(replaced)
+        cells = set(replaced[key].itertuples(index=False, name=None))
+        others = [
+            cell not in cells for cell in old[key].itertuples(index=False, name=None)
+        ]
+        new = pd.concat([old[others], new], ignore_index=True).fillna("")
+    by = pd.read_csv(io.StringIO(new[key].to_csv(index=False)))
+    return new.iloc[by.sort_values(key, kind="stable").index]
+
+
+def as_text(table: pd.DataFrame, **options: Any) -> pd.DataFrame:
+    """Returns a table with each value as a CSV file has it."""
+    text = io.StringIO(table.to_csv(index=False, **options))
+    return pd.read_csv(text, dtype=str, keep_default_na=False)
+
+
+def with_splits(tables: Tables) -> pd.DataFrame:
+    """Returns the results, with the metric of the best trial at K* on each split.
+
+    Columns train_at_result, validation_at_result and test_at_result, where there is a
+    test set.
+    """
+    found = at_result(tables.results, tables)
+    if found["test"].isna().all():
+        return tables.results
+    values = found[["train", "validation", "test"]].add_suffix("_at_result")
+    return tables.results.join(values)
+
+
+def trainings(tables: Tables) -> pd.DataFrame:
+    """Returns the trials of a sweep and the repeats of its best points, one row each.
+
+    Columns: those that name a study, trial, repeat (empty for a trial of the search),
+    metaparameters, outcome, steps_to_result, bracket_low.
+    """
+    names = [*study_key(tables.results), "trial"]
+    points = metaparameter_names(tables.trials)
+    last = [*points, "outcome", "steps_to_result", "bracket_low"]
+    where = tables.trials[[*names, *points]]
+    found = [tables.trials.assign(repeat=pd.NA)]
+    if len(tables.repeats):
+        found.append(tables.repeats.merge(where, on=names))
+    every = pd.concat([table[[*names, "repeat", *last]] for table in found])
+    every = every.astype({"repeat": "Int64"})
+    ran_on = tables.studies[tables.studies["search_mode"] == "exhaustive"]
+    return every.merge(least_errors(tables, ran_on), "left") if len(ran_on) else every
+
+
+def least_errors(tables: Tables, studies: pd.DataFrame) -> pd.DataFrame:
+    """Returns the least validation error of trials, which ran to their ends.
+
+    Columns: those that name a study, trial, least_validation, test_at_least.
+    """
+    key = study_key(studies)
+    curves = tables.curves[~tables.curves["is_bound"].astype(bool)]
+    curves = curves.merge(studies[key], on=key)
+    split, _, metric = tables.goals[0].metric.partition("/")
+    least = curves.loc[curves.groupby([*key, "trial"])[f"{split}/{metric}"].idxmin()]
+    named = {f"{split}/{metric}": "least_validation", f"test/{metric}": "test_at_least"}
+    return least.rename(columns=named)[[*key, "trial", *named.values()]]
