@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from scipy.stats import studentized_range
 
-from dps_tf.analysis import published
 from dps_tf.analysis.fit_table import (
     curves_of_table,
     observations_by_curve,
@@ -23,6 +22,7 @@ from dps_tf.analysis.paired_ratios import (
     paired_ratio,
     with_theory_products,
 )
+from dps_tf.analysis.published import read_published
 from dps_tf.analysis.tables import read_csv, study_key
 from dps_tf.analysis.wording import number
 from dps_tf.workloads import reading
@@ -30,6 +30,7 @@ from dps_tf.workloads.reading import read_configuration
 from tests.launch.dry_runs import dry_run
 
 FOLDER = reading.folder()
+PUBLISHED = FOLDER / "shallue2019" / "published.csv"
 README = FOLDER / "README.md"
 TRAIN = "python -m dps_tf.train "
 SGD, PRUNED_SGD = "SGD, sparsity 0", "SGD, 0.9"
@@ -346,7 +347,7 @@ def test_optimizers_of_the_published_network_are_those_of_the_record():
         index="batch_size", columns="optimizer", values="steps_to_result"
     )
     found = row("it does on the published networks")
-    theirs = published.steps_to_result(["mnist-simple_cnn_base-*"]).pivot(
+    theirs = read_published(PUBLISHED, ["mnist-simple_cnn_base-*"]).pivot(
         index="batch_size", columns="optimizer", values="steps_to_result"
     )
     octaves = np.log2(steps / theirs.loc[steps.index])
@@ -392,7 +393,7 @@ def test_optimizers_of_the_published_network_are_those_of_the_record():
 
 def test_resnet_is_that_of_the_record():
     table = read_csv(FOLDER / "shallue2019" / "cifar_10_optimizers.csv")
-    theirs = published.steps_to_result(["cifar_10-resnet_8*"])
+    theirs = read_published(PUBLISHED, ["cifar_10-resnet_8*"])
     ours, known = (
         rows.pivot(index="batch_size", columns="optimizer", values="steps_to_result")
         for rows in (table, theirs)

@@ -73,12 +73,12 @@ def beside_published(curves: Curves | None, published: pd.DataFrame) -> Part:
 
 def _error_text(errors: pd.Series) -> str:
     """Returns how far off the published K* may be, as far as their table says."""
-    largest = errors.max()
-    if pd.isna(largest):
-        return "The table of published K* gives no error of theirs."
-    text = f"Published K* are off by up to {percent(float(largest))}"
-    unknown = int(errors.isna().sum())
-    return f"{text}, {count(unknown, 'point')} by more." if unknown else f"{text}."
+    given = errors.dropna()
+    text = f"The table of published K* gives an error for {len(given)} of "
+    text += f"{count(len(errors), 'point')}"
+    return (
+        f"{text}, at most {percent(float(given.max()))}." if len(given) else f"{text}."
+    )
 
 
 def draw_published(
