@@ -113,12 +113,11 @@ def test_the_best_is_taken_of_as_many_trials_as_are_published_that_ran_on():
     (series,) = RESNET_PANEL.series
     of_fifty = replace(series, workload="lm1b-lstm")
     assert (series.trials, of_fifty.trials) == (100, 50)
-    counted = Sweeps(made("exhaustive", "lm1b-lstm")).counted(of_fifty)
-    trials = made("exhaustive", "lm1b-lstm").trials
-    ran_on = trials[trials["outcome"] != "infeasible"]
-    for size, rows in counted.groupby("batch_size"):
+    tables = made("exhaustive", "lm1b-lstm", points=128)
+    ran_on = tables.trials[tables.trials["outcome"] != "infeasible"]
+    for size, rows in Sweeps(tables).counted(of_fifty).groupby("batch_size"):
         every = ran_on[ran_on["batch_size"] == size]["trial"].tolist()
-        assert rows["trial"].tolist() == every[:50]
+        assert len(every) > 50 and rows["trial"].tolist() == every[:50]
 
 
 def test_ratios_are_to_the_batch_size_of_the_panel():
