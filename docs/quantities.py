@@ -24,7 +24,6 @@ import numpy as np
 import pandas as pd
 from scipy.stats import studentized_range
 
-from dps_tf.analysis import published
 from dps_tf.analysis.fit_table import (
     curves_of_table,
     observations_by_curve,
@@ -43,6 +42,7 @@ from dps_tf.analysis.paired_ratios import (
     paired_ratio,
     with_theory_products,
 )
+from dps_tf.analysis.published import read_published
 from dps_tf.analysis.tables import read_csv, study_key
 from dps_tf.analysis.wording import and_list, number
 
@@ -109,7 +109,9 @@ class Records:
 
     def published_steps(self, pattern: str) -> pd.DataFrame:
         """Returns K* as Shallue et al. 2019 published it, a column an optimizer."""
-        table = published.steps_to_result([pattern])
+        table = read_published(
+            self._folder / "shallue2019" / "published.csv", [pattern]
+        )
         return table.pivot(
             index="batch_size", columns="optimizer", values="steps_to_result"
         )

@@ -220,7 +220,7 @@ def _studies(number: int) -> str:
 
 def _goal() -> Goal | None:
     """Returns the goal that the flags give, or None."""
-    from dps_tf.analysis.published import METRICS, direction_of
+    from dps_tf.analysis.interchange.shallue2019 import METRICS, direction_of
 
     if _GOAL.value is None:
         return None

@@ -26,6 +26,8 @@ from dps_tf.cli.page_server import served
 from dps_tf.core import UserError, printable
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from dps_tf.analysis.loading import Tables
     from dps_tf.analysis.report import ReportOptions
 
@@ -43,18 +45,17 @@ _LABELS = flags.DEFINE_multi_string(
     "A name for a sweep, one for each --sweep_dir in their order: sweeps of the same "
     "cells then lie side by side. Tables have it in the column workload.label.",
 )
-_PUBLISHED = flags.DEFINE_list(
+_PUBLISHED = flags.DEFINE_string(
     "published",
-    [],
-    "Published curves to lay beside, such as `mnist-simple_cnn_base-sgd` or `*mnist*`, "
-    "or `all`; without a sweep, a report of them alone.",
-)
-_FIGURES = flags.DEFINE_enum(
-    "figures",
     None,
-    ["shallue2019"],
-    "Draws the figures of a publication, from the sweeps (the public archive that "
-    "`dps_tf.archive` has read, or your own) and from digitized values.",
+    "CSV with curve, batch_size, steps_to_result (and relative_error, goal): curves of "
+    "others to lay beside, or a shipped table such as `shallue2019/published.csv`; "
+    "without a sweep, a report of them alone.",
+)
+_PUBLISHED_CURVES = flags.DEFINE_list(
+    "published_curves",
+    [],
+    "Curves of --published, or patterns such as `*mnist*sgd`; all by default.",
 )
 common.section("How it is shown")
 _IMPORT = common.imports("sections")
@@ -90,8 +91,13 @@ _PAUSE = 30
 @command
 def main() -> int:
     """Reports on the sweeps that the flags name; returns the exit code 0."""
-    if not (_SWEEP_DIRS.value or _PUBLISHED.value or _FIGURES.value):
+    if not (_SWEEP_DIRS.value or _PUBLISHED.value):
         raise UserError("--sweep_dir is missing: name the directory of a sweep.")
+    if _PUBLISHED_CURVES.value and not _PUBLISHED.value:
+        raise UserError(
+            "--published_curves needs a table: name one with --published, for example "
+            "--published=shallue2019/published.csv."
+        )
     if _WATCH.value and not _SWEEP_DIRS.value:
         raise UserError("--watch needs a sweep: name its directory with --sweep_dir.")
     out = report_folder(_SWEEP_DIRS.value, _OUT.value)
@@ -99,24 +105,15 @@ def main() -> int:
     from dps_tf.analysis import report
 
     import_modules(_IMPORT.value)
-    if _FIGURES.value:
-        _draw_figures(out)
-    elif not _SWEEP_DIRS.value:
-        found = report.write_published(_PUBLISHED.value, out)
-        print(report.published_text(found), end="")
+    if not _SWEEP_DIRS.value:
+        written = report.write_published(_published(), out)
+        print(report.published_text(written), end="")
     elif _WATCH.value:
         return _watch(out)
     else:
         _report_sweeps(out)
     print(f"\nreport: {out / 'report.html'}")
     return FINISHED
-
-
-def _draw_figures(out: Path) -> None:
-    from dps_tf.analysis.report.shallue2019_figures import figures_text, write_figures
-
-    tables = _tables(set()) if _SWEEP_DIRS.value else None
-    print(figures_text(write_figures(tables, out)), end="")
 
 
 def _tables(told: set[str]) -> Tables:
@@ -128,12 +125,19 @@ def _tables(told: set[str]) -> Tables:
     return tables
 
 
+def _published() -> pd.DataFrame:
+    from dps_tf.analysis.published import read_published
+
+    return read_published(_PUBLISHED.value, _PUBLISHED_CURVES.value)
+
+
 def _options() -> ReportOptions:
     from dps_tf.analysis import report
     from dps_tf.analysis.cost import read_step_times
 
     times = read_step_times(_STEP_TIMES.value) if _STEP_TIMES.value else None
-    return report.ReportOptions(_PUBLISHED.value, times, _ANCHOR.value)
+    published = _published() if _PUBLISHED.value else None
+    return report.ReportOptions(published, times, _ANCHOR.value)
 
 
 def _report_sweeps(out: Path) -> None:

@@ -10,10 +10,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from dps_tf.analysis import reduce, repeats
 from dps_tf.analysis.tables import (
@@ -36,6 +37,7 @@ from dps_tf.store import FileSystem, LocalFiles, StoredTables, SweepReader
 LABEL = "workload.label"
 """The axis that tells sweeps apart which have been given labels."""
 _FRAMES = ("studies", "trials", "curves", "measurements", "work")
+_SomeTables = TypeVar("_SomeTables", bound="Tables")
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,41 @@ class Tables(Record):
         rows = found.drop(columns=LABEL, errors="ignore").to_dict("records")
         found.insert(0, "cell", [cell_name(row) for row in rows])
         return found
+
+    def where(self: _SomeTables, chosen: ArrayLike) -> _SomeTables:
+        """Returns the tables of some studies.
+
+        `chosen` says of each row of `studies` whether it is one of them:
+
+            tables.where(tables.studies["optimizer"] == "sgd")
+        """
+        kept = np.asarray(chosen, bool)
+        studies = self.studies[kept]
+        names = (*_FRAMES, "results", "bounded", "repeats")
+        frames: dict[str, Any] = {name: getattr(self, name) for name in names}
+        for name, frame in frames.items():
+            # A table without rows may be one without columns.
+            if len(frame):
+                frames[name] = frame[belongs(frame, studies)].reset_index(drop=True)
+        goals = tuple(g for g, k in zip(self.goals, kept, strict=True) if k)
+        return replace(self, **frames, goals=goals)
+
+    def for_goal(self: _SomeTables, goal: Goal | float) -> _SomeTables:
+        """Returns the tables under another goal, as `load` would with `goal`.
+
+        `repeats` is empty: evaluations of repeats are not among the tables.
+
+        Raises:
+            UserError: a study never recorded the metric of the goal.
+        """
+        found = tables_of(self, goal)
+        return replace(
+            self,
+            results=found.results,
+            bounded=found.bounded,
+            goals=found.goals,
+            repeats=pd.DataFrame(),
+        )
 
     @property
     def columns(self) -> pd.DataFrame:

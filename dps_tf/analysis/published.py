@@ -1,114 +1,156 @@
-"""What Shallue et al. 2019 published: curves to lie beside one's own, and their words.
+"""Tables of published curves of steps to result, to lie beside one's own.
 
-The tables in `published/` hold facts read off the figures of the public notebook of
-Shallue et al. 2019, and the counts of its README. Error of digitized values: 5 %, more
-where markers overlap; `relative_error` is then empty and `note` says why. Four points
-are absent because they are hidden or unreadable (MNIST CNN with SGD at batch size 64
-and with momentum at 2048, 32768 and 55000), and one of Transformer Shallow with
-momentum (512). Goals are strict, on validation metrics; K* is the best of `trials`.
+A table is a CSV file with a row for each point of a curve:
 
-Their archive says `nesterov_momentum` where the curves digitized from their figures say
-`nesterov`; both are `nesterov` here.
-"""
+| column | meaning |
+|---|---|
+| curve | name of the curve |
+| batch_size | whole number, at least 1; once for each curve |
+| steps_to_result | steps of the best trial, above 0 |
+| relative_error | optional: error of reading the steps off a figure, such as 0.05; empty where it is not known |
+| goal | optional: the goal of the curve, as text |
+
+Further columns, such as source and note, are for readers of the file. A shipped table
+is named as shipped gin files are: `shallue2019/published.csv`.
+"""  # noqa: E501 - a row of a table is one line
 
 from __future__ import annotations
 
 import fnmatch
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import LawFit, Observations, fit_law
-from dps_tf.core import Goal, UserError, near_matches
+from dps_tf.analysis.tables import read_csv, require
+from dps_tf.core import UserError, near_matches, on_one_line
 
-PREFIX = "shallue2019"
-OPTIMIZERS = {"nesterov_momentum": "nesterov"}
-"""Spelling of the archive -> of this package, where they differ."""
-_SPLITS = {"train": "train", "val": "validation", "test": "test"}
-_METRICS = {
-    "cross_entropy_error": "cross_entropy",
-    "classification_error": "classification_error",
-    "average_precision": "average_precision",
-}
-METRICS = {
-    f"{split}/{metric}": f"{our_split}/{our_metric}"
-    for split, our_split in _SPLITS.items()
-    for metric, our_metric in _METRICS.items()
-}
-"""Column of the archive -> metric of this package; other columns are no metrics."""
-_MAXIMIZED = ("average_precision", "accuracy")
+COLUMNS = ("curve", "batch_size", "steps_to_result")
+_LARGEST = 1e15
 
 
-def steps_to_result(names: Sequence[str] | None = None) -> pd.DataFrame:
-    """Returns published K* against batch size, one row per curve and batch size.
+def shipped_file(name: str) -> Path:
+    """Returns where a file beside the shipped gin files would lie."""
+    return Path(str(resources.files("dps_tf") / "gin_configs")) / name
 
-    Columns: curve (`shallue2019-<dataset>-<model>-<optimizer>`), source, dataset,
-    model, optimizer, metric and goal as this package writes them, trials (K* is the
-    best of so many), batch_size, steps_to_result, relative_error, note.
+
+def read_published(
+    name_or_path: str | Path, curves: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Returns a table of published curves, checked; see the top of this module.
+
+    The optional columns are always there: relative_error is NaN and goal empty where
+    the table has none.
 
     Args:
-        names: curves, or patterns such as `*mnist*sgd`; all by default.
+        name_or_path: a CSV file, or the name of a shipped one; a shipped name wins, and
+            `./name` is always a path.
+        curves: names of the wanted curves, or patterns such as `*mnist*sgd`; all
+            without.
 
     Raises:
-        UserError: a name that matches no curve.
+        UserError: there is no such file, it is no such table, or a pattern matches no
+            curve.
     """
-    frame = _curves("steps_to_result", names)
-    frame["goal"] = [str(goal) for goal in _goals(frame)]
-    return frame.drop(columns="direction")
+    shipped = shipped_file(str(name_or_path))
+    path = shipped if shipped.suffix == ".csv" and shipped.is_file() else name_or_path
+    try:
+        frame = read_csv(path)
+    except FileNotFoundError as error:
+        known = sorted(
+            file.relative_to(shipped_file("")).as_posix()
+            for file in shipped_file("").glob("*/published.csv")
+        )
+        raise UserError(
+            f"there is no table of published curves {str(name_or_path)!r}: name a CSV "
+            f"file, or a shipped table ({', '.join(known)})."
+        ) from error
+    except OSError as error:
+        raise UserError(
+            f"the table of published curves {str(path)!r} cannot be read: "
+            f"{error.strerror}."
+        ) from error
+    except UserError:
+        raise
+    except ValueError as error:  # of pandas, or text that is not UTF-8
+        raise UserError(
+            f"{str(path)!r} is not a CSV table: {on_one_line(error)}."
+        ) from error
+    return _chosen(checked_published(frame), curves)
 
 
-@functools.cache
-def goals() -> Mapping[tuple[str, str], Goal]:
-    """Returns the published goal of each (dataset, model), all with studies.
-
-    The first of several. Studies of solution quality have none: it is that of the same
-    network and data set in Figure 1.
-    """
-    frame = _read("goals")
-    frame["metric"] = frame["metric"].map(METRICS)
-    pairs = zip(frame["dataset"], frame["model"], strict=True)
-    return dict(zip(pairs, _goals(frame), strict=True))
-
-
-def _goals(frame: pd.DataFrame) -> list[Goal]:
-    rows = zip(frame["metric"], frame["goal"], frame["direction"], strict=True)
-    return [Goal(str(m), float(x), str(d), inclusive=False) for m, x, d in rows]
-
-
-def effective_learning_rates(names: Sequence[str] | None = None) -> pd.DataFrame:
-    """Returns lr / (1 - momentum) of the best published trial, against batch size.
-
-    Columns as of `steps_to_result`, with effective_learning_rate. An argmin over 100
-    points is noisy; one outlier is marked in `note`.
-    """
-    return _curves("effective_learning_rate", names)
-
-
-def normalized_steps(names: Sequence[str] | None = None) -> pd.DataFrame:
-    """Returns published log2(K*(B) / K*(1)), against batch size.
-
-    Columns as of `steps_to_result`, with log2_steps_over_first and octave_error
-    (rounding to 0.1 in the reading, and 5 % of digitization).
-    """
-    return _curves("normalized_steps", names)
+def checked_published(frame: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table of published curves with all of its columns, else UserError."""
+    require(frame, COLUMNS, "of published curves")
+    if frame.empty:
+        raise UserError("the table of published curves has no rows.")
+    _refuse(frame["curve"].isna(), frame["curve"], "a name")
+    sizes, steps = (_numbers(frame[name]) for name in COLUMNS[1:])
+    wrong = ~sizes.between(1, _LARGEST) | (sizes % 1 != 0)
+    _refuse(wrong, frame["batch_size"], f"a whole number from 1 to {_LARGEST:.0e}")
+    wrong = ~((steps > 0) & (steps <= _LARGEST))
+    _refuse(wrong, frame["steps_to_result"], f"above 0, at most {_LARGEST:.0e}")
+    given = frame.get("relative_error", pd.Series(np.nan, frame.index))
+    errors = _numbers(given.rename("relative_error"))
+    wrong = given.notna() & ~((errors >= 0) & (errors < 1))
+    _refuse(wrong, given, "at least 0 and below 1, such as 0.05 for 5 %, or empty")
+    checked = frame.assign(
+        curve=frame["curve"].astype(str),
+        batch_size=sizes.astype(np.int64),
+        steps_to_result=steps,
+        relative_error=errors,
+        goal=frame.get("goal", pd.Series("", frame.index)).fillna("").astype(str),
+    )
+    twice = checked.duplicated(["curve", "batch_size"])
+    if twice.any():
+        row = checked[twice].iloc[0]
+        raise UserError(
+            f"the curve {row['curve']!r} has two rows for batch size "
+            f"{row['batch_size']} in the table of published curves: leave one."
+        )
+    return checked
 
 
-def studies() -> pd.DataFrame:
-    """Returns the 454 published studies with their numbers of trials by status.
-
-    Columns: source, dataset (the path prefix in the archive), model, optimizer (as
-    this package spells it), batch_size, complete, incomplete, infeasible. Complete
-    means 'ran to the end' there, and not 'met the goal'.
-    """
-    frame = _read("studies")
-    frame["optimizer"] = frame["optimizer"].replace(OPTIMIZERS)
-    return frame
+def _numbers(column: pd.Series) -> pd.Series:
+    """Returns a column as float64, NaN where it holds no number."""
+    values: pd.Series = pd.to_numeric(column, errors="coerce").astype(np.float64)
+    return values
 
 
-def fits(names: Sequence[str] | None = None) -> dict[str, LawFit]:
-    """Returns the law fitted to each published curve, by curve.
+def _refuse(wrong: pd.Series, column: pd.Series, allowed: str) -> None:
+    """Raises UserError for the first wrong value of a column, if any."""
+    if wrong.any():
+        row = int(np.argmax(wrong.to_numpy(bool)))
+        value = column.iloc[row]
+        shown = "empty" if pd.isna(value) else repr(str(value))
+        raise UserError(
+            f"{column.name} is {shown} in row {row + 1} of the table of published "
+            f"curves; it must be {allowed}."
+        )
+
+
+def _chosen(frame: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
+    """Returns the curves that match one of the patterns, all without patterns."""
+    if not patterns:
+        return frame
+    known = list(dict.fromkeys(frame["curve"]))
+    wanted: set[str] = set()
+    for pattern in patterns:
+        hits = fnmatch.filter(known, pattern)
+        if not hits:
+            raise UserError(
+                f"no published curve matches {pattern!r}: "
+                f"{near_matches(pattern, known)}."
+            )
+        wanted.update(hits)
+    return frame[frame["curve"].isin(wanted)].reset_index(drop=True)
+
+
+def fits(published: pd.DataFrame) -> dict[str, LawFit]:
+    """Returns the law fitted to each curve of a table of published curves, by curve.
 
     Digitized K* have no bracket. The loss is robust, as single digitized points may be
     read off the wrong marker.
@@ -117,45 +159,5 @@ def fits(names: Sequence[str] | None = None) -> dict[str, LawFit]:
         str(curve): fit_law(
             Observations.of(rows["batch_size"], rows["steps_to_result"]), "soft_l1"
         )
-        for curve, rows in steps_to_result(names).groupby("curve", sort=False)
+        for curve, rows in published.groupby("curve", sort=False)
     }
-
-
-def _read(table: str) -> pd.DataFrame:
-    folder = resources.files("dps_tf.analysis") / "published"
-    with (folder / f"{PREFIX}_{table}.csv").open("r", encoding="utf-8") as file:
-        frame = pd.read_csv(file, dtype={"note": str})
-    if "note" in frame.columns:
-        frame["note"] = frame["note"].fillna("")
-    return frame
-
-
-def _curves(table: str, names: Sequence[str] | None = None) -> pd.DataFrame:
-    """Returns the rows of some published curves, with their names."""
-    frame = _read(table)
-    parts = zip(frame["dataset"], frame["model"], frame["optimizer"], strict=True)
-    curves = [f"{PREFIX}-{dataset}-{model}-{opt}" for dataset, model, opt in parts]
-    frame.insert(0, "curve", curves)
-    frame["metric"] = frame["metric"].map(METRICS)
-    if names is None:
-        return frame
-    known = list(dict.fromkeys(curves))
-    wanted: set[str] = set()
-    for name in names:
-        # The prefix may be left out.
-        hits = [
-            curve
-            for curve in known
-            if any(fnmatch.fnmatchcase(curve, p) for p in (name, f"{PREFIX}-{name}"))
-        ]
-        if not hits:
-            raise UserError(
-                f"no published curve is called {name!r}: {near_matches(name, known)}."
-            )
-        wanted.update(hits)
-    return frame[frame["curve"].isin(sorted(wanted))].reset_index(drop=True)
-
-
-def direction_of(metric: str) -> str:
-    """Returns `maximize` for metrics that are better when larger."""
-    return "maximize" if metric.rpartition("/")[2] in _MAXIMIZED else "minimize"

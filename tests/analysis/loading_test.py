@@ -130,6 +130,24 @@ def test_threshold_and_whole_goal_say_the_same(sweep_dir):
     pd.testing.assert_frame_equal(loading.load(sweep_dir, goal=0.05).results, by_goal)
 
 
+def test_tables_under_another_goal_are_those_that_are_loaded_for_it(sweep_dir):
+    loaded = loading.load(sweep_dir, goal=0.05)
+    asked = loading.load(sweep_dir).for_goal(0.05)
+    assert asked.goals == loaded.goals
+    for name in ("results", "bounded", "trials"):
+        pd.testing.assert_frame_equal(getattr(asked, name), getattr(loaded, name))
+
+
+def test_tables_of_some_studies_are_those_of_a_sweep_of_them_alone(sweep_dir, tmp_path):
+    tables = loading.load(sweep_dir)
+    some = tables.where(tables.studies["batch_size"] == 32)
+    alone = dataclasses.replace(SMALL, batch_sizes=(32,))
+    expected = loading.load(write_sweep(tmp_path, make(alone)))
+    assert some.goals == expected.goals
+    for name in ("studies", "trials", "curves", "measurements", "results", "bounded"):
+        pd.testing.assert_frame_equal(getattr(some, name), getattr(expected, name))
+
+
 def test_threshold_applies_to_the_metric_of_each_study():
     first, second = make(SMALL), make(dataclasses.replace(SMALL, workload="other"))
     metric = "validation/cross_entropy"

@@ -1,10 +1,14 @@
+"""Tables of published curves: what is read and refused, and the digitized one."""
+
 from __future__ import annotations
 
-import numpy as np
+import re
+
+import pandas as pd
 import pytest
 
-from dps_tf.analysis import published
 from dps_tf.analysis.law import Observations
+from dps_tf.analysis.published import fits, read_published, shipped_file
 from dps_tf.analysis.regimes import (
     linear_scaling_from,
     maximum_useful,
@@ -12,6 +16,7 @@ from dps_tf.analysis.regimes import (
 )
 from dps_tf.core import UserError
 
+SHALLUE = "shallue2019/published.csv"
 # Fits of the digitized curves made apart from this package (soft-L1 of scale 0.1 on
 # log K): c1, c2, c1/c2, rms residual in octaves, end of perfect scaling by rule 1 and
 # rule 2 at 20 % and by rule 1 at 50 %, smallest batch on the plateau at 20 and 10 %.
@@ -46,7 +51,7 @@ def half_unit(text):
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_fits_of_published_curves_are_those_stated(row):
-    fit = published.fits([row[0]])[f"shallue2019-{row[0]}"]
+    fit = fits(read_published(SHALLUE, [row[0]]))[row[0]]
     values = (fit.c1.value, fit.c2.value, fit.critical_batch_size.value, fit.rms)
     for value, text in zip(values, row[1:5], strict=True):
         assert value == pytest.approx(float(text), abs=half_unit(text))
@@ -54,7 +59,7 @@ def test_fits_of_published_curves_are_those_stated(row):
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_regimes_of_published_curves_are_those_stated(row):
-    curve = published.steps_to_result([row[0]])
+    curve = read_published(SHALLUE, [row[0]])
     points = Observations.of(curve["batch_size"], curve["steps_to_result"])
     found = [
         perfect_scaling_first(points, 0.2)[0],
@@ -66,53 +71,72 @@ def test_regimes_of_published_curves_are_those_stated(row):
     assert found == [float(text) for text in row[5:]]
 
 
-def test_momentum_acts_on_the_plateau():
-    fits = published.fits(["mnist-simple_cnn_base-*", "cifar_10-*"])
-    for workload, factor in (
-        ("mnist-simple_cnn_base", 1.7),
-        ("cifar_10-resnet_8", 4.7),
-    ):
-        sgd = fits[f"shallue2019-{workload}-sgd"]
-        nesterov = fits[f"shallue2019-{workload}-nesterov"]
-        assert sgd.c2.value / nesterov.c2.value == pytest.approx(factor, rel=0.03)
-        assert 0.85 < nesterov.c1.value / sgd.c1.value < 1.65
-
-
-def test_curves_carry_source_goal_and_error():
-    frame = published.steps_to_result()
+def test_digitized_curves_carry_source_goal_and_error():
+    frame = read_published(SHALLUE)
     assert len(frame) == 154 and frame["curve"].nunique() == 15
-    assert {"curve", "batch_size", "steps_to_result"} <= set(frame.columns)
     assert frame["source"].str.startswith("Shallue et al. 2019 Fig").all()
-    assert (frame["relative_error"].notna() | (frame["note"] != "")).all()
-    precision = frame[frame["metric"] == "validation/average_precision"]
+    assert (frame["relative_error"].notna() | frame["note"].notna()).all()
+    precision = frame[frame["curve"].str.startswith("open_images")]
     assert set(precision["goal"]) == {"validation/average_precision > 0.31"}
 
 
-def test_the_studies_add_up_to_what_the_readme_says():
-    frame = published.studies()
+def test_the_studies_of_the_archive_add_up_to_what_its_readme_says():
+    frame = pd.read_csv(shipped_file("shallue2019/published_studies.csv"))
     assert len(frame) == 454
-    assert frame.groupby(["dataset", "model", "optimizer"]).ngroups == 35
+    key = ["workload", "optimizer"]
+    assert frame.groupby(key).ngroups == 35
     sums = frame[["complete", "incomplete", "infeasible"]].sum()
     assert list(sums) == [108_194, 43_508, 42_697]
-
-
-def test_both_tables_spell_the_optimizer_alike():
-    curves, studies = published.steps_to_result(), published.studies()
-    keys = ["dataset", "model", "optimizer", "batch_size"]
-    joined = curves.merge(studies, on=keys, how="left")
-    assert joined["complete"].notna().all()
+    # Every digitized point is of a study that is there, and of no more trials.
+    joined = read_published(SHALLUE).merge(frame, on=[*key, "batch_size"], how="left")
     assert (joined["complete"] >= joined["trials"]).all()
 
 
-def test_normalized_and_rate_tables_load():
-    steps = published.normalized_steps(["*simple_cnn_base-sgd"])
-    assert len(steps) == 17 and steps["log2_steps_over_first"].iloc[0] == 0
-    rates = published.effective_learning_rates()
-    assert rates["curve"].nunique() == 6
-    assert np.isfinite(rates["effective_learning_rate"]).all()
-    assert (rates["note"] == "outlier").sum() == 1
+GOOD = "curve,batch_size,steps_to_result\na,16,1000\na,64,400\nb,16,900\n"
 
 
-def test_unknown_curve_names_the_near_ones():
-    with pytest.raises(UserError, match="shallue2019-mnist-simple_cnn_base-sgd"):
-        published.steps_to_result(["shallue2019-mnist-simple_cnn_base-sdg"])
+def test_a_table_of_anyone_needs_three_columns(tmp_path):
+    path = tmp_path / "theirs.csv"
+    path.write_text(GOOD)
+    table = read_published(path)
+    assert table["steps_to_result"].tolist() == [1000.0, 400.0, 900.0]
+    assert table["relative_error"].isna().all() and set(table["goal"]) == {""}
+    assert read_published(path, ["b*"])["curve"].tolist() == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "theirs.csv' is not a CSV table"),
+        ("curve,batch_size\na,16\n", "no column 'steps_to_result'"),
+        ("curve,batch_size,steps_to_result\n", "has no rows"),
+        (f"{GOOD}a,64,390\n", "'a' has two rows for batch size 64"),
+        (f"{GOOD}a,1.5,390\n", "batch_size is '1.5' in row 4"),
+        (f"{GOOD}a,0,390\n", "batch_size is '0' in row 4"),
+        (f"{GOOD}a,128,none\n", "steps_to_result is 'none' in row 4"),
+        (f"{GOOD}a,128,\n", "steps_to_result is empty in row 4"),
+        (f"{GOOD}a,128,inf\n", "steps_to_result is 'inf' in row 4"),
+        (f"{GOOD},128,3\n", "curve is empty in row 4"),
+        (GOOD.replace("\n", ",relative_error\n", 1), None),
+        (
+            "curve,batch_size,steps_to_result,relative_error\na,16,1000,5%\n",
+            "relative_error is '5%' in row 1",
+        ),
+    ],
+)
+def test_a_mistake_in_a_table_is_one_sentence(tmp_path, text, said):
+    path = tmp_path / "theirs.csv"
+    path.write_text(text)
+    if said is None:
+        assert read_published(path)["relative_error"].isna().all()
+        return
+    with pytest.raises(UserError, match=re.escape(said)) as error:
+        read_published(path)
+    assert "\n" not in str(error.value)
+
+
+def test_names_that_are_no_table_or_curve_are_refused():
+    with pytest.raises(UserError, match=f"'nowhere.csv': .*{SHALLUE}"):
+        read_published("nowhere.csv")
+    with pytest.raises(UserError, match="mnist-simple_cnn_base-sgd"):
+        read_published(SHALLUE, ["mnist-simple_cnn_base-sdg"])

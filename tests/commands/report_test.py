@@ -75,7 +75,8 @@ def test_reports_on_several_sweeps_for_another_goal(place):
         "--label=again",
         "--goal=0.05",
         "--out=both",
-        "--published=*mnist-simple*sgd",
+        "--published=shallue2019/published.csv",
+        "--published_curves=mnist-simple*sgd",
     )
     assert done.returncode == 0, done.stderr
     results = pd.read_csv(place / "both" / "results.csv")
@@ -101,12 +102,13 @@ def test_reports_on_a_sweep_that_still_runs(place):
         (["--sweep_dir=empty"], "holds no sweep"),
         (["--sweep_dir=sgd", "--sweep_dir=sgd"], "hold the same cell"),
         (["--sweep_dir=sgd", "--label=a", "--label=b"], "2 labels for 1 sweeps"),
-        (["--published=all", "--out=x", "--watch"], "--watch needs a sweep"),
+        (["--published=a.csv", "--out=x", "--watch"], "--watch needs a sweep"),
         (["--sweep_dir=sgd", "--goal=low"], "--goal=low"),
         (["--sweep_dir=sgd", "--gaol=0.1"], "gaol"),
         (["sgd"], "'sgd' is not understood"),
-        (["--published=all"], "--out is missing"),
-        (["--published=nonsense", "--out=x"], "'nonsense'"),
+        (["--published=a.csv"], "--out is missing"),
+        (["--published=a.csv", "--out=x"], "'a.csv'"),
+        (["--sweep_dir=sgd", "--published_curves=a"], "--published_curves needs"),
         (["--sweep_dir=sgd", "--step_times=none.csv"], "none.csv"),
         (["--sweep_dir=sgd", "--out=blocked/tensorflow.py/x"], "cannot be written"),
     ],
@@ -181,7 +183,8 @@ def test_watched_page_is_served_to_this_machine_alone(tmp_path):
 def test_help_names_every_flag(place):
     done = run(place, "--help")
     flags = (
-        "sweep_dir label out goal published step_times anchor tensorboard watch port"
+        "sweep_dir label out goal published published_curves step_times anchor "
+        "tensorboard watch port"
     )
     for flag in flags.split():
         assert f"--{flag}" in done.stdout or f"--[no]{flag}" in done.stdout

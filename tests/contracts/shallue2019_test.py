@@ -13,11 +13,13 @@ import dataclasses
 import functools
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
 from dps_tf import models
-from dps_tf.analysis import published
+from dps_tf.analysis.interchange.shallue2019 import goals
+from dps_tf.analysis.published import read_published
 from dps_tf.core import SweepSpecification, Workload
 from dps_tf.data import Dataset, Examples, FirstTokens
 from dps_tf.models import initial_point
@@ -30,6 +32,8 @@ from tests.training.problems import one_device
 CATALOGUE = [
     name for name in reading.shipped() if name.startswith(("shallue2019/", "modern/"))
 ]
+CURVES = "shallue2019/published.csv"
+STUDIES = pd.read_csv(reading.folder() / "shallue2019" / "published_studies.csv")
 # Files of published workloads are named by their optimizer.
 NAMES = [n for n in CATALOGUE if n.endswith(("_sgd", "_momentum", "_nesterov"))]
 OWN = [n for n in CATALOGUE if n not in NAMES]
@@ -158,13 +162,9 @@ def data_of(workload: Workload) -> tuple[tuple[int, ...], int]:
 
 def test_there_is_a_file_for_each_workload_and_none_besides():
     assert len(NAMES) == 35
-    facts = published.studies()
-    key = ["dataset", "model", "optimizer"]
     listed = {
-        (f"{dataset.replace('/', '.')}-{model}", optimizer): sorted(
-            rows["batch_size"].tolist()
-        )
-        for (dataset, model, optimizer), rows in facts.groupby(key)
+        key: sorted(rows["batch_size"].tolist())
+        for key, rows in STUDIES.groupby(["workload", "optimizer"])
     }
     found = {}
     for name in NAMES:
@@ -190,13 +190,8 @@ def test_goal_is_strict_and_published_and_trials_are_feasible_ones(name):
         metric = "cross_entropy"
     assert workload.goal.metric == f"validation/{metric}"
     assert workload.goal.direction == direction
-    dataset, _, model = workload.name.partition("-")
-    curves = published.steps_to_result()
-    rows = curves[
-        (curves["dataset"] == dataset)
-        & (curves["model"] == model)
-        & (curves["optimizer"] == workload.optimizer)
-    ]
+    curves = read_published(CURVES)
+    rows = curves[curves["curve"] == f"{workload.name}-{workload.optimizer}"]
     if len(rows):
         assert str(workload.goal) == rows["goal"].iloc[0]
         assert workload.points == rows["trials"].iloc[0]
@@ -210,27 +205,22 @@ def test_sentences_are_read_longer_in_evaluation_than_in_training():
 
 
 def test_published_goals_are_those_of_the_files_and_of_the_curves():
-    goals = published.goals()
     for name in NAMES:
         workload = workload_of(name)
-        dataset, _, model = workload.name.partition("-")
-        assert goals[dataset.replace(".", "/"), model] == workload.goal, name
-    facts = published.studies()
-    assert set(goals) == set(zip(facts["dataset"], facts["model"], strict=True))
-    for _, row in published.steps_to_result().iterrows():
-        assert str(goals[row["dataset"], row["model"]]) == row["goal"]
+        assert goals()[workload.name] == workload.goal, name
+    assert set(goals()) == set(STUDIES["workload"])
+    for row in read_published(CURVES).to_dict("records"):
+        assert str(goals()[row["workload"]]) == row["goal"]
 
 
 def test_budgets_leave_room_for_every_published_result():
-    curves = published.steps_to_result()
+    curves = read_published(CURVES)
     checked = 0
     for name in NAMES:
         for study in sweep_of(name).studies:
-            dataset, _, model = study.workload.name.partition("-")
+            curve = f"{study.workload.name}-{study.workload.optimizer}"
             rows = curves[
-                (curves["dataset"] == dataset)
-                & (curves["model"] == model)
-                & (curves["optimizer"] == study.workload.optimizer)
+                (curves["curve"] == curve)
                 & (curves["batch_size"] == study.cell.batch_size)
             ]
             for steps in rows["steps_to_result"]:

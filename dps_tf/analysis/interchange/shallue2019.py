@@ -14,6 +14,7 @@ Nothing here downloads anything.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,6 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from dps_tf.analysis import published
 from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.foreign_study import (
     ArchiveRules,
@@ -35,6 +35,7 @@ from dps_tf.analysis.interchange.foreign_study import (
     counted,
     named,
 )
+from dps_tf.analysis.published import shipped_file
 from dps_tf.core import (
     DENSE,
     FLOAT32,
@@ -45,6 +46,21 @@ from dps_tf.core import (
     is_axis,
 )
 
+OPTIMIZERS = {"nesterov_momentum": "nesterov"}
+"""Spelling of the archive -> of this package, where they differ."""
+_SPLITS = {"train": "train", "val": "validation", "test": "test"}
+_METRICS = {
+    "cross_entropy_error": "cross_entropy",
+    "classification_error": "classification_error",
+    "average_precision": "average_precision",
+}
+METRICS = {
+    f"{split}/{metric}": f"{our_split}/{our_metric}"
+    for split, our_split in _SPLITS.items()
+    for metric, our_metric in _METRICS.items()
+}
+"""Column of the archive -> metric of this package; other columns are no metrics."""
+_MAXIMIZED = ("average_precision", "accuracy")
 SCALES = {
     "LINEAR_SCALE": "linear",
     "LOG_SCALE": "log",
@@ -86,7 +102,27 @@ class StudyFolder:
             if own:
                 return _goal(own)
             model = _field(self.configuration, "model", str)
-        return published.goals().get((self.dataset, model))
+        return goals().get(f"{self.dataset}-{model}".replace("/", "."))
+
+
+@functools.cache
+def goals() -> Mapping[str, Goal]:
+    """Returns the published goal of each workload, which is strict.
+
+    The first of several. Studies of solution quality have none: it is that of the same
+    network and data set in Figure 1.
+    """
+    frame = pd.read_csv(shipped_file("shallue2019/published_goals.csv"))
+    columns = ["workload", "metric", "threshold", "direction"]
+    return {
+        name: Goal(metric, threshold, direction, inclusive=False)
+        for name, metric, threshold, direction in frame[columns].to_numpy().tolist()
+    }
+
+
+def direction_of(metric: str) -> str:
+    """Returns `maximize` for metrics that are better when larger."""
+    return "maximize" if metric.rpartition("/")[2] in _MAXIMIZED else "minimize"
 
 
 def study_folders(root: Path, only: Sequence[str] = ()) -> list[StudyFolder]:
@@ -140,7 +176,7 @@ def _study_folder(root: Path, path: Path) -> StudyFolder:
         cell = cell_of(
             {
                 "workload": re.sub(r"[^A-Za-z0-9._-]", ".", workload),
-                "optimizer": published.OPTIMIZERS.get(optimizer, optimizer),
+                "optimizer": OPTIMIZERS.get(optimizer, optimizer),
                 "sparsity_method": _field(fields, "sparsity_method", str, method),
                 "seed": _field(fields, "seed", int, 0),
                 "batch_size": _field(fields, "batch_size", int),
@@ -277,12 +313,12 @@ def _measurements(number: int, place: Path) -> pd.DataFrame:
     table = foreign_files.read_columns(path, _kind)
     if "step" not in table.column_names:
         raise UserError(f"{str(path)!r} has no column 'step'.")
-    names = [published.METRICS.get(name, name) for name in table.column_names]
+    names = [METRICS.get(name, name) for name in table.column_names]
     frame: pd.DataFrame = table.rename_columns(names).to_pandas()
     frame.insert(0, "trial", number)
     return frame
 
 
 def _kind(column: str) -> pa.DataType | None:
-    wanted = column == "step" or column in published.METRICS
+    wanted = column == "step" or column in METRICS
     return pa.float64() if wanted else None

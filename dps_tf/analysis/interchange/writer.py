@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.interchange.shallue2019 import SCALES
-from dps_tf.analysis.published import METRICS, OPTIMIZERS
+from dps_tf.analysis.interchange.shallue2019 import METRICS, OPTIMIZERS, SCALES
 from dps_tf.analysis.tables import (
     cell_codes,
     metaparameter_names,

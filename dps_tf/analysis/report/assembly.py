@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from dps_tf.analysis import published
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report.best_trials import generalization_part, training_curves_part
 from dps_tf.analysis.report.budgets import budgets_part
@@ -137,9 +136,9 @@ def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report
     )
 
 
-def published_report(names: Sequence[str]) -> Report:
+def published_report(published: pd.DataFrame) -> Report:
     """Returns a report of published curves alone."""
-    part = beside_published(None, names)
+    part = beside_published(None, published)
     section = section_of("published", "Beside published curves", [part])
     number = len(section.tables[0].frame)
     return Report(
@@ -260,14 +259,16 @@ def write_report(
     return report
 
 
-def write_published(names: Sequence[str], out: str | Path) -> Report:
-    """Writes a report of published curves alone; see `write_report`."""
+def write_published(published: pd.DataFrame, out: str | Path) -> Report:
+    """Writes a report of published curves alone; see `write_report`.
+
+    The table is that of `analysis.published.read_published`.
+    """
     folder = made_folder(Path(out))
-    report = published_report(names)
-    table = published.steps_to_result(None if "all" in names else list(names))
+    report = published_report(published)
     contents = {
         PAGE: render(report, None).encode(),
-        "published.csv": csv_bytes(table),
+        "published.csv": csv_bytes(published),
     }
     write_files(contents, report, folder)
     return report

@@ -184,13 +184,13 @@ class ReportOptions:
     """What a reader may ask for beside the sweeps themselves.
 
     Attributes:
-        published: names of published curves to lay beside.
+        published: curves to lay beside, a table of `published.read_published`.
         step_times: table of step times, for time and cost.
         anchor: batch size from which rules for the learning rate and linear scaling
             count; the smallest of each curve with a K* if it is None.
     """
 
-    published: Sequence[str] = ()
+    published: pd.DataFrame | None = None
     step_times: pd.DataFrame | None = None
     anchor: int | None = None
 

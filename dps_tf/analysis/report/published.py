@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis import published
 from dps_tf.analysis.law import LawFit, compare
+from dps_tf.analysis.published import fits
 from dps_tf.analysis.regimes import TOLERANCE, ends
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
@@ -29,7 +29,7 @@ from dps_tf.analysis.report.curves import Curves, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
 from dps_tf.analysis.report.law import criterion_text
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.wording import and_list, percent, steps
+from dps_tf.analysis.wording import and_list, count, percent, steps
 
 _COLUMNS = (
     Column("curve", "Curve"),
@@ -52,29 +52,33 @@ _COLUMNS = (
 
 def published_part(context: ReportContext) -> Part:
     """Returns overlay and fits of the published curves that the reader named."""
-    if not context.options.published:
+    if context.options.published is None:
         return Part()
     return beside_published(context.curves, context.options.published)
 
 
-def beside_published(curves: Curves | None, names: Sequence[str]) -> Part:
-    """Returns overlay and fits of published curves, all of them for `all`.
+def beside_published(curves: Curves | None, published: pd.DataFrame) -> Part:
+    """Returns overlay and fits of published curves.
 
-    One's own curves, if there are any, are drawn with them.
+    One's own curves, if there are any, are drawn with them. The table is that of
+    `analysis.published.read_published`.
     """
-    wanted = None if "all" in names else list(names)
-    table = published.steps_to_result(wanted)
     text = (
-        "Published K* were read off the figures of the public notebook of Shallue et "
-        "al. 2019, within about 5 %; each is the best of 50 or 100 trials under a "
-        "strict goal. Workloads, goals and numbers of trials differ from one's own "
-        "unless they are the same in the table: compare shapes before levels."
+        f"{_error_text(published['relative_error'])} Workloads, goals and numbers of "
+        "trials differ from those of this report unless they are the same in both "
+        "tables: compare shapes before levels."
     )
-    return Part((text,), (_figure(curves, table),), (_fits(table, wanted),))
+    return Part((text,), (_figure(curves, published),), (_fits(published),))
 
 
-def _short(name: str) -> str:
-    return name.removeprefix(f"{published.PREFIX}-")
+def _error_text(errors: pd.Series) -> str:
+    """Returns how far off the published K* may be, as far as their table says."""
+    given = errors.dropna()
+    text = f"The table of published K* gives an error for {len(given)} of "
+    text += f"{count(len(errors), 'point')}"
+    return (
+        f"{text}, at most {percent(float(given.max()))}." if len(given) else f"{text}."
+    )
 
 
 def draw_published(
@@ -96,8 +100,7 @@ def _keywords(line_style: LineStyle) -> dict[str, Any]:
 
 
 def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
-    shown = table.assign(curve=[_short(str(name)) for name in table["curve"]])
-    names = list(dict.fromkeys(shown["curve"]))
+    names = list(dict.fromkeys(table["curve"]))
     own = [] if curves is None else [f"own: {n}" for n in curves.naming.line_styles]
     # Other line styles than those of one's own curves.
     every = style.assign_styles([*own, *names])
@@ -113,26 +116,26 @@ def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
             handles = [*style.curve_handles(curves.naming.line_styles), *handles]
         style.log2_axis(axis, "x")
         style.log2_axis(axis, "y")
-        draw_published(axis, shown, line_styles)
+        draw_published(axis, table, line_styles)
         axis.set(xlabel="Batch size", ylabel="Steps to result")
         style.batch_ticks(axis, sizes)
         style.legend_below(figure, handles, columns=1 if len(handles) < 7 else 2)
-    told = "; ".join(
+    points = "; ".join(
         f"{name}: {steps(rows['steps_to_result'].iloc[0])} at "
         f"{rows['batch_size'].iloc[0]} to {steps(rows['steps_to_result'].iloc[-1])} at "
         f"{rows['batch_size'].iloc[-1]}"
-        for name, rows in shown.groupby("curve", sort=False)
+        for name, rows in table.groupby("curve", sort=False)
     )
     figure_text = FigureText(
         name="published",
         title="Steps to result beside published curves",
         caption=(
-            f"Hollow marks, thin lines: published curves ({and_list(names, 4)}), "
-            "digitized. Filled marks: this report's."
+            f"Hollow marks, thin lines: published curves ({and_list(names, 4)}). "
+            "Filled marks: this report's."
             if curves is not None
-            else f"Published curves, digitized: {and_list(names, 4)}."
+            else f"Published curves: {and_list(names, 4)}."
         ),
-        alt=f"Line chart of published steps to result against batch size. {told}.",
+        alt=f"Line chart of published steps to result against batch size. {points}.",
     )
     return illustration(figure, figure_text)
 
@@ -145,18 +148,18 @@ def _draw_own(axis: Axes, curves: Curves) -> None:
             draw_steps_to_result(axis, plot_rows, lines, curves.naming.line_styles)
 
 
-def _fits(table: pd.DataFrame, wanted: list[str] | None) -> PageTable:
+def _fits(table: pd.DataFrame) -> PageTable:
     goals = table.drop_duplicates("curve").set_index("curve")["goal"]
     rows = [
         {
-            "curve": _short(curve),
+            "curve": curve,
             "goal": str(goals[curve]),
             "points": len(fit.observations),
             **constants(fit),
             "rms": SortableText(f"{fit.rms:.2f}", fit.rms),
             **_regimes_and_forms(fit),
         }
-        for curve, fit in published.fits(wanted).items()
+        for curve, fit in fits(table).items()
     ]
     caption = "Fits of K* = c1/B + c2 to the published curves, by a robust loss"
     return page_table("published-fits", caption, _COLUMNS, rows)

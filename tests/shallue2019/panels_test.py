@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dps_tf.analysis.report.shallue2019_panels import FIGURES
+from tests.shallue2019.script import figure_panels
+
+FIGURES, FURTHER = figure_panels.FIGURES, figure_panels.FURTHER
 
 # What the published notebook draws, from the tables of facts about the paper: of each
 # panel its curves, their goal (that of all, or each its own), and the batch size n.
@@ -93,18 +95,25 @@ def test_scatters_and_budgets_are_those_of_the_publication():
     panels = FIGURES[8].panels
     assert [p.batch_size for p in panels[:6]] == [128, 256, 512, 1024, 2048, 4096]
     assert [p.batch_size for p in panels[6:]] == [512, 1024, 2048, 4096, 8192, 16384]
-    assert {(p.budgets, p.epochs, p.examples) for p in panels[:6]} == {
-        ((1,), True, 30_301_028)
-    }
-    assert {(p.budgets, p.epochs) for p in panels[6:]} == {((25_000,), False)}
-    ends = [(p.budgets[0], p.budgets[-1], p.epochs) for p in FIGURES[10].panels]
+    assert {(p.budgets, p.examples) for p in panels[:6]} == {((1,), 30_301_028)}
+    assert {(p.budgets, p.examples) for p in panels[6:]} == {((25_000,), 0)}
+    ends = [(p.budgets[0], p.budgets[-1], p.examples) for p in FIGURES[10].panels]
     assert ends == [
-        *[(5e3, 5e6, False), (10, 10_000, True)] * 2,
-        *[(1e4, 1e6, False), (0.2, 20, True)] * 2,
+        *[(5e3, 5e6, 0), (10, 10_000, 55_000)] * 2,
+        *[(1e4, 1e6, 0), (0.2, 20, 30_301_028)] * 2,
     ]
     # By where the published curves end, these bound them.
     for panel in FIGURES[10].panels:
-        bound = {100, 200, 500, 1000, 2000, 5000} if panel.epochs else {5e4, 1e5, 5e5}
-        if panel.epochs and panel.examples > 55_000:
-            bound = {1, 2, 5, 10}
+        bound = {
+            0: {5e4, 1e5, 5e5},
+            55_000: {100, 200, 500, 1000, 2000, 5000},
+            30_301_028: {1, 2, 5, 10},
+        }[panel.examples]
         assert bound <= set(panel.budgets)
+
+
+def test_further_figures_have_titles_and_no_numbers():
+    assert [figure.number for figure in FURTHER] == [0] * 6
+    assert [len(figure.panels) for figure in FURTHER] == [9, 9, 9, 20, 9, 8]
+    metrics = {s.goal.metric for p in FURTHER[0].panels for s in p.series}
+    assert all(metric.startswith("train/") for metric in metrics)
