@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dps_tf.probing import RecordedStudy, RecordedTrial, Wanted
-    from dps_tf.store import SweepLayout, SweepReader
+    from dps_tf.store import SweepReader
     from dps_tf.tuning.interruption import StopRequest
     from dps_tf.tuning.options import Options
     from dps_tf.tuning.resources import Resources
@@ -74,8 +74,7 @@ common.section("Devices and machines")
 _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
-    "That of training, where batches were shared: mirrored, or multi_worker_mirrored "
-    "in every process that TF_CONFIG names.",
+    "That of training, where batches were shared: mirrored.",
 )
 _ENGINE = common.engine(
     "cell after cell", "cells side by side on the slots of a Ray cluster"
@@ -87,14 +86,14 @@ _RAY_ADDRESS = common.ray_address()
 def main() -> int:
     """Measures what the flags name and prints it; returns the exit code."""
     common.require(_SWEEP_DIR)
-    from dps_tf.store import SweepLayout
+    from dps_tf.store import SweepLayout, SweepReader
 
     layout = SweepLayout(_SWEEP_DIR.value)
-    is_grouped = _STRATEGY.value == "multi_worker_mirrored"
-    cells = [] if is_grouped else _cells(layout)
+    cells = _CELL.value or finished_cells(
+        SweepReader(files_of(layout.root), layout.root)
+    )
     import_tensorflow()
     import_modules(_IMPORT.value)
-    from dps_tf.tuning import grouped
     from dps_tf.tuning.options import Options
     from dps_tf.tuning.resources import Resources, configure_threads
 
@@ -107,29 +106,16 @@ def main() -> int:
         ray_address=_RAY_ADDRESS.value,
         imports=tuple(_IMPORT.value),
     )
-    if is_grouped:
-        # Only the first process has to see the sweep.
-        return grouped.run(
-            options, lambda group: _measure(_cells(layout), options, group)
-        )
     if options.engine == "ray":
         return _measure(cells, options, None)
     alone = Resources.of_this_machine(slots=1, strategy=_STRATEGY.value)
     return _measure(cells, options, alone)
 
 
-def _cells(layout: SweepLayout) -> Sequence[str]:
-    from dps_tf.store import SweepReader
-
-    return _CELL.value or finished_cells(
-        SweepReader(files_of(layout.root), layout.root)
-    )
-
-
 def _measure(
     cells: Sequence[str], options: Options, resources: Resources | None
 ) -> int:
-    """Measures cells with this machine's devices, a group's or Ray's; the exit code."""
+    """Measures cells with this machine's devices, or on Ray; returns the exit code."""
     from dps_tf.tuning.interruption import Interrupted, StopRequest
 
     stop = StopRequest()
@@ -165,8 +151,6 @@ def _here(
     from dps_tf.probing import Measurer, ProgramCache
     from dps_tf.store import SweepLayout
 
-    if resources.leader is not None:
-        resources.leader.on_stop = stop.set
     measurer = Measurer(
         files_of(options.sweep_dir),
         SweepLayout(options.sweep_dir),
@@ -188,7 +172,8 @@ def _on_ray(
     from dps_tf.store import SweepLayout
 
     wanted = _wanted()
-    with import_ray("ray_cluster").calling(replayed_elsewhere, options, stop) as call:
+    cluster = import_ray("ray_cluster", options.ray_address)
+    with cluster.calling(replayed_elsewhere, options, stop) as call:
 
         def replays(study: RecordedStudy, trial: RecordedTrial) -> pd.DataFrame:
             name = f"{study.name} trial {trial.number}"

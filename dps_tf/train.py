@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -52,8 +51,7 @@ _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
     "auto: each device carries its own trials; one_device; mirrored: all devices share "
-    "each batch; multi_worker_mirrored: those of all processes that TF_CONFIG names, "
-    "each of which is given this same command; tpu.",
+    "each batch; tpu.",
 )
 _DATA_PLACEMENT = flags.DEFINE_string(
     "data_placement",
@@ -69,13 +67,19 @@ _SPLIT = flags.DEFINE_string(
     "batch.",
 )
 _WORKERS = flags.DEFINE_integer(
-    "workers", 1, "Processes on this machine that split the cells of the sweep."
+    "workers", None, "Refused: the same command started several times splits the cells."
 )
 _SHARE = flags.DEFINE_bool(
-    "share", False, "Refused: the same command on several machines splits the cells."
+    "share", None, "Refused: the same command on several machines splits the cells."
 )
 _ENGINE = common.engine("this machine", "the slots of a Ray cluster")
 _RAY_ADDRESS = common.ray_address()
+_SLOTS_TIMEOUT = flags.DEFINE_float(
+    "slots_timeout",
+    0.0,
+    "With --ray_address: seconds without any slot after which the run stops, with exit "
+    "code 75; 0 waits until a signal stops it.",
+)
 _SHARD = flags.DEFINE_string(
     "shard", "0/1", "i/n runs the cells i, i + n, ... of the grid only."
 )
@@ -110,19 +114,18 @@ def _options() -> Options:
     """Returns the options of the flags; UserError for values that are not taken."""
     from dps_tf.tuning.options import Options
 
-    if _SHARE.value:
-        raise UserError(
-            "--share is no longer taken: run the same command in every process or "
-            "machine without it, and they split the cells of the sweep; for one cell "
-            "on many machines give --engine=ray."
-        )
+    for flag in (_SHARE, _WORKERS):
+        if flag.value is not None:
+            raise UserError(
+                f"--{flag.name} is no longer taken: start the same command without it "
+                "in several processes or on several machines, which split the cells of "
+                "the sweep, or give --engine=ray to split the trials of each cell."
+            )
     if os.environ.get(_KERAS_TUNER_CHIEF):
         raise UserError(
             f"{_KERAS_TUNER_CHIEF} is set, and keras-tuner's chief and workers are not "
             "used: unset it; an oracle that learns runs in this process."
         )
-    if _WORKERS.value < 1:
-        raise UserError(f"--workers={_WORKERS.value}: give at least 1.")
     return Options(
         sweep_dir=_SWEEP_DIR.value or "",
         data_dir=_DATA_DIR.value,
@@ -133,30 +136,12 @@ def _options() -> Options:
         data_placement=_DATA_PLACEMENT.value,
         allow_other_machine=_ALLOW_OTHER_MACHINE.value,
         discard_states=_DISCARD_STATES.value,
-        workers=_WORKERS.value,
         shard=read_shard(_SHARD.value),
         engine=_ENGINE.value,
         ray_address=_RAY_ADDRESS.value,
+        slots_timeout=_SLOTS_TIMEOUT.value,
         imports=tuple(_IMPORT.value),
     )
-
-
-def worker_arguments(arguments: Sequence[str], slots: int) -> list[str]:
-    """Returns the arguments of one worker of a command."""
-    # Of a flag that is given twice the last one counts.
-    return [*arguments, "--workers=1", f"--slots={slots}"]
-
-
-def _run_workers(options: Options) -> int:
-    """Runs this command in several processes; returns their exit code."""
-    from dps_tf.tuning.interruption import StopRequest, run_workers
-    from dps_tf.tuning.resources import cpu_slots
-
-    slots = options.slots or cpu_slots(options.workers)
-    command = [sys.executable, "-m", "dps_tf.train"]
-    command += worker_arguments(sys.argv[1:], slots)
-    with StopRequest().listening() as stop:
-        return run_workers(command, options.workers, stop)
 
 
 @command
@@ -165,8 +150,7 @@ def main() -> int:
     if not _DRY_RUN.value:
         common.require(_SWEEP_DIR)
     import_tensorflow()
-    from dps_tf.cli.sweep_run import GROUP, SweepRun
-    from dps_tf.tuning import grouped
+    from dps_tf.cli.sweep_run import SweepRun
     from dps_tf.tuning.resources import configure_threads
     from dps_tf.workloads.reading import SweepConfiguration, read_configuration
 
@@ -178,23 +162,14 @@ def main() -> int:
     if _DRY_RUN.value:
         print(SweepRun(configuration, options).try_out())
         return FINISHED
-    if options.strategy == GROUP:
-        grouped.check(options)
-        return grouped.run(
-            options, lambda group: _run(SweepRun(configuration, options, group))
-        )
-    run_here = SweepRun(configuration, options)
-    return _run_workers(options) if options.workers > 1 else _run(run_here)
+    return _run(SweepRun(configuration, options))
 
 
 def _run(sweep_run: SweepRun) -> int:
     """Runs a sweep in this process, until a signal stops it; returns the exit code."""
-    from dps_tf.tuning.interruption import Interrupted, StopRequest, stop_with_parent
+    from dps_tf.tuning.interruption import Interrupted, StopRequest
 
     with StopRequest().listening() as stop:
-        stop_with_parent(stop)
-        if sweep_run.leader is not None:
-            sweep_run.leader.on_stop = stop.set
         try:
             outcome = sweep_run.run(stop)
         except Interrupted:

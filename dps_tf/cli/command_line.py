@@ -142,8 +142,19 @@ def import_tensorflow() -> None:
             os.close(before)
 
 
-def import_ray(name: str) -> Any:
-    """Returns a module of `dps_tf.tuning` that needs Ray; UserError without Ray."""
+def import_ray(name: str, address: str | None) -> Any:
+    """Returns a module of `dps_tf.tuning` that needs Ray.
+
+    Without the address of a cluster, a Ray that is started listens on 127.0.0.1 alone.
+
+    Raises:
+        UserError: Ray is not installed.
+    """
+    from dps_tf.tuning.options import LOOPBACK_ONLY
+
+    if address is None:
+        # Ray reads it once, when it is imported.
+        os.environ[LOOPBACK_ONLY] = "0"
     try:
         return importlib.import_module(f"dps_tf.tuning.{name}")
     except ImportError as error:

@@ -179,16 +179,6 @@ def _check_options(options: Mapping[str, Any], known: list[str]) -> None:
     for name in options:
         if name not in known:
             raise UserError(f"run has no option {name!r}: {near_matches(name, known)}.")
-    if options.get("workers", 1) != 1:
-        raise UserError(
-            f"workers={options['workers']!r}: run() trains in this process; "
-            "`python -m dps_tf.train --workers` starts several."
-        )
-    if options.get("strategy") == "multi_worker_mirrored":
-        raise UserError(
-            "strategy='multi_worker_mirrored' is a group of processes, each of which "
-            "`python -m dps_tf.train` has to start."
-        )
 
 
 def load_trial(

@@ -8,18 +8,13 @@ from pathlib import Path
 
 from dps_tf.cli.command_line import import_ray
 from dps_tf.core import UserError
-from dps_tf.training import ProcessRank, explain, files_for
-from dps_tf.tuning import grouped
+from dps_tf.training import explain, files_for
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import Display
-from dps_tf.tuning.resources import Resources
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, describe_failures
 from dps_tf.workloads.reading import SweepConfiguration, describe
-
-GROUP = "multi_worker_mirrored"
-"""The strategy of several processes, which TF_CONFIG names."""
 
 
 class SweepRun:
@@ -28,7 +23,6 @@ class SweepRun:
     Args:
         configuration: what is run.
         options: how.
-        resources: the devices of a group of processes; None for this machine's own.
         display: where progress is shown; None for the terminal.
     """
 
@@ -36,16 +30,14 @@ class SweepRun:
         self,
         configuration: SweepConfiguration,
         options: Options,
-        resources: Resources | None = None,
         display: Display | None = None,
     ):
         """Raises UserError for names that are not registered; touches no file."""
         self.configuration = configuration
         self.options = options
-        self.leader = None if resources is None else resources.leader
         self._display = display
         self._files = files_for(options.sweep_dir)
-        self._backends = Backends(options, self._files, resources)
+        self._backends = Backends(options, self._files)
         self._backends.check(configuration.specification)
 
     def try_out(self) -> str:
@@ -61,9 +53,6 @@ class SweepRun:
         if self.options.sweep_dir:
             check_place(self.options.sweep_dir)
             self._sweep(StopRequest()).check()
-        if self.options.strategy == GROUP:
-            grouped.check(self.options)
-            ProcessRank.of_tf_config(os.environ.get("TF_CONFIG", ""))
         self._backends.try_out(self.configuration.specification)
         told = describe(self.configuration.specification, self.configuration.gin)
         return f"{told}\n{explain(self.options.data_placement)}"
@@ -74,7 +63,8 @@ class SweepRun:
         if self.options.engine != "ray":
             return self._sweep(stop).run(gin_text)
         sweep = self.configuration.specification
-        outcome: SweepOutcome = import_ray("ray_engine").run_sweep(
+        engine = import_ray("ray_engine", self.options.ray_address)
+        outcome: SweepOutcome = engine.run_sweep(
             sweep, gin_text, self.options, self._files, self._backends, stop
         )
         return outcome

@@ -13,7 +13,6 @@ from dps_tf.core.cell import (
     is_axis,
 )
 from dps_tf.core.errors import (
-    GroupLost,
     UserError,
     duration,
     is_whole,

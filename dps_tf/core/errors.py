@@ -14,13 +14,6 @@ class UserError(ValueError):
     """
 
 
-class GroupLost(UserError):
-    """Another process that trains the same batches is gone; all have to start again.
-
-    Commands exit with 75: run again.
-    """
-
-
 def is_whole(value: object, least: int) -> bool:
     """Returns whether a value is a whole number, at least `least`; True is not one."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least

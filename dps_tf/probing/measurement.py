@@ -132,7 +132,7 @@ class ProgramCache:
 
     def environment(self) -> dict[str, str]:
         """Returns what the bits of trials depend on that are trained again."""
-        return environment(self._machine().replicas, self._machine().processes)
+        return environment(self._machine().replicas)
 
     def _machine(self) -> Resources:
         if self._resources is None:

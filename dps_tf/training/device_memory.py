@@ -56,8 +56,6 @@ def place(
 ) -> PlacedData:
     """Returns a data set for the devices of a strategy.
 
-    A group of processes streams as soon as one of them has to.
-
     Args:
         dataset: on the host.
         strategy: whose replicas read it.
@@ -69,8 +67,7 @@ def place(
         UserError: there is no such placement.
     """
     check_placement(placement)
-    fits = goes_on_devices(dataset, strategy, placement, host_memory)
-    if _all_of_group(fits, strategy):
+    if goes_on_devices(dataset, strategy, placement, host_memory):
         return DeviceData(dataset, strategy)
     return StreamedData(dataset, strategy)
 
@@ -149,25 +146,6 @@ def _in_use(device: str) -> int:
         return int(tf.config.experimental.get_memory_info(name)["current"])
     except (ValueError, tf.errors.OpError):
         return 0
-
-
-def _all_of_group(fits: bool, strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether data are for the devices in all processes of a group."""
-    # These exchange something at every piece of data, so they have to cut it equally.
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return fits
-
-    def vote() -> tf.Tensor:
-        context = tf.distribute.get_replica_context()
-        vote = tf.constant(float(fits))
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, vote)
-
-    @tf.function(autograph=False)
-    def count() -> tf.Tensor:
-        votes = strategy.experimental_local_results(strategy.run(vote))
-        return votes[0]
-
-    return bool(count() == strategy.num_replicas_in_sync)
 
 
 class TrialMemory(NamedTuple):

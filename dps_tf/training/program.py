@@ -220,16 +220,15 @@ class Program:
             self._evaluators[split] = ExactEvaluator(
                 self.model, self.data, self.objective, self._jit_compile, split
             )
-        with strategies.whole_group(self.strategy):
-            if not self.optimizer.averages_weights:
-                return self._evaluators[split]()
-            trained = self._trained.read()
-            averaged = zip(self.optimizer.averaged_weights(), self.masks, strict=True)
-            self._trained.assign([np.asarray(a * mask) for a, mask in averaged])
-            try:
-                return self._evaluators[split]()
-            finally:
-                self._trained.assign(trained)
+        if not self.optimizer.averages_weights:
+            return self._evaluators[split]()
+        trained = self._trained.read()
+        averaged = zip(self.optimizer.averaged_weights(), self.masks, strict=True)
+        self._trained.assign([np.asarray(a * mask) for a, mask in averaged])
+        try:
+            return self._evaluators[split]()
+        finally:
+            self._trained.assign(trained)
 
     def load(
         self,
@@ -276,8 +275,7 @@ class Program:
                 f"a batch of {indices.shape[1]} examples was given to a program of "
                 f"batch size {self.batch_size}."
             )
-        with strategies.whole_group(self.strategy):
-            steps, loss = self._slice(indices)
+        steps, loss = self._slice(indices)
         return Advance(steps, loss, not np.isfinite(loss))
 
 

@@ -5,12 +5,10 @@ The one place that makes tf.distribute strategies.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import socket
 import urllib.parse
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import GroupLost, UserError, near_matches
+from dps_tf.core import UserError, near_matches
 
-STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
-
-_GROUP_ERRORS = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.FailedPreconditionError,
-)
-"""What TensorFlow raises in one process once another one is gone, or is a new one."""
-
-GONE = (
-    "another process of the group that TF_CONFIG names is gone: start all of them "
-    "again, and training goes on from the states that were kept."
-)
+STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
 
 # Instruction sets for which the kernels of TensorFlow's CPU build differ.
 _INSTRUCTION_SETS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16")
@@ -79,14 +63,13 @@ def configure_threads(intra_op: int, inter_op: int) -> None:
         ) from error
 
 
-def environment(replicas: int = 1, processes: int = 1) -> dict[str, str]:
+def environment(replicas: int = 1) -> dict[str, str]:
     """Returns what the bits of a trial depend on, beside its specification, as text.
 
     Equal builds and instruction sets give equal bits at one intra-op thread, on a CPU.
-    `replicas` are the devices that share each batch, of so many processes: sums over
-    them round otherwise.
+    `replicas` is the number of devices that share each batch, whose sums round
+    differently.
     """
-    together = f" in {processes} processes" if processes > 1 else ""
     return {
         "tensorflow": tf.version.VERSION,
         "tf_keras": keras.__version__,
@@ -95,7 +78,7 @@ def environment(replicas: int = 1, processes: int = 1) -> dict[str, str]:
         "instruction_sets": " ".join(_cpu_flags()),
         "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
         "onednn_isa": os.environ.get("ONEDNN_MAX_CPU_ISA", "default"),
-        "replicas": f"{replicas}{together}",
+        "replicas": str(replicas),
         "devices": " ".join(
             sorted({d.device_type for d in tf.config.list_physical_devices()})
         ),
@@ -119,9 +102,8 @@ def build(
 
     Args:
         name: `one_device` (the first GPU, or the CPU), `mirrored` (all GPUs of this
-            host, or the CPU's logical devices), `multi_worker_mirrored` (TF_CONFIG
-            names the group), `tpu`, or `auto`: the TPU if one is named, else mirrored
-            over several GPUs, else one device.
+            host, or the CPU's logical devices), `tpu`, or `auto`: the TPU if one is
+            named, else mirrored over several GPUs, else one device.
         tpu: `local`, or the name of a Cloud TPU.
         devices: for `one_device` and `mirrored`, the devices to use.
 
@@ -138,8 +120,6 @@ def build(
         name = "tpu" if tpu else "mirrored" if several else "one_device"
     if name == "tpu":
         return tf.distribute.TPUStrategy(_started_tpu(tpu)[0])
-    if name == "multi_worker_mirrored":
-        return tf.distribute.MultiWorkerMirroredStrategy()
     devices = devices or local_devices()
     for device in devices:
         _check_device(device)
@@ -246,28 +226,9 @@ def _check_reachable(address: str) -> None:
 
 def loops_in_replica(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether a loop over steps may stand inside `strategy.run`."""
-    # Not where several replicas are threads of this program: their all-reduce cannot be
-    # part of a compiled loop, so the loop stands around it.
-    mirrored = (
-        tf.distribute.MirroredStrategy,
-        tf.distribute.MultiWorkerMirroredStrategy,
-    )
-    return not isinstance(strategy, mirrored)
-
-
-@contextlib.contextmanager
-def whole_group(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Raises GroupLost where another process of the strategy's group has gone.
-
-    TensorFlow then gives up within seconds, and what is left of the group cannot go on:
-    all of its processes have to start again.
-    """
-    try:
-        yield
-    except _GROUP_ERRORS as error:
-        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            raise
-        raise GroupLost(GONE) from error
+    # Replicas of a mirrored strategy are threads of this program: their all-reduce
+    # cannot be part of a compiled loop, so the loop stands around it.
+    return not isinstance(strategy, tf.distribute.MirroredStrategy)
 
 
 def check_batch_size(batch_size: int, strategy: tf.distribute.Strategy) -> None:

@@ -1,7 +1,7 @@
 """A data set that stays with the host, for sets that do not fit the devices.
 
-The order of examples is a function of seed and step, so a stream of them has no state:
-it begins wherever it is asked to, and what it yields depends on the indices alone.
+The order of examples is a function of seed and step. So a stream of examples has no
+state: it can begin at any step, and its values depend on the indices alone.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from dps_tf.training.device_data import (
 )
 
 PIECE_BYTES = 1 << 23
-"""Examples of a piece take at most this, unless one step alone takes more."""
+"""Most bytes that the examples of a piece take, unless one step alone takes more."""
 PIECES = 4
-"""Least number of pieces of a slice: training waits for the first of them."""
+"""Least number of pieces of a slice, as training waits for the first piece."""
 AHEAD = 2
-"""Pieces that wait for their use."""
+"""Number of pieces that are gathered before they are used."""
 _MOST_GATHERS = 8
 
 
@@ -45,10 +45,10 @@ _WAITED = _Waited()
 
 
 def data_wait() -> float:
-    """Returns the seconds for which this thread has waited for streamed data so far.
+    """Returns the seconds that this thread has waited for streamed data so far.
 
-    Training and evaluation both count. On an accelerator, which goes on with one part
-    of an evaluation while the host waits for the next, this is an upper bound.
+    Training and evaluation both count. On an accelerator this is an upper bound: it
+    computes one part of an evaluation while the host waits for the next part.
     """
     return _WAITED.seconds
 
@@ -56,8 +56,8 @@ def data_wait() -> float:
 class StreamedData(PlacedData):
     """Training examples and splits that are sent to the devices as they are used.
 
-    The host's arrays may be mapped from files, so that a set may be larger than the
-    memory of the host too. Each program has streams of its own.
+    The host's arrays may be mapped from files, so a data set may be larger than the
+    memory of the host. Each program has its own streams.
     """
 
     placement = "stream"
@@ -68,9 +68,9 @@ class StreamedData(PlacedData):
         return ExampleStream(self._dataset.step_examples, self.strategy, share)
 
     def shared_validation(self, batch_size: int) -> ExampleStream:
-        """Returns a stream that shares out validation batches over the replicas.
+        """Returns a stream that splits each validation batch over the replicas.
 
-        They have `batch_size` examples, and as many more as give each replica as many.
+        A batch has `batch_size` examples, rounded up to a multiple of the replicas.
         """
         return ExampleStream(
             self._dataset.evaluated(VALIDATION),
@@ -83,7 +83,7 @@ class StreamedData(PlacedData):
     def _placed_split(self, examples: Examples) -> PlacedSplit:
         batch_size = min(evaluation.batch_size(examples), len(examples))
         stream = ExampleStream(examples, self.strategy, batch_size, with_valid=True)
-        # Replicas take turns: the batches of a row are theirs in order.
+        # A row holds one batch for each replica, in the order of the replicas.
         rows = padded_rows(np.arange(len(examples)), batch_size * self._replicas)
         return PlacedSplit(
             examples.labels,
@@ -93,17 +93,18 @@ class StreamedData(PlacedData):
 
 
 class ExampleStream(TrainBatches):
-    """Sends the examples of consecutive steps to the replicas of this process.
+    """Sends the examples of consecutive steps to the replicas of a strategy.
 
-    A tf.data pipeline gathers them from the host's arrays while the step before is
-    computed. Besides the piece in use `gathers() + AHEAD` pieces at most are in memory.
-    With several processes each gathers what its own replicas read, and nothing else.
+    A tf.data pipeline gathers examples from the host's arrays while the step before is
+    computed. At most `gathers() + AHEAD` pieces wait in memory beside the one in use.
 
-    A piece is (inputs, labels), [steps, share, ...], and `valid` if that was asked for;
-    its steps are at most a power of two.
+    A piece is (inputs, labels), each [steps, share, ...], and with `with_valid` also
+    bool [steps, share].
+
+    Attributes:
+        most_steps: largest number of steps of a piece.
+        signature: types of the values of a piece, for `tf.function`.
     """
-
-    most_steps: int
 
     def __init__(
         self,
@@ -117,23 +118,23 @@ class ExampleStream(TrainBatches):
         """Gathers nothing yet.
 
         Args:
-            examples: to be read.
-            strategy: whose replicas read them.
-            share: examples of a step that each replica gets.
-            most_steps: of a piece; None goes by PIECE_BYTES, and cuts what is asked for
-                into PIECES at least.
-            with_valid: whether to yield bool [steps, share] too, False for padding.
+            examples: the examples that indices refer to.
+            strategy: the strategy whose replicas read them.
+            share: number of examples of a step that each replica gets.
+            most_steps: largest number of steps of a piece. None stands for as many as
+                PIECE_BYTES hold, where a slice is also cut into at least PIECES pieces.
+            with_valid: whether a piece says which examples are real: False is padding.
         """
         self._examples = examples
         self._strategy = strategy
         self._share = share
         self._with_valid = with_valid
-        self._replicas = local_replicas(strategy)
+        self._replicas = int(strategy.num_replicas_in_sync)
         self._types = self._value_types()
         self.signature = _distributed_types(strategy, self._types)
         self.most_steps = most_steps or self._steps_of(PIECE_BYTES)
         self._cuts = most_steps is None
-        rows = tf.TensorSpec([None, len(self._replicas), share], tf.int32)
+        rows = tf.TensorSpec([None, self._replicas, share], tf.int32)
         # Traced once: a pipeline that is built anew for each slice costs as much again.
         self._open = tf.function(
             self._pipeline,
@@ -142,10 +143,11 @@ class ExampleStream(TrainBatches):
         )
 
     def pieces(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
-        """Yields the steps in pieces, each gathered while the one before is used.
+        """Yields (steps, values) of pieces; one is gathered while another is used.
 
-        `indices`: int32 [steps, replicas * share]; replica r reads the r-th share of
-        each row. -1 stands for padding.
+        Args:
+            indices: examples, int32 [steps, replicas * share], -1 for padding. Replica
+                r reads the r-th share of each row.
         """
         pieces = self._gathered_pieces(indices)
         while True:
@@ -159,23 +161,26 @@ class ExampleStream(TrainBatches):
     def batch(
         self, step: tf.Tensor, *arrays: tf.Tensor, part: Part | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Takes the examples of a step from a piece."""
+        """Returns the inputs and labels of a step of a piece."""
         inputs, labels = arrays
         return part_of(inputs[step], part), part_of(labels[step], part)
 
     def _gathered_pieces(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
-        rows = shares(indices, self._strategy.num_replicas_in_sync, self._replicas)
-        if not len(rows):
+        if not len(indices):
             return
+        # Replica r of n reads the r-th n-th of each global batch.
+        rows = indices.astype(np.int32, copy=False).reshape(
+            len(indices), self._replicas, -1
+        )
         steps = self.most_steps
         if self._cuts:
-            # Powers of two, so that XLA, which compiles for every length, meets few.
+            # Powers of two: XLA compiles anew for each number of steps.
             steps = min(steps, 1 << max(0, (len(rows) // PIECES).bit_length() - 1))
         for values in self._open(rows, np.int64(steps)):
             yield len(values[0]), self._placed(values)
 
     def _value_types(self) -> list[tf.TensorSpec]:
-        """Returns the types of what one replica gets."""
+        """Returns the types of the values that one replica gets."""
         types = [
             tf.TensorSpec([None, self._share, *array.shape[1:]], array.dtype)
             for array in (self._examples.inputs, self._examples.labels)
@@ -185,8 +190,8 @@ class ExampleStream(TrainBatches):
         return types
 
     def _steps_of(self, limit: int) -> int:
-        """Returns the largest power of two of steps within a number of bytes, or 1."""
-        step = len(self._replicas) * sum(
+        """Returns the largest power of two of steps that take at most `limit` bytes."""
+        step = self._replicas * sum(
             int(np.prod(spec.shape[1:])) * spec.dtype.size for spec in self._types
         )
         return 1 << max(0, (limit // step).bit_length() - 1)
@@ -195,7 +200,7 @@ class ExampleStream(TrainBatches):
         options = tf.data.Options()
         options.deterministic = True
         options.autotune.enabled = False
-        # Gathering waits for Python, and must not hold a thread that computes steps.
+        # Gathering waits for Python's lock, and must not block threads of the steps.
         options.threading.private_threadpool_size = gathers()
         pieces = tf.data.Dataset.from_tensor_slices(rows).batch(most_steps)
         pieces = pieces.map(self._gathered, num_parallel_calls=gathers())
@@ -203,7 +208,7 @@ class ExampleStream(TrainBatches):
 
     def _gathered(self, rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Returns the values of a piece, replica by replica."""
-        types = self._types * len(self._replicas)
+        types = self._types * self._replicas
         found = tf.numpy_function(self._gather, [rows], [spec.dtype for spec in types])
         for value, spec in zip(found, types, strict=True):
             value.set_shape(spec.shape)
@@ -232,8 +237,7 @@ class ExampleStream(TrainBatches):
             return tuple(copies)
 
         def of_replica(context: Any, kind: int) -> tf.Tensor:
-            replica = self._replicas.index(context.replica_id_in_sync_group)
-            return copies[replica * width + kind]
+            return copies[context.replica_id_in_sync_group * width + kind]
 
         distribute = self._strategy.experimental_distribute_values_from_function
         return tuple(
@@ -243,10 +247,10 @@ class ExampleStream(TrainBatches):
 
 
 def gathers() -> int:
-    """Returns how many pieces are gathered and decoded at a time, each by a thread.
+    """Returns how many threads gather and decode pieces, one piece each.
 
-    Decoders that leave Python's lock run in parallel; one per processor keeps a machine
-    busy that trains on an accelerator, and costs next to nothing where gathering is
+    Decoders that release Python's lock run in parallel. One thread per processor keeps
+    the processors busy while an accelerator trains, and costs little where gathering is
     cheap.
     """
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
@@ -254,34 +258,10 @@ def gathers() -> int:
     return max(2, min(processors, _MOST_GATHERS))
 
 
-def shares(indices: np.ndarray, replicas: int, mine: Sequence[int]) -> np.ndarray:
-    """Returns what the replicas `mine` read, [steps, len(mine), batch_size / replicas].
-
-    Replica r of n, over all hosts, reads the r-th n-th of a global batch; `indices` are
-    int32 [steps, batch_size].
-    """
-    split = indices.astype(np.int32, copy=False).reshape(
-        len(indices), replicas, indices.shape[1] // replicas
-    )
-    return split[:, list(mine)]
-
-
-def local_replicas(strategy: tf.distribute.Strategy) -> tuple[int, ...]:
-    """Returns the numbers of the replicas that this process feeds, in their order."""
-    found: list[int] = []
-
-    def note(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
-        found.append(int(context.replica_id_in_sync_group))
-        return tf.constant(0)
-
-    strategy.experimental_distribute_values_from_function(note)
-    return tuple(found)
-
-
 def _distributed_types(
     strategy: tf.distribute.Strategy, types: Sequence[tf.TensorSpec]
 ) -> list[Any]:
-    """Returns the types of values of which each local replica has its own."""
+    """Returns the types of values of which each replica has its own."""
     if len(strategy.extended.worker_devices) == 1:
         return list(types)
 

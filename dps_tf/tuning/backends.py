@@ -17,11 +17,7 @@ from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
 
 
 class TrainedBackend:
-    """Trains studies with the devices of this machine, or of a group of processes.
-
-    The resources are those of the group that this process leads; None stands for the
-    devices of this machine that the options name.
-    """
+    """Trains studies on `resources`; None stands for those that the options name."""
 
     def __init__(
         self,
@@ -69,7 +65,7 @@ class TrainedBackend:
             runner=TrainingRunner(
                 programs, cell.seed, workload.order, prune, study.splits_at
             ),
-            environment=environment(machine.replicas, machine.processes),
+            environment=environment(machine.replicas),
             training_inputs={
                 "training_examples": len(dataset.train),
                 "validation_examples": len(dataset.validation),
@@ -88,10 +84,9 @@ class TrainedBackend:
         A program of each of `built` is built.
         """
         options = self._options
-        # A group is not there yet: its processes are tried one by one.
-        is_group = options.strategy == "multi_worker_mirrored"
-        strategy = "one_device" if is_group else options.strategy
-        machine = Resources.of_this_machine(1, strategy, options.tpu, options.split)
+        machine = Resources.of_this_machine(
+            1, options.strategy, options.tpu, options.split
+        )
         machine.data_placement = options.data_placement
         if options.slots < 0:
             Resources.of_this_machine(options.slots)

@@ -15,7 +15,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from dps_tf.core import (
-    GroupLost,
     Job,
     Plan,
     Runner,
@@ -284,7 +283,7 @@ def _at_once(turn: Callable[..., TurnReport], *arguments: Any) -> Future[TurnRep
 
 def _is_own(error: BaseException) -> bool:
     """Returns whether an error may be a trial's own, and not the end of the run."""
-    fatal = StoreError | LockLost | Irreproducible | GroupLost
+    fatal = StoreError | LockLost | Irreproducible
     return isinstance(error, Exception) and not isinstance(error, fatal)
 
 

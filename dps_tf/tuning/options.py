@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from dps_tf.core import UserError, near_matches
@@ -9,6 +10,9 @@ from dps_tf.training import device_memory
 
 ENGINES = ("local", "ray")
 """Where trials run: in this process, or in those of a Ray cluster."""
+
+LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Variable that makes Ray, where it is 0, listen on 127.0.0.1 alone, as on a Mac."""
 
 SPLITS = ("trials", "data")
 """What the cores of a TPU are given: trials of their own, or a share of each batch."""
@@ -31,10 +35,11 @@ class Options:
         data_placement: `device`, `stream`, or `auto`; see `training.device_memory`.
         allow_other_machine: continue studies that were begun elsewhere.
         discard_states: remove the states of finished studies.
-        workers: processes on this machine that split the cells of the sweep.
         shard: (i, n): run cells i, i + n, ... of the grid only.
         engine: `local`, or `ray` for the slots of a Ray cluster.
         ray_address: of that cluster; None starts Ray on this machine.
+        slots_timeout: seconds without any slot of that cluster after which the run
+            stops; 0 waits until a signal stops it.
         imports: modules that register workloads of the user's own.
     """
 
@@ -47,10 +52,10 @@ class Options:
     data_placement: str = "auto"
     allow_other_machine: bool = False
     discard_states: bool = False
-    workers: int = 1
     shard: tuple[int, int] = (0, 1)
     engine: str = "local"
     ray_address: str | None = None
+    slots_timeout: float = 0.0
     imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -59,13 +64,22 @@ class Options:
             raise UserError(
                 f"--engine={self.engine}: {near_matches(self.engine, ENGINES)}."
             )
-        is_ray = self.engine == "ray"
-        if self.ray_address is not None and not is_ray:
+        if self.ray_address is not None and self.engine != "ray":
             raise UserError(
                 f"--ray_address={self.ray_address} goes with --engine=ray: add that."
             )
-        if is_ray and (self.workers > 1 or self.strategy == "multi_worker_mirrored"):
+        if not 0 <= self.slots_timeout < math.inf:
             raise UserError(
-                "--engine=ray has the processes of its cluster: leave --workers and "
-                "--strategy=multi_worker_mirrored out."
+                f"--slots_timeout={self.slots_timeout}: give seconds; 0 sets no limit."
+            )
+        if self.slots_timeout and self.ray_address is None:
+            raise UserError(
+                f"--slots_timeout={self.slots_timeout} goes with --ray_address: add "
+                "that."
+            )
+        if self.strategy == "multi_worker_mirrored":
+            raise UserError(
+                "--strategy=multi_worker_mirrored is no longer taken: give "
+                "--strategy=mirrored to share each batch over the devices of one "
+                "machine, or --engine=ray to run the trials of a cell on many machines."
             )

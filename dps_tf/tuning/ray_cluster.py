@@ -1,7 +1,7 @@
 """The slots of a Ray cluster, made and lost as its nodes come and go.
 
 Each slot is an actor, that is a process of its own; there is one for each processor,
-GPU or TPU host of each node. Nodes may come, go, fall silent and be drained any time.
+GPU or TPU host of each node. Nodes may come, go and fall silent at any time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import ray_constants
 from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from dps_tf.core import SlotLost, UserError
+from dps_tf.core import SlotLost, UserError, duration
 from dps_tf.tuning.cluster_slots import RemoteSlot, SlotPool
 from dps_tf.tuning.interruption import SIGNALS, Interrupted, StopRequest
-from dps_tf.tuning.options import Options
+from dps_tf.tuning.options import LOOPBACK_ONLY, Options
 from dps_tf.tuning.resources import processors
 
 _LOOK_SECONDS = 2.0
@@ -33,25 +32,28 @@ _LOOK_SECONDS = 2.0
 _REPEATS = 3
 """How often a call is repeated whose process was lost."""
 _POLL_SECONDS = 1.0
-_REFUSED_SECONDS = 60.0
-"""How long a node is waited for that can be used, where all others are left out."""
+_LOOK_POLLS = 10
+"""Polls of a call's result between two looks at the nodes."""
+PATIENCE_SECONDS = 60.0
+"""How long a cluster may have no slot before the user is told, or the run ends."""
 _OBJECT_STORE_BYTES = 256 * 2**20
 """Of a Ray that is started here: states pass through it one at a time."""
-_LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Set to 0, Ray binds every port to 127.0.0.1, as it does by itself on a Mac."""
+_LOOPBACK = "127.0.0.1"
 _NICENESS = "RAY_worker_niceness"
-"""By itself Ray runs its workers at 15, behind everything else on the machine."""
+"""By default Ray runs its workers at 15, behind everything else on the machine."""
+_UNREACHABLE = (ray.exceptions.RayError, ConnectionError, TimeoutError)
 _Actor = ray.remote(concurrency_groups={"aside": 2})(RemoteSlot)
 
 
 @dataclass
 class Slot:
-    """An actor, and where it is."""
+    """An actor, the node that it is on, and what became of it."""
 
     actor: Any
-    actor_id: str
     node: str
+    has_answered: bool = False
     is_leaving: bool = False
+    is_lost: bool = False
 
 
 def needs(resources: Mapping[str, float]) -> list[dict[str, float]]:
@@ -63,29 +65,75 @@ def needs(resources: Mapping[str, float]) -> list[dict[str, float]]:
     return [{"num_cpus": 1.0}] * int(resources.get("CPU", 0))
 
 
+class Shortage:
+    """How long a cluster has had no slot, and what follows from that.
+
+    A Ray that was started here has one node, and does not come back when that is gone:
+    the run is asked to stop. For slots of another cluster the run waits; the user is
+    told so after PATIENCE_SECONDS, and `slots_timeout` ends it.
+    """
+
+    def __init__(self, options: Options, stop: StopRequest):
+        self._address = options.ray_address
+        self._timeout = options.slots_timeout
+        self._stop = stop
+        self._since = time.time()
+        self._is_said = False
+        self._lock = threading.Lock()
+
+    def look(self, offered: int, ready: int) -> None:
+        """Takes in how many slots the nodes offer, and how many can take turns now."""
+        with self._lock:
+            now = time.time()
+            waited = now - self._since
+            if self._address is None:
+                if not offered:
+                    self._stop.set("the end of the Ray that was started here")
+            elif ready:
+                self._since, self._is_said = now, False
+            elif self._timeout and waited >= self._timeout:
+                self._stop.set(
+                    f"--slots_timeout, as the Ray cluster at {self._address} had no "
+                    f"slot for {duration(waited)}"
+                )
+            elif waited >= PATIENCE_SECONDS and not self._is_said:
+                self._is_said = True
+                self._say_so(offered)
+
+    def _say_so(self, offered: int) -> None:
+        since = time.strftime("%H:%M:%S", time.localtime(self._since))
+        print(
+            f"waiting since {since} for a slot of the Ray cluster at {self._address}, "
+            f"whose nodes offer {offered}: add nodes or free some; Ctrl-C stops, and "
+            "the same command continues.",
+            flush=True,
+        )
+
+
 class RayCluster:
     """The slots of a Ray cluster.
 
     Args:
         options: of the run. Without `ray_address` Ray is started on this machine, on
             the loopback interface alone, and `slots` are the processors that it uses.
+        stop: is set where the cluster will have no slots any more.
 
     Attributes:
         pool: the slots, and who has them.
         error: why nodes are looked at no more; a defect.
     """
 
-    def __init__(self, options: Options):
+    def __init__(self, options: Options, stop: StopRequest):
         self.pool = SlotPool()
         self.error: Exception | None = None
         self._options = asdict(options_there(options))
         self._address, self._processors = options.ray_address, options.slots
         self._slots: dict[int, Slot] = {}
-        self._lost: set[int] = set()
         self._refused: dict[str, str] = {}
         self._kinds: dict[frozenset[str], Mapping[str, Any]] = {}
         self._numbers = itertools.count()
         self._used_at = time.monotonic()
+        self._shortage = Shortage(options, stop)
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._watch: threading.Thread | None = None
@@ -100,29 +148,31 @@ class RayCluster:
     def slot(self, number: int) -> Slot:
         """Returns a slot; SlotLost if it is gone."""
         with self._lock:
-            if number in self._lost or number not in self._slots:
+            slot = self._slots.get(number)
+            if slot is None or slot.is_lost:
                 raise SlotLost(f"slot {number} is gone")
-            return self._slots[number]
+            return slot
 
     def holds(self, number: int) -> bool:
         """Returns whether a slot is there, and is to stay."""
         with self._lock:
             slot = self._slots.get(number)
-            return slot is not None and number not in self._lost and not slot.is_leaving
+            return slot is not None and not slot.is_lost and not slot.is_leaving
 
     def is_lost(self, number: int) -> bool:
         """Returns whether a slot is gone, with all that it held."""
-        return number in self._lost
-
-    def lose(self, actor_id: str | None) -> None:
-        """Forgets the slot of an actor that has died; another takes its place."""
         with self._lock:
-            for number, slot in self._slots.items():
-                if slot.actor_id == actor_id and number not in self._lost:
-                    self._lost.add(number)
-                    self.pool.remove(number)
-                    # One that was only out of reach would keep its processor.
-                    ray.kill(slot.actor)
+            return number in self._slots and self._slots[number].is_lost
+
+    def lose(self, number: int) -> None:
+        """Forgets a slot whose actor has died; another takes its place."""
+        with self._lock:
+            slot = self._slots[number]
+            if not slot.is_lost:
+                slot.is_lost = True
+                self.pool.remove(number)
+                # One that was only out of reach would keep its processor.
+                ray.kill(slot.actor)
 
     def refuse_node(self, number: int, why: str) -> None:
         """Leaves the node of a slot out from now on, and says so once."""
@@ -155,8 +205,8 @@ class RayCluster:
         while not self._closing.is_set():
             try:
                 self._look()
-            except (ray.exceptions.RayError, ConnectionError, TimeoutError):
-                # It is made again: the head node may be busy.
+            except _UNREACHABLE:
+                # The nodes are looked at again: the head node may be busy.
                 pass
             except Exception as error:
                 self.error = error
@@ -164,31 +214,27 @@ class RayCluster:
 
     def _look(self) -> None:
         """Makes the slots of nodes that have come, and drops those of nodes that go."""
-        leaving = _draining_nodes()
-        nodes = {n["NodeID"]: n["Resources"] for n in ray.nodes() if n["Alive"]}
+        nodes = live_nodes()
         with self._lock:
             for number, slot in self._slots.items():
-                if number in self._lost:
-                    continue
-                if slot.node not in nodes:
-                    self.lose(slot.actor_id)
-                elif slot.node in leaving and not slot.is_leaving:
-                    slot.is_leaving = True
-                    self.pool.remove(number)
+                if not slot.is_lost and slot.node not in nodes:
+                    self.lose(number)
             for node, resources in nodes.items():
-                if node not in leaving and node not in self._refused:
+                if node not in self._refused:
                     self._fill(node, needs(resources))
-            if any(map(self.holds, self._slots)) or not self._refused:
+            held = [slot for number, slot in self._slots.items() if self.holds(number)]
+            if held or not self._refused:
                 self._used_at = time.monotonic()
-            elif time.monotonic() - self._used_at > _REFUSED_SECONDS:
+            elif time.monotonic() - self._used_at > PATIENCE_SECONDS:
                 why = next(iter(self._refused.values()))
                 self.error = UserError(f"every node of the cluster is left out: {why}.")
+        offered = sum(len(needs(resources)) for resources in nodes.values())
+        self._shortage.look(offered, sum(slot.has_answered for slot in held))
 
     def _fill(self, node: str, wanted: Sequence[Mapping[str, Any]]) -> None:
         """Makes the slots that a node lacks."""
         there = sum(
-            slot.node == node and number not in self._lost
-            for number, slot in self._slots.items()
+            slot.node == node and not slot.is_lost for slot in self._slots.values()
         )
         for need in wanted[there:]:
             actor = _Actor.options(
@@ -197,8 +243,13 @@ class RayCluster:
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
             ).remote(self._options)
             number = next(self._numbers)
-            self._slots[number] = Slot(actor, actor._ray_actor_id.hex(), node)
+            self._slots[number] = Slot(actor, node)
             self.pool.add(number)
+
+
+def live_nodes() -> dict[str, Mapping[str, float]]:
+    """Returns the resources of the nodes of the cluster, by their names."""
+    return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
 
 
 def options_there(options: Options) -> Options:
@@ -223,9 +274,7 @@ def connect(address: str | None, slots: int) -> None:
     paths = {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *_python_path()])}
     runtime = {"env_vars": {**paths, "TF_CPP_MIN_LOG_LEVEL": "3"}}
     if address is None:
-        os.environ[_LOOPBACK_ONLY] = "0"
-        # This process has read the variable when it imported Ray.
-        ray_constants.ENABLE_RAY_CLUSTER = False
+        _check_loopback()
         os.environ.setdefault(_NICENESS, "0")
         quiet |= {"num_cpus": slots or processors(), "include_dashboard": False}
         quiet["object_store_memory"] = _OBJECT_STORE_BYTES
@@ -243,6 +292,19 @@ def connect(address: str | None, slots: int) -> None:
             f"the Ray cluster at --ray_address={address} cannot be joined ({why}): "
             "give 'auto' on a node of it, or host:port of its head node."
         ) from error
+
+
+def _check_loopback() -> None:
+    """Raises UserError where a Ray that is started here would listen on all addresses.
+
+    Ray reads LOOPBACK_ONLY once, when it is imported.
+    """
+    if ray.util.get_node_ip_address() != _LOOPBACK:
+        raise UserError(
+            "Ray was imported before in this process, and would listen on all "
+            f"addresses of this machine: set {LOOPBACK_ONLY}=0 before the import, or "
+            "give the address of a cluster."
+        )
 
 
 @contextlib.contextmanager
@@ -273,16 +335,22 @@ def calling(
     """
     connect(options.ray_address, options.slots)
     remote = ray.remote(max_retries=_REPEATS)(function)
+    shortage = Shortage(options, stop)
 
     def call(name: str, *arguments: Any) -> Any:
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        wanted = [need for resources in nodes for need in needs(resources)[:1]]
+        wanted = [need for found in live_nodes().values() for need in needs(found)[:1]]
         # A processor where there is nothing else.
         need = min(wanted, key=lambda w: "num_cpus" in w, default={"num_cpus": 1.0})
         task = remote.options(name=name, **need).remote(
             options_there(options), *arguments
         )
-        while not ray.wait([task], timeout=_POLL_SECONDS)[0]:
+        for poll in itertools.count(1):
+            if ray.wait([task], timeout=_POLL_SECONDS)[0]:
+                break
+            if poll % _LOOK_POLLS == 0:
+                with contextlib.suppress(*_UNREACHABLE):
+                    offered = sum(len(needs(found)) for found in live_nodes().values())
+                    shortage.look(offered, ready=offered)
             if stop():
                 ray.cancel(task, force=True)
                 raise Interrupted
@@ -304,9 +372,3 @@ def _absolute(path: str) -> str:
 
 def _python_path() -> list[str]:
     return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-
-
-def _draining_nodes() -> set[str]:
-    """Returns the nodes that are about to be taken away."""
-    client = ray._private.worker.global_worker.gcs_client
-    return set(client.get_draining_nodes(timeout=5))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import ActorUnschedulableError, RayActorError, RayTaskError
 
 from dps_tf.core import (
     Backend,
@@ -59,7 +59,7 @@ def run_sweep(
 
     The backend of a study checks it on this machine.
     """
-    cluster = RayCluster(options)
+    cluster = RayCluster(options, stop)
 
     def on_cluster(study: StudySpecification) -> Backend:
         return RayBackend(backend_of(study), cluster, stop, options)
@@ -135,7 +135,7 @@ class RayRunner(Runner):
         self._opening: dict[int, Any] = {}
         self._opened: set[int] = set()
         self._held: dict[int, int] = {}
-        self._provenance: dict[int, Any] = {}
+        self._provenance: dict[int, tuple[int, Any]] = {}
         self._unlike: list[Mapping[str, Any]] = []
         cluster.pool.enter(self._cell, study.rule.points)
 
@@ -156,14 +156,16 @@ class RayRunner(Runner):
         if slot in self._opened:
             return True
         try:
-            with self._raising_lost():
+            with self._raising_lost(slot):
                 if slot not in self._opening:
                     begin = self._cluster.slot(slot).actor.open
                     named = begin.options(name=f"{self._cell} open")
                     self._opening[slot] = named.remote(self._study)
                 if not ray.wait([self._opening[slot]], timeout=0)[0]:
                     return False
-                return self._accept(slot, ray.get(self._opening.pop(slot)))
+                answer = ray.get(self._opening.pop(slot))
+                self._cluster.slot(slot).has_answered = True
+                return self._accept(slot, answer)
         except SlotLost:
             self._opening.pop(slot, None)
             return False
@@ -194,7 +196,8 @@ class RayRunner(Runner):
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Runs a turn on a slot, to which the state moves if another one holds it."""
-        with self._raising_lost():
+        source = job.state.slot if isinstance(job.state, HeldState) else None
+        with self._raising_lost(slot, source):
             actor = self._cluster.slot(slot).actor
             state = self._state_for(slot, job)
             bare = None if job.state is None else TrialState(job.state.step, ())
@@ -234,14 +237,15 @@ class RayRunner(Runner):
                 self.idle_slots((), 1)
                 time.sleep(0.05)
                 continue
-            with contextlib.suppress(SlotLost), self._raising_lost():
+            with contextlib.suppress(SlotLost):
                 for number, slot in enumerate(slots, trial):
                     if number not in self._provenance:
                         actor = self._cluster.slot(slot).actor
-                        self._provenance[number] = actor.provenance.remote(
-                            self._cell, number
-                        )
-                found: TrialProvenance = ray.get(self._provenance.pop(trial))
+                        promise = actor.provenance.remote(self._cell, number)
+                        self._provenance[number] = slot, promise
+                asked, promise = self._provenance.pop(trial)
+                with self._raising_lost(asked):
+                    found: TrialProvenance = ray.get(promise)
                 return found
             self._provenance.clear()
 
@@ -260,16 +264,17 @@ class RayRunner(Runner):
 
     def fetch(self, states: Mapping[int, TrialState]) -> Mapping[int, TrialState]:
         """Returns states with their arrays; those that cannot be had are left out."""
-        asked: dict[int, Any] = {}
+        asked: dict[int, tuple[int, Any]] = {}
         found: dict[int, TrialState] = {}
         for trial, state in states.items():
             if not isinstance(state, HeldState):
                 found[trial] = state
                 continue
             with contextlib.suppress(SlotLost):
-                asked[trial] = self._give(state.slot, trial, keep=True)
-        for trial, promise in asked.items():
-            with contextlib.suppress(SlotLost), self._raising_lost():
+                promise = self._give(state.slot, trial, keep=True)
+                asked[trial] = state.slot, promise
+        for trial, (slot, promise) in asked.items():
+            with contextlib.suppress(SlotLost), self._raising_lost(slot):
                 state = ray.get(promise)
                 # One that runs now has moved, or may be ahead of the log.
                 if state is not None and state.step == states[trial].step:
@@ -284,23 +289,29 @@ class RayRunner(Runner):
                 self._cluster.slot(slot).actor.close.remote(self._cell)
 
     @contextlib.contextmanager
-    def _raising_lost(self) -> Iterator[None]:
-        """Raises SlotLost for the end of an actor, else what was raised in the slot."""
+    def _raising_lost(self, slot: int, source: int | None = None) -> Iterator[None]:
+        """Raises SlotLost for the end of a slot's actor, else what was raised in it.
+
+        `source` is the slot that a state comes from.
+        """
         try:
             yield
+        except ActorUnschedulableError as error:
+            # Its node was taken away, or is about to be.
+            self._cluster.lose(slot)
+            raise SlotLost(str(error)) from error
         except RayActorError as error:
             if error.actor_init_failed:
                 raise UserError(
                     f"a slot cannot begin on its node: {str(error).splitlines()[-1]}"
                 ) from error
-            self._cluster.lose(error.actor_id)
+            self._cluster.lose(slot)
             is_suspect = _EXIT in str(error) and not error.preempted
             raise SlotLost(str(error), is_suspect=is_suspect) from error
         except RayTaskError as error:
             cause = error.cause
-            if isinstance(cause, RayActorError):
-                # The slot that a state was to come from.
-                self._cluster.lose(cause.actor_id)
+            if isinstance(cause, RayActorError) and source is not None:
+                self._cluster.lose(source)
             if isinstance(cause, RayActorError | StateMissing):
                 raise SlotLost(str(cause)) from error
             raise cause from error

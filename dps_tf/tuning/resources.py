@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -13,14 +12,7 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core import StudySpecification, UserError, near_matches
 from dps_tf.data import Dataset
-from dps_tf.training import (
-    CoordinatedProgram,
-    Leader,
-    PlacedData,
-    Program,
-    Task,
-    device_memory,
-)
+from dps_tf.training import PlacedData, Program, Task, device_memory
 from dps_tf.training import strategy as strategies
 from dps_tf.tuning.build import build_task, pruning_wrapper_of
 from dps_tf.tuning.options import SPLITS
@@ -41,11 +33,6 @@ def configure_threads() -> None:
     strategies.configure_threads(1, processors())
 
 
-def cpu_slots(workers: int = 1) -> int:
-    """Returns how many trials each of some processes trains side by side on the CPU."""
-    return max(1, min(processors() // workers, _MAX_SLOTS))
-
-
 def check_batch_size(specification: StudySpecification, dataset: Dataset) -> None:
     """Raises UserError unless a batch fits the training set."""
     batch_size = specification.cell.batch_size
@@ -64,8 +51,6 @@ class Resources:
         memory_limit: bytes that the activations of all slots may take together; half of
             the memory that is free now by default.
         data_placement: where data sets lie; see `training.device_memory`.
-        leader: of the processes that share each batch; None in a process that trains
-            alone, or follows.
         sharing: of devices that were each given trials of their own: the option by
             which they share each batch instead, empty for one device. Whether a trial
             fits such a device is checked; None: it is not.
@@ -76,14 +61,12 @@ class Resources:
         self,
         strategies: Sequence[tf.distribute.Strategy],
         memory_limit: float | None = None,
-        leader: Leader | None = None,
         sharing: str | None = None,
     ):
         self.sharing = sharing
         self.memory_note = ""
         self.strategies = tuple(strategies)
         self.memory_limit = free_memory() / 2 if memory_limit is None else memory_limit
-        self.leader = leader
         self.data_placement = "auto"
         self._held: dict[tuple[str, str], PlacedData] = {}
 
@@ -107,11 +90,6 @@ class Resources:
             raise UserError(f"slots is {slots}; it must be at least 0.")
         if tpu is not None and strategy == "auto":
             strategy = "tpu"
-        if strategy == "multi_worker_mirrored":
-            raise UserError(
-                "--strategy=multi_worker_mirrored is a group of processes and not a "
-                "choice of this machine's devices: only `dps_tf.train` starts it."
-            )
         if split not in SPLITS:
             raise UserError(f"--split={split}: {near_matches(split, SPLITS)}.")
         sharing: str | None = None
@@ -128,7 +106,7 @@ class Resources:
         if strategy == "one_device":
             devices = devices[:1]
         gpus = len(tf.config.list_logical_devices("GPU"))
-        slots = slots or min(gpus, len(devices)) or cpu_slots()
+        slots = slots or min(gpus, len(devices)) or min(processors(), _MAX_SLOTS)
         if gpus and strategy == "auto":
             sharing = "--strategy=mirrored" if gpus > 1 else ""
         found = [
@@ -142,11 +120,6 @@ class Resources:
         """Devices that share each batch."""
         return int(self.strategies[0].num_replicas_in_sync)
 
-    @property
-    def processes(self) -> int:
-        """Processes whose devices they are."""
-        return 1 if self.leader is None else self.leader.processes
-
     def programs(
         self, specification: StudySpecification, dataset: Dataset
     ) -> list[Program]:
@@ -158,12 +131,6 @@ class Resources:
             UserError: the batch does not fit the training set, or a trial its device.
         """
         check_batch_size(specification, dataset)
-        kind: Callable[..., Program] = Program
-        if self.leader is not None:
-            batch_size = specification.cell.batch_size
-            strategies.check_batch_size(batch_size, self.strategies[0])
-            _prepare_others(self.leader, specification, dataset)
-            kind = functools.partial(CoordinatedProgram, self.leader)
         task = build_task(
             specification.workload,
             dataset,
@@ -175,7 +142,7 @@ class Resources:
         programs: list[Program] = []
         for strategy in self.strategies:
             data = self._data(dataset, strategy)
-            program = kind(task, data, specification.cell.batch_size, goal=goal)
+            program = Program(task, data, specification.cell.batch_size, goal=goal)
             needed = _activation_bytes(program.model, program.batch_size)
             if programs and (len(programs) + 1) * needed > self.memory_limit:
                 break
@@ -218,23 +185,6 @@ class Resources:
 def _key(dataset: Dataset, strategy: tf.distribute.Strategy) -> tuple[str, str]:
     """Returns what the data on the devices of a strategy are kept under."""
     return dataset.content_hash, str(strategy.extended.worker_devices)
-
-
-def _prepare_others(
-    leader: Leader, specification: StudySpecification, dataset: Dataset
-) -> None:
-    """Lets all other processes build next; UserError, before any has, if one cannot."""
-    leader.send_call(
-        "prepare",
-        specification=specification.to_json(),
-        content_hash=dataset.content_hash,
-    )
-    for answer in leader.answers():
-        if answer.values["lacks"]:
-            raise UserError(
-                f"another process of the group cannot train: {answer.values['lacks']}"
-            )
-    leader.send_call("build")
 
 
 def _activation_bytes(model: keras.Model, batch_size: int) -> int:

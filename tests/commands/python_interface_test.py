@@ -199,8 +199,7 @@ def test_options_that_need_the_command_are_refused(tmp_path):
     sweep = dps_tf.sweep("quickstart")
     for options, sentence in (
         ({"slotz": 1}, "did you mean 'slots'"),
-        ({"workers": 3}, "--workers` starts several"),
-        ({"strategy": "multi_worker_mirrored"}, "a group of processes"),
+        ({"strategy": "multi_worker_mirrored"}, "give --strategy=mirrored"),
     ):
         with pytest.raises(UserError, match=sentence):
             dps_tf.run(sweep, tmp_path, **options)

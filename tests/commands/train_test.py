@@ -11,11 +11,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from absl import flags
 
 from dps_tf.core import UserError
 from dps_tf.store import LocalFiles
-from dps_tf.train import read_shard, worker_arguments
+from dps_tf.train import read_shard
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.options import Options
 from dps_tf.workloads.reading import describe, read_configuration
@@ -66,39 +65,15 @@ def test_a_sweep_is_run_once_told_about_and_held_to_its_configuration(
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("given", "sentence"),
     [
-        ["--workers=4", "--sweep_dir=workers_x"],
-        ["--workers", "4", "--sweep_dir", "workers_x"],
-        ["-workers", "4", "--slots", "9", "-sweep_dir", "workers_x"],
+        ("--share", "start the same command"),
+        ("--workers=2", "start the same command"),
+        ("--strategy=multi_worker_mirrored", "give --strategy=mirrored"),
     ],
 )
-def test_a_worker_is_given_every_option_of_its_command_but_the_workers(given):
-    known = flags.FlagValues()
-    flags.DEFINE_integer("workers", 1, "", flag_values=known)
-    flags.DEFINE_integer("slots", 0, "", flag_values=known)
-    flags.DEFINE_string("sweep_dir", None, "", flag_values=known)
-    left = known(["train", *worker_arguments(given, slots=2)])
-    assert left == ["train"]
-    assert (known.workers, known.slots, known.sweep_dir) == (1, 2, "workers_x")
-
-
-@pytest.mark.slow
-def test_two_workers_split_the_cells_and_finish_the_sweep(tmp_path: Path) -> None:
-    cells = "--gin_bindings=sweep.batch_sizes = (16, 32, 64)"
-    where = ("--sweep_dir", str(tmp_path / "workers_x"))
-    done = run("train", *TINY, cells, *where, "--workers", "2")
-    assert done.returncode == 0, done.stderr
-    ran = [line for line in done.stdout.splitlines() if "no trial reached" in line]
-    assert len(ran) == 3, "each cell once"
-    assert run("status", *where).returncode == 0
-    again = run("train", *TINY, cells, *where)
-    assert "nothing to do: all 3 cells" in again.stdout
-
-
-def test_options_that_are_no_longer_taken_are_refused(tmp_path: Path) -> None:
-    line = refused(run("train", *TINY, f"--sweep_dir={tmp_path}", "--share"))
-    assert "run the same command" in line
+def test_options_that_are_no_longer_taken_are_refused(given, sentence, tmp_path):
+    assert sentence in refused(run("train", *TINY, f"--sweep_dir={tmp_path}", given))
 
 
 def test_an_unknown_name_is_refused_with_its_neighbours() -> None:

@@ -14,6 +14,10 @@ from dps_tf.tuning.simulation import SimulatedRunner
 
 study_record.SNAPSHOT_SECONDS = 1.0
 study_record.SNAPSHOT_SHARE = 1.0
+if "DPS_TF_PATIENCE_SECONDS" in os.environ:
+    from dps_tf.tuning import ray_cluster
+
+    ray_cluster.PATIENCE_SECONDS = float(os.environ["DPS_TF_PATIENCE_SECONDS"])
 _run = SimulatedRunner.run
 
 

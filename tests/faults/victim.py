@@ -7,9 +7,7 @@ child has ended, `ended <exit code>`, -9 after kill -9. Kinds:
     {"kind": "synthetic", "directory": D, "slots": n, "seconds": s}
         a study of trials that are known beforehand
     {"kind": "train", "arguments": [...]}
-        the command dps_tf.train; its workers (`--workers=N`) are forked, too; with
-        `seconds`, a list, turns of simulated trials take so long, for each process
-        one of them; with `closings`, each study that is closed adds a line there
+        the command dps_tf.train
     {"kind": "command", "command": "status", "arguments": [...], "output": F,
      "objects": O}
         a command, what it prints, and the folder in which `gs://` is kept
@@ -21,7 +19,6 @@ waited for by an order of its own, {"wait": its number}.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
@@ -35,8 +32,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from absl import flags
 
 from dps_tf.cli.command_line import FINISHED, RUN_AGAIN, USER_ERROR
 from dps_tf.core import UserError
@@ -110,8 +105,6 @@ def main() -> None:
     from dps_tf.tuning import backends, sweep  # noqa: F401
     from dps_tf.workloads import reading  # noqa: F401
 
-    with contextlib.suppress(ImportError):
-        from dps_tf.tuning import ray_engine  # noqa: F401
     study_record.SNAPSHOT_SECONDS = SNAPSHOT_SECONDS
     study_record.SNAPSHOT_SHARE = 1.0
     for line in sys.stdin:
@@ -164,15 +157,7 @@ def _live(order: dict[str, Any]) -> None:
 
 def _train(order: dict[str, Any]) -> int:
     from dps_tf import train
-    from dps_tf.tuning import interruption
 
-    given = [a for a in order["arguments"] if a.startswith("--workers=")]
-    if given and given[-1] != "--workers=1":
-        interruption.subprocess.Popen = lambda command, env: Forked(order, command, env)
-    elif "seconds" in order:
-        _slow_down(order["seconds"][os.getpid() % len(order["seconds"])])
-    if "--workers=1" in order["arguments"] and "closings" in order:
-        _tell_of_closings(Path(order["closings"]))
     sys.argv = ["train", *order["arguments"]]
     train.main()
     return 0
@@ -189,72 +174,6 @@ def _command(order: dict[str, Any]) -> int:
     sys.argv = [order["command"], *order["arguments"]]
     importlib.import_module(f"dps_tf.{order['command']}").main()
     return 0
-
-
-def _tell_of_closings(path: Path) -> None:
-    from dps_tf.tuning import study
-
-    close_study = study.close_study
-
-    def closing(files: Any, directory: str, **tables: Any) -> None:
-        close_study(files, directory, **tables)
-        with path.open("a") as told:
-            told.write(f"{Path(directory).name}\n")
-
-    study.close_study = closing
-
-
-def _slow_down(seconds: float) -> None:
-    """Makes every turn of a simulated trial take a while."""
-    from dps_tf.tuning.simulation import SimulatedRunner
-
-    run = SimulatedRunner.run
-
-    def slowly(*arguments: Any) -> Any:
-        time.sleep(seconds)
-        return run(*arguments)
-
-    SimulatedRunner.run = slowly  # type: ignore[method-assign]
-
-
-class Forked:
-    """What subprocess.Popen is to a command of ours, without importing anew."""
-
-    def __init__(
-        self, order: dict[str, Any], command: list[str], env: dict[str, str]
-    ) -> None:
-        self.code: int | None = None
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.environ.update(env)
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-                signal.signal(number, signal.SIG_DFL)
-            flags.FLAGS.unparse_flags()
-            _live({**order, "arguments": command[3:]})
-
-    def poll(self) -> int | None:
-        if self.code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if pid else None
-        return self.code
-
-    def wait(self, timeout: float | None = None) -> int:
-        deadline = time.monotonic() + (timeout or 600)
-        while (code := self.poll()) is None:
-            if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("worker", timeout or 600)
-            time.sleep(0.01)
-        return code
-
-    def terminate(self) -> None:
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: signal.Signals) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
 
 
 def _synthetic(order: dict[str, Any]) -> int:

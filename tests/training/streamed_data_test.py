@@ -32,8 +32,6 @@ from dps_tf.training import strategy as strategies
 from dps_tf.training.streamed_data import (
     ExampleStream,
     data_wait,
-    local_replicas,
-    shares,
 )
 from tests.training import problems
 from tests.training.noted_rows import NotedRows
@@ -381,24 +379,10 @@ class WaitingTest(tf.test.TestCase):
         self.assertIn("25% of the time waiting for data", line)
 
 
-class SharesTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.parameters((4, 1), (4, 2), (8, 4), (6, 3))
-    def test_shares_are_disjoint_and_together_the_batch(self, replicas, pipelines):
-        indices = np.arange(5 * 24, dtype=np.int32).reshape(5, 24)
-        each = replicas // pipelines
-        found = [
-            shares(indices, replicas, range(k * each, (k + 1) * each))
-            for k in range(pipelines)
-        ]
-        for share in found:
-            self.assertEqual(share.shape, (5, each, 24 // replicas))
-        self.assertAllEqual(np.concatenate(found, axis=1).reshape(5, 24), indices)
-
+class SharesTest(tf.test.TestCase):
     @pytest.mark.multi_device
     def test_replicas_read_what_they_read_of_data_on_the_device(self):
         strategy = mirrored(2)
-        self.assertEqual(local_replicas(strategy), (0, 1))
-        self.assertEqual(local_replicas(problems.one_device()), (0,))
         stream = ExampleStream(problems.BLOBS.train, strategy, 3)
         rows = np.arange(12, dtype=np.int32).reshape(2, 6)
         read = 0

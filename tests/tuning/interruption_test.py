@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -8,12 +7,7 @@ import time
 
 import pytest
 
-from dps_tf.tuning.interruption import (
-    PARENT_VARIABLE,
-    SIGNALS,
-    StopRequest,
-    stop_with_parent,
-)
+from dps_tf.tuning.interruption import SIGNALS, StopRequest
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -41,6 +35,16 @@ def test_handlers_are_as_before_afterwards_whatever_happened():
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
 
 
+def test_a_run_under_nohup_outlives_its_terminal():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest().listening() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 PROGRAM = """
 import signal, sys, time
 from dps_tf.tuning.interruption import StopRequest
@@ -66,27 +70,3 @@ def test_second_ctrl_c_ends_at_once():
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == -signal.SIGINT
-
-
-def wait_for(stop: StopRequest, seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while not stop() and time.monotonic() < end:
-        time.sleep(0.01)
-    return stop()
-
-
-def test_worker_stops_when_the_process_that_started_it_is_gone(monkeypatch):
-    monkeypatch.setenv(PARENT_VARIABLE, str(os.getpid()))  # certainly not our parent
-    stop = StopRequest()
-    stop_with_parent(stop, every=0.01)
-    assert wait_for(stop, 10)
-
-
-def test_worker_goes_on_while_its_parent_lives_and_nobody_else_watches(monkeypatch):
-    monkeypatch.setenv(PARENT_VARIABLE, str(os.getppid()))
-    stop = StopRequest()
-    stop_with_parent(stop, every=0.01)
-    monkeypatch.delenv(PARENT_VARIABLE)
-    stop_with_parent(stop, every=0.01)
-    assert not wait_for(stop, 0.2)
-    stop.set()

@@ -11,8 +11,9 @@ from dps_tf.tuning.options import Options
     [
         ({"engine": "rya"}, "did you mean 'ray'"),
         ({"ray_address": "auto"}, "goes with --engine=ray"),
-        ({"engine": "ray", "workers": 2}, "leave --workers"),
-        ({"engine": "ray", "strategy": "multi_worker_mirrored"}, "leave --workers"),
+        ({"engine": "ray", "slots_timeout": 5.0}, "goes with --ray_address"),
+        ({"slots_timeout": -1.0}, "give seconds"),
+        ({"strategy": "multi_worker_mirrored"}, "give --strategy=mirrored"),
         ({"data_placement": "disk"}, "disk"),
     ],
 )

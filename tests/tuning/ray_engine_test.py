@@ -104,6 +104,6 @@ def test_ray_does_not_keep_the_signal_that_asks_to_stop(monkeypatch):
         lambda **_: signal.signal(signal.SIGTERM, lambda *_: pytest.fail("Ray's")),
     )
     with StopRequest().listening() as stop:
-        ray_cluster.connect(None, 1)
+        ray_cluster.connect("auto", 1)
         signal.raise_signal(signal.SIGTERM)
         assert stop() and stop.signal_name == "SIGTERM"
