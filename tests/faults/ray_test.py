@@ -322,10 +322,7 @@ def test_a_cluster_without_slots_is_waited_for_until_the_timeout(
     said = driver.end(code=75, seconds=90)
     for _ in range(NODES):
         nodes.add()
-    assert re.search(
-        r"waiting since \d\d:\d\d:\d\d for a slot of the Ray cluster", said
-    )
-    assert "whose nodes offer 0" in said
+    assert re.search(r"waiting since \d\d:\d\d:\d\d for a slot of the Ray", said)
     assert "stopped by --slots_timeout, as the Ray cluster at " in said
 
 

@@ -19,7 +19,6 @@ from tests.launch.gcloud_test import QUEUED, VARIABLES
 from tests.launch.rendered import LAUNCH
 from tests.launch.skypilot_test import TASK
 from tests.launch.stand_ins import StandIns
-from tests.packaging.launch_test import Machine
 
 README = LAUNCH / "README.md"
 
@@ -27,14 +26,6 @@ README = LAUNCH / "README.md"
 def after(call: list[str], word: str) -> list[str]:
     """Returns what follows a word of a call."""
     return call[call.index(word) + 1 :]
-
-
-def of_local(arguments: list[str], folder: Path) -> list[str]:
-    machine = Machine(folder)
-    machine.make_environment()
-    machine.run(LAUNCH / "local", *arguments)
-    (line,) = machine.modules_run()
-    return line.split()[1:]
 
 
 def of_slurm(options: list[str], folder: Path) -> list[str]:
@@ -79,7 +70,6 @@ def of_render(words: list[str], folder: Path) -> list[str]:
 # What README.md shows, by what the line starts with.
 LAUNCHERS: dict[str, Callable[[list[str], Path], list[str]]] = {
     "python -m dps_tf.train": lambda words, folder: words,
-    "launch/local": of_local,
     "sbatch": lambda words, folder: of_slurm(
         after(words, "launch/slurm/sweep.sbatch"), folder
     ),
@@ -124,7 +114,7 @@ def test_every_command_line_is_understood_by_the_real_command(tmp_path):
     for case in rendered.CASES:
         commands[case] = rendered.command_of(rendered.document(case))
     odd = ["--gin_file=quickstart", "--sweep_dir=gs://b/a sweep"]
-    odd += ["--gin_bindings=workload.points = 8", "--workers=2", "--shard=1/4"]
+    odd += ["--gin_bindings=workload.points = 8", "--slots=2", "--shard=1/4"]
     for launcher in (of_slurm, of_queued_resource):
         folder = tmp_path / launcher.__name__
         folder.mkdir()
@@ -139,5 +129,5 @@ def test_every_command_line_is_understood_by_the_real_command(tmp_path):
 
 
 def test_a_command_line_with_a_slip_would_be_noticed(tmp_path):
-    ((code, said),) = dry_run([["--gin_file=quickstart", "--worker=8"]], tmp_path)
-    assert code == 2 and "Unknown command line flag 'worker'" in said
+    ((code, said),) = dry_run([["--gin_file=quickstart", "--slot=8"]], tmp_path)
+    assert code == 2 and "Unknown command line flag 'slot'" in said

@@ -134,4 +134,3 @@ def test_a_tpu_node_gives_its_chips_to_one_process():
     # All chips of the topology are on the one host.
     assert chips == int(sides[0]) * int(sides[1])
     assert "--strategy=tpu" in container["args"] and "--tpu=local" in container["args"]
-    assert not [option for option in container["args"] if "workers" in option]

@@ -22,7 +22,7 @@ CASES = {
         "job.yaml",
         *("NAME=mnist", "TASKS=9", "CPUS=2", "MEMORY=4Gi", "GPUS=8", "SPOT=yes"),
         *("GPU_KIND=nvidia-l4", "CLAIM=sweeps", "SERVICE_ACCOUNT=trainer", "QUEUE=q"),
-        *("RESTARTS=3", "OPTION=--slots=8", "OPTION=--workers=8"),
+        *("RESTARTS=3", "OPTION=--slots=8"),
         *("OPTION=--gin_bindings=workload.points = 8", "OPTION=--data_dir=/data"),
     ),
     "jobset on TPUs": ("jobset.yaml", str(KUBERNETES / "tpu.settings")),
@@ -31,7 +31,6 @@ CASES = {
         str(KUBERNETES / "gpu.settings"),
         *("NAME=mnist", "NODES=3", "CPUS=90", "MEMORY=300Gi", "SPOT=yes"),
         *("CLAIM=sweeps", "SERVICE_ACCOUNT=trainer", "QUEUE=q", "RESTARTS=3"),
-        "OPTION=--workers=8",
     ),
 }
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+import time
 from types import SimpleNamespace
 
 import pytest
 
+from dps_tf.core import UserError
 from dps_tf.store import read_json
 from dps_tf.tuning.cluster_slots import SlotPool
 from dps_tf.tuning.interruption import StopRequest
+from dps_tf.tuning.options import Options
 from tests.tuning.memory_studies import LAYOUT, MemoryStudy
 from tests.tuning.studies import (
     ENVIRONMENT,
@@ -107,3 +110,58 @@ def test_ray_does_not_keep_the_signal_that_asks_to_stop(monkeypatch):
         ray_cluster.connect("auto", 1)
         signal.raise_signal(signal.SIGTERM)
         assert stop() and stop.signal_name == "SIGTERM"
+
+
+@pytest.fixture(name="clock")
+def _clock(monkeypatch):
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(ray_cluster.time, "time", lambda: clock.now)
+    return clock
+
+
+def test_a_minute_without_slots_is_told_once_until_there_is_one(clock, capsys):
+    stop = StopRequest()
+    options = Options("sweep", engine="ray", ray_address="head:6379")
+    shortage = ray_cluster.Shortage(options, stop)
+    told = []
+    for seconds, ready in ((59, 0), (60, 0), (600, 0), (601, 1), (660, 0), (661, 0)):
+        clock.now = 1000.0 + seconds
+        shortage.look(offered=4, ready=ready)
+        told.append(capsys.readouterr().out)
+    assert [bool(text) for text in told] == [False, True, False, False, False, True]
+    since = time.strftime("%H:%M:%S", time.localtime(1000.0))
+    assert told[1].startswith(f"waiting since {since} for a slot of the Ray cluster")
+    assert "head:6379, whose nodes offer 4: " in told[1] and "Ctrl-C" in told[1]
+    assert not stop()
+
+
+def test_a_timeout_ends_the_wait_for_slots(clock):
+    stop = StopRequest()
+    options = Options(
+        "sweep", engine="ray", ray_address="head:6379", slots_timeout=300.0
+    )
+    shortage = ray_cluster.Shortage(options, stop)
+    clock.now += 299
+    shortage.look(offered=0, ready=0)
+    assert not stop()
+    clock.now += 1
+    shortage.look(offered=0, ready=0)
+    assert stop() and "head:6379 had no slot for 5 min" in stop.signal_name
+
+
+def test_a_ray_of_this_machine_stops_the_run_once_its_node_is_gone():
+    stop = StopRequest()
+    shortage = ray_cluster.Shortage(Options("sweep", engine="ray"), stop)
+    shortage.look(offered=2, ready=0)
+    assert not stop()
+    shortage.look(offered=0, ready=0)
+    assert stop() and "the end of the Ray that was started here" in stop.signal_name
+
+
+def test_a_ray_that_others_could_reach_is_not_started(monkeypatch):
+    monkeypatch.setattr(
+        ray_cluster.ray.util, "get_node_ip_address", lambda: "192.0.2.7"
+    )
+    monkeypatch.setattr(ray_cluster.ray, "init", lambda **_: pytest.fail("started"))
+    with pytest.raises(UserError, match="before the import"):
+        ray_cluster.connect(None, 1)
