@@ -1,6 +1,6 @@
-"""Where a program runs: threads, strategies, and what bits depend on there.
+"""The devices and threads that a program runs on, and what its bits depend on there.
 
-The one place that makes tf.distribute strategies.
+All tf.distribute strategies are made here.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def configure_threads(intra_op: int, inter_op: int) -> None:
 
     Args:
         intra_op: threads inside one operation. They change the bits of a trial, so
-            they belong to the specification of a study; 1 keeps results independent
-            of how many trials run side by side.
+            they belong to the specification of a study. With 1, results do not
+            depend on how many trials run side by side.
         inter_op: threads over operations; 0 leaves the choice to TensorFlow. They
             change no bits.
 
     Raises:
         UserError: TensorFlow has run already in this process with other threads.
     """
-    # Each slot has functions of its own, made at the same lines of code: TensorFlow
-    # takes that for one function that is traced again and again, and warns.
+    # Each slot makes its own functions at the same lines of code. TensorFlow takes them
+    # for one function that is traced again and again, and would warn.
     tf.get_logger().setLevel("ERROR")
     config = tf.config.threading
     wanted = (intra_op, inter_op)
@@ -64,9 +64,9 @@ def configure_threads(intra_op: int, inter_op: int) -> None:
 
 
 def environment(replicas: int = 1) -> dict[str, str]:
-    """Returns what the bits of a trial depend on, beside its specification, as text.
+    """Returns what the bits of a trial depend on besides its specification, as text.
 
-    Equal builds and instruction sets give equal bits at one intra-op thread, on a CPU.
+    Equal builds and instruction sets give equal bits on a CPU with one intra-op thread.
     `replicas` is the number of devices that share each batch, whose sums round
     differently.
     """
@@ -86,7 +86,10 @@ def environment(replicas: int = 1) -> dict[str, str]:
 
 
 def _cpu_flags() -> list[str]:
-    """Returns the known instruction sets of this processor; empty if not told."""
+    """Returns those of _INSTRUCTION_SETS that this processor has.
+
+    The list is empty where there is no /proc/cpuinfo.
+    """
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return []
@@ -157,8 +160,8 @@ def _check_device(device: str) -> None:
 
 def _reduction(devices: tuple[str, ...]) -> tf.distribute.CrossDeviceOps | None:
     """Returns how replicas add up; None leaves it to TensorFlow (NCCL on GPUs)."""
-    # On CPUs TensorFlow would use collectives, whose groups belong to the process: a
-    # second strategy of another size fails, and takes the first one with it.
+    # On CPUs TensorFlow would use collectives, whose groups belong to the process: with
+    # a second strategy of another size, both fail.
     on_cpu = all("CPU" in device.upper() for device in devices)
     return tf.distribute.ReductionToOneDevice() if on_cpu else None
 
@@ -167,19 +170,19 @@ def _grow_memory(gpu: object) -> None:
     try:
         tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError as error:
-        # The device runs already. It is as its owner set it up, and works either way.
+        # The device runs already, as somebody else has set it up, and works either way.
         if "initialized" not in str(error):
             raise
 
 
 def build_cores(tpu: str | None) -> list[tf.distribute.Strategy]:
-    """Returns a new strategy for each core of a TPU, of that core alone.
+    """Returns a new strategy for each core of a TPU.
 
-    Not run on a TPU: what TensorFlow documents of subsets of cores, and its own
-    topology of a made-up TPU, are all that this was written from.
+    This has not been run on a TPU. It follows TensorFlow's documentation of subsets of
+    cores, and is tested with TensorFlow's own topology of a made-up TPU.
 
     Raises:
-        UserError: no TPU is there, `local` or of that name.
+        UserError: there is no TPU of that name.
     """
     resolver, topology = _started_tpu(tpu)
     return [
@@ -191,7 +194,7 @@ def build_cores(tpu: str | None) -> list[tf.distribute.Strategy]:
 def single_cores(
     topology: tf.tpu.experimental.Topology,
 ) -> list[tf.tpu.experimental.DeviceAssignment]:
-    """Returns one assignment per core: one replica, on that core."""
+    """Returns an assignment of one replica to each core of a topology."""
     coordinates = topology.device_coordinates  # [tasks, cores of a task, mesh rank]
     return [
         tf.tpu.experimental.DeviceAssignment(topology, core[None, None, :])
@@ -200,7 +203,7 @@ def single_cores(
 
 
 def _started_tpu(tpu: str | None) -> tuple[Any, Any]:
-    """Returns (resolver, topology) of a TPU, after starting it."""
+    """Starts a TPU; returns (resolver, topology)."""
     target = tpu or "local"
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
@@ -218,7 +221,7 @@ def _started_tpu(tpu: str | None) -> tuple[Any, Any]:
 
 
 def _check_reachable(address: str) -> None:
-    """Raises OSError if nobody listens there: TensorFlow would wait for ever."""
+    """Raises OSError if nothing listens there: TensorFlow would wait for ever."""
     url = urllib.parse.urlsplit(address if "//" in address else f"//{address}")
     port = url.port or _TPU_PORT
     socket.create_connection((url.hostname or "", port), _CONNECT_SECONDS).close()

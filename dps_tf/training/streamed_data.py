@@ -106,6 +106,8 @@ class ExampleStream(TrainBatches):
         signature: types of the values of a piece, for `tf.function`.
     """
 
+    most_steps: int
+
     def __init__(
         self,
         examples: Examples,

@@ -1,4 +1,4 @@
-"""The backends of a sweep: what checks a study, and makes the runner of its trials."""
+"""The backends of a sweep, which check a study and make the runner of its trials."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class TrainedBackend:
         studies: Sequence[StudySpecification],
         built: Sequence[StudySpecification],
     ) -> None:
-        """Raises UserError unless the devices can share the batches of studies.
+        """Builds a program of each study of `built`.
 
-        A program of each of `built` is built.
+        Raises UserError where the devices cannot share a batch of one of `studies`.
         """
         options = self._options
         machine = Resources.of_this_machine(
@@ -107,7 +107,7 @@ class TrainedBackend:
 
 
 class Backends:
-    """The two backends of a run, and which of them each study belongs to."""
+    """The two backends of a run: studies are trained or simulated."""
 
     def __init__(
         self, options: Options, files: FileSystem, resources: Resources | None = None

@@ -1,9 +1,9 @@
-"""Slots of a cluster: which study has which, and what each does in its own process.
+"""Slots of a cluster: what each does in its own process, and which study has which.
 
 A slot holds the states of the trials that it runs: they travel only when a trial moves
-to another slot, or is saved. Studies lease slots from a pool; those that began earlier
-go first. A study says how many trials it could run now; what it does not need is lent
-to the next one, and goes back when the earlier one needs it.
+to another slot, or is saved. Studies lease slots from a pool, the earlier ones first. A
+study says how many trials it could run now; slots that it does not need go to later
+studies, and come back when it needs them again.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from dps_tf.core import (
 from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
 
 _MAX_PROGRAMS = 2
-"""Studies whose compiled programs a slot keeps; one that comes back later is traced
-again."""
+"""Number of studies whose compiled programs a slot keeps.
+
+The program of any other study is traced again when the study comes back.
+"""
 
 
 class StateMissing(RuntimeError):
-    """A slot does not hold the state that it was asked to go on from."""
+    """A slot was asked to continue from a state that it does not hold."""
 
 
 @dataclass
 class _Study:
-    """What a slot knows of a study: states by trial, and the program while kept."""
+    """A study in a slot: the states of its trials, and its program if that is kept."""
 
     specification: StudySpecification
     states: dict[int, TrialState] = field(default_factory=dict)
@@ -56,16 +58,17 @@ class RemoteSlot:
         self._studies: OrderedDict[str, _Study] = OrderedDict()
 
     def open(self, specification: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Makes a study known; returns its environment and its training inputs."""
+        """Begins a study here; returns its environment and its training inputs."""
         study = StudySpecification.from_json(specification)
         self._studies.setdefault(study.cell.name, _Study(study))
         prepared = self._prepared(study.cell.name)
         return prepared.environment, prepared.training_inputs
 
     def run(self, cell: str, job: Job, state: TrialState | None) -> TurnReport:
-        """Runs a turn; the state stays here, and the report has its step only.
+        """Runs a turn, and returns its report without the arrays of the state.
 
-        So does the state of the job; `state` is the whole one, where it is not here.
+        The arrays stay in this slot. `job.state` has no arrays either: they are those
+        that this slot holds, or those of `state` where it is given.
         """
         held = self._studies[cell].states
         if state is None and job.state is not None:
@@ -78,9 +81,9 @@ class RemoteSlot:
         return replace(report, state=TrialState(report.step, ()))
 
     def give(self, cell: str, trial: int, *, keep: bool) -> TrialState | None:
-        """Returns the state of a trial, and forgets it unless it is to be kept.
+        """Returns the state of a trial, None if it is not here; `keep` leaves it here.
 
-        Called while another trial runs here. None if the state is not held.
+        May be called while another trial runs here.
         """
         study = self._studies.get(cell)
         if study is None:
@@ -96,11 +99,11 @@ class RemoteSlot:
         self._studies.pop(cell, None)
 
     def stop(self) -> None:
-        """Ends the turn that runs, and every later one, after its slice."""
+        """Ends the running turn and every later one at the end of its slice."""
         self._stop.set()
 
     def _prepared(self, cell: str) -> PreparedStudy:
-        """Returns a study with its program, which others may have to make way for."""
+        """Returns a study with its program; drops programs of others if need be."""
         study = self._studies[cell]
         self._studies.move_to_end(cell)
         if study.prepared is None:
@@ -138,12 +141,12 @@ class SlotPool:
         self._wanted: dict[str, int] = {}
 
     def add(self, slot: int) -> None:
-        """Takes in a slot that can be leased from now on."""
+        """Adds a slot, which can be leased from now on."""
         with self._lock:
             self._slots.append(slot)
 
     def remove(self, slot: int) -> None:
-        """Forgets a slot that is lost or leaving, whoever has it."""
+        """Removes a slot that is lost or leaving, also from the study that has it."""
         with self._lock:
             if slot in self._slots:
                 self._slots.remove(slot)
@@ -155,7 +158,7 @@ class SlotPool:
             self._wanted[study] = wanted
 
     def leave(self, study: str) -> None:
-        """Takes back all that a study has."""
+        """Takes all slots back from a study, which leases no more."""
         with self._lock:
             self._wanted.pop(study, None)
             self._holder = {s: who for s, who in self._holder.items() if who != study}
@@ -165,15 +168,17 @@ class SlotPool:
 
     @property
     def spare(self) -> int:
-        """Slots that no study wants now."""
+        """Number of slots that no study wants now."""
         with self._lock:
             return max(0, len(self._slots) - sum(self._wanted.values()))
 
     def lease(self, study: str, busy: Collection[int], wanted: int) -> list[int]:
-        """Returns the slots of a study in which nothing runs.
+        """Returns the idle slots of a study, after leasing or returning some.
 
-        Its busy slots are never taken away; it wants as many as it could run trials
-        now, those that run included.
+        Args:
+            study: its name.
+            busy: the slots in which its trials run; they are never taken away.
+            wanted: how many trials it could run now, the running ones included.
         """
         with self._lock:
             self._wanted[study] = wanted
@@ -194,7 +199,7 @@ class SlotPool:
             return idle
 
     def _granted(self, study: str) -> int:
-        """Returns how many slots a study may have, those before it served first."""
+        """Returns how many slots a study may have after the studies before it."""
         left = len(self._slots)
         for name, wanted in self._wanted.items():
             if name == study:

@@ -1,8 +1,9 @@
 """Drives the trials of one study until it is decided.
 
-Always the trial that is furthest behind goes on, by one evaluation. So trials advance
-together, none runs past a step at which it could still matter, and what is executed
-beyond the floor is at most what was under way in the other slots when the race ended.
+The trial that is furthest behind always runs next, up to its next evaluation. So trials
+advance together, and no trial runs past the last step at which it could matter. The
+only steps beyond the least possible work are those that were under way in other slots
+when the race ended.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from dps_tf.tuning.interruption import Interrupted
 from dps_tf.tuning.progress import StudyProgress
 
 _MAX_THREADS = 1024
-"""Threads are made as turns run side by side, so this bounds a cluster's slots."""
+"""Largest number of turns side by side, as each needs a thread."""
 _MAX_DEATHS = 2
-"""Processes that a trial may kill, one after the other, before it has failed."""
+"""Number of processes, one after the other, whose death makes their trial fail."""
 _NO_SLOT_SECONDS = 0.1
 _POLL_SECONDS = 1.0
 """How often progress is shown and a signal is looked for while all slots train."""
 
 
 class StudyDriver:
-    """Runs one study to its end; `point_of` gives metaparameters by trial number."""
+    """Runs one study to its end; `point_of` returns the metaparameters of a trial."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class StudyDriver:
 
     def _prune_pending(self) -> None:
         """Prunes the trials that are sure to be needed, before the race begins."""
-        # Scores use all processors and may take a while, so they are shown as such.
+        # Scores use all processors and may take a while: progress shows them.
         pending = self._plan().pending
         for done, trial in enumerate(pending):
             if self._stop():
@@ -110,7 +111,7 @@ class StudyDriver:
             try:
                 self._add_provenance(trial)
             except Exception as error:
-                # A trial's own error comes again in its first turn, and counts there.
+                # The trial fails again in its first turn, where its errors are counted.
                 if not _is_own(error):
                     raise
             if self._progress is not None:
@@ -184,7 +185,7 @@ class StudyDriver:
             self._running[self._begin(pool.submit, slot, trial)] = (slot, trial)
 
     def _idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
-        """Returns the slots that can take a turn; what they are is recorded before."""
+        """Returns the slots that can take a turn; records new environments first."""
         idle = self._runner.idle_slots(busy, wanted)
         for environment in self._runner.new_environments():
             self._record.add_environment(environment)
@@ -193,7 +194,7 @@ class StudyDriver:
     def _begin(
         self, submit: Callable[..., Future[TurnReport]], slot: int, trial: int
     ) -> Future[TurnReport]:
-        """Returns the future of a turn; what keeps it from beginning is its error."""
+        """Returns the future of a turn, which fails if the turn cannot begin."""
         try:
             self._add_provenance(trial)
             return submit(self._runner.run, slot, self._job(trial), self._stop)
@@ -241,13 +242,13 @@ class StudyDriver:
         self._update(trial)
 
     def _update(self, trial: int) -> None:
-        """Takes in what the record now knows of a trial."""
+        """Reads the trajectory of a trial from the record."""
         missing = trial + 1 - len(self._trajectories)
         self._trajectories += [Trajectory()] * missing
         self._trajectories[trial] = self._record.trajectory(trial)
 
     def _drain(self) -> None:
-        """Waits for turns under way; an error in one does not hide the first error."""
+        """Waits for running turns and records them; their errors are ignored."""
         for future, (_, trial) in self._running.items():
             if future.exception() is None:
                 self._record.add_report(future.result())
@@ -260,9 +261,13 @@ def assign(
 ) -> list[tuple[int, int]]:
     """Returns (slot, trial) of the turns to begin.
 
-    Each slot goes on with the first trial of `ready` whose state it holds (`homes`), or
-    takes the first that no slot holds; slots that would be left idle take over trials
-    of others.
+    Args:
+        idle: slots in which nothing runs.
+        ready: trials that can run, the most urgent first.
+        homes: the slot that holds the state of a trial, None where no slot does.
+
+    Each slot gets the first ready trial whose state it holds or that no slot holds.
+    Slots that this leaves idle get trials whose states other slots hold.
     """
     left, found, without = list(ready), [], []
     for slot in idle:
@@ -282,7 +287,7 @@ def _at_once(turn: Callable[..., TurnReport], *arguments: Any) -> Future[TurnRep
 
 
 def _is_own(error: BaseException) -> bool:
-    """Returns whether an error may be a trial's own, and not the end of the run."""
+    """Returns whether an error counts for its trial alone and does not end the run."""
     fatal = StoreError | LockLost | Irreproducible
     return isinstance(error, Exception) and not isinstance(error, fatal)
 

@@ -1,4 +1,4 @@
-"""The options of a run: where and how trials run; none of them changes a result."""
+"""Options of a run: where and how its trials run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Variable that makes Ray, where it is 0, listen on 127.0.0.1 alone, as on a Mac."""
 
 SPLITS = ("trials", "data")
-"""What the cores of a TPU are given: trials of their own, or a share of each batch."""
+"""What each core of a TPU trains: its own trials, or a share of every batch."""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,11 @@ from dps_tf.store import CellLayout, StudyRecord, explained, store_error, study_
 from dps_tf.tuning.driver import StudyDriver
 
 OBJECTIVE = keras_tuner.Objective("steps_to_result", "min")
-"""What keras-tuner minimizes; a trial that did not reach the goal gets a finite value
-behind every step it could have. It only steers keras-tuner: K* is read off records."""
+"""The metric that keras-tuner minimizes: the steps to the goal.
+
+A trial that did not reach the goal gets a finite value above all steps. The metric only
+guides keras-tuner: K* is computed from the records.
+"""
 
 _REVERSED = "one_minus_"
 _COMPLETED = keras_tuner.engine.trial.TrialStatus.COMPLETED
@@ -34,7 +37,7 @@ _SYSTEM_ERRORS = {
     tf.errors.OutOfRangeError: errno.EFBIG,
     tf.errors.PermissionDeniedError: errno.EACCES,
 }
-"""Errors of the files that keras-tuner writes, and what they are of the system."""
+"""TensorFlow's errors for the files of keras-tuner, and their numbers in the system."""
 
 
 def hyperparameters(
@@ -61,7 +64,7 @@ def hyperparameters(
 
 
 def point_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """Returns keras-tuner's values as a point of ours."""
+    """Returns hyperparameter values of keras-tuner as a point of the space."""
     point = {}
     for name, value in values.items():
         if name.startswith(_REVERSED):

@@ -35,7 +35,7 @@ _POLL_SECONDS = 1.0
 _LOOK_POLLS = 10
 """Polls of a call's result between two looks at the nodes."""
 PATIENCE_SECONDS = 60.0
-"""How long a cluster may have no slot before the user is told, or the run ends."""
+"""Seconds that a cluster may have no slot before the run says so, or ends."""
 _OBJECT_STORE_BYTES = 256 * 2**20
 """Of a Ray that is started here: states pass through it one at a time."""
 _LOOPBACK = "127.0.0.1"
@@ -66,11 +66,11 @@ def needs(resources: Mapping[str, float]) -> list[dict[str, float]]:
 
 
 class Shortage:
-    """How long a cluster has had no slot, and what follows from that.
+    """Watches whether a cluster has slots, and says so or stops the run if not.
 
-    A Ray that was started here has one node, and does not come back when that is gone:
-    the run is asked to stop. For slots of another cluster the run waits; the user is
-    told so after PATIENCE_SECONDS, and `slots_timeout` ends it.
+    A Ray that was started on this machine has one node and cannot recover its loss: the
+    run is asked to stop. For slots of any other cluster the run waits. It says so after
+    PATIENCE_SECONDS, and stops after `slots_timeout`.
     """
 
     def __init__(self, options: Options, stop: StopRequest):
@@ -154,7 +154,7 @@ class RayCluster:
             return slot
 
     def holds(self, number: int) -> bool:
-        """Returns whether a slot is there, and is to stay."""
+        """Returns whether a slot can be used: it is neither lost nor leaving."""
         with self._lock:
             slot = self._slots.get(number)
             return slot is not None and not slot.is_lost and not slot.is_leaving
@@ -187,9 +187,10 @@ class RayCluster:
                     self.pool.remove(other)
 
     def kind(self, environment: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns what bits depend on in the first slot that told; others are unlike.
+        """Returns the environment with which those of all slots have to agree.
 
-        Simulations tell other things than training, and have a first slot of their own.
+        That is the environment of the first slot that has answered. Simulations and
+        training have different entries, and so a first slot each.
         """
         with self._lock:
             return self._kinds.setdefault(frozenset(environment), environment)
@@ -253,7 +254,7 @@ def live_nodes() -> dict[str, Mapping[str, float]]:
 
 
 def options_there(options: Options) -> Options:
-    """Returns the options of one slot, wherever it is."""
+    """Returns the options of one slot, with paths that hold on any machine."""
     data_dir = options.data_dir
     return replace(
         options,
@@ -328,10 +329,10 @@ def calling(
     """Lets a function be called in processes of a Ray cluster.
 
     Yields:
-        What calls it: with a name, which the dashboard shows, and its arguments behind
-        the options as they are there. Waits for the result; any thread may call. A call
-        whose process was lost is repeated, _REPEATS times. Raises what the function
-        raises, and Interrupted.
+        A function of a name, which the dashboard shows, and further arguments. It calls
+        `function(options, *arguments)` in a process of the cluster and returns the
+        result. Any thread may call it. A call whose process was lost is repeated,
+        _REPEATS times. Raises what `function` raises, and Interrupted.
     """
     connect(options.ray_address, options.slots)
     remote = ray.remote(max_retries=_REPEATS)(function)

@@ -80,7 +80,7 @@ def run_sweep(
 class RayBackend:
     """Runs studies on the slots of a cluster.
 
-    Another backend checks them here, where their data have to be as well.
+    The backend `inner` checks them on this machine, which needs their data too.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class RayBackend:
 class RayRunner(Runner):
     """Runs turns of one study on slots that it leases from a cluster.
 
-    `opened_as` is the environment and the training inputs that its first slot has.
+    `opened_as` holds the environment and the training inputs of its first slot.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class RayRunner(Runner):
         return [slot for slot in leased if self._is_open(slot)]
 
     def _is_open(self, slot: int) -> bool:
-        """Returns whether a slot knows the study; lets it begin to otherwise."""
+        """Returns whether a slot has opened the study; asks the slot to otherwise."""
         if slot in self._opened:
             return True
         try:
@@ -170,9 +170,12 @@ class RayRunner(Runner):
             self._opening.pop(slot, None)
             return False
 
-    def _accept(self, slot: int, found: tuple[Any, Any]) -> bool:
-        """Takes a slot in unless it would compute other bits, or has other data."""
-        environment, inputs = found
+    def _accept(self, slot: int, answer: tuple[Any, Any]) -> bool:
+        """Returns whether a slot computes the same bits with the same data.
+
+        Its node is left out otherwise.
+        """
+        environment, inputs = answer
         if self.opened_as is None:
             # All studies take the same kind, or two would refuse each other's nodes.
             self.opened_as = self._cluster.kind(environment), inputs
@@ -228,7 +231,10 @@ class RayRunner(Runner):
         )
 
     def provenance(self, trial: int) -> TrialProvenance:
-        """Returns what a slot says of a trial; others work on the next ones already."""
+        """Returns the seeds and the pruning of a trial.
+
+        One slot computes them, while the others do so for the next trials.
+        """
         while True:
             slots = [slot for slot in self._opened if self._cluster.holds(slot)]
             if not slots:
@@ -250,7 +256,7 @@ class RayRunner(Runner):
             self._provenance.clear()
 
     def slot_of(self, trial: int) -> int | None:
-        """Returns the slot that holds a trial; none where its node is leaving."""
+        """Returns the slot that holds a trial; None where its node is left out."""
         slot = self._held.get(trial)
         return slot if slot is not None and self._cluster.holds(slot) else None
 

@@ -51,10 +51,10 @@ class Resources:
         memory_limit: bytes that the activations of all slots may take together; half of
             the memory that is free now by default.
         data_placement: where data sets lie; see `training.device_memory`.
-        sharing: of devices that were each given trials of their own: the option by
-            which they share each batch instead, empty for one device. Whether a trial
-            fits such a device is checked; None: it is not.
-        memory_note: what a user is told of that check; mostly nothing.
+        sharing: None where devices share each batch, or are CPUs. Otherwise each device
+            trains its own trials, and it is checked that a trial fits: the option by
+            which devices would share each batch, empty if there is one device.
+        memory_note: a sentence for the user about that check, mostly empty.
     """
 
     def __init__(

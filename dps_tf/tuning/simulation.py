@@ -38,7 +38,7 @@ DATASET = "simulation"
 """The data set of simulated workloads: no examples, fresh noise at every step."""
 METRIC = "validation/loss"
 TRAINING_EXAMPLES = 2**40
-"""What records say in the place of an endless supply: no batch is too large for it."""
+"""Number of training examples in the records: larger than any batch."""
 
 _MODELS = {"noisy_quadratic": NoisyQuadratic}
 # Momentum has the default that it has in training; `momentum` of `ema` is its decay.
@@ -48,7 +48,7 @@ _READS: Mapping[str, Reads] = {
     "ema": {"learning_rate": Argument(), "momentum": Argument()},
 }
 _EVALUATIONS_AHEAD = 64
-"""Computed at once: a closed form costs the same for one step as for several."""
+"""Number of losses that are computed at once, as one would cost as much."""
 
 
 def is_simulated(workload: Workload) -> bool:
@@ -129,7 +129,7 @@ class SimulatedBackend:
 
 
 class SimulatedRunner(Runner):
-    """Runs turns of simulated trials, one at a time: none of them takes time.
+    """Runs turns of simulated trials one at a time, as they take no time.
 
     A trial diverges at the first step at which its expected loss is beyond float64.
     """

@@ -29,7 +29,7 @@ from dps_tf.tuning.progress import StudyProgress
 def is_finished(
     files: FileSystem, layout: CellLayout, specification: StudySpecification
 ) -> bool:
-    """Returns whether the study is closed, intact and all that is asked for."""
+    """Returns whether a closed, undamaged study of this specification is there."""
     study = StudyReader(files, layout)
     if not study.is_closed or study.record is None:
         return False
@@ -41,7 +41,17 @@ def is_finished(
 
 @dataclass(frozen=True)
 class RunContext:
-    """Under which a study is run; none of it changes a result. See `open_study`."""
+    """The conditions of a run of a study, none of which changes a result.
+
+    Attributes:
+        stop: whether the run has been asked to save and leave.
+        allow_other_machine: continue a study that was begun on another kind of machine;
+            see `open_study`.
+        guard: is called before anything is written; raises LockLost where another
+            process may run the study by now.
+        progress: shows how the study stands.
+        say: prints a sentence for the user.
+    """
 
     stop: StopRequest
     allow_other_machine: bool = False
@@ -57,7 +67,7 @@ def run_study(
     backend: Backend,
     context: RunContext,
 ) -> StudyResult:
-    """Returns the result of a study after running what remains of it.
+    """Runs what remains of a study and returns its result.
 
     Raises:
         Interrupted: a stop was asked for; everything is saved.
@@ -73,7 +83,7 @@ def run_study(
         if context.stop() and not result.decided:
             raise Interrupted
         if result.decided:
-            # One with a failed trial stays open, to be tried again.
+            # A study with a failed trial is not decided: the trial is tried again.
             _close(files, layout, record, prepared, context, searched)
     finally:
         prepared.runner.close()
@@ -87,7 +97,7 @@ def _open(
     prepared: PreparedStudy,
     context: RunContext,
 ) -> StudyRecord:
-    """Returns the record of a study, to be run in this session."""
+    """Returns the record of a study, with a new session in it."""
     record = open_study(
         files,
         layout,
@@ -111,7 +121,7 @@ def _open(
 def _search(
     record: StudyRecord, prepared: PreparedStudy, context: RunContext
 ) -> keras_tuner.Oracle | None:
-    """Runs the study; returns the oracle that chose its points, None for a race."""
+    """Trains a study; returns the oracle that chose its points, None for a race."""
     study = record.specification
     is_adaptive = study.workload.is_adaptive
     limit = 0 if is_adaptive else study.rule.draws_limit
@@ -141,7 +151,7 @@ def _close(
     study = record.specification
     results = study_result(study, record.history).trials
     for trial in range(len(results)):
-        # A race may end before a trial has begun; its record is that of every other.
+        # A race may end before a trial has begun: its seeds are recorded all the same.
         if record.history[trial].provenance is None:
             record.add_provenance(trial, prepared.runner.provenance(trial))
     record.snapshot(force=True)

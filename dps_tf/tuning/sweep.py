@@ -46,7 +46,13 @@ _MAX_WAITS = 300
 
 @dataclass
 class SweepOutcome:
-    """What became of the cells: results of those run, who runs the busy ones."""
+    """What became of the cells of a sweep.
+
+    Attributes:
+        ran: results of the cells that this run has finished, by name.
+        finished_before: names of the cells that were finished already.
+        busy: who runs the cells that other processes have, by name.
+    """
 
     ran: dict[str, StudyResult] = field(default_factory=dict)
     finished_before: list[str] = field(default_factory=list)
@@ -72,8 +78,8 @@ class SweepOutcome:
 class Sweep:
     """A sweep in its directory, run by this process.
 
-    Cells run side by side if `spare_slots` tells how many slots no cell needs now, else
-    one after another. Progress is shown on a display or standard output.
+    Cells run one after another, or side by side where `spare_slots` returns the number
+    of slots that no cell needs now. Progress is shown on a display or standard output.
     """
 
     files: FileSystem
@@ -93,10 +99,10 @@ class Sweep:
     def run(self, gin_text: str) -> SweepOutcome:
         """Runs every cell of the shard that is not finished and free.
 
-        A cell that another process is running is passed over, and looked at again in
-        the end: by then it may be finished. If its owner, elsewhere, does not show
-        life, it is waited for until it does or the cell is free. The resolved
-        configuration is kept with the sweep.
+        A cell that another process is running is skipped, and looked at again in the
+        end, when it may be finished. If the owner of a cell is on another machine and
+        shows no sign of life, this waits until it does or the cell is free. The
+        configuration, with all bindings, is kept with the sweep.
 
         Raises:
             Interrupted: a stop was asked for; everything is saved.
@@ -147,10 +153,10 @@ class Sweep:
             self.outcome.add(inside.run(gin_text))
 
     def check(self) -> None:
-        """Raises UserError for what can be known to fail before anything is trained.
+        """Raises UserError for what would fail, before anything is trained.
 
-        That is a directory that is not a sweep's, a cell that holds another study, data
-        that are not there, or a batch that does not fit them.
+        That is a directory of something else, a cell that holds another study, data
+        that are not there, or a batch that is larger than the training set.
         """
         for problem in check_directory(self.files, self._layout):
             self.say(f"note: {problem}")
@@ -262,7 +268,11 @@ def _cost(study: StudySpecification) -> int:
 
 
 def check_directory(files: FileSystem, layout: SweepLayout) -> tuple[str, ...]:
-    """Returns what a sweep lacks or has beside it, as text; UserError if it is none."""
+    """Returns sentences about missing and foreign files of a sweep directory.
+
+    Raises:
+        UserError: the directory holds something other than a sweep.
+    """
     names = files.list_names(layout.root)
     if not names:
         return ()
@@ -280,14 +290,14 @@ def check_directory(files: FileSystem, layout: SweepLayout) -> tuple[str, ...]:
 def start_sweep(
     files: FileSystem, layout: SweepLayout, sweep: SweepSpecification, gin_text: str
 ) -> None:
-    """Makes the sweep directory and saves what is going to run, before it runs.
+    """Makes the sweep directory and saves the configuration before anything runs.
 
-    A sweep may be run again with other cells; `config.gin` holds the latest, and each
-    study keeps its own specification, which is what is compared.
+    A sweep may be run again with other cells. `config.gin` holds the configuration of
+    the last run; each study keeps the specification that it is compared with.
     """
     files.remove_stale(layout.root)
     if not files.exists(layout.marker):
-        # First of all: another process may look what the directory is.
+        # Comes first: another process may check what kind of directory this is.
         write_json(files, layout.marker, {"made_by": "dps_tf"})
     files.make_directory(layout.cells)
     files.write_atomic(layout.config, gin_text.encode())

@@ -18,7 +18,6 @@ from tests.packaging.source_tree import SOURCE_TREE
 SCRIPTS = [
     LAUNCH / name
     for name in (
-        "local",
         "containers/install",
         "slurm/sweep.sbatch",
         "tpu/queued_resource",
