@@ -50,8 +50,7 @@ class GoalEvaluator(abc.ABC):
         allowed = self._metric.most_against(goal, self._positions)
         self._allowed = -1 if allowed is None else allowed
         self._batch_size = min(evaluation.GOAL_BATCH_SIZE, self._total)
-        # One for all replicas. In the scope of a strategy of several processes there
-        # could be none of this type, because TensorFlow cannot broadcast it.
+        # One for all replicas, outside of the strategy's scope.
         with tf.device("CPU:0"):
             self._rank = tf.Variable(tf.zeros([self._total], tf.int8), trainable=False)
         self._run = self._compiled(data, jit_compile)
