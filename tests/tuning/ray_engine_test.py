@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import signal
 import time
 from types import SimpleNamespace
@@ -165,3 +167,9 @@ def test_a_ray_that_others_could_reach_is_not_started(monkeypatch):
     monkeypatch.setattr(ray_cluster.ray, "init", lambda **_: pytest.fail("started"))
     with pytest.raises(UserError, match="before the import"):
         ray_cluster.connect(None, 1)
+
+
+@pytest.mark.parametrize("module", [ray_cluster, ray_engine])
+def test_ray_is_used_by_its_public_interface_alone(module):
+    private = re.findall(r"\bray(?:\.\w+)*\._\w+|\._ray_\w+", inspect.getsource(module))
+    assert private == []
