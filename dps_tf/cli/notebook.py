@@ -175,7 +175,7 @@ def run(
 
 
 def _check_options(options: Mapping[str, Any], known: list[str]) -> None:
-    """Raises UserError for options that are unknown, or that need the command."""
+    """Raises UserError for an unknown option."""
     for name in options:
         if name not in known:
             raise UserError(f"run has no option {name!r}: {near_matches(name, known)}.")

@@ -195,7 +195,7 @@ def test_the_best_trial_is_a_model_with_weights_by_name(ran):
     assert "refused python has 2 cells: name one" in said
 
 
-def test_options_that_need_the_command_are_refused(tmp_path):
+def test_options_that_are_not_taken_are_refused(tmp_path):
     sweep = dps_tf.sweep("quickstart")
     for options, sentence in (
         ({"slotz": 1}, "did you mean 'slots'"),
