@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from absl import flags
