@@ -10,9 +10,8 @@ child has ended, `ended <exit code>`, -9 after kill -9. Kinds:
         the command dps_tf.train; its workers (`--workers=N`) are forked, too; with
         `seconds`, a list, turns of simulated trials take so long, for each process
         one of them; with `closings`, each study that is closed adds a line there
-    {"kind": "command", "command": "status", "arguments": [...], "output": F,
-     "objects": O}
-        a command, what it prints, and the folder in which `gs://` is kept
+    {"kind": "command", "command": "status", "arguments": [...], "output": F}
+        a command, and the file for what it prints
 
 All take `kill_after`, seconds, `file_limit`, the largest file in bytes, `environment`,
 further variables, and `output`, a file for what is printed. One with `background` is
@@ -179,13 +178,6 @@ def _train(order: dict[str, Any]) -> int:
 
 
 def _command(order: dict[str, Any]) -> int:
-    from dps_tf import training
-    from tests.training.object_gfile import DiskObjects, ObjectGfile
-
-    store = ObjectGfile(objects=DiskObjects(Path(order["objects"])))
-    objects = training.GFileFiles(store, store.put_if_absent)
-    files_for = training.files_for
-    training.files_for = lambda place: objects if "://" in place else files_for(place)
     sys.argv = [order["command"], *order["arguments"]]
     importlib.import_module(f"dps_tf.{order['command']}").main()
     return 0

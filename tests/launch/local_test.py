@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import dps_tf
-from dps_tf.store import LocalFiles, read_closed
+from dps_tf.store import CellLayout, LocalFiles, StudyReader
 from tests import interpreter
 from tests.launch.rendered import LAUNCH
 from tests.packaging.launch_test import Machine
@@ -146,10 +146,8 @@ def test_two_real_workers_stopped_and_started_again_equal_one(machine):
         tables = {}
         for sweep in ("one", "two"):
             place = folder / sweep / "cells" / cell.name
-            closed, problems = read_closed(LocalFiles(), str(place))
-            assert closed is not None and not problems
-            tables[sweep] = closed
+            tables[sweep] = StudyReader(LocalFiles(), CellLayout(str(place))).closed()
         for name in ("trials", "curves"):
             pd.testing.assert_frame_equal(
-                tables["two"].frame(name), tables["one"].frame(name), check_exact=True
+                tables["two"][name], tables["one"][name], check_exact=True
             )
