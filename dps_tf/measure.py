@@ -29,8 +29,8 @@ from dps_tf.core import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dps_tf.probing import RecordedStudy, RecordedTrial, Wanted
-    from dps_tf.store import SweepReader
+    from dps_tf.probing import Wanted
+    from dps_tf.store import RecordedTrial, StudyReader, SweepReader
     from dps_tf.tuning.interruption import StopRequest
     from dps_tf.tuning.options import Options
     from dps_tf.tuning.resources import Resources
@@ -175,9 +175,9 @@ def _on_ray(
     cluster = import_ray("ray_cluster", options.ray_address)
     with cluster.calling(replayed_elsewhere, options, stop) as call:
 
-        def replays(study: RecordedStudy, trial: RecordedTrial) -> pd.DataFrame:
+        def replays(study: StudyReader, trial: RecordedTrial) -> pd.DataFrame:
             name = f"{study.name} trial {trial.number}"
-            rows, said = call(name, wanted, study, trial)
+            rows, said = call(name, wanted, study.name, trial)
             for sentence in said:
                 print(sentence)
             return rows

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +31,7 @@ from dps_tf.analysis.tables import (
     with_precision,
 )
 from dps_tf.core import Goal, UserError
-from dps_tf.store import FileSystem, LocalFiles, StoredTables, SweepReader
+from dps_tf.store import FileSystem, LocalFiles, StoredTables, SweepReader, absolute
 
 LABEL = "workload.label"
 """The axis that tells sweeps apart which have been given labels."""
@@ -307,7 +306,7 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
 
 
 def _open(files: FileSystem, directory: str) -> SweepReader:
-    if files.is_local and "://" not in directory and not Path(directory).is_dir():
+    if files.is_local and not files.exists(absolute(directory)):
         raise UserError(
             f"there is no directory {directory}: name the one that was given to train "
             "as --sweep_dir."

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import pandas as pd
 
 from dps_tf.core import (
     OUTCOMES,
@@ -16,12 +18,12 @@ from dps_tf.core import (
     steps_left,
 )
 from dps_tf.store import (
-    Closed,
     FileSystem,
-    Locks,
+    Lock,
     StudyHistory,
     StudyReader,
     SweepReader,
+    best_first,
 )
 
 SHOWN_WAIT = 0.01
@@ -108,11 +110,10 @@ def sweep_status(files: FileSystem, sweep: SweepReader) -> list[CellStatus]:
 
     Damage that is found on the way is in the sweep's `problems`.
     """
-    locks = Locks(files)
     # Cells of an earlier configuration of the same directory come last.
     names = dict.fromkeys([*sweep.planned, *sweep.studies])
     return [
-        _cell_status(sweep.studies[name], name, locks)
+        _cell_status(files, sweep.studies[name], name)
         if name in sweep.studies
         else CellStatus(name)
         for name in names
@@ -163,12 +164,11 @@ def progress_line(cells: Sequence[CellStatus]) -> str:
     )
 
 
-def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
+def _cell_status(files: FileSystem, study: StudyReader, name: str) -> CellStatus:
     closed = study.closed(("trials", "work"))
     if closed is not None:
         return _closed_status(closed, name)
-    holder = locks.holder(study.layout.root)
-    owner = None if holder is None else str(holder)
+    owner = Lock(files, study.layout.root).holder()
     if study.specification is None:
         return CellStatus(name, owner=owner)
     history, result = study.history, study.result()
@@ -190,16 +190,17 @@ def _cell_status(study: StudyReader, name: str, locks: Locks) -> CellStatus:
     )
 
 
-def _closed_status(closed: Closed, name: str) -> CellStatus:
-    trials, work, best = closed.frame("trials"), closed.frame("work"), closed.best()
+def _closed_status(tables: Mapping[str, pd.DataFrame], name: str) -> CellStatus:
+    trials, work = tables["trials"], tables["work"]
+    best = best_first(trials).head(1).to_dict("records")
     seconds = work[(work["quantity"] == "seconds") & work["trial"].isna()]
     counts = trials["outcome"].value_counts()
     return CellStatus(
         name=name,
         closed=True,
         outcomes={outcome: int(counts.get(outcome, 0)) for outcome in OUTCOMES},
-        steps_to_result=None if best is None else int(best["steps_to_result"]),
-        bracket_low=None if best is None else int(best["bracket_low"]),
+        steps_to_result=int(best[0]["steps_to_result"]) if best else None,
+        bracket_low=int(best[0]["bracket_low"]) if best else None,
         steps_left=0,
         seconds_left=0.0,
         seconds=float(seconds["value"].sum()),

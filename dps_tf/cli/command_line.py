@@ -124,8 +124,6 @@ def import_tensorflow() -> None:
         return
     # Its libraries write about devices that they do not find; errors are raised.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # TensorFlow reads this at its import: changes of others on gs:// show at once.
-    os.environ.setdefault("GCS_STAT_CACHE_MAX_AGE", "0")
     with tempfile.TemporaryFile() as written:
         # Its libraries write to the file descriptor itself, whatever is set.
         sys.stderr.flush()
@@ -199,16 +197,9 @@ def tell_of_damage(problems: Iterable[str], told: set[str]) -> None:
 
 
 def files_of(directory: str) -> FileSystem:
-    """Returns the file system of a sweep directory.
-
-    TensorFlow, which knows object stores, is imported for a path with a scheme only.
-    """
-    if "://" not in directory:
-        from dps_tf.store import LocalFiles
-
-        return LocalFiles()
-    import_tensorflow()
-    from dps_tf.training import files_for
+    """Returns the file system of a sweep directory; see `files_for` of the store."""
+    # After the flags are checked: tables take a second to load.
+    from dps_tf.store import files_for
 
     return files_for(directory)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from dps_tf.cli.command_line import import_ray
 from dps_tf.core import UserError
-from dps_tf.training import explain, files_for
+from dps_tf.store import absolute, files_for
+from dps_tf.training import explain
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
@@ -101,7 +102,7 @@ def check_place(directory: str) -> None:
     """Raises UserError for a sweep directory on this machine that cannot be written."""
     if "://" in directory:
         return
-    place = Path(directory).expanduser().absolute()
+    place = Path(absolute(directory))
     while not place.exists() and place != place.parent:
         place = place.parent
     if not place.is_dir():

@@ -14,8 +14,7 @@ from dps_tf.probing.quantities import (
     measure_update,
 )
 from dps_tf.probing.replay import (
-    RecordedStudy,
-    RecordedTrial,
+    dataset_of,
     log_spaced,
     read_recorded,
     replay,
@@ -28,8 +27,7 @@ __all__ = [
     "Measurer",
     "NoiseEstimate",
     "ProgramCache",
-    "RecordedStudy",
-    "RecordedTrial",
+    "dataset_of",
     "Wanted",
     "curvature",
     "estimate",

@@ -18,9 +18,8 @@ from dps_tf.optim import SCHEDULES
 from dps_tf.probing.gradients import ExampleGradients
 from dps_tf.probing.quantities import CURVATURE, QUANTITIES, measure_update
 from dps_tf.probing.replay import (
-    RecordedStudy,
-    RecordedTrial,
     Weights,
+    dataset_of,
     log_spaced,
     read_recorded,
     replay,
@@ -30,14 +29,16 @@ from dps_tf.store import (
     CellLayout,
     DamagedError,
     FileSystem,
-    Locks,
+    Lock,
+    RecordedTrial,
     StudyReader,
     SweepLayout,
     environment_differences,
+    files_for,
     set_aside,
     write_table,
 )
-from dps_tf.training import Program, environment, files_for
+from dps_tf.training import Program, environment
 from dps_tf.tuning import build, simulation
 from dps_tf.tuning.build import Pruner, is_scheduled
 from dps_tf.tuning.options import Options
@@ -117,15 +118,15 @@ class ProgramCache:
         self._program: tuple[str, Program] | None = None
         self._gradients: tuple[object, ExampleGradients] | None = None
 
-    def program(self, study: RecordedStudy, dataset: Dataset) -> Program:
+    def program(self, study: StudyReader, dataset: Dataset) -> Program:
         """Returns a program of a study that evaluates exactly.
 
         The record of evaluations that stopped early holds bounds, which depend on the
         goal of that time.
         """
-        key = study.specification.fingerprint + dataset.content_hash
+        key = study.trained().fingerprint + dataset.content_hash
         if self._program is None or self._program[0] != key:
-            exact = replace(study.specification, evaluation="exact")
+            exact = replace(study.trained(), evaluation="exact")
             self._program = None  # its memory is free before the next one is built
             self._program = key, self._machine().programs(exact, dataset)[0]
         return self._program[1]
@@ -140,10 +141,10 @@ class ProgramCache:
         return self._resources
 
     def gradients(
-        self, study: RecordedStudy, dataset: Dataset, examples: int
+        self, study: StudyReader, dataset: Dataset, examples: int
     ) -> ExampleGradients:
         """Returns gradients over the first `examples` training examples."""
-        workload = study.specification.workload
+        workload = study.trained().workload
         task = build.build_task(workload, dataset)
         network = workload.network, dict(workload.network_arguments)
         objective = workload.objective, dict(workload.objective_arguments)
@@ -183,7 +184,7 @@ class Measurer:
     programs: ProgramCache = field(default_factory=lambda: ProgramCache())
     stop: Callable[[], bool] = lambda: False
     say: Callable[[str], None] = print
-    replays: Callable[[RecordedStudy, RecordedTrial], pd.DataFrame] | None = None
+    replays: Callable[[StudyReader, RecordedTrial], pd.DataFrame] | None = None
 
     def measure(self, cell: str, trials: Sequence[int] = ()) -> pd.DataFrame:
         """Measures what is not measured yet of some trials of a cell, or its winner.
@@ -200,22 +201,22 @@ class Measurer:
         study = read_recorded(self.files, self.layout, cell)
         if study is None:
             raise UserError(f"{cell} is not finished: run its sweep to the end first.")
-        if simulation.is_simulated(study.specification.workload):
+        if simulation.is_simulated(study.trained().workload):
             self.say(f"{cell}: simulated, so there is nothing to train again.")
-            return self._known(study.paths)
-        best = study.winner()
+            return self._known(study.layout)
+        best = study.best_trial()
         numbers = list(trials) or ([] if best is None else [best])
         if not numbers:
             self.say(f"{cell}: no trial reached the goal; name one with --trial.")
         for trial in [study.trial(number) for number in numbers]:
             if not self._is_done(study, trial):
                 self._measure(study, trial)
-        known = self._known(study.paths)
+        known = self._known(study.layout)
         return known[known["trial"].isin(numbers)].reset_index(drop=True)
 
-    def _is_done(self, study: RecordedStudy, trial: RecordedTrial) -> bool:
+    def _is_done(self, study: StudyReader, trial: RecordedTrial) -> bool:
         """Returns whether exactly what is wanted of a trial is there."""
-        known = self._known(study.paths)
+        known = self._known(study.layout)
         mine = known[known["trial"] == trial.number]
         steps = self.wanted.looks(trial)
         count = self.wanted.count(int(study.training_inputs["training_examples"]))
@@ -232,11 +233,10 @@ class Measurer:
             self.say(f"note: {error} It is kept as {kept}.")
             return StudyReader(self.files, paths).measurements()
 
-    def _measure(self, study: RecordedStudy, trial: RecordedTrial) -> None:
-        locks = Locks(self.files)
-        lock = locks.acquire(study.paths.root)
-        if lock is None:
-            owner = locks.holder(study.paths.root) or "another process"
+    def _measure(self, study: StudyReader, trial: RecordedTrial) -> None:
+        lock = Lock(self.files, study.layout.root)
+        if not lock.acquire():
+            owner = lock.holder() or "another process"
             raise UserError(f"{study.name} is being run by {owner}: wait for it.")
         end = max(trial.end, self.wanted.looks(trial)[-1] + 1)
         with lock:
@@ -244,21 +244,21 @@ class Measurer:
                 f"{study.name}: trial {trial.number} is trained again, to step {end}."
             )
             rows = (self.replays or self.replayed)(study, trial)
-            known = self._known(study.paths)
+            known = self._known(study.layout)
             others = known[known["trial"] != trial.number]
             parts = [frame for frame in (others, rows) if len(frame)]
             lock.check()
             write_table(
                 self.files,
-                study.paths.measurements,
+                study.layout.measurements,
                 pd.concat(parts, ignore_index=True),
                 MEASUREMENTS,
             )
 
-    def replayed(self, study: RecordedStudy, trial: RecordedTrial) -> pd.DataFrame:
+    def replayed(self, study: StudyReader, trial: RecordedTrial) -> pd.DataFrame:
         """Returns the measurements of one trial after training it again here."""
-        specification = study.specification
-        dataset = study.dataset(self.data_dir)
+        specification = study.trained()
+        dataset = dataset_of(study, self.data_dir)
         program = self.programs.program(study, dataset)
         masks = self._masks(study, trial, dataset, program)
         count = self.wanted.count(len(dataset.train))
@@ -288,27 +288,27 @@ class Measurer:
 
     def _masks(
         self,
-        study: RecordedStudy,
+        study: StudyReader,
         trial: RecordedTrial,
         dataset: Dataset,
         program: Program,
     ) -> Sequence[np.ndarray] | None:
         """Returns the masks of a trial, from the sweep's cache if they are there."""
-        cell = study.specification.cell
+        cell = study.trained().cell
         if cell.sparsity == 0:
             return None
-        if is_scheduled(study.specification):
+        if is_scheduled(study.trained()):
             raise UserError(
                 f"{study.name} prunes during training, so smoothness through one mask "
                 "has no meaning for it: name other cells with --cell."
             )
         initial = initial_point(program.model, trial.initial_seed)
-        prune = Pruner(study.specification, dataset, self.layout.scores, self.files)
+        prune = Pruner(study.trained(), dataset, self.layout.scores, self.files)
         return prune(trial.number, initial).masks
 
     def _tell(
         self,
-        study: RecordedStudy,
+        study: StudyReader,
         trial: RecordedTrial,
         program: Program,
         change: str,
@@ -333,7 +333,7 @@ class Measurer:
 
 
 def replayed_elsewhere(
-    options: Options, wanted: Wanted, study: RecordedStudy, trial: RecordedTrial
+    options: Options, wanted: Wanted, cell: str, trial: RecordedTrial
 ) -> tuple[pd.DataFrame, list[str]]:
     """Returns the measurements of a trial, and what is to be said of them.
 
@@ -343,14 +343,17 @@ def replayed_elsewhere(
         importlib.import_module(module)
     configure_threads()
     said: list[str] = []
+    files = files_for(options.sweep_dir)
+    layout = SweepLayout(options.sweep_dir)
     measurer = Measurer(
-        files_for(options.sweep_dir),
-        SweepLayout(options.sweep_dir),
+        files,
+        layout,
         wanted,
         data_dir=options.data_dir,
         programs=_kept_programs(),
         say=said.append,
     )
+    study = StudyReader(files, layout.cell(cell))
     return measurer.replayed(study, trial), said
 
 

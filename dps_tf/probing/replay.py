@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from dps_tf.core import VALIDATION, StudySpecification, UserError, examples_at
+from dps_tf.core import VALIDATION, UserError, examples_at
 from dps_tf.data import Dataset
 from dps_tf.models import initial_point
 from dps_tf.objectives import Objective
 from dps_tf.sparsity import masked
 from dps_tf.store import (
-    CURVES,
-    TRIALS,
-    CellLayout,
-    Closed,
     FileSystem,
+    RecordedTrial,
+    StudyReader,
     SweepLayout,
     SweepReader,
-    TableSchema,
 )
 from dps_tf.training import Program
 from dps_tf.tuning import build
@@ -40,102 +35,9 @@ Look = Callable[[Weights, Weights], None]
 """Is given the model's weights before and after an update."""
 
 
-@dataclass(frozen=True)
-class RecordedTrial:
-    """One trial of a closed study."""
-
-    number: int  # in the study
-    initial_seed: int  # of its initial point
-    order_seed: int  # of its order of examples
-    point: Mapping[str, float]  # its metaparameters
-    # (metric columns, whether they are bounds) by evaluated step.
-    curve: Mapping[int, tuple[Mapping[str, float], bool]]
-    steps_to_result: int | None = None  # first evaluated step at which it met the goal
-
-    @property
-    def end(self) -> int:
-        """The step to which it is trained again: K of a trial that met the goal."""
-        return self.steps_to_result or max(self.curve)
-
-
-@dataclass(frozen=True)
-class RecordedStudy:
-    """A closed study as its record tells it: what training it again needs."""
-
-    name: str  # of its cell
-    paths: CellLayout
-    specification: StudySpecification
-    training_inputs: Mapping[str, Any]  # sizes and content of its data
-    environments: Sequence[Mapping[str, Any]]  # builds and instruction sets
-    closed: Closed  # its tables `trials` and `curves`
-
-    def winner(self) -> int | None:
-        """Returns the trial that met the goal first, or None if nobody did."""
-        best = self.closed.best()
-        return None if best is None else int(best["trial"])
-
-    def trial(self, number: int) -> RecordedTrial:
-        """Returns a trial.
-
-        Raises:
-            UserError: there is none of that number, or it was never evaluated.
-        """
-        rows = self.closed.frame("trials").to_dict("records")
-        row = next((row for row in rows if row["trial"] == number), None)
-        if row is None:
-            raise UserError(
-                f"{self.name} has no trial {number}: it has {len(rows)}, from 0."
-            )
-        curve = self._curve(number)
-        if not curve:
-            raise UserError(
-                f"trial {number} of {self.name} is {row['outcome']} and was never "
-                "evaluated, so there is no curve to repeat: choose another trial."
-            )
-        reached = row["outcome"] == "complete"
-        return RecordedTrial(
-            number=number,
-            initial_seed=int(row["initial_seed"]),
-            order_seed=int(row["order_seed"]),
-            point=_numbers(row, TRIALS, missing=False),
-            curve=curve,
-            steps_to_result=int(row["steps_to_result"]) if reached else None,
-        )
-
-    def _curve(self, number: int) -> dict[int, tuple[dict[str, float], bool]]:
-        curves = self.closed.frame("curves")
-        return {
-            int(row["step"]): (_numbers(row, CURVES), bool(row["is_bound"]))
-            for row in curves[curves["trial"] == number].to_dict("records")
-        }
-
-    def dataset(self, data_dir: str | None) -> Dataset:
-        """Returns the data it was trained on.
-
-        Raises:
-            UserError: they are not there, or others are.
-        """
-        found = build.load_dataset(self.specification.workload, data_dir)
-        if found.content_hash != self.training_inputs["content_hash"]:
-            raise UserError(
-                f"the data set in --data_dir={data_dir} is not the one that "
-                f"{self.name} was trained on: name the folder of that run."
-            )
-        return found
-
-
-def _numbers(
-    row: Mapping[Any, Any], schema: TableSchema, missing: bool = True
-) -> dict[str, float]:
-    """Returns metaparameters, or metrics, of a row; those that are NaN if `missing`."""
-    known = dict(schema.columns)
-    found = {str(n): float(v) for n, v in row.items() if n not in known}
-    return {n: v for n, v in found.items() if missing or not math.isnan(v)}
-
-
 def read_recorded(
     files: FileSystem, layout: SweepLayout, cell: str
-) -> RecordedStudy | None:
+) -> StudyReader | None:
     """Returns the study of a cell, or None while it is not closed.
 
     Raises:
@@ -150,14 +52,23 @@ def read_recorded(
         )
     if closed is None:
         return None
-    return RecordedStudy(
-        name=cell,
-        paths=study.layout,
-        specification=study.trained(),
-        training_inputs=study.training_inputs,
-        environments=study.environments,
-        closed=closed,
-    )
+    study.trained()
+    return study
+
+
+def dataset_of(study: StudyReader, data_dir: str | None) -> Dataset:
+    """Returns the data that a study was trained on.
+
+    Raises:
+        UserError: they are not there, or others are.
+    """
+    found = build.load_dataset(study.trained().workload, data_dir)
+    if found.content_hash != study.training_inputs["content_hash"]:
+        raise UserError(
+            f"the data set in --data_dir={data_dir} is not the one that {study.name} "
+            "was trained on: name the folder of that run."
+        )
+    return found
 
 
 def log_spaced(end: int, times: int) -> list[int]:

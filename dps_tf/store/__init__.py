@@ -10,7 +10,7 @@ from dps_tf.store.errors import (
     explained,
     store_error,
 )
-from dps_tf.store.files import FileSystem, LocalFiles, is_temporary
+from dps_tf.store.files import FileSystem, files_for
 from dps_tf.store.layout import (
     CLOSING_TABLES,
     MARKER,
@@ -18,9 +18,9 @@ from dps_tf.store.layout import (
     SweepLayout,
     absolute,
 )
-from dps_tf.store.locks import Claims, Lock, Locks
+from dps_tf.store.local_files import LocalFiles, is_temporary
+from dps_tf.store.locks import Lock, Owner
 from dps_tf.store.log import encode_event, open_log, read_log, read_logs, scan
-from dps_tf.store.owners import Owner, Timing
 from dps_tf.store.records import (
     FORMAT,
     canonical,
@@ -50,6 +50,7 @@ from dps_tf.store.study_history import (
     session_event,
     start_event,
 )
+from dps_tf.store.study_reader import RecordedTrial, StudyReader
 from dps_tf.store.study_record import (
     NETWORK,
     StudyRecord,
@@ -58,14 +59,12 @@ from dps_tf.store.study_record import (
     open_study,
 )
 from dps_tf.store.study_tables import (
-    Closed,
+    best_first,
     close_study,
     goal_columns,
-    is_closed,
-    read_closed,
     reopen_study,
     study_result,
     trial_points,
 )
-from dps_tf.store.sweep_reader import StoredTables, StudyReader, SweepReader
+from dps_tf.store.sweep_reader import StoredTables, SweepReader
 from dps_tf.store.tables import empty_frame, encode_table, write_table

@@ -42,7 +42,7 @@ class StoreError(OSError):
 
 
 class OtherFormatError(UserError):
-    """A file has the form of another version of the package; nothing reads it here."""
+    """A file was written in another format, which this version does not read."""
 
 
 class DamagedError(Exception):
@@ -58,14 +58,14 @@ class DamagedError(Exception):
 
 
 class LockLost(Exception):
-    """Another owner has taken over: whoever gets this must write nothing more."""
+    """Another owner has taken over the cell: this one must write nothing more."""
 
 
 @contextmanager
 def explained(doing: str, path: str) -> Iterator[None]:
     """Turns an OSError of the block into a StoreError with path and advice.
 
-    FileNotFoundError and FileExistsError pass: they are answers, not failures.
+    FileNotFoundError and FileExistsError pass through: callers expect them.
     """
     try:
         yield

@@ -1,44 +1,20 @@
-"""What the store asks of a file system, and how local disks answer.
+"""What the store asks of a file system, and which one a sweep directory needs.
 
-All input and output of the store goes through `FileSystem`. Paths are strings with `/`;
-a local path may be relative, but `layout` makes them absolute. A local file that is
-being written has a name that tells who writes it, and so whether the writer is dead.
+All input and output of the store goes through `FileSystem`. Paths are strings with `/`:
+those of a disk, which `layout` makes absolute, or URLs of objects (`gs://bucket/name`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import functools
-import hashlib
-import itertools
-import os
-import re
-import secrets
-import shutil
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Protocol
 
 from dps_tf.core import UserError
-from dps_tf.store import owners
-from dps_tf.store.errors import explained
-from dps_tf.store.layout import MARKER
-
-_BATCH = 64  # temporary files at a time, far under the usual limit on open files
-_SYNCING_THREADS = 8
-# What file systems answer that cannot do a thing, rather than failing at it.
-_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-_TEMPORARY = re.compile(r"\.writing-([0-9a-f]{8})-(\d+)-([0-9a-f]{8})-\d+\.temporary")
-_STALE_AFTER = 3600.0  # seconds; writing one file does not take that long
-_PROCESS_TOKEN = secrets.token_hex(4)
-_SERIAL = itertools.count()
+from dps_tf.store.local_files import LocalFiles
 
 
 class FileSystem(Protocol):
-    """Files whose writes are all or nothing: `LocalFiles`, and `training.gfile_files`.
+    """Files whose writes are all or nothing: `LocalFiles` and `ObjectFiles`.
 
     Every method that writes raises `StoreError` with a sentence for the user when the
     disk is full, broken or read-only, and then leaves the old content in place.
@@ -64,7 +40,7 @@ class FileSystem(Protocol):
 
         After a failure or a kill the file has its old or its new content.
         Local: temporary file in the folder, fsync, rename, fsync of the folder.
-        `gs://`: one object put.
+        Objects: one object put.
         """
 
     def write_many(self, contents: Mapping[str, bytes]) -> None:
@@ -72,14 +48,14 @@ class FileSystem(Protocol):
 
         After a failure or a kill each file has its old or its new content; a full disk
         is noticed before the first file of a batch is replaced. Local: one fsync of the
-        folder for all. `gs://`: one put each, may be in parallel.
+        folder for all. Objects: one put each, may be in parallel.
         """
 
     def append(self, path: str, data: bytes) -> None:
         """Adds to the end of a file, made if absent; on the disk when this returns.
 
         Only one writer may append to a file. After a failure the file has its old
-        content; after a kill a part of `data` may stand at its end. `gs://`: not
+        content; after a kill a part of `data` may stand at its end. Objects: not
         possible; raises NotImplementedError.
         """
 
@@ -93,7 +69,7 @@ class FileSystem(Protocol):
         """
 
     def make_directory(self, directory: str) -> None:
-        """Makes a folder and those above it. `gs://`: nothing to do."""
+        """Makes a folder and those above it. Objects: nothing to do."""
 
     def remove(self, path: str) -> None:
         """Removes a file; a missing one is as good."""
@@ -101,22 +77,22 @@ class FileSystem(Protocol):
     def remove_tree(self, directory: str) -> None:
         """Removes a folder with all below it; a missing one is as good.
 
-        UserError unless the folder itself or one above it carries the package's marker
-        file. Not atomic: after a kill a part may remain.
+        UserError for a link, and unless the folder itself or one above it carries the
+        package's marker file. Not atomic: after a kill a part may remain.
         """
 
     def create_exclusive(self, path: str, data: bytes) -> bool:
         """Writes a file that must not exist yet; returns whether this caller made it.
 
         Local: atomic with its content (hard link); where links are not supported the
-        file may be empty after a kill. `gs://`: by the store's own precondition.
+        file may be empty after a kill. Objects: by the store's own precondition.
         `data` must differ between callers.
         """
 
     def move(self, source: str, target: str) -> None:
         """Renames a file; an existing target is replaced.
 
-        Local: atomic. `gs://`: copy, then delete; after a kill both may exist.
+        Local: atomic. Objects: copy, then delete; after a kill both may exist.
         """
 
     def modified_time(self, path: str) -> float:
@@ -125,276 +101,23 @@ class FileSystem(Protocol):
     def remove_stale(self, directory: str) -> list[str]:
         """Removes temporary files in a folder whose writers are dead; returns names.
 
-        `gs://`: there are none.
+        Objects: there are none.
         """
 
 
-class LocalFiles:
-    """Implements `FileSystem` on local and mounted disks."""
+def files_for(directory: str) -> FileSystem:
+    """Returns the file system of a sweep directory: objects for a URL, else files.
 
-    can_append = True
-    is_local = True
-
-    def read_bytes(self, path: str) -> bytes:
-        """Returns the whole content; FileNotFoundError if there is none."""
-        with explained("read", path):
-            return Path(path).read_bytes()
-
-    def write_atomic(self, path: str, data: bytes) -> None:
-        """Replaces the content; it is on the disk when this returns."""
-        self.write_many({path: data})
-
-    def write_many(self, contents: Mapping[str, bytes]) -> None:
-        """Replaces several contents, each atomically; all on the disk on return."""
-        paths = list(contents)
-        for start in range(0, len(paths), _BATCH):
-            self._write_batch({p: contents[p] for p in paths[start : start + _BATCH]})
-
-    def _write_batch(self, contents: Mapping[str, bytes]) -> None:
-        waiting: dict[str, Path] = {}
-        descriptors: list[int] = []
-        try:
-            for path, data in contents.items():
-                with explained("write", path):
-                    waiting[path] = temporary_path(path)
-                    descriptors.append(_create(waiting[path]))
-                    _write_all(descriptors[-1], data)
-            folders = {Path(path).parent for path in contents}
-            with explained("write to", ", ".join(sorted(map(str, folders)))):
-                _sync_all(descriptors)
-                for path in contents:
-                    waiting[path].replace(path)
-                    del waiting[path]
-                for folder in folders:
-                    _sync_folder(folder)
-        except Exception:
-            # Not for KeyboardInterrupt and its like: leave at once, litter is harmless.
-            for temporary in waiting.values():
-                _discard(temporary)
-            raise
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
-
-    def append(self, path: str, data: bytes) -> None:
-        """Adds to the end of a file; see `FileSystem.append`."""
-        place = Path(path)
-        with explained("append to", path):
-            is_new = not place.exists()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            descriptor = open_file(place, flags)
-            try:
-                size = os.fstat(descriptor).st_size
-                try:
-                    _write_all(descriptor, data)
-                    os.fsync(descriptor)
-                except OSError:
-                    # Giving space back works on a full disk too.
-                    os.ftruncate(descriptor, size)
-                    raise
-            finally:
-                os.close(descriptor)
-            if is_new:
-                _sync_folder(place.parent)
-
-    def exists(self, path: str) -> bool:
-        """Returns whether there is a file or folder of that name."""
-        with explained("look at", path):
-            return Path(path).exists()
-
-    def list_names(self, directory: str) -> list[str]:
-        """Returns the sorted names in a folder, temporary files left out."""
-        with explained("list", directory):
-            try:
-                names = [place.name for place in Path(directory).iterdir()]
-            except FileNotFoundError:
-                return []
-        return sorted(name for name in names if not is_temporary(name))
-
-    def make_directory(self, directory: str) -> None:
-        """Makes a folder and those above it."""
-        with explained("make the folder", directory):
-            try:
-                _make_folders(Path(directory))
-            except FileExistsError as error:
-                raise NotADirectoryError(errno.ENOTDIR, "it is a file") from error
-
-    def remove(self, path: str) -> None:
-        """Removes a file; a missing one is as good."""
-        with explained("remove", path):
-            Path(path).unlink(missing_ok=True)
-
-    def remove_tree(self, directory: str) -> None:
-        """Removes a folder of the package with all below it."""
-        place = Path(directory)
-        if place.is_symlink():
-            raise UserError(
-                f"{directory} is a link: it is not deleted; remove it by hand."
-            )
-        real = place.resolve()
-        if not any((folder / MARKER).is_file() for folder in (real, *real.parents)):
-            raise UserError(
-                f"{directory} is not deleted, because neither it nor a folder above "
-                f"it carries the marker file {MARKER} of this package; remove it by "
-                "hand if you are sure."
-            )
-        with explained("remove", directory):
-            if place.exists():
-                shutil.rmtree(place)
-
-    def create_exclusive(self, path: str, data: bytes) -> bool:
-        """Writes a file that must not exist yet; returns whether this caller did."""
-        place, temporary = Path(path), temporary_path(path)
-        with explained("write", path):
-            if place.exists():
-                return False
-            try:
-                _write_new(temporary, data)
-                _publish(temporary, place, data)
-            except FileExistsError:
-                return False
-            finally:
-                _discard(temporary)
-            _sync_folder(place.parent)
-        return True
-
-    def move(self, source: str, target: str) -> None:
-        """Renames a file; an existing target is replaced."""
-        with explained("rename", source):
-            Path(source).replace(target)
-            for folder in {Path(source).parent, Path(target).parent}:
-                _sync_folder(folder)
-
-    def modified_time(self, path: str) -> float:
-        """Returns when the content was last written, in seconds of the epoch."""
-        with explained("look at", path):
-            return Path(path).stat().st_mtime
-
-    def remove_stale(self, directory: str) -> list[str]:
-        """Removes temporary files in a folder whose writers are dead."""
-        removed = []
-        with explained("clean", directory):
-            folder = Path(directory)
-            for place in sorted(folder.iterdir()) if folder.is_dir() else ():
-                if _is_stale(place):
-                    _discard(place)
-                    removed.append(place.name)
-        return removed
-
-
-def _discard(temporary: Path) -> None:
-    # It is cleaned when the folder is opened next; the first error matters more.
-    with contextlib.suppress(OSError):
-        temporary.unlink(missing_ok=True)
-
-
-def _make_folders(folder: Path) -> None:
-    """Makes a folder and those above it, each known to its parent after power loss."""
-    above = (folder, *folder.parents)
-    missing = list(itertools.takewhile(lambda place: not place.exists(), above))
+    Raises:
+        UserError: a URL, where the library of object stores is not installed.
+    """
+    if "://" not in directory:
+        return LocalFiles()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError as error:
-        # So /proc and its like answer, whose files and folders only the system makes.
-        raise PermissionError(errno.EPERM, "no folder can be made there") from error
-    for place in missing:
-        _sync_folder(place.parent)
-
-
-def open_file(place: Path, flags: int) -> int:
-    """Returns a new descriptor; makes missing folders."""
-    try:
-        return os.open(place, flags, 0o666)
-    except FileNotFoundError:
-        _make_folders(place.parent)
-        return os.open(place, flags, 0o666)
-
-
-def _create(place: Path) -> int:
-    """Returns a descriptor of a file that did not exist, else FileExistsError."""
-    return open_file(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Writes every byte; the system may take fewer at a time."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _write_new(place: Path, data: bytes) -> None:
-    """Writes a file that did not exist and waits for the disk."""
-    descriptor = _create(place)
-    try:
-        _write_all(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _publish(temporary: Path, place: Path, data: bytes) -> None:
-    """Gives a written file its final name, else FileExistsError."""
-    try:
-        os.link(temporary, place)
-    except OSError as error:
-        if error.errno not in {*_UNSUPPORTED, errno.EPERM, errno.EMLINK}:
-            raise
-        # Without hard links: exclusive, but not atomic with its content.
-        _write_new(place, data)
-
-
-def _sync_all(descriptors: Sequence[int]) -> None:
-    """Waits until the disk has all these files."""
-    if len(descriptors) == 1:
-        os.fsync(descriptors[0])
-        return
-    # Side by side, because the disk then commits several at once: for 64 files of
-    # 250 KB on ext4 ten times faster than one after the other.
-    with ThreadPoolExecutor(_SYNCING_THREADS) as pool:
-        list(pool.map(os.fsync, descriptors))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Waits until the disk has the names in a folder."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
-    finally:
-        os.close(descriptor)
-
-
-@functools.cache
-def _machine_tag() -> str:
-    return hashlib.sha256(owners.machine().encode()).hexdigest()[:8]
-
-
-def temporary_path(path: str) -> Path:
-    """Returns a new name beside a file, to be written first and renamed then."""
-    writer = f"{_machine_tag()}-{os.getpid()}-{_PROCESS_TOKEN}-{next(_SERIAL)}"
-    return Path(path).parent / f".writing-{writer}.temporary"
-
-
-def is_temporary(name: str) -> bool:
-    """Returns whether `temporary_path` makes such names."""
-    return _TEMPORARY.fullmatch(name) is not None
-
-
-def _is_stale(place: Path) -> bool:
-    """Returns whether nobody will finish a temporary file any more."""
-    match = _TEMPORARY.fullmatch(place.name)
-    if match is None:
-        return False
-    tag, pid, token = match.groups()
-    if tag == _machine_tag():
-        if int(pid) == os.getpid():
-            # A former life of this process number, which is common in containers.
-            return token != _PROCESS_TOKEN
-        if owners.is_surely_dead(int(pid), ""):
-            return True
-    try:
-        return time.time() - place.stat().st_mtime > _STALE_AFTER
-    except FileNotFoundError:
-        return False
+        from dps_tf.store.object_files import ObjectFiles
+    except ImportError as error:
+        raise UserError(
+            f"{directory} lies in an object store, which needs the package obstore: "
+            "pip install 'dps_tf[cloud]'."
+        ) from error
+    return ObjectFiles()

@@ -7,10 +7,13 @@ from pathlib import Path
 from dps_tf.core import UserError, checked_name
 
 MARKER = ".dps_tf"
-"""The file that tells a folder is the package's own and may be deleted by it."""
+"""The file that marks a folder as the package's own, which it may delete."""
 
 CLOSING_TABLES = ("trials", "curves", "work")
 """The tables that a closed study consists of."""
+
+_NAME_LIMIT, _PATH_LIMIT = 255, 4095  # bytes, on Linux; elsewhere less may be allowed
+_SHOWN = 60  # characters of a path that is too long
 
 
 def is_name(name: str) -> bool:
@@ -23,7 +26,7 @@ def is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """Returns a name ^[A-Za-z0-9._-]+$ that is no '.' or '..'; UserError for others."""
+    """Returns a name ^[A-Za-z0-9._-]+$ other than '.' and '..', else UserError."""
     return checked_name("name", name)
 
 
@@ -31,9 +34,23 @@ def absolute(path: str) -> str:
     """Returns a path that does not change its meaning with the current directory.
 
     Paths with a scheme, such as `gs://bucket/folder`, lose only trailing slashes.
+
+    Raises:
+        UserError: the path is empty, no UTF-8, or longer than systems allow.
     """
     if not path:
         raise UserError("The directory is empty: name one, for example sweeps/mnist.")
+    try:
+        names = [len(name) for name in path.encode().split(b"/")]
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"the path {path!r} is no UTF-8: rename its folders, or choose others."
+        ) from error
+    if max(names) > _NAME_LIMIT or len(path.encode()) > _PATH_LIMIT:
+        raise UserError(
+            f"the path {path[:_SHOWN]}... is too long: a path may have {_PATH_LIMIT} "
+            f"bytes and each name in it {_NAME_LIMIT}, so choose shorter names."
+        )
     if "://" in path:
         return path.rstrip("/")
     return str(Path(path).expanduser().absolute())
@@ -44,7 +61,7 @@ class SweepLayout:
 
     Attributes:
         root: the sweep directory, absolute.
-        marker: JSON; makes the directory the package's own.
+        marker: JSON record that marks the directory as the package's own.
         sweep: JSON record of what the sweep is.
         config: the resolved gin configuration, text.
         cells: folder of one folder per cell.
@@ -75,10 +92,10 @@ class CellLayout:
 
     Attributes:
         root: the folder of the cell.
-        study: JSON record: the frozen specification, or where its runs are from.
+        study: JSON record: the frozen specification, or where imported runs are from.
         logs: folder of the checked logs, one per writer.
         states: folder of the states of unfinished trials.
-        keras_tuner: keras-tuner's own folder; disposable.
+        keras_tuner: keras-tuner's own folder, which may be deleted.
         lock: file under flock while the cell has an owner on this machine.
         claims: folder of owners and heartbeats, across machines.
         measurements: Parquet: smoothness and noise scale.

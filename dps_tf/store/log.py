@@ -226,8 +226,8 @@ class SegmentedLogWriter(Log):
 def read_log(files: FileSystem, path: str) -> tuple[list[Event], list[str]]:
     """Returns every intact event in order, and sentences about what was skipped.
 
-    An unfinished line at the end is reported too, and means nothing while the writer of
-    the log lives. A missing log is an empty one.
+    While the writer of the log lives, an unfinished line at the end, which is reported
+    too, is no damage. A missing log is an empty one.
     """
     events: list[Event] = []
     problems: list[str] = []
@@ -260,16 +260,17 @@ def read_logs(
 
 
 def _problems(path: str, found: Scan) -> list[str]:
-    told = []
+    """Returns a sentence about each damaged stretch of a log."""
+    sentences = []
     for start, length in found.damaged:
         if start == found.intact_end:
-            told.append(
+            sentences.append(
                 f"{path}: the last {length} bytes are no whole line and were skipped: "
                 "a write was cut short, or is under way."
             )
         else:
-            told.append(
+            sentences.append(
                 f"{path}: {length} bytes at position {start} are damaged and were "
                 "skipped; the lines around them are intact."
             )
-    return told
+    return sentences

@@ -1,9 +1,9 @@
-"""Checked files, JSON records and states: what is read is what was written.
+"""Records: JSON files with a checksum and the number of their format.
 
-What is not is a DamagedError. A record is {"content": ..., "format": ..., "sha256":
-...}, sorted and indented; the digest is that of the content's canonical form. Reading
-demands the very bytes that writing gives, so that no damaged byte passes. A record of
-another format is an OtherFormatError.
+A record is {"content": ..., "format": ..., "sha256": ...}, sorted and indented; the
+digest is that of content and format in their canonical form. A reader demands the very
+bytes that the writer gives, so that no damaged byte passes: others are a DamagedError,
+and those of another format an OtherFormatError.
 """
 
 from __future__ import annotations
@@ -53,7 +53,12 @@ def _check_keys(value: Any) -> None:
 
 def fingerprint(value: Any) -> str:
     """Returns the sha256 of the canonical JSON, 64 hexadecimal digits."""
-    return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
+    return sha256(canonical(value).encode("ascii"))
+
+
+def sha256(data: bytes) -> str:
+    """Returns the sha256 of bytes, 64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def encode_record(content: Any) -> bytes:
@@ -126,7 +131,7 @@ def read_json(files: FileSystem, path: str) -> Any:
 def set_aside(files: FileSystem, path: str) -> str:
     """Renames a damaged file to `<name>.damaged-<n>`, n unused; returns the new path.
 
-    Nothing is ever deleted because it is damaged: somebody may want to look at it.
+    A damaged file is never deleted: somebody may want to look at it.
     """
     target = free_name(files, path)
     files.move(path, target)

@@ -90,12 +90,6 @@ class StateStore:
                     break
         return states, problems
 
-    def discard_all(self) -> None:
-        """Removes all states."""
-        for trial, steps in self._steps().items():
-            for step in steps:
-                self._files.remove(self._path(trial, step))
-
     def trials(self) -> list[int]:
         """Returns the numbers of the trials that have a state, sorted."""
         return sorted(self._steps())

@@ -31,7 +31,7 @@ from dps_tf.store.study_history import (
     session_event,
     start_event,
 )
-from dps_tf.store.sweep_reader import StudyReader
+from dps_tf.store.study_reader import StudyReader
 
 SNAPSHOT_SECONDS = 30.0
 """Work that a kill may cost, about; more where states are large, see SNAPSHOT_SHARE."""

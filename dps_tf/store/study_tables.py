@@ -8,15 +8,12 @@ removed first when a study is opened again.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 
 from dps_tf.core import (
     Goal,
@@ -29,10 +26,10 @@ from dps_tf.core import (
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout
-from dps_tf.store.records import encode_record, read_json, set_aside
+from dps_tf.store.records import encode_record, read_json, set_aside, sha256
 from dps_tf.store.schemas import SCHEMAS
 from dps_tf.store.study_history import StudyHistory, TrialHistory
-from dps_tf.store.tables import decode_table, empty_frame, encode_table, to_frame
+from dps_tf.store.tables import empty_frame, encode_table
 
 EVALUATION_COST = 1 / 3
 """Cost of evaluating an example, in training steps per example: a forward pass beside
@@ -46,7 +43,7 @@ Row = dict[str, Any]
 def study_result(
     specification: StudySpecification, history: StudyHistory
 ) -> StudyResult:
-    """Returns the reduction of a study as far as it is known."""
+    """Returns the result of a study so far."""
     rule = specification.rule
     trajectories = history.trajectories(specification.goal, rule.schedule.interval)
     return reduce_study(trajectories, rule)
@@ -228,25 +225,10 @@ def _work(
     return dict(zip(_QUANTITIES, map(float, values), strict=True))
 
 
-@dataclass(frozen=True)
-class Closed:
-    """A closed study: its row of the table of studies, and the tables asked for."""
-
-    study: dict[str, Any]
-    tables: dict[str, pa.Table]
-
-    def frame(self, name: str) -> pd.DataFrame:
-        """Returns one table as a DataFrame."""
-        return to_frame(self.tables[name])
-
-    def best(self) -> dict[Any, Any] | None:
-        """Returns the row of the trial that met the goal first, or None if none did."""
-        trials = self.frame("trials")
-        reached = trials[trials["outcome"] == "complete"]
-        if reached.empty:
-            return None
-        ordered = reached.sort_values(["steps_to_result", "trial"])
-        return dict(ordered.iloc[0])
+def best_first(trials: pd.DataFrame) -> pd.DataFrame:
+    """Returns the trials of a study that met the goal, the best of them first."""
+    reached = trials[trials["outcome"] == "complete"]
+    return reached.sort_values(["steps_to_result", "trial"], kind="stable")
 
 
 def close_study(
@@ -272,7 +254,7 @@ def close_study(
     record = encode_record(
         {
             "study": dict(study),
-            "sha256": {name: _digest(data) for name, data in contents.items()},
+            "sha256": {name: sha256(data) for name, data in contents.items()},
         }
     )
     if _is_same(files, cell, contents, record):
@@ -294,43 +276,6 @@ def _is_same(
         return False
 
 
-def is_closed(files: FileSystem, directory: str) -> bool:
-    """Returns whether a study was closed, without verifying its tables."""
-    return files.exists(CellLayout(directory).closed)
-
-
-def read_closed(
-    files: FileSystem, directory: str, tables: Sequence[str] = CLOSING_TABLES
-) -> tuple[Closed | None, list[str]]:
-    """Returns a closed study, or None, and sentences about what is damaged.
-
-    None without a sentence: the study is open. None with sentences: it was closed but
-    something is damaged; reading its logs and closing it again repairs that. Only the
-    tables that are named are read and verified. Changes nothing.
-    """
-    cell = CellLayout(directory)
-    try:
-        record = read_json(files, cell.closed)
-    except FileNotFoundError:
-        return None, []
-    except DamagedError as error:
-        return None, [str(error)]
-    found: dict[str, pa.Table] = {}
-    problems: list[str] = []
-    for name in tables:
-        path = cell.table(name)
-        try:
-            data = files.read_bytes(path)
-            if _digest(data) != record["sha256"][name]:
-                raise DamagedError(path, "it is not the table that closed the study")
-            found[name] = decode_table(path, data)
-        except FileNotFoundError:
-            problems.append(f"{path} of a closed study is missing.")
-        except DamagedError as error:
-            problems.append(str(error))
-    return (None if problems else Closed(record["study"], found)), problems
-
-
 def reopen_study(files: FileSystem, directory: str) -> list[str]:
     """Opens a closed study, to extend or to repair it; returns where damage was put.
 
@@ -347,12 +292,8 @@ def reopen_study(files: FileSystem, directory: str) -> list[str]:
     damaged = []
     for name, digest in digests.items():
         path = cell.table(name)
-        if files.exists(path) and _digest(files.read_bytes(path)) != digest:
+        if files.exists(path) and sha256(files.read_bytes(path)) != digest:
             damaged.append(path)
     # First of all: a study without its tables must not look closed.
     files.remove(cell.closed)
     return [set_aside(files, path) for path in damaged]
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -1,8 +1,7 @@
 """Reads a sweep directory: its configuration, its studies, all its tables.
 
-Every command that reads a study uses this. Reading changes nothing on disk, so it may
-go on while the sweep runs. What was read is kept: make a new reader to see what has
-been written since.
+Reading changes nothing on disk, so it may go on while the sweep runs. What was read is
+kept: make a new reader to see what has been written since.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -19,8 +18,6 @@ import pyarrow as pa
 
 from dps_tf.core import (
     CELL_KEY,
-    StudyResult,
-    StudySpecification,
     UserError,
     cell_key,
     is_axis,
@@ -29,193 +26,10 @@ from dps_tf.core import (
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
-from dps_tf.store.log import read_logs
-from dps_tf.store.records import check_format, read_json
-from dps_tf.store.schemas import CURVES, MEASUREMENTS, SCHEMAS, STUDIES
-from dps_tf.store.states import StateStore
-from dps_tf.store.study_history import StudyHistory
-from dps_tf.store.study_tables import (
-    Closed,
-    is_closed,
-    read_closed,
-    study_result,
-    study_tables,
-)
-from dps_tf.store.tables import empty_frame, read_table, to_arrow, to_frame
-
-
-class StudyReader:
-    """One study as its files tell it, each read when it is first asked for.
-
-    Attributes:
-        layout: paths of the cell.
-        problems: sentences on what was found damaged by what was read so far.
-    """
-
-    def __init__(self, files: FileSystem, layout: CellLayout) -> None:
-        self._files = files
-        self.layout = layout
-        self.problems: list[str] = []
-
-    @functools.cached_property
-    def record(self) -> Mapping[str, Any] | None:
-        """The content of study.json; None where it is missing or damaged."""
-        try:
-            return dict(read_json(self._files, self.layout.study))
-        except FileNotFoundError:
-            return None
-        except DamagedError as error:
-            self._tell(str(error))
-            return None
-
-    def is_there(self) -> bool:
-        """Returns whether the folder holds a study, or one that is about to begin."""
-        at = self.layout
-        parts = (at.study, at.closed, at.logs, at.claims, at.lock, at.measurements)
-        return any(map(self._files.exists, parts))
-
-    def cell_name(self) -> str | None:
-        """Returns the name of the cell that study.json tells; None where it does not.
-
-        It is that of the folder, unless somebody has copied or renamed that.
-        """
-        return None if self.specification is None else self.specification.cell.name
-
-    @property
-    def is_archived(self) -> bool:
-        """Whether the study was read from an archive, so that nothing can train it."""
-        return self.record is not None and "origin" in self.record
-
-    @functools.cached_property
-    def specification(self) -> StudySpecification | None:
-        """What was asked of the study; None where study.json does not tell it."""
-        if self.record is None or self.is_archived:
-            return None
-        try:
-            return StudySpecification.from_json(self.record["specification"])
-        except (KeyError, TypeError, ValueError) as error:
-            self._tell(
-                f"{self.layout.study} holds a specification that this version of the "
-                f"package does not know ({error})."
-            )
-            return None
-
-    @property
-    def training_inputs(self) -> Mapping[str, Any]:
-        """What the study is trained on: sizes and content of its data, if known."""
-        return {} if self.record is None else self.record.get("training_inputs", {})
-
-    @property
-    def environments(self) -> Sequence[Mapping[str, Any]]:
-        """Builds and instruction sets that have trained it, the latest last."""
-        return [] if self.record is None else self.record["environments"]
-
-    @functools.cached_property
-    def history(self) -> StudyHistory:
-        """What the logs say."""
-        logs, problems = read_logs(self._files, self.layout.logs)
-        self._tell(*problems)
-        history = StudyHistory()
-        for writer, events in logs.items():
-            for event in events:
-                if event.get("kind") == "session":
-                    check_format(self.layout.log(writer), event.get("format"))
-            history.add_all(events)
-        return history
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the study was closed; its tables are not verified."""
-        return is_closed(self._files, self.layout.root)
-
-    def closed(self, tables: Sequence[str] = CLOSING_TABLES) -> Closed | None:
-        """Returns the tables of a closed study; None if it is open or they are damaged.
-
-        Only those that are named are read and verified.
-        """
-        closed, problems = read_closed(self._files, self.layout.root, tables)
-        self._tell(*problems)
-        return closed
-
-    @property
-    def states(self) -> StateStore:
-        """The states of its trials."""
-        return StateStore(self._files, self.layout.states)
-
-    def trained(self) -> StudySpecification:
-        """Returns the specification of a study that can be trained.
-
-        Raises:
-            UserError: it was read from an archive, or study.json is missing or damaged.
-        """
-        self.check_trained()
-        if self.specification is None:
-            raise UserError(
-                f"{self.layout.study} is missing or damaged: run the sweep again, "
-                "which restores it."
-            )
-        return self.specification
-
-    def check_trained(self) -> None:
-        """Raises UserError for a study that was read from an archive."""
-        if self.is_archived:
-            raise UserError(
-                f"{self.layout.root} was read from an archive, and there is nothing to "
-                "train again: choose another --sweep_dir."
-            )
-
-    def measurements(self) -> pd.DataFrame:
-        """Returns the measurements, none if there is no file; else DamagedError."""
-        try:
-            return read_table(self._files, self.layout.measurements)
-        except FileNotFoundError:
-            return empty_frame(MEASUREMENTS)
-
-    def tables(self, wanted: Sequence[str] = CLOSING_TABLES) -> dict[str, pa.Table]:
-        """Returns the tables by name: those wanted, `studies` and `measurements`.
-
-        Those of a closed study are read; those of an open one, or of one whose tables
-        are damaged, are made from its logs. What is missing or damaged is left out.
-        """
-        closed = self.closed(wanted)
-        if closed is not None:
-            studies = to_arrow(pd.DataFrame([closed.study]), STUDIES)
-            found = {"studies": studies, **closed.tables}
-        else:
-            found = self._tables_from_logs(wanted)
-        try:
-            rows = self.measurements()
-        except DamagedError as error:
-            self._tell(str(error))
-        else:
-            if len(rows):
-                found["measurements"] = to_arrow(rows, MEASUREMENTS)
-        return found
-
-    def _tables_from_logs(self, wanted: Sequence[str]) -> dict[str, pa.Table]:
-        if self.specification is None:
-            return {}
-        row, tables = study_tables(
-            self.specification, self.history, self.training_inputs, closed=False
-        )
-        frames = {"studies": pd.DataFrame([row]), **{n: tables[n] for n in wanted}}
-        return {name: to_arrow(frame, SCHEMAS[name]) for name, frame in frames.items()}
-
-    def result(self) -> StudyResult:
-        """Returns the reduction of the study as far as its logs tell it."""
-        return study_result(self.trained(), self.history)
-
-    def best_trial(self) -> int | None:
-        """Returns the trial that met the goal first so far, or None if none did."""
-        closed = self.closed(("trials",))
-        if closed is not None:
-            best = closed.best()
-            return None if best is None else int(best["trial"])
-        finishers = self.result().finishers
-        return finishers[0][1] if finishers else None
-
-    def _tell(self, *problems: str) -> None:
-        self.problems[:] = dict.fromkeys([*self.problems, *problems])
+from dps_tf.store.records import read_json
+from dps_tf.store.schemas import CURVES, SCHEMAS, STUDIES
+from dps_tf.store.study_reader import StudyReader
+from dps_tf.store.tables import empty_frame, to_arrow, to_frame
 
 
 @dataclass(frozen=True)
@@ -234,7 +48,7 @@ _FRAMES = tuple(item.name for item in fields(StoredTables) if item.name != "prob
 
 
 class SweepReader:
-    """A sweep as its files tell it.
+    """Reads the files of one sweep directory.
 
     Attributes:
         layout: paths of the sweep.
@@ -268,9 +82,9 @@ class SweepReader:
             self._problems.append(_missing(self.layout.sweep))
 
     def _add(self, name: str) -> None:
-        """Adds the study of a name in cells/, or says why it is passed over."""
+        """Adds the study in a folder of cells/, or a problem that says why not."""
         why = "it holds no study"
-        # What has no name of a cell may be a copy of one.
+        # A folder whose name is not that of a cell may be a copy of one.
         study = StudyReader(self._files, CellLayout(f"{self.layout.cells}/{name}"))
         if study.is_there():
             own = study.cell_name()
@@ -283,9 +97,9 @@ class SweepReader:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Sentences on what was found damaged by what was read so far."""
-        told = [text for study in self.studies.values() for text in study.problems]
-        return (*self._problems, *told)
+        """Sentences about the damaged files among those read so far."""
+        of_studies = [text for s in self.studies.values() for text in s.problems]
+        return (*self._problems, *of_studies)
 
     def study(self, cell: str) -> StudyReader:
         """Returns the reader of a cell; UserError for one that is not there."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dps_tf.training.callback import StepsToResult
 from dps_tf.training.device_data import DeviceData, PlacedData
 from dps_tf.training.device_memory import explain
-from dps_tf.training.gfile_files import GFileFiles, files_for
 from dps_tf.training.local_workers import check_shares
 from dps_tf.training.program import Program, Task
 from dps_tf.training.runner import TrainingRunner

@@ -119,7 +119,7 @@ class RemoteSlot:
             return SimulatedBackend()
         if self._trained is None:
             # Loads TensorFlow, which a simulation does without.
-            from dps_tf.training import files_for
+            from dps_tf.store import files_for
             from dps_tf.tuning.backends import TrainedBackend
             from dps_tf.tuning.options import Options
             from dps_tf.tuning.resources import configure_threads

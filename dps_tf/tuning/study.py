@@ -15,7 +15,6 @@ from dps_tf.store import (
     StudyRecord,
     close_study,
     open_study,
-    read_closed,
     reopen_study,
     study_result,
 )
@@ -108,7 +107,9 @@ def _open(
         guard=context.guard,
     )
     record.begin_session(prepared.runner.slots)
-    record.problems += read_closed(files, layout.root)[1]
+    closed = StudyReader(files, layout)
+    closed.closed()
+    record.problems += closed.problems
     record.problems += [
         f"A damaged file was set aside as {path}."
         for path in reopen_study(files, layout.root)

@@ -21,14 +21,12 @@ from dps_tf.store import (
     CellLayout,
     FileSystem,
     Lock,
-    Locks,
     OtherFormatError,
-    StateStore,
     StudyReader,
     SweepLayout,
     SweepReader,
+    best_first,
     check_continues,
-    read_closed,
     write_json,
 )
 from dps_tf.tuning.interruption import Interrupted, StopRequest
@@ -93,7 +91,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         self._layout = SweepLayout(self.options.sweep_dir)
-        self._locks = Locks(self.files)
+        self._locks: dict[str, Lock] = {}
         self.outcome = SweepOutcome()
 
     def run(self, gin_text: str) -> SweepOutcome:
@@ -117,13 +115,13 @@ class Sweep:
         looks = 0
         while left:
             for study in list(left):
-                cell = self._cell(study).root
+                lock = self._lock(study)
                 if self._run_if_free(study):
                     left.remove(study)
-                elif looks > _MAX_WAITS or (looks and self._locks.shows_life(cell)):
+                elif looks > _MAX_WAITS or (looks and lock.shows_life()):
                     left.remove(study)
-                    owner = self._locks.holder(cell) or "another process"
-                    self.outcome.busy[study.cell.name] = str(owner)
+                    owner = lock.holder() or "another process"
+                    self.outcome.busy[study.cell.name] = owner
             if left and looks:
                 if self.stop():
                     raise Interrupted
@@ -131,7 +129,7 @@ class Sweep:
             looks += 1
         if self.options.discard_states:
             for name in (*self.outcome.finished_before, *self.outcome.ran):
-                StateStore(self.files, self._layout.cell(name).states).discard_all()
+                self.files.remove_tree(self._layout.cell(name).states)
         self._run_repeats(gin_text)
         return self.outcome
 
@@ -184,12 +182,17 @@ class Sweep:
     def _cell(self, study: StudySpecification) -> CellLayout:
         return self._layout.cell(study.cell.name)
 
+    def _lock(self, study: StudySpecification) -> Lock:
+        """Returns the lock of a cell, the same one whenever it is asked for."""
+        lock = Lock(self.files, self._cell(study).root)
+        return self._locks.setdefault(study.cell.name, lock)
+
     def _run_if_free(self, study: StudySpecification) -> bool:
         """Returns False if another owner is running the cell."""
         if self._was_finished(study):
             return True
-        lock = self._locks.acquire(self._cell(study).root)
-        if lock is None:
+        lock = self._lock(study)
+        if not lock.acquire():
             return False
         with lock:
             # Its last owner may have finished it between the look and the lock.
@@ -257,7 +260,7 @@ class Sweep:
         # many cells keeps those of cells long finished.
         gc.collect()
         if study.workload.points == 1:
-            self.say(curve_of(self.files, cell.root))
+            self.say(curve_of(self.files, cell))
         self.say(describe_result(name, result))
 
 
@@ -318,9 +321,7 @@ def repeat_studies(
         closed = StudyReader(files, cell).closed(("trials",))
         if closed is None or not is_finished(files, cell, study):
             continue
-        trials = closed.frame("trials")
-        trials = trials[trials["outcome"] == "complete"]
-        best = trials.sort_values(["steps_to_result", "trial"], kind="stable")
+        best = best_first(closed["trials"])
         rows = best.head(sweep.repeated_points).to_dict("records")
         points = [{str(name): row[name] for name in row} for row in rows]
         if points:
@@ -351,11 +352,12 @@ def describe_failures(name: str, result: StudyResult) -> str:
     return f"{name}: trials that failed: {trials}; cause of the first: {cause}"
 
 
-def curve_of(files: FileSystem, directory: str) -> str:
+def curve_of(files: FileSystem, cell: CellLayout) -> str:
     """Returns the curves of a closed study as text: a plain run has one."""
-    closed, problems = read_closed(files, directory, ("curves",))
+    study = StudyReader(files, cell)
+    closed = study.closed(("curves",))
     if closed is None:
-        return " ".join(problems) or "the study is not closed."
-    curves = closed.frame("curves")
+        return " ".join(study.problems) or "the study is not closed."
+    curves = closed["curves"]
     shown = ["step", *(name for name in curves if "/" in str(name))]
     return str(curves[shown].to_string(index=False))

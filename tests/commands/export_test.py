@@ -18,7 +18,7 @@ from dps_tf import data, models
 from dps_tf.core import UserError
 from dps_tf.probing import trial_export
 from dps_tf.sparsity import export
-from dps_tf.store import LocalFiles, SweepReader, read_closed
+from dps_tf.store import LocalFiles, SweepReader
 from tests import interpreter
 
 ROOT = Path(__file__).parents[2]
@@ -142,8 +142,9 @@ class ExportCommandTest(parameterized.TestCase):
             np.testing.assert_array_equal(value[mask == 0], 0)
         guesses = np.argmax(network(dataset.validation.inputs), axis=-1)
         error = np.mean(guesses != dataset.validation.labels)
-        closed, _ = read_closed(LocalFiles(), f"{self.sweep}/cells/{cell}")
-        curves = closed.frame("curves")
+        curves = (
+            SweepReader(LocalFiles(), str(self.sweep)).study(cell).closed()["curves"]
+        )
         last = curves[curves["trial"] == trial].sort_values("step").iloc[-1]
         self.assertAlmostEqual(error, last["validation/classification_error"])
 

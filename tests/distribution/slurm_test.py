@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import dps_tf
-from dps_tf.store import LocalFiles, read_closed
+from dps_tf.store import CellLayout, LocalFiles, StudyReader
 from tests import interpreter
 from tests.distribution.slurm_cluster import Cluster, wait_until, why_not
 from tests.packaging.source_tree import SOURCE_TREE
@@ -124,10 +124,11 @@ def _tables(sweep_dir: Path) -> dict[str, pd.DataFrame]:
     """Returns the closed tables of every cell, as read from its folder."""
     found = {}
     for cell in sorted((sweep_dir / "cells").iterdir()):
-        closed, problems = read_closed(LocalFiles(), str(cell))
-        assert closed is not None and not problems, f"{cell.name}: {problems}"
+        study = StudyReader(LocalFiles(), CellLayout(str(cell)))
+        closed = study.closed()
+        assert closed is not None, f"{cell.name}: {study.problems}"
         for name in ("trials", "curves"):
-            found[f"{cell.name} {name}"] = closed.frame(name)
+            found[f"{cell.name} {name}"] = closed[name]
     return found
 
 

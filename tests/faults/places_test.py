@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +13,19 @@ from pathlib import Path
 import pytest
 
 from dps_tf.core import SweepSpecification, UserError
-from dps_tf.store import LocalFiles, StoreError, SweepLayout
+from dps_tf.store import (
+    LocalFiles,
+    StoreError,
+    SweepLayout,
+    encode_event,
+    read_json,
+    read_log,
+)
 from dps_tf.tuning.sweep import check_directory, start_sweep
+from tests import interpreter
 from tests.core.naive_race import Study
 from tests.faults.victim import STUDY, TRIALS
+from tests.store.frames import without_format
 from tests.tuning.studies import (
     frame,
     layout_of,
@@ -142,10 +152,9 @@ def test_cell_that_another_process_runs_is_left_to_it(children, expected, tmp_pa
 
 def test_owner_that_has_died_does_not_block_even_if_it_is_not_reaped(tmp_path):
     study = study_of(SMALL)
-    code = "import os, sys; from dps_tf.store.locks import Locks; "
-    code += "from dps_tf.store.files import LocalFiles; "
-    code += "lock = Locks(LocalFiles()).acquire(sys.argv[1]); "
-    code += "print(lock is not None, flush=True); os.kill(os.getpid(), 9)"
+    code = "import os, sys; from dps_tf.store import LocalFiles, Lock; "
+    code += "print(Lock(LocalFiles(), sys.argv[1]).acquire(), flush=True); "
+    code += "os.kill(os.getpid(), 9)"
     cell = layout_of(tmp_path, study)
     start_sweep(
         LocalFiles(), SweepLayout(str(tmp_path)), SweepSpecification((study,)), ""
@@ -161,3 +170,87 @@ def test_owner_that_has_died_does_not_block_even_if_it_is_not_reaped(tmp_path):
         outcome = run_in_sweep(tmp_path, study, SyntheticRunner(SMALL_TRIALS))
     assert process.returncode == -signal.SIGKILL
     assert outcome.ran and not outcome.busy
+
+
+COMMANDS = (
+    "train --gin_file=smoke/nqm_sgd",
+    "train --dry_run --gin_file=smoke/nqm_sgd",
+    "status",
+    "report --out=/nowhere",
+    "export --cell=noisy_quadratic-sgd-none-seed0-b16-s0.0 --trial=0 --out=/nowhere",
+    "measure",
+)
+
+
+def refusal(command: str, directory: Path | str) -> str:
+    """Returns the sentence with which a command refuses a sweep directory."""
+    name, *flags = command.split()
+    done = interpreter.run(["-m", f"dps_tf.{name}", *flags, f"--sweep_dir={directory}"])
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.slow
+def test_every_command_refuses_a_path_that_no_system_takes(command):
+    for path in (f"/tmp/{'x' * 300}", f"/tmp{'/name' * 1000}", "/tmp/a\udcff"):
+        assert refusal(command, path).startswith("error: the path ")
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory) -> Path:
+    """A sweep of noisy quadratics, simulated by the command."""
+    sweep = tmp_path_factory.mktemp("simulated") / "sweep"
+    words = ["-m", "dps_tf.train", "--gin_file=smoke/nqm_sgd", f"--sweep_dir={sweep}"]
+    assert interpreter.run(words).returncode == 0
+    return sweep
+
+
+@pytest.mark.parametrize(
+    ("command", "lost"),
+    [
+        *((command, lost) for command in COMMANDS for lost in ("nothing", "marker")),
+        # The others read no log whose study has lost its record.
+        (COMMANDS[0], "all but logs"),
+    ],
+)
+@pytest.mark.slow
+def test_every_command_refuses_a_directory_of_before_formats(
+    simulated, tmp_path, command, lost
+):
+    sweep = Path(shutil.copytree(simulated, tmp_path / "sweep"))
+    for path in [*sweep.rglob("*.json"), sweep / ".dps_tf"]:
+        if "keras_tuner" not in path.parts:
+            path.write_bytes(without_format(read_json(LocalFiles(), str(path))))
+    for path in sweep.rglob("*.log"):
+        events, _ = read_log(LocalFiles(), str(path))
+        plain = [{k: v for k, v in e.items() if k != "format"} for e in events]
+        path.write_bytes(b"".join(map(encode_event, plain)))
+    if lost != "nothing":
+        (sweep / ".dps_tf").unlink()
+    if lost == "all but logs":
+        for path in [*sweep.rglob("*.json"), *sweep.rglob("*.parquet")]:
+            path.unlink()
+    before = {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()}
+    told = refusal(command, sweep)
+    assert "was written before formats had numbers" in told and "31a3605" in told
+    after = {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_states_are_not_discarded_through_a_link(tmp_path):
+    study, elsewhere = study_of(SMALL), tmp_path / "elsewhere"
+    runner = SyntheticRunner(SMALL_TRIALS)
+    options = {"discard_states": True}
+    run_in_sweep(tmp_path / "sweep", study, runner)
+    states = Path(layout_of(tmp_path / "sweep", study).states)
+    states.rename(elsewhere)
+    states.symlink_to(elsewhere)
+    kept = sorted(elsewhere.iterdir())
+    with pytest.raises(UserError, match="states is a link: it is not deleted"):
+        run_in_sweep(tmp_path / "sweep", study, runner, **options)
+    assert kept and sorted(elsewhere.iterdir()) == kept
+    states.unlink()
+    elsewhere.rename(states)
+    run_in_sweep(tmp_path / "sweep", study, runner, **options)
+    assert not states.exists()

@@ -88,7 +88,7 @@ def to_be_measured(root: Path, cells: list[str]) -> tuple[list[str], list[str]]:
             continue
         if study is not None:
             asked = study.specification, study.training_inputs, study.environments
-            found.append(repr((asked, study.trial(study.winner()))))
+            found.append(repr((asked, study.trial(study.best_trial()))))
     return found, refused
 
 

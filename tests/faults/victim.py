@@ -8,9 +8,8 @@ child has ended, `ended <exit code>`, -9 after kill -9. Kinds:
         a study of trials that are known beforehand
     {"kind": "train", "arguments": [...]}
         the command dps_tf.train
-    {"kind": "command", "command": "status", "arguments": [...], "output": F,
-     "objects": O}
-        a command, what it prints, and the folder in which `gs://` is kept
+    {"kind": "command", "command": "status", "arguments": [...], "output": F}
+        a command, and the file for what it prints
 
 All take `kill_after`, seconds, `file_limit`, the largest file in bytes, `environment`,
 further variables, and `output`, a file for what is printed. One with `background` is
@@ -164,13 +163,6 @@ def _train(order: dict[str, Any]) -> int:
 
 
 def _command(order: dict[str, Any]) -> int:
-    from dps_tf import training
-    from tests.training.object_gfile import DiskObjects, ObjectGfile
-
-    store = ObjectGfile(objects=DiskObjects(Path(order["objects"])))
-    objects = training.GFileFiles(store, store.put_if_absent)
-    files_for = training.files_for
-    training.files_for = lambda place: objects if "://" in place else files_for(place)
     sys.argv = [order["command"], *order["arguments"]]
     importlib.import_module(f"dps_tf.{order['command']}").main()
     return 0

@@ -132,9 +132,9 @@ def test_metadata_name_licence_and_python(metadata):
     assert metadata["License-Expression"] == "Apache-2.0"
     assert set(metadata["Requires-Python"].split(",")) == {">=3.10", "<3.14"}
     assert set(metadata.get_all("Provides-Extra")) == {
+        "cloud",
         "dev",
         "docs",
-        "gcs",
         "gpu",
         "ray",
         "tensorboard",

@@ -18,6 +18,7 @@ from dps_tf.probing import (
     Measurer,
     ProgramCache,
     Wanted,
+    dataset_of,
     log_spaced,
     read_recorded,
     replay,
@@ -27,7 +28,6 @@ from dps_tf.store import (
     StateStore,
     SweepLayout,
     close_study,
-    read_closed,
     read_json,
     write_json,
 )
@@ -102,7 +102,7 @@ class ReplayTest(Sweep):
     def replayed(self, study, trial, masks=None, looks=None):
         """Returns (the differences that were told, the program)."""
         told: list[str] = []
-        dataset = study.dataset(None)
+        dataset = dataset_of(study, None)
         program = compiled().program(study, dataset)
         replay(program, trial, masks, looks or {}, differs=told.append)
         return told, program
@@ -116,7 +116,7 @@ class ReplayTest(Sweep):
 
     def test_looks_see_the_weights_around_their_update(self):
         study = self.study()
-        trial = study.trial(study.winner())
+        trial = study.trial(study.best_trial())
         seen = {}
         looks = {
             step: lambda before, after, step=step: seen.update({step: (before, after)})
@@ -126,7 +126,7 @@ class ReplayTest(Sweep):
         self.assertEqual(set(seen), set(looks))
         for a, b in zip(seen[0][1], seen[1][0], strict=True):
             np.testing.assert_array_equal(a, b)
-        state, _ = StateStore(FILES, study.paths.states).load(trial.number)
+        state, _ = StateStore(FILES, study.layout.states).load(trial.number)
         self.assertEqual(state.step, trial.end)
         for a, b in zip(seen[trial.end - 1][1], state.arrays, strict=False):
             np.testing.assert_array_equal(a, b)
@@ -135,7 +135,7 @@ class ReplayTest(Sweep):
     @parameterized.parameters("train/loss", "validation/cross_entropy")
     def test_record_that_is_not_repeated_is_told_once(self, column):
         study = self.study()
-        trial = study.trial(study.winner())
+        trial = study.trial(study.best_trial())
         curve = {
             step: ({**values, column: np.nextafter(values[column], 9.0)}, bound)
             for step, (values, bound) in trial.curve.items()
@@ -149,7 +149,7 @@ class ReplayTest(Sweep):
     )
     def test_bound_of_the_record_has_to_hold_and_no_more(self, change, is_told):
         study = self.study()
-        trial = study.trial(study.winner())
+        trial = study.trial(study.best_trial())
         curve = {
             step: (
                 {
@@ -167,14 +167,14 @@ class ReplayTest(Sweep):
 
     def test_trial_that_diverges_now_is_refused(self):
         study = self.study()
-        trial = study.trial(study.winner())
+        trial = study.trial(study.best_trial())
         wild = dataclasses.replace(trial, point={**trial.point, "learning_rate": 1e30})
         with self.assertRaisesRegex(UserError, "diverged at step"):
             self.replayed(study, wild)
 
     def test_trial_ends_where_its_record_ends(self):
         study = self.study()
-        winner = study.trial(study.winner())
+        winner = study.trial(study.best_trial())
         self.assertEqual(winner.end, winner.steps_to_result)
         others = [study.trial(n) for n in range(3) if n != winner.number]
         self.assertEqual([t.end for t in others], [max(t.curve) for t in others])
@@ -185,9 +185,9 @@ class ReplayTest(Sweep):
 
     def test_other_data_are_refused(self):
         study = self.study()
-        inputs = {**study.training_inputs, "content_hash": "other"}
+        study.record["training_inputs"]["content_hash"] = "other"
         with self.assertRaisesRegex(UserError, "is not the one"):
-            dataclasses.replace(study, training_inputs=inputs).dataset(None)
+            dataset_of(study, None)
 
 
 class MeasurerTest(Sweep):
@@ -195,8 +195,8 @@ class MeasurerTest(Sweep):
     def test_winner_is_measured_at_every_step_and_quantity(self, cell):
         study = self.study(cell)
         found = self.measurer().measure(cell)
-        steps = log_spaced(study.trial(study.winner()).end, 4)
-        self.assertEqual(set(found["trial"]), {study.winner()})
+        steps = log_spaced(study.trial(study.best_trial()).end, 4)
+        self.assertEqual(set(found["trial"]), {study.best_trial()})
         self.assertCountEqual(
             zip(found["step"], found["quantity"], strict=True),
             [(step, name) for step in steps for name in QUANTITIES],
@@ -253,7 +253,7 @@ class MeasurerTest(Sweep):
 
     def test_given_steps_are_looked_at_past_the_goal_too(self):
         study = self.study()
-        end = study.trial(study.winner()).end
+        end = study.trial(study.best_trial()).end
         looks = {"steps": (end + 20, 0, 3), "until": end + 21, "curvature": True}
         found = self.measurer(looks=looks).measure(DENSE)
         self.assertCountEqual(
@@ -265,7 +265,7 @@ class MeasurerTest(Sweep):
             ],
         )
         self.assertTrue(np.isfinite(found[found["quantity"] == "loss"]["value"]).all())
-        rate = study.trial(study.winner()).point["learning_rate"]
+        rate = study.trial(study.best_trial()).point["learning_rate"]
         wide = found.pivot_table(index="step", columns="quantity", values="value")
         np.testing.assert_allclose(
             wide["rate_times_eigenvalue"],
@@ -283,7 +283,7 @@ class MeasurerTest(Sweep):
 
     def test_step_behind_the_end_is_refused_with_what_to_do(self):
         study = self.study()
-        end = study.trial(study.winner()).end
+        end = study.trial(study.best_trial()).end
         with self.assertRaisesRegex(
             UserError, f"ends at step {end}.*--until={end + 1}"
         ):
@@ -298,16 +298,16 @@ class MeasurerTest(Sweep):
 
     def test_changed_record_is_an_error_and_nothing_is_kept(self):
         paths = self.layout.cell(DENSE)
-        closed, _ = read_closed(FILES, paths.root)
-        curves = closed.frame("curves")
+        closed = self.study().closed()
+        curves = closed["curves"]
         curves["train/loss"] *= 1 + 1e-15
         close_study(
             FILES,
             paths.root,
-            study=closed.study,
-            trials=closed.frame("trials"),
+            study=closed["studies"].to_dict("records")[0],
+            trials=closed["trials"],
             curves=curves,
-            work=closed.frame("work"),
+            work=closed["work"],
         )
         with self.assertRaisesRegex(UserError, "differs at step 5.*not of this code"):
             self.measurer().measure(DENSE)
@@ -395,7 +395,7 @@ class OtherStudiesTest(parameterized.TestCase):
         other = {**metrics, name: metrics[name] + 0.5}
         curve = {**trial.curve, step: (other, is_bound)}
         changed = dataclasses.replace(trial, curve=curve)
-        program = compiled().program(study, study.dataset(None))
+        program = compiled().program(study, dataset_of(study, None))
         replay(program, changed, None, {}, differs=told.append)
         self.assertLen(told, 1)
         self.assertIn(f"at step {step}, {name} is", told[0])

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from dps_tf.store import (
     CLOSING_TABLES,
     CellLayout,
+    FileSystem,
     LocalFiles,
+    StudyReader,
     close_study,
-    is_closed,
-    read_closed,
     reopen_study,
 )
 from tests.store import frames
 from tests.store.faulty_files import at_every_write_point
-from tests.store.object_store import ObjectFiles
+from tests.store.object_store import MemoryFiles
 
 OLD = {
     "study": frames.study(),
@@ -27,30 +27,39 @@ OLD = {
 NEW = {**OLD, "study": frames.study(points=4), "trials": frames.trials(end_step=800)}
 
 
-def _closed() -> tuple[ObjectFiles, str]:
-    files = ObjectFiles()
+def read_closed(files: FileSystem, directory: str, wanted=CLOSING_TABLES):
+    """Returns the tables of a closed study, or None, and what is damaged."""
+    study = StudyReader(files, CellLayout(directory))
+    return study.closed(wanted), study.problems
+
+
+def points(closed) -> int:
+    """Returns what the table of studies says of a study."""
+    return int(closed["studies"]["points"].iloc[0])
+
+
+def _closed() -> tuple[MemoryFiles, str]:
+    files = MemoryFiles()
     close_study(files, "s", **OLD)
     return files, "s"
 
 
 def test_a_closed_study_is_read_as_it_was():
     files, directory = _closed()
-    assert is_closed(files, directory)
+    assert StudyReader(files, CellLayout(directory)).is_closed
     closed, problems = read_closed(files, directory)
     assert problems == []
-    assert closed.study == OLD["study"]
-    assert closed.frame("trials")["outcome"].tolist() == [
-        *("complete", "censored", "failed")
-    ]
-    assert set(closed.tables) == set(CLOSING_TABLES)
+    assert closed["studies"].to_dict("records") == [OLD["study"]]
+    assert closed["trials"]["outcome"].tolist() == ["complete", "censored", "failed"]
+    assert set(closed) == {"studies", *CLOSING_TABLES}
     closed, _ = read_closed(files, directory, ["work"])
-    assert set(closed.tables) == {"work"}
+    assert set(closed) == {"studies", "work"}
 
 
 def test_an_open_study_is_no_problem():
-    assert read_closed(ObjectFiles(), "s") == (None, [])
-    assert reopen_study(ObjectFiles(), "s") == []
-    assert not is_closed(ObjectFiles(), "s")
+    assert read_closed(MemoryFiles(), "s") == (None, [])
+    assert reopen_study(MemoryFiles(), "s") == []
+    assert not StudyReader(MemoryFiles(), CellLayout("s")).is_closed
 
 
 def test_closing_again_with_the_same_content_writes_nothing():
@@ -68,7 +77,7 @@ def test_a_failure_leaves_a_study_closed_or_open(tmp_path, mode, first):
             close_study(LocalFiles(), folder, **OLD)
         close_study(files, folder, **NEW)
 
-    expected = ObjectFiles()
+    expected = MemoryFiles()
     close_study(expected, "s", **NEW)
     seen = set()
     for _, folder in at_every_write_point(tmp_path, mode, act):
@@ -77,11 +86,11 @@ def test_a_failure_leaves_a_study_closed_or_open(tmp_path, mode, first):
             seen.add("damaged")
             assert mode == "torn"
         else:
-            seen.add("open" if closed is None else closed.study["points"])
+            seen.add("open" if closed is None else points(closed))
         # The command that is run again ends as if nothing had happened.
         close_study(LocalFiles(), folder, **NEW)
         closed, problems = read_closed(LocalFiles(), folder)
-        assert problems == [] and closed.study["points"] == 4
+        assert problems == [] and points(closed) == 4
         for name in CLOSING_TABLES:
             data = LocalFiles().read_bytes(CellLayout(folder).table(name))
             assert data == expected.read_bytes(CellLayout("s").table(name))
@@ -118,7 +127,7 @@ def test_a_deleted_table_of_a_closed_study_is_told(name):
 
 def test_a_table_of_another_closing_is_told():
     files, directory = _closed()
-    other = ObjectFiles()
+    other = MemoryFiles()
     close_study(other, "s", **NEW)
     path = CellLayout(directory).table("trials")
     files.write_atomic(path, other.read_bytes(path))
@@ -130,4 +139,4 @@ def test_a_study_that_cannot_be_a_table_leaves_the_old_closing():
     files, directory = _closed()
     with pytest.raises(ValueError):
         close_study(files, directory, **{**NEW, "work": pd.DataFrame()})
-    assert read_closed(files, directory)[0].study["points"] == OLD["study"]["points"]
+    assert points(read_closed(files, directory)[0]) == OLD["study"]["points"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from dps_tf.store import LocalFiles, StoreError
-from dps_tf.store.files import temporary_path
+from dps_tf.store.local_files import temporary_path
 
 
 class Killed(BaseException):

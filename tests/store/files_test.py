@@ -8,18 +8,34 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 
 from dps_tf.core import UserError
-from dps_tf.store import MARKER, FileSystem, LocalFiles, StoreError, is_temporary
-from dps_tf.store.files import temporary_path
+from dps_tf.store import (
+    MARKER,
+    FileSystem,
+    LocalFiles,
+    StoreError,
+    files_for,
+    is_temporary,
+)
+from dps_tf.store.local_files import temporary_path
+from dps_tf.store.object_files import ObjectFiles
 from tests.store.faulty_files import FaultyFiles, Killed, at_every_write_point
-from tests.store.object_store import ObjectFiles
+from tests.store.object_store import MemoryFiles
 
 
-@pytest.fixture(params=["local", "objects", "unicode and spaces"])
+@pytest.fixture(
+    params=["local", "memory", "objects", "objects on a disk", "unicode and spaces"]
+)
 def place(request, tmp_path) -> tuple[FileSystem, str]:
+    if request.param == "memory":
+        return MemoryFiles(), "gs://bucket/sweep"
     if request.param == "objects":
-        return ObjectFiles(), "gs://bucket/sweep"
+        store = MemoryStore()
+        return ObjectFiles(lambda url: store), "gs://bucket/sweep"
+    if request.param == "objects on a disk":
+        return files_for("file:///"), f"file://{tmp_path}/été 1"
     folder = tmp_path / ("été 1" if "unicode" in request.param else "plain")
     folder.mkdir()
     return LocalFiles(), str(folder)
@@ -166,7 +182,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
     script = textwrap.dedent(
         """
         import resource, sys
-        from dps_tf.store.files import LocalFiles
+        from dps_tf.store.local_files import LocalFiles
         from dps_tf.store.errors import StoreError
         from dps_tf.store.log import LogWriter
         from dps_tf.store.records import write_json
@@ -261,7 +277,7 @@ def test_temporary_files_of_the_living_stay(tmp_path):
         [
             sys.executable,
             "-c",
-            "import sys; from dps_tf.store.files import temporary_path;"
+            "import sys; from dps_tf.store.local_files import temporary_path;"
             "temporary_path(sys.argv[1]).write_bytes(b'half')",
             f"{tmp_path}/b",
         ],

@@ -18,15 +18,15 @@ ROOT = Path(__file__).parents[2]
 WORK = """
     import sys
     import numpy as np
-    from dps_tf.store.files import LocalFiles
+    from dps_tf.store.local_files import LocalFiles
     from dps_tf.store.layout import SweepLayout
-    from dps_tf.store.locks import Locks
+    from dps_tf.store.locks import Lock
     from dps_tf.store.log import open_log, read_log
     from dps_tf.store.records import write_json
     from dps_tf.store.states import State, StateStore
     files, cell = LocalFiles(), SweepLayout(sys.argv[1]).cell("c")
-    lock = Locks(files).acquire(cell.root)
-    assert lock is not None, "the lock of a killed process blocks"
+    lock = Lock(files, cell.root)
+    assert lock.acquire(), "the lock of a killed process blocks"
     log, states = open_log(files, cell.log("w")), StateStore(files, cell.states)
     files.remove_stale(cell.root)
     events, problems = read_log(files, cell.log("w"))

@@ -69,3 +69,25 @@ def test_a_relative_sweep_stays_where_it_was_after_chdir(tmp_path, monkeypatch):
     )
     with pytest.raises(UserError, match="empty"):
         SweepLayout("")
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/tmp/a\udcff", r"the path '/tmp/a\\udcff' is no UTF-8"),
+        ("gs://bucket/a\udcff", "is no UTF-8"),
+        (f"/tmp/{'x' * 256}", "is too long: .* each name in it 255"),
+        (f"/tmp/{'é' * 128}", "is too long"),
+        (f"/tmp{'/name' * 1000}", "a path may have 4095 bytes"),
+    ],
+)
+def test_a_path_that_no_system_takes_is_one_short_sentence(path, why):
+    with pytest.raises(UserError, match=why) as caught:
+        SweepLayout(path)
+    assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
+
+
+def test_the_longest_name_is_taken(tmp_path):
+    folder = Path(SweepLayout(f"{tmp_path}/{'x' * 255}").root)
+    folder.mkdir()
+    assert folder.is_dir()

@@ -19,7 +19,7 @@ from dps_tf.store import (
 )
 from dps_tf.store.log import LogWriter, SegmentedLogWriter
 from tests.store.faulty_files import FaultyFiles, Killed, at_every_write_point
-from tests.store.object_store import ObjectFiles
+from tests.store.object_store import MemoryFiles
 
 VALUES = st.recursive(
     st.none()
@@ -200,7 +200,7 @@ def test_a_torn_tail_survives_a_kill_while_it_is_cut(tmp_path):
 
 
 def test_segments_go_on_behind_the_highest_number():
-    files = ObjectFiles()
+    files = MemoryFiles()
     for n in range(3):
         log = SegmentedLogWriter(files, "gs://b/log/w.log")
         log.append({"n": n})

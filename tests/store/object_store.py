@@ -1,4 +1,4 @@
-"""A fake of an object store such as `gs://`, seen through tf.io.gfile."""
+"""A file system in memory that can do as little as an object store."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dps_tf.core import UserError
 from dps_tf.store import MARKER
 
 
-class ObjectFiles:
-    """Objects in memory: puts are atomic; no folders, no append, no atomic rename.
+class MemoryFiles:
+    """Implements `FileSystem`: puts are atomic; no folders, append or atomic rename.
 
     Args:
         between: called between the copy and the deletion of a renaming.

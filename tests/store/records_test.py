@@ -22,7 +22,7 @@ from dps_tf.store import (
 from dps_tf.store.records import decode_record
 from tests.store.faulty_files import at_every_write_point
 from tests.store.frames import without_format
-from tests.store.object_store import ObjectFiles
+from tests.store.object_store import MemoryFiles
 
 JSON = st.recursive(
     st.none()
@@ -117,7 +117,7 @@ def test_a_damaged_number_of_a_format_is_damage():
 
 
 def test_damaged_files_are_set_aside_side_by_side():
-    files = ObjectFiles()
+    files = MemoryFiles()
     for number in (1, 2, 3):
         files.write_atomic("s/study.json", b"junk")
         with pytest.raises(DamagedError):

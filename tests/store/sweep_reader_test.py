@@ -27,7 +27,7 @@ from dps_tf.store import (
 from dps_tf.store.layout import segments
 from tests.core import specifications
 from tests.store import frames
-from tests.store.object_store import ObjectFiles
+from tests.store.object_store import MemoryFiles
 
 
 def _close(files, sweep, batch_size, **metaparameters):
@@ -44,7 +44,7 @@ def _close(files, sweep, batch_size, **metaparameters):
 
 
 def _sweep(files=None, root="gs://b/s"):
-    files = files or ObjectFiles()
+    files = files or MemoryFiles()
     sweep = SweepLayout(root)
     for batch_size in (512, 8, 64):
         _close(files, sweep, batch_size)
@@ -75,7 +75,7 @@ def test_metaparameters_that_a_cell_lacks_are_missing_numbers():
 
 
 def test_an_empty_sweep_gives_empty_tables_with_all_columns():
-    files = ObjectFiles()
+    files = MemoryFiles()
     files.write_atomic("s/.dps_tf", b"{}")
     files.objects["/abs"] = (b"", 0.0)
     root = SweepLayout("gs://b/s")
@@ -270,7 +270,7 @@ def test_a_study_of_a_later_version_is_told(tmp_path):
 
 
 def test_curves_have_the_metric_of_the_goal_before_any_evaluation():
-    files, sweep = ObjectFiles(), SweepLayout("gs://b/s")
+    files, sweep = MemoryFiles(), SweepLayout("gs://b/s")
     study = specifications.specification(16, points=3)
     inputs = {"training_examples": 100, "validation_examples": 20}
     layout = sweep.cell(study.cell.name)

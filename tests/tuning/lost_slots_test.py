@@ -17,7 +17,7 @@ from dps_tf.store import study_record
 from dps_tf.tuning.driver import assign
 from tests.core.naive_race import answer
 from tests.core.race_test import studies
-from tests.store.object_store import ObjectFiles
+from tests.store.object_store import MemoryFiles
 from tests.tuning.memory_studies import MemoryStudy, Watch
 from tests.tuning.studies import (
     SIX,
@@ -123,7 +123,7 @@ def test_slots_that_are_lost_leave_no_trace_in_the_tables(found, slots, seed):
     assert not any(trial.failures for trial in one.history().trials.values())
 
 
-class SlowFiles(ObjectFiles):
+class SlowFiles(MemoryFiles):
     """A disk on which saving states takes ten seconds, by a clock of its own."""
 
     def __init__(self, watch: Watch):

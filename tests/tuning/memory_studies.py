@@ -21,7 +21,7 @@ from dps_tf.store import (
 )
 from dps_tf.store.study_tables import study_tables
 from dps_tf.tuning.driver import StudyDriver
-from tests.store.object_store import ObjectFiles
+from tests.store.object_store import MemoryFiles
 from tests.tuning.studies import ENVIRONMENT, RESULTS, TRAINING_INPUTS
 from tests.tuning.synthetic_runner import SyntheticRunner
 
@@ -51,7 +51,7 @@ class MemoryStudy:
     """
 
     study: StudySpecification
-    files: ObjectFiles = field(default_factory=ObjectFiles)
+    files: MemoryFiles = field(default_factory=MemoryFiles)
     problems: list[str] = field(default_factory=list)
 
     def open(self) -> StudyRecord:
@@ -102,7 +102,7 @@ class MemoryStudy:
         return {name: encode_table(self.frame(name), SCHEMAS[name]) for name in RESULTS}
 
 
-class KeptFiles(ObjectFiles):
+class KeptFiles(MemoryFiles):
     """Remembers what was on the disk after each write, as a kill would leave it."""
 
     def __init__(self) -> None:
@@ -118,8 +118,8 @@ class KeptFiles(ObjectFiles):
             super().remove(path)
             self.history.append(dict(self.objects))
 
-    def after(self, writes: int) -> ObjectFiles:
+    def after(self, writes: int) -> MemoryFiles:
         """Returns the disk as a kill after that many writes leaves it."""
-        files = ObjectFiles()
+        files = MemoryFiles()
         files.objects = copy.copy(self.history[writes])
         return files

@@ -77,7 +77,7 @@ def test_best_points_are_trained_again_and_a_second_run_does_nothing(tmp_path):
     names = LocalFiles().list_names(layout.repeats.cells)
     assert len(names) == 1
     trials = StudyReader(LocalFiles(), layout.repeats.cell(names[0])).closed()
-    seeds = trials.frame("trials")["initial_seed"]
+    seeds = trials["trials"]["initial_seed"]
     assert seeds.nunique() == 6
     assert not set(seeds) & set(tables.trials["initial_seed"])
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dps_tf.core import SweepSpecification
-from dps_tf.store import SweepLayout
-from dps_tf.training import files_for
+from dps_tf.store import SweepLayout, files_for
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dps_tf.probing import Measurer, Wanted
-from dps_tf.store import LocalFiles, read_closed
+from dps_tf.store import LocalFiles, StudyReader
 from dps_tf.training import device_memory
 from tests.tuning import small_sweeps
 
@@ -24,9 +24,8 @@ def run(directory: Path) -> list[pd.DataFrame]:
     measurer = Measurer(FILES, layout, Wanted(40, 3))
     frames = []
     for cell in CELLS:
-        closed, problems = read_closed(FILES, layout.cell(cell).root, ("curves",))
-        assert not problems
-        frames += [closed.frame("curves"), measurer.measure(cell)]
+        closed = StudyReader(FILES, layout.cell(cell)).closed(("curves",))
+        frames += [closed["curves"], measurer.measure(cell)]
     return frames
 
 

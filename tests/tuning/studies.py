@@ -18,7 +18,7 @@ from dps_tf.core import (
     StudySpecification,
     SweepSpecification,
 )
-from dps_tf.store import CellLayout, FileSystem, LocalFiles, SweepLayout, read_closed
+from dps_tf.store import CellLayout, FileSystem, LocalFiles, StudyReader, SweepLayout
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.study import RunContext, run_study
@@ -118,15 +118,15 @@ def run(
 def tables(directory: Path | str, study: StudySpecification) -> dict[str, bytes]:
     """Returns the bytes of the result tables of a closed study."""
     cell = layout_of(directory, study)
-    closed, problems = read_closed(LocalFiles(), cell.root)
-    assert closed is not None and not problems
+    reader = StudyReader(LocalFiles(), cell)
+    assert reader.closed() is not None and not reader.problems
     return {name: Path(cell.table(name)).read_bytes() for name in RESULTS}
 
 
 def frame(directory: Path | str, study: StudySpecification, name: str) -> pd.DataFrame:
-    closed, _ = read_closed(LocalFiles(), layout_of(directory, study).root)
+    closed = StudyReader(LocalFiles(), layout_of(directory, study)).closed()
     assert closed is not None
-    return closed.frame(name)
+    return closed[name]
 
 
 def work(directory: Path | str, study: StudySpecification) -> dict[str, float]:
@@ -185,6 +185,7 @@ def run_in_sweep(
     files: FileSystem | None = None,
     stop: StopRequest | None = None,
     said: list[str] | None = None,
+    **options: Any,
 ) -> SweepOutcome:
     """Runs a study as the command does: under its lock, and only if not finished."""
     backend = SyntheticBackend(runner)
@@ -193,7 +194,7 @@ def run_in_sweep(
         return Sweep(
             files or LocalFiles(),
             SweepSpecification((study,)),
-            Options(str(directory)),
+            Options(str(directory), **options),
             lambda study: backend,
             stop or StopRequest(),
             heard.append,

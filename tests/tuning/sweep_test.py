@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from dps_tf.core import StudyResult, SweepSpecification, TrialResult, UserError
-from dps_tf.store import Claims, LocalFiles, LockLost, Owner, SweepLayout, read_json
+from dps_tf.store import LocalFiles, Lock, LockLost, Owner, SweepLayout, read_json
 from dps_tf.tuning import sweep
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
@@ -23,7 +23,7 @@ from dps_tf.tuning.sweep import (
     start_sweep,
 )
 from tests.core.naive_race import Study
-from tests.store.object_store import ObjectFiles
+from tests.store.object_store import MemoryFiles
 from tests.tuning.studies import (
     SyntheticBackend,
     interrupting,
@@ -191,16 +191,16 @@ class Elsewhere:
 
     def __init__(self, monkeypatch, beats: bool) -> None:
         self.waited, self.beats = 0.0, beats
-        self.files = ObjectFiles()
+        self.files = MemoryFiles()
         self._thread, self._real_sleep = threading.get_ident(), time.sleep
         self.cell = SweepLayout(ROOT).cell(CELLS[0].cell.name)
         owner = Owner(1, "", "far", "another machine", 0.0, "far")
-        self.claims = Claims(self.files, self.cell.claims, owner)
+        self.lock = Lock(self.files, self.cell.root, owner, beat_every=1e6)
         start_sweep(self.files, SweepLayout(ROOT), SWEEP, "")
         self._alarm: tuple[float, Callable[[], None]] = (math.inf, lambda: None)
         monkeypatch.setattr(sweep.time, "sleep", self.sleep)
-        known = partial(sweep.Locks, clock=lambda: self.waited)
-        monkeypatch.setattr(sweep, "Locks", known)
+        known = partial(sweep.Lock, clock=lambda: self.waited)
+        monkeypatch.setattr(sweep, "Lock", known)
 
     def at(self, seconds: float, do: Callable[[], None]) -> None:
         """Does something once so many seconds have been waited."""
@@ -215,7 +215,7 @@ class Elsewhere:
         before = self.waited // 15
         self.waited += seconds
         if self.beats and self.waited // 15 > before:
-            self.claims.beat()
+            self.lock.beat()
         if self.waited > self._alarm[0]:
             self._alarm[1]()
 
@@ -236,27 +236,27 @@ ROOT = "gs://bucket/sweep"
 
 def test_cell_of_an_owner_elsewhere_that_died_is_run_after_two_minutes(monkeypatch):
     far = Elsewhere(monkeypatch, beats=False)
-    lost = far.claims.claim()
+    assert far.lock.acquire()
     outcome = far.run()
     assert list(outcome.ran) == [CELLS[0].cell.name] and not outcome.busy
     assert 120 <= far.waited < 125
     with pytest.raises(LockLost):
-        lost.check()
+        far.lock.check()
 
 
 def test_cell_of_an_owner_elsewhere_that_lives_is_left_to_it(monkeypatch):
     far = Elsewhere(monkeypatch, beats=True)
-    claim = far.claims.claim()
+    assert far.lock.acquire()
     outcome = far.run()
     assert not outcome.ran
     assert "process 1 on far" in outcome.busy[CELLS[0].cell.name]
     assert far.waited <= 16
-    assert claim.still_owned()
+    assert far.lock.still_owned()
 
 
 def test_waiting_for_an_owner_elsewhere_ends_with_a_signal(monkeypatch):
     far = Elsewhere(monkeypatch, beats=False)
-    far.claims.claim()
+    assert far.lock.acquire()
     stop = StopRequest()
     far.at(3, stop.set)
     with pytest.raises(Interrupted):
@@ -266,7 +266,7 @@ def test_waiting_for_an_owner_elsewhere_ends_with_a_signal(monkeypatch):
 
 def test_study_on_an_object_store_leaves_nothing_of_keras_tuner(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    files = ObjectFiles()
+    files = MemoryFiles()
     run(ROOT, CELLS[0], SyntheticRunner(TRIALS), files=files)
     assert files.list_names(SweepLayout(ROOT).cell(CELLS[0].cell.name).root) == [
         *("closed.json", "curves.parquet", "log", "states", "study.json"),

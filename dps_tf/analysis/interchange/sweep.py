@@ -50,7 +50,6 @@ from dps_tf.store import (
     close_study,
     empty_frame,
     goal_columns,
-    is_closed,
     read_json,
     write_json,
 )
@@ -207,7 +206,7 @@ def _is_there(files: FileSystem, cell: CellLayout, source: dict[str, Any]) -> bo
         held = read_json(files, cell.study).get("origin")
     except (FileNotFoundError, DamagedError):
         return False
-    return held == source and is_closed(files, cell.root)
+    return held == source and files.exists(cell.closed)
 
 
 def _write(

@@ -1,0 +1,314 @@
+"""Reads a study: its record, its logs, its tables, its trials.
+
+Every command that reads a study uses this. Reading changes nothing on disk, so it may
+go on while the study runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from dps_tf.core import StudyResult, StudySpecification, UserError
+from dps_tf.store.errors import DamagedError
+from dps_tf.store.files import FileSystem
+from dps_tf.store.layout import CLOSING_TABLES, CellLayout
+from dps_tf.store.log import read_logs
+from dps_tf.store.records import check_format, read_json, sha256
+from dps_tf.store.schemas import (
+    CURVES,
+    MEASUREMENTS,
+    SCHEMAS,
+    STUDIES,
+    TRIALS,
+    TableSchema,
+)
+from dps_tf.store.states import StateStore
+from dps_tf.store.study_history import StudyHistory
+from dps_tf.store.study_tables import best_first, study_result, study_tables
+from dps_tf.store.tables import (
+    decode_table,
+    empty_frame,
+    read_table,
+    to_arrow,
+    to_frame,
+)
+
+
+@dataclass(frozen=True)
+class RecordedTrial:
+    """One trial of a closed study: what training it again needs."""
+
+    number: int  # in the study
+    initial_seed: int  # of its initial point
+    order_seed: int  # of its order of examples
+    point: Mapping[str, float]  # its metaparameters
+    # (metric columns, whether they are bounds) by evaluated step.
+    curve: Mapping[int, tuple[Mapping[str, float], bool]]
+    steps_to_result: int | None = None  # first evaluated step at which it met the goal
+
+    @property
+    def end(self) -> int:
+        """The step to which it is trained again: K of a trial that met the goal."""
+        return self.steps_to_result or max(self.curve)
+
+
+class StudyReader:
+    """Reads the files of one study, each when it is first asked for.
+
+    Attributes:
+        layout: paths of the cell.
+        problems: sentences about the damaged files among those read so far.
+    """
+
+    def __init__(self, files: FileSystem, layout: CellLayout) -> None:
+        self._files = files
+        self.layout = layout
+        self.problems: list[str] = []
+
+    @functools.cached_property
+    def record(self) -> Mapping[str, Any] | None:
+        """The content of study.json; None where it is missing or damaged."""
+        try:
+            return dict(read_json(self._files, self.layout.study))
+        except FileNotFoundError:
+            return None
+        except DamagedError as error:
+            self._add_problems(str(error))
+            return None
+
+    @property
+    def name(self) -> str:
+        """The name of the cell's folder."""
+        return self.layout.root.rpartition("/")[2]
+
+    def is_there(self) -> bool:
+        """Returns whether the folder holds a study, or one that is about to begin."""
+        at = self.layout
+        parts = (at.study, at.closed, at.logs, at.claims, at.lock, at.measurements)
+        return any(map(self._files.exists, parts))
+
+    def cell_name(self) -> str | None:
+        """Returns the name of the cell that study.json has; None where it has none.
+
+        The folder has the same name, unless somebody has copied or renamed it.
+        """
+        return None if self.specification is None else self.specification.cell.name
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether its runs were imported, so that they cannot be trained again."""
+        return self.record is not None and "origin" in self.record
+
+    @functools.cached_property
+    def specification(self) -> StudySpecification | None:
+        """What was asked of the study; None without an intact study.json."""
+        if self.record is None or self.is_archived:
+            return None
+        try:
+            return StudySpecification.from_json(self.record["specification"])
+        except (KeyError, TypeError, ValueError) as error:
+            self._add_problems(
+                f"{self.layout.study} holds a specification that this version of the "
+                f"package does not know ({error})."
+            )
+            return None
+
+    @property
+    def training_inputs(self) -> Mapping[str, Any]:
+        """Sizes and content of the data that it is trained on; empty if not known."""
+        return {} if self.record is None else self.record.get("training_inputs", {})
+
+    @property
+    def environments(self) -> Sequence[Mapping[str, Any]]:
+        """Builds and instruction sets that have trained it, the latest last."""
+        return [] if self.record is None else self.record["environments"]
+
+    @functools.cached_property
+    def history(self) -> StudyHistory:
+        """The curves and ends of its trials, from its logs."""
+        logs, problems = read_logs(self._files, self.layout.logs)
+        self._add_problems(*problems)
+        history = StudyHistory()
+        for writer, events in logs.items():
+            for event in events:
+                if event.get("kind") == "session":
+                    check_format(self.layout.log(writer), event.get("format"))
+            history.add_all(events)
+        return history
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the study was closed; its tables are not verified."""
+        return self._files.exists(self.layout.closed)
+
+    def closed(
+        self, wanted: Sequence[str] = CLOSING_TABLES
+    ) -> dict[str, pd.DataFrame] | None:
+        """Returns the tables of a closed study by name: those wanted, and `studies`.
+
+        None without a problem: the study is open. None with problems: it was closed but
+        something is damaged; running the sweep again repairs that. Only the tables that
+        are wanted are read and verified. Changes nothing.
+        """
+        tables = self._closed_tables(wanted)
+        return None if tables is None else _frames(tables)
+
+    def _closed_tables(self, wanted: Sequence[str]) -> dict[str, pa.Table] | None:
+        try:
+            record = read_json(self._files, self.layout.closed)
+        except FileNotFoundError:
+            return None
+        except DamagedError as error:
+            self._add_problems(str(error))
+            return None
+        found = {"studies": to_arrow(pd.DataFrame([record["study"]]), STUDIES)}
+        damaged = []
+        for name in wanted:
+            path = self.layout.table(name)
+            try:
+                data = self._files.read_bytes(path)
+                if sha256(data) != record["sha256"][name]:
+                    raise DamagedError(
+                        path, "it is not the table that closed the study"
+                    )
+                found[name] = decode_table(path, data)
+            except FileNotFoundError:
+                damaged.append(f"{path} of a closed study is missing.")
+            except DamagedError as error:
+                damaged.append(str(error))
+        self._add_problems(*damaged)
+        return None if damaged else found
+
+    def trial(self, number: int) -> RecordedTrial:
+        """Returns what training a trial of a closed study again needs.
+
+        Raises:
+            UserError: the study is not closed, has no trial of that number, or has
+                never evaluated it.
+        """
+        closed = self.closed(("trials", "curves"))
+        if closed is None:
+            raise UserError(f"{self.name} is not finished: run its sweep to the end.")
+        return recorded_trial(self.name, closed["trials"], closed["curves"], number)
+
+    @property
+    def states(self) -> StateStore:
+        """The states of its trials."""
+        return StateStore(self._files, self.layout.states)
+
+    def trained(self) -> StudySpecification:
+        """Returns the specification of a study that can be trained.
+
+        Raises:
+            UserError: it was read from an archive, or study.json is missing or damaged.
+        """
+        self.check_trained()
+        if self.specification is None:
+            raise UserError(
+                f"{self.layout.study} is missing or damaged: run the sweep again, "
+                "which restores it."
+            )
+        return self.specification
+
+    def check_trained(self) -> None:
+        """Raises UserError for a study that was read from an archive."""
+        if self.is_archived:
+            raise UserError(
+                f"{self.layout.root} was read from an archive, and there is nothing to "
+                "train again: choose another --sweep_dir."
+            )
+
+    def measurements(self) -> pd.DataFrame:
+        """Returns the measurements, none if there is no file; else DamagedError."""
+        try:
+            return read_table(self._files, self.layout.measurements)
+        except FileNotFoundError:
+            return empty_frame(MEASUREMENTS)
+
+    def tables(self, wanted: Sequence[str] = CLOSING_TABLES) -> dict[str, pa.Table]:
+        """Returns the tables by name: those wanted, `studies` and `measurements`.
+
+        Those of a closed study are read; those of an open one, or of one whose tables
+        are damaged, are made from its logs. What is missing or damaged is left out.
+        """
+        closed = self._closed_tables(wanted)
+        found = self._tables_from_logs(wanted) if closed is None else closed
+        try:
+            rows = self.measurements()
+        except DamagedError as error:
+            self._add_problems(str(error))
+        else:
+            if len(rows):
+                found["measurements"] = to_arrow(rows, MEASUREMENTS)
+        return found
+
+    def _tables_from_logs(self, wanted: Sequence[str]) -> dict[str, pa.Table]:
+        if self.specification is None:
+            return {}
+        row, tables = study_tables(
+            self.specification, self.history, self.training_inputs, closed=False
+        )
+        frames = {"studies": pd.DataFrame([row]), **{n: tables[n] for n in wanted}}
+        return {name: to_arrow(frame, SCHEMAS[name]) for name, frame in frames.items()}
+
+    def result(self) -> StudyResult:
+        """Returns the result of the study so far, from its logs."""
+        return study_result(self.trained(), self.history)
+
+    def best_trial(self) -> int | None:
+        """Returns the trial that met the goal first so far, or None if none did."""
+        closed = self.closed(("trials",))
+        if closed is None:
+            finishers = self.result().finishers
+            return finishers[0][1] if finishers else None
+        best = best_first(closed["trials"])
+        return None if best.empty else int(best["trial"].iloc[0])
+
+    def _add_problems(self, *problems: str) -> None:
+        self.problems[:] = dict.fromkeys([*self.problems, *problems])
+
+
+def recorded_trial(
+    study: str, trials: pd.DataFrame, curves: pd.DataFrame, number: int
+) -> RecordedTrial:
+    """Returns a trial from the tables of its study; see `StudyReader.trial`."""
+    rows = trials.to_dict("records")
+    row = next((row for row in rows if row["trial"] == number), None)
+    if row is None:
+        raise UserError(f"{study} has no trial {number}: it has {len(rows)}, from 0.")
+    curve = {
+        int(at["step"]): (_numbers(at, CURVES), bool(at["is_bound"]))
+        for at in curves[curves["trial"] == number].to_dict("records")
+    }
+    if not curve:
+        raise UserError(
+            f"trial {number} of {study} is {row['outcome']} and was never evaluated, "
+            "so there is no curve to repeat: choose another trial."
+        )
+    reached = row["outcome"] == "complete"
+    point = _numbers(row, TRIALS)
+    return RecordedTrial(
+        number=number,
+        initial_seed=int(row["initial_seed"]),
+        order_seed=int(row["order_seed"]),
+        point={name: value for name, value in point.items() if not math.isnan(value)},
+        curve=curve,
+        steps_to_result=int(row["steps_to_result"]) if reached else None,
+    )
+
+
+def _numbers(row: Mapping[Any, Any], schema: TableSchema) -> dict[str, float]:
+    """Returns the metaparameters, or the metrics, of a row."""
+    known = dict(schema.columns)
+    return {str(n): float(v) for n, v in row.items() if n not in known}
+
+
+def _frames(tables: Mapping[str, pa.Table]) -> dict[str, pd.DataFrame]:
+    return {name: to_frame(table) for name, table in tables.items()}
