@@ -15,7 +15,7 @@ COMMANDS = (
     "measure",
     "fit",
     "export",
-    "archive",
+    "import_runs",
 )
 """In the order in which a user meets them."""
 
@@ -25,7 +25,7 @@ def main() -> int:
     """Prints each command with the first sentence of its documentation; returns 0."""
     print("Steps-to-result of training against batch size and sparsity. Commands:\n")
     for name in COMMANDS:
-        print(f"  python -m dps_tf.{name:8}  {_summary(name)}")
+        print(f"  python -m dps_tf.{name:11}  {_summary(name)}")
     print("\n`--help` of each lists its flags.")
     return FINISHED
 

@@ -18,7 +18,7 @@ from absl import flags
 
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import FINISHED, command
-from dps_tf.core import UserError
+from dps_tf.core import UserError, printable
 
 common.section("What is fitted")
 _CSV = flags.DEFINE_string(
@@ -63,7 +63,7 @@ def main() -> int:
     if _JSON.value:
         print(json.dumps(fitted.to_json(), indent=1, allow_nan=False))
     else:
-        print(text_of(fitted))
+        print(printable(text_of(fitted)))
     return FINISHED
 
 

@@ -40,9 +40,9 @@ from dps_tf.cli.command_line import import_tensorflow
 ROOT = Path(__file__).parents[1]
 TABLES = (
     "dps_tf.analysis.fit_table",
-    "dps_tf.analysis.interchange.runs",
-    "dps_tf.analysis.interchange.sweep",
-    "dps_tf.analysis.interchange.writer",
+    "dps_tf.analysis.interchange.event_files",
+    "dps_tf.analysis.interchange.optuna_studies",
+    "dps_tf.analysis.interchange.run_tables",
     "dps_tf.analysis.report",
     "dps_tf.analysis.sweep_status",
     "dps_tf.cli.notebook",

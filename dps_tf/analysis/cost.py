@@ -54,10 +54,10 @@ def read_step_times(path: str | Path) -> pd.DataFrame:
     """
     try:
         frame = read_csv(path)
-    except FileNotFoundError as error:
-        raise UserError(f"there is no table of step times {str(path)!r}.") from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise UserError(f"{str(path)!r} is not a CSV table: {error}.") from error
+    except OSError as error:
+        raise UserError(
+            f"the table of step times {str(path)!r} cannot be read: {error.strerror}."
+        ) from error
     return checked_step_times(frame)
 
 

@@ -8,6 +8,7 @@ by the columns of the cell that vary, and its bounds are treated as bounds.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ from dps_tf.analysis.regimes import (
 )
 from dps_tf.analysis.tables import Floats, curve_key, curve_label, read_csv, require
 from dps_tf.analysis.wording import number
-from dps_tf.core import UserError, on_one_line
+from dps_tf.core import UserError
 
 _LARGEST = 1e15
 _NOISIEST = 64.0  # octaves
@@ -140,16 +141,13 @@ def read_table(path: str | Path) -> pd.DataFrame:
         UserError: no such file, no CSV, a missing column, or a cell that is no number.
     """
     try:
-        frame = read_csv(path, skipinitialspace=True)
+        frame = read_csv(path)
     except OSError as error:
-        why = f" ({error.strerror})" if Path(path).exists() else ""
+        why = f" ({error.strerror})" if error.errno != errno.ENOENT else ""
         raise UserError(
             f"--csv={str(path)!r} is not a file that can be read{why}: name one on "
             "this machine."
         ) from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as e:
-        why = on_one_line(e)
-        raise UserError(f"--csv={str(path)!r} is not a CSV table: {why}.") from e
     require(frame, ["batch_size", "steps_to_result"], f"--csv={str(path)!r}")
     for name in ("batch_size", "steps_to_result", "bracket_low", "noise"):
         if name in frame.columns:
@@ -159,6 +157,8 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 def _numbers(column: pd.Series) -> Floats:
     values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    if pd.api.types.is_bool_dtype(column):
+        values = np.full(len(column), np.nan)
     wrong = np.isnan(values) & column.notna().to_numpy(bool)
     if wrong.any():
         row = int(np.argmax(wrong))

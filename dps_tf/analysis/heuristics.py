@@ -182,4 +182,4 @@ def _nearest(trials: pd.DataFrame, wanted: float) -> dict[str, object]:
 def _over_best(steps: object, best: pd.Series | None) -> float:
     if best is None or not isinstance(steps, int):
         return float("nan")
-    return steps / float(best["latest"])
+    return steps / float(best["latest"]) if best["latest"] else np.nan

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.interchange.foreign_study import ArchiveRules
-from dps_tf.analysis.interchange.shallue2019 import read_study, study_folders
+from dps_tf.analysis.interchange.shallue2019 import archived_studies
 from dps_tf.analysis.interchange.sweep import study_tables
-from dps_tf.analysis.tables import axes_of, with_axes
 from dps_tf.store import StoredTables
 
 CONFIGS = {
@@ -87,14 +86,12 @@ def read_archive(root, goal, rules=None):
     """Returns the tables of all studies together."""
     rules = rules or ArchiveRules()
     parts = [
-        study_tables(read_study(folder, rules), goal, rules)
-        for folder in study_folders(root)
+        study_tables(study.read(rules), goal, rules) for study in archived_studies(root)
     ]
-    axes = {axis for part in parts for axis in axes_of(part.studies)}
     return StoredTables(
         *(
             pd.concat(
-                [with_axes(getattr(part, name), axes) for part in parts],
+                [getattr(part, name) for part in parts],
                 ignore_index=True,
             )
             for name in ("studies", "trials", "curves")

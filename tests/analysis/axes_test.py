@@ -1,4 +1,4 @@
-"""A further axis of cells goes through tables, curves, fits, report and archive."""
+"""A further axis of cells goes through tables, curves, fits and report."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis import fit_table, loading, report
-from dps_tf.analysis.interchange.foreign_study import ArchiveRules
-from dps_tf.analysis.interchange.writer import write_archive
 from dps_tf.analysis.report.content import Illustration
 from dps_tf.analysis.report.curves import comparable, curves_of, effects
 from dps_tf.analysis.report.headline import along_axes_part, lines_along
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.results import terminal_table
-from dps_tf.analysis.tables import study_goal, study_key
-from tests.analysis.archive_files import read_archive
+from dps_tf.analysis.tables import study_key
 from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make
@@ -152,18 +149,3 @@ def figures_along(tables: loading.Tables) -> list[Illustration]:
     cells = naming(tables.results).name(tables.results)
     context = SimpleNamespace(curves=SimpleNamespace(cells=cells))
     return list(along_axes_part(context).illustrations)
-
-
-def test_the_archive_keeps_the_axis(tables, tmp_path):
-    rows = (tables.studies, tables.trials, tables.curves)
-    folders = write_archive(*rows, tmp_path)
-    assert len({folder.parent for folder in folders}) == 4
-    rules = ArchiveRules(keep_incomplete=True, infeasible_may_reach=True)
-    read = read_archive(tmp_path, study_goal(tables.studies.iloc[0]), rules)
-    keys = [*study_key(tables.studies), "trial", "outcome", "steps_to_result"]
-    read_back = ordered(read.trials)[keys]
-    names = {f"{PLAIN.workload}-network": PLAIN.workload}
-    read_back["workload"] = read_back["workload"].replace(names)
-    pd.testing.assert_frame_equal(
-        read_back, ordered(tables.trials)[keys], check_dtype=False
-    )

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
-import sqlite3
 import subprocess
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import optuna
@@ -19,22 +14,10 @@ import pytest
 from dps_tf._keras import keras
 from dps_tf.analysis import report
 from dps_tf.analysis.interchange.event_files import from_tensorboard
-from dps_tf.analysis.interchange.runs import (
-    Run,
-    Runs,
-    join,
-    metric_name,
-    read_runs,
-    runs_of,
-    write_runs,
-)
-from dps_tf.analysis.interchange.trackers import (
-    from_keras,
-    from_mlflow,
-    from_optuna,
-    from_wandb,
-    load_optuna,
-)
+from dps_tf.analysis.interchange.keras_histories import from_keras
+from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
+from dps_tf.analysis.interchange.run_tables import Runs, join, read_runs, write_runs
+from dps_tf.analysis.interchange.runs import Run, metric_name, runs_of
 from dps_tf.analysis.loading import load
 from dps_tf.core import Goal, UserError
 from tests import interpreter
@@ -274,252 +257,6 @@ def test_histories_and_event_files_of_keras_tell_the_same(fitted):
     )
 
 
-CURVES = {"red": [0.9, 0.6, 0.15], "blue": [0.8, 0.7]}
-PARAMETERS = {"red": {"lr": 0.1}, "blue": {"lr": 0.2}}
-FINISHED = {"red": True, "blue": False}
-
-
-def write_mlruns(root: Path) -> None:
-    """Writes MLflow's file store, `timestamp value step` in a line."""
-    for name, values in CURVES.items():
-        run = root / "123456" / name
-        (run / "metrics" / "val").mkdir(parents=True)
-        (run / "params").mkdir()
-        (run / "tags").mkdir()
-        lines = [f"17000000{n} {v} {10 * (n + 1)}" for n, v in enumerate(values)]
-        (run / "metrics" / "val" / "error").write_text("\n".join(lines) + "\n")
-        params = {**PARAMETERS[name], "batch_size": 8, "data": "/some/where"}
-        for key, value in params.items():
-            (run / "params" / key).write_text(str(value))
-        status = 3 if FINISHED[name] else 5
-        (run / "meta.yaml").write_text(f"run_id: {name}\nstatus: {status}\ntags: []\n")
-
-
-MLFLOW_TABLES = """
-    CREATE TABLE experiments (experiment_id INTEGER PRIMARY KEY, name VARCHAR(256));
-    CREATE TABLE runs (run_uuid VARCHAR(32), name VARCHAR(250), status VARCHAR(9),
-        start_time BIGINT, lifecycle_stage VARCHAR(20), experiment_id INTEGER);
-    CREATE TABLE params (key VARCHAR(250), value VARCHAR(8000), run_uuid VARCHAR(32));
-    CREATE TABLE metrics (key VARCHAR(250), value FLOAT, timestamp BIGINT,
-        run_uuid VARCHAR(32), step BIGINT, is_nan BOOLEAN);
-    INSERT INTO experiments VALUES (0, 'Default'), (1, 'mine');
-"""
-"""Columns of MLflow 3.17 that are read."""
-
-
-def write_mlflow_database(path: Path) -> None:
-    """Writes what MLflow's own library does by default, with a run that was deleted."""
-    with sqlite3.connect(path) as database:
-        database.executescript(MLFLOW_TABLES)
-        runs = {**CURVES, "gone": [0.0]}
-        for start, (name, values) in enumerate(runs.items()):
-            status = "FINISHED" if FINISHED.get(name) else "KILLED"
-            stage = "active" if name in CURVES else "deleted"
-            database.execute(
-                "INSERT INTO runs VALUES (?, 'any', ?, ?, ?, 1)",
-                (name, status, 1700 + start, stage),
-            )
-            params = {**PARAMETERS.get(name, {}), "batch_size": 8, "data": "/where"}
-            for key, value in params.items():
-                database.execute(
-                    "INSERT INTO params VALUES (?, ?, ?)", (key, str(value), name)
-                )
-            # A step that was logged twice: the later value counts.
-            rows = [(0.99, 16, 10), *((v, 17, 10 * n) for n, v in enumerate(values, 1))]
-            for value, time, step in rows:
-                database.execute(
-                    "INSERT INTO metrics VALUES ('val/error', ?, ?, ?, ?, 0)",
-                    (value, time, name, step),
-                )
-    database.close()
-
-
-def write_mlflow_export(root: Path) -> None:
-    """Writes what mlflow-export-import does, a run.json per run."""
-    for name, values in CURVES.items():
-        (root / name).mkdir(parents=True)
-        rows = [
-            {"value": v, "timestamp": 17, "step": 10 * (n + 1)}
-            for n, v in enumerate(values)
-        ]
-        status = "FINISHED" if FINISHED[name] else "KILLED"
-        params = {key: str(value) for key, value in PARAMETERS[name].items()}
-        content = {
-            "info": {"run_id": name, "status": status},
-            "params": {**params, "batch_size": "8"},
-            "metrics": {"val_error": rows},
-        }
-        (root / name / "run.json").write_text(json.dumps({"mlflow": content}))
-
-
-def wandb_api_runs() -> list[SimpleNamespace]:
-    """Returns stand-ins of `wandb.Api().runs(...)`: what of them is read."""
-    return [
-        SimpleNamespace(
-            name=name,
-            config={**PARAMETERS[name], "batch_size": 8, "arch": "mlp"},
-            state="finished" if FINISHED[name] else "crashed",
-            scan_history=lambda values=values: [
-                {
-                    "_step": 10 * (n + 1),
-                    "_runtime": 3.0,
-                    "val/error": v,
-                    "note": "x",
-                    "norm": "Infinity",
-                }
-                for n, v in enumerate(values)
-            ],
-        )
-        for name, values in CURVES.items()
-    ]
-
-
-def write_chart(path: Path) -> None:
-    """Writes a chart as the web page of Weights & Biases exports it."""
-    steps = [10, 20, 30]
-    chart = pd.DataFrame({"Step": steps})
-    for name, values in CURVES.items():
-        for end in ("", "__MIN", "__MAX"):
-            padded = [*values, *[math.nan] * (len(steps) - len(values))]
-            chart[f"{name} - val/error{end}"] = padded
-    chart.to_csv(path, index=False)
-
-
-def test_every_tracker_gives_the_same_runs(tmp_path):
-    write_mlruns(tmp_path / "mlruns")
-    write_mlflow_database(tmp_path / "mlflow.db")
-    write_mlflow_export(tmp_path / "export")
-    write_chart(tmp_path / "chart.csv")
-    told = {
-        "blue": {"lr": 0.2, "status": "INCOMPLETE"},
-        "red": {"lr": 0.1},
-    }
-    found = {
-        "mlruns": from_mlflow(tmp_path / "mlruns"),
-        "database": from_mlflow(tmp_path / "mlflow.db"),
-        "export": from_mlflow(tmp_path / "export"),
-        "api": from_wandb(wandb_api_runs()),
-        "chart": from_wandb(tmp_path / "chart.csv", about=told, batch_size="8"),
-    }
-    for name, runs in found.items():
-        assert sorted(runs.trials.index) == ["blue", "red"], name
-        by_run = runs.trials["trial"]
-        for run, values in CURVES.items():
-            row = runs.trials.loc[run]
-            assert row["batch_size"] == 8 and row["lr"] == PARAMETERS[run]["lr"], name
-            assert (row["status"] == "COMPLETE") == FINISHED[run], name
-            mine = runs.evaluations[runs.evaluations["trial"] == by_run[run]]
-            assert mine["step"].tolist() == [10, 20, 30][: len(values)], name
-            assert mine["validation/error"].tolist() == values, name
-            if name == "api":
-                assert mine["logged/norm"].tolist() == [math.inf] * len(values)
-        write_runs(runs, tmp_path / f"sweep_{name}", GOAL)
-        row = load(tmp_path / f"sweep_{name}").results.iloc[0]
-        assert (row["steps_to_result"], row["steps_bound"]) == (30, ""), name
-        assert row["censored"] == 1, name
-
-
-def test_runs_of_several_experiments_are_not_mixed(tmp_path):
-    path = tmp_path / "mlflow.db"
-    write_mlflow_database(path)
-    with sqlite3.connect(path) as database:
-        database.execute(
-            "INSERT INTO runs VALUES ('other', 'any', 'FINISHED', 9, 'active', 0)"
-        )
-    database.close()
-    with pytest.raises(UserError, match=r"several experiments.*'Default', 'mine'"):
-        from_mlflow(path)
-    with pytest.raises(UserError, match="did you mean 'mine'"):
-        from_mlflow(path, "mime")
-    # In the order in which they began.
-    assert from_mlflow(path, "mine").trials.index.tolist() == ["red", "blue"]
-    done = archive(
-        "--format=mlflow", f"--read={path}", "--study=mine", "--goal=0.2",
-        f"--metric={GOAL.metric}", f"--sweep_dir={tmp_path / 's'}",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert load(tmp_path / "s").results["steps_to_result"].tolist() == [30]
-
-
-def test_models_and_deleted_runs_of_mlruns_are_no_runs(tmp_path):
-    write_mlruns(tmp_path)
-    meta = tmp_path / "123456" / "blue" / "meta.yaml"
-    meta.write_text(meta.read_text() + "lifecycle_stage: deleted\n")
-    model = tmp_path / "123456" / "models" / "m-1"
-    (model / "metrics").mkdir(parents=True)
-    (model / "meta.yaml").write_text("model_id: m-1\nstatus: 2\n")
-    assert from_mlflow(tmp_path).trials.index.tolist() == ["red"]
-
-
-@pytest.mark.parametrize("kind", ["text", "view", "value", "folder"])
-def test_what_is_no_database_of_mlflow_is_one_sentence(tmp_path, kind):
-    path = tmp_path / "mlflow.db"
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "text":
-        path.write_text("no database\n" * 99)
-    else:
-        write_mlflow_database(path)
-        with sqlite3.connect(path) as database:
-            if kind == "value":
-                database.execute("UPDATE metrics SET value = 'nought'")
-            else:
-                # What is looked up there would never end.
-                database.executescript(
-                    "DROP TABLE params; CREATE VIEW params AS WITH RECURSIVE n(i) AS "
-                    "(VALUES(1) UNION ALL SELECT i + 1 FROM n) SELECT i AS key, "
-                    "i AS value, i AS run_uuid FROM n;"
-                )
-        database.close()
-    with pytest.raises(UserError, match=r"no (database|run) of MLflow") as refusal:
-        from_mlflow(path)
-    assert "\n" not in str(refusal.value)
-
-
-def test_weights_and_biases_of_a_machine_are_named(tmp_path):
-    (tmp_path / "offline-run-1").mkdir()
-    (tmp_path / "offline-run-1" / "run-1.wandb").write_bytes(b":W&B")
-    for place in (tmp_path, tmp_path / "offline-run-1" / "run-1.wandb"):
-        with pytest.raises(UserError, match="wandb sync"):
-            from_wandb(place, batch_size=8)
-
-
-@pytest.mark.parametrize(
-    ("place", "content", "sentence"),
-    [
-        ("run.json", '{"mlflow": []}', "is no run of MLflow"),
-        ("run.json", '{"mlflow": {"metrics": {"a": [{"v": 1}]}}}', "no run of MLflow"),
-        ("run.json", "[", "cannot be read as JSON"),
-        ("metrics/loss", "17 nought 3", "is no run of MLflow: could not convert"),
-    ],
-)
-def test_damaged_runs_of_mlflow_are_one_sentence(tmp_path, place, content, sentence):
-    path = tmp_path / "run" / place
-    path.parent.mkdir(parents=True)
-    (tmp_path / "run" / "meta.yaml").write_text("run_id: run\n")
-    path.write_text(content)
-    with pytest.raises(UserError, match=sentence):
-        from_mlflow(tmp_path, batch_size=8)
-
-
-def test_an_event_file_that_ends_in_half_a_record_counts_up_to_there(fitted, tmp_path):
-    _, logs = fitted
-    [whole] = (logs / "fast" / "validation").iterdir()
-    (tmp_path / "run").mkdir()
-    data = whole.read_bytes()
-    (tmp_path / "run" / whole.name).write_bytes(data[:-20])
-    os.mkfifo(tmp_path / "run" / "events.out.tfevents.pipe")
-    cut, kept = (
-        from_tensorboard(folder, batch_size=8, rename={"epoch_loss": "val_loss"})
-        for folder in (tmp_path, logs / "fast" / "validation")
-    )
-    assert 0 < len(cut.evaluations) <= len(kept.evaluations)
-    (tmp_path / "run" / whole.name).write_bytes(b"no record" * 10)
-    with pytest.raises(UserError, match="no metric|no run|has the metric"):
-        runs = from_tensorboard(tmp_path, batch_size=8)
-        write_runs(runs, tmp_path / "s", GOAL)
-
-
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_two_tables_are_read_by_the_command(tmp_path, ending):
     trials = pd.DataFrame(
@@ -547,32 +284,34 @@ def test_two_tables_are_read_by_the_command(tmp_path, ending):
             frame.to_csv(path, index=False)
         else:
             frame.to_parquet(path)
-    done = archive(
-        "--format=tables", f"--read={folder}", "--goal=0.2", f"--metric={GOAL.metric}",
-        "--inclusive", f"--sweep_dir={tmp_path / 'sweep'}",
+    done = import_runs(
+        f"--read={folder}", "--goal=0.2", f"--metric={GOAL.metric}",
+        f"--sweep_dir={tmp_path / 'sweep'}",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "2 studies in" in done.stdout
+    assert "2 studies in" in done.stdout and "validation/error <= 0.2" in done.stdout
     tables = load(tmp_path / "sweep")
     assert tables.results["steps_to_result"].tolist() == [10, 10]
     assert tables.trials["outcome"].tolist() == ["complete", "censored", "complete"]
     assert read_runs(folder).trials["rate"].tolist() == [0.1, 0.2, 0.3]
 
 
-def archive(*arguments: str) -> subprocess.CompletedProcess[str]:
+def import_runs(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command that reads runs."""
-    words = ["-m", "dps_tf.archive", *arguments]
+    words = ["-m", "dps_tf.import_runs", *arguments]
     return interpreter.run(words, modules=interpreter.TABLES)
 
 
 def test_the_command_reads_the_database_of_a_study(studies, tmp_path):
     database = str(studies[16]._storage._backend.engine.url.database)
     assert load_optuna(database, "b16").study_name == "b16"
-    with pytest.raises(UserError, match="has no such study"):
+    with pytest.raises(UserError, match=r"holds 3 studies: name one by --study"):
         load_optuna(database)
-    done = archive(
+    with pytest.raises(UserError, match="has no study 'b17' .--study.: did you mean"):
+        load_optuna(database, "b17")
+    done = import_runs(
         "--format=optuna", f"--read={database}", "--study=b16", "--goal=0.2",
-        "--inclusive", f"--metric={GOAL.metric}", "--set=batch_size=16",
+        f"--metric={GOAL.metric}", "--set=batch_size=16",
         "--set=workload=line", "--set=optimizer=sgd", f"--sweep_dir={tmp_path / 's'}",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -586,13 +325,14 @@ def test_the_command_reads_the_database_of_a_study(studies, tmp_path):
         (["--format=tables"], "--goal is missing"),
         (["--format=tabels"], "did you mean 'tables'"),
         (["--format=tables", "--goal=1"], "must hold one of trials.csv and"),
-        (["--format=wandb", "--goal=1"], "no run"),
         (["--format=tensorboard", "--goal=1", "--set=batch_size"], "NAME=VALUE"),
         (["--format=optuna", "--goal=1"], "is no file"),
     ],
 )
 def test_what_the_command_cannot_read_is_one_sentence(tmp_path, arguments, sentence):
-    done = archive(*arguments, f"--read={tmp_path}", f"--sweep_dir={tmp_path / 's'}")
+    done = import_runs(
+        *arguments, f"--read={tmp_path}", f"--sweep_dir={tmp_path / 's'}"
+    )
     assert done.returncode == 2
     [line] = [line for line in done.stderr.splitlines() if line]
     assert line.startswith("error: ") and sentence in line

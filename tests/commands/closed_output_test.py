@@ -52,7 +52,6 @@ def test_help_ends_quietly(tmp_path, command):
     [
         ("fit", ["--csv=table.csv"]),
         ("status", ["--sweep_dir=sweep"]),
-        ("archive", ["--write=out", "--sweep_dir=sweep"]),
         ("train", ["--gin_file=smoke/nqm_sgd", "--sweep_dir=new"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -18,9 +18,9 @@ from dps_tf.core import UserError
 from tests import interpreter
 
 NEEDED = {
-    "archive": "give exactly one of --read",
     "export": "--sweep_dir is missing: where the sweep is kept.",
     "fit": "--csv is missing",
+    "import_runs": "--read is missing: folder or file that holds the runs.",
     "measure": "--sweep_dir is missing: where the sweep is kept.",
     "prepare": "--dataset is missing",
     "report": "--sweep_dir is missing",
@@ -65,7 +65,7 @@ def test_help_is_no_failure(name, tmp_path):
         assert noise not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 88
     # As pip installs it.
-    script = tmp_path / f"dps-{name}"
+    script = tmp_path / f"dps-{name.replace('_', '-')}"
     script.write_text(f"from dps_tf.{name} import main\nmain()\n")
     installed = subprocess.run(
         [sys.executable, script, "--help"], capture_output=True, text=True, check=True

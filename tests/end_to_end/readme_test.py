@@ -77,14 +77,14 @@ def test_every_command_of_the_documents_is_known_here() -> None:
         "dps_tf.report",
         "dps_tf.measure",
         "dps_tf.fit",
-        "dps_tf.archive",
+        "dps_tf.import_runs",
         "dps_tf.export",
     }
 
 
 def reads_records(words: list[str]) -> bool:
     """Returns whether a command of the README trains nothing and needs no data."""
-    known = ("dps_tf.report", "dps_tf.fit", "dps_tf.archive", "dps_tf.status")
+    known = ("dps_tf.report", "dps_tf.fit", "dps_tf.import_runs", "dps_tf.status")
     return words[0] == "python" and any(module in words for module in known)
 
 
@@ -130,7 +130,6 @@ def test_the_commands_that_read_records_work(tmp_path: Path) -> None:
     reports = ("shallue2019/report", "my_runs/report", "nqm/report")
     for name in ("looser", "published", *reports):
         assert (tmp_path / "sweeps" / name / "report.html").exists()
-    assert list((tmp_path / "my_archive").rglob("study.json"))
 
 
 READ_HERE = [[f"dps_tf.{c}", "--sweep_dir=sweeps/mnist"] for c in ("status", "report")]

@@ -181,12 +181,13 @@ def test_console_scripts_are_the_commands(wheel):
         parser = configparser.ConfigParser()
         parser.read_string(archive.read(name).decode())
     assert dict(parser["console_scripts"]) == {
-        f"dps-{name}": f"dps_tf.{name}:main" for name in command_names()
+        f"dps-{name.replace('_', '-')}": f"dps_tf.{name}:main"
+        for name in command_names()
     }
 
 
 def test_every_command_of_the_documents_is_there():
-    named = {"train", "report", "status", "prepare", "fit", "export"}
+    named = {"train", "report", "status", "prepare", "fit", "export", "import_runs"}
     assert named <= set(command_names())
 
 

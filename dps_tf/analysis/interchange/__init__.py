@@ -1,1 +1,1 @@
-"""Runs from elsewhere as tables, and one's own in the layout of others."""
+"""Runs of other software as tables; trials of a sweep as TensorBoard's events."""

@@ -1,18 +1,20 @@
-"""TensorBoard's event files: those of others as runs, and trials of a sweep as such.
+"""TensorBoard's event files: read as runs, and written from the trials of a sweep.
 
-Both go through tensorboard's own records and protocol buffers, which load no
-TensorFlow. Each record carries the checksum of itself.
+Both use the protocol buffers of the package tensorboard, which load no TensorFlow. A
+file is a sequence of records, each with a checksum.
 
-One run is written per trial: its scalars by step, and a session of the HParams view
-with its metaparameters, outcome and steps-to-result. Wall times: a trial starts when
-the first file of its sweeps was written; from there on the seconds that it really took,
-training and evaluation, are spread evenly over its steps. They leave out that trials
-took turns, so that runs can be compared by time.
+`write_events` writes one run per trial: its scalars by step, and a session of the
+HParams view with its metaparameters, outcome and steps-to-result. Wall times: a trial
+starts when the first file of its sweeps was written, and the seconds that it took,
+training and evaluation, are spread evenly over its steps. The time in which other
+trials had their turn is left out, so that runs can be compared by time.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +24,10 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.cost import seconds_per_step
-from dps_tf.analysis.interchange.runs import Run, Runs, curve_of, runs_of
+from dps_tf.analysis.interchange import foreign_files
+from dps_tf.analysis.interchange.foreign_study import INCOMPLETE
+from dps_tf.analysis.interchange.run_tables import Runs
+from dps_tf.analysis.interchange.runs import Run, curve_of, runs_of
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.tables import (
     cell_name,
@@ -40,13 +45,13 @@ missing start."""
 
 
 def _modules(*names: str) -> list[Any]:
-    """Returns modules that come with tensorboard, imported when first needed."""
+    """Returns modules of the package tensorboard, which is imported when needed."""
     try:
         return [importlib.import_module(name) for name in names]
     except ImportError as error:
         raise UserError(
-            "event files need the package tensorboard: install it with `pip install "
-            f"dps_tf[tensorboard]` ({error})."
+            f"event files need the package tensorboard ({error}): pip install "
+            "'tensorboard>=2.20'."
         ) from error
 
 
@@ -55,19 +60,21 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
 
     Keras writes `train` and `validation` as folders of one run, by epochs from 0: give
     `steps_per_report` and `first_report=0` then. Values of the HParams view are
-    metaparameters. Event files do not tell whether a run was cut off: say so by
-    `about={run: {"status": "INCOMPLETE"}}`.
+    metaparameters. A run whose file is damaged, or ends within a record, was cut off
+    before that place, and a note says so. Of any other run event files do not tell
+    whether it was cut off: say so by `about={run: {"status": "INCOMPLETE"}}`.
 
     Args:
         folder: what `tensorboard --logdir` is given.
         options: see `runs.runs_of`.
 
     Raises:
-        UserError: no event file, one that cannot be read, or no tensorboard.
+        UserError: no event file, one that holds something else, or no tensorboard.
     """
     root = Path(folder).expanduser().absolute()
-    found = sorted(root.rglob("*tfevents*"))
-    files = [path for path in found if path.is_file() and not path.is_symlink()]
+    is_folder = foreign_files.kind_of(root) == "folder"
+    named = sorted(root.rglob("*tfevents*")) if is_folder else []
+    files = [path for path in named if _is_plain(path)]
     places: dict[str, list[tuple[str, Path]]] = defaultdict(list)
     for path in files:
         where = path.parent
@@ -84,56 +91,88 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
     )
 
 
+def _is_plain(path: Path) -> bool:
+    return foreign_files.kind_of(path) == "file" and not path.is_symlink()
+
+
+class _DamagedError(Exception):
+    """A record whose checksum is wrong, or that is not whole."""
+
+
 class _Events:
-    """The parts of tensorboard that read event files."""
+    """Reads event files by the protocol buffers of tensorboard."""
 
     def __init__(self) -> None:
-        self._event, self._hparams, self._arrays, reader, self._errors, message = (
-            _modules(
-                "tensorboard.compat.proto.event_pb2",
-                "tensorboard.plugins.hparams.plugin_data_pb2",
-                "tensorboard.util.tensor_util",
-                "tensorboard.compat.tensorflow_stub.pywrap_tensorflow",
-                "tensorboard.compat.tensorflow_stub.errors",
-                "google.protobuf.message",
-            )
+        self._event, self._hparams, self._arrays, records, message = _modules(
+            "tensorboard.compat.proto.event_pb2",
+            "tensorboard.plugins.hparams.plugin_data_pb2",
+            "tensorboard.util.tensor_util",
+            "tensorboard.summary.writer.record_writer",
+            "google.protobuf.message",
         )
-        self._reader, self._decode_error = (
-            reader.PyRecordReader_New,
-            message.DecodeError,
-        )
+        self._checksum = records.masked_crc32c
+        self._decode_error = message.DecodeError
 
     def run(self, name: str, parts: Sequence[tuple[str, Path]]) -> Run:
         """Returns the run of some event files, each with its split if it has one."""
         values: dict[int, dict[str, float]] = defaultdict(dict)
         columns: dict[str, Any] = {}
+        ends: list[tuple[int, Path]] = []
         for split, path in parts:
-            for event in self._read(path):
-                for value in event.summary.value:
-                    if value.metadata.plugin_data.plugin_name == "hparams":
-                        columns |= self._session(value)
-                        continue
-                    number = self._number(value)
-                    if number is not None:
-                        tag = value.tag.removeprefix("epoch_")
-                        metric = f"{split}/{tag}" if split else value.tag
-                        values[event.step][metric] = number
-        return Run(name, curve_of(values), columns)
+            last = 0
+            try:
+                for event in self._read(path):
+                    columns |= self._add(event, split, values)
+                    last = event.step
+            except _DamagedError:
+                ends.append((last, path))
+            except (self._decode_error, UnicodeError) as error:
+                raise UserError(f"{str(path)!r} holds no events.") from error
+        if not ends:
+            return Run(name, curve_of(values), columns)
+        last, path = min(ends)
+        note = (
+            f"{str(path)!r} is damaged or ends within a record: its run counts as cut "
+            f"off after step {last}."
+        )
+        # What other files hold of later steps would hide that some are lost.
+        kept = {step: row for step, row in values.items() if step <= last}
+        return Run(name, curve_of(kept), columns, INCOMPLETE, note)
 
     def _read(self, path: Path) -> Iterator[Any]:
-        reader = self._reader(str(path.resolve()))
-        while True:
-            try:
-                reader.GetNext()
-            except (self._errors.OutOfRangeError, self._errors.DataLossError):
-                # A run that was killed ends in half a record: what is before counts.
-                return
-            event = self._event.Event()
-            try:
-                event.ParseFromString(reader.record())
-            except self._decode_error as error:
-                raise UserError(f"{str(path)!r} holds no events.") from error
-            yield event
+        """Yields the events of a file: length, content, and a checksum behind each."""
+        with foreign_files.opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            while head := file.read(8):
+                self._check(head, file.read(4))
+                [length] = struct.unpack("<Q", head)
+                if length > size:
+                    raise _DamagedError
+                content = file.read(length)
+                self._check(content, file.read(4))
+                event = self._event.Event()
+                event.ParseFromString(content)
+                yield event
+
+    def _check(self, data: bytes, checksum: bytes) -> None:
+        if checksum != struct.pack("<I", self._checksum(data)):
+            raise _DamagedError
+
+    def _add(
+        self, event: Any, split: str, values: dict[int, dict[str, float]]
+    ) -> dict[str, Any]:
+        """Adds the scalars of an event by step; returns its metaparameters."""
+        columns: dict[str, Any] = {}
+        for value in event.summary.value:
+            if value.metadata.plugin_data.plugin_name == "hparams":
+                columns |= self._session(value)
+                continue
+            number = self._number(value)
+            if number is not None:
+                tag = value.tag.removeprefix("epoch_")
+                metric = f"{split}/{tag}" if split else value.tag
+                values[event.step][metric] = number
+        return columns
 
     def _number(self, value: Any) -> float | None:
         """Returns a scalar, as TensorFlow 1, 2 and PyTorch write it."""
@@ -144,15 +183,16 @@ class _Events:
             return None
         try:
             return float(self._arrays.make_ndarray(value.tensor))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, IndexError):
             return None
 
     def _session(self, value: Any) -> dict[str, Any]:
         data = self._hparams.HParamsPluginData()
         data.ParseFromString(value.metadata.plugin_data.content)
         return {
-            name: getattr(entry, entry.WhichOneof("kind") or "null_value")
+            name: getattr(entry, entry.WhichOneof("kind"))
             for name, entry in data.session_start_info.hparams.items()
+            if entry.WhichOneof("kind") not in (None, "null_value")
         }
 
 
@@ -269,12 +309,12 @@ class _Board:
         """Yields one event per evaluation."""
         columns = [record[name].to_numpy(float) for name in metrics]
         for step, *values in zip(record["step"].tolist(), *columns, strict=True):
-            found = [
+            scalars = [
                 self.summary.Summary.Value(tag=name, simple_value=value)
                 for name, value in zip(metrics, values, strict=True)
                 if np.isfinite(value)
             ]
-            yield self._event(self.summary.Summary(value=found), int(step))
+            yield self._event(self.summary.Summary(value=scalars), int(step))
 
     def _event(self, summary: Any, step: int = 0) -> Any:
         at = self.start + self.speed * step

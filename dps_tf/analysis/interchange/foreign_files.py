@@ -1,4 +1,4 @@
-"""Files of others are read here, as input that may be hostile.
+"""Files of other people, read as input that may be hostile.
 
 Only folders and regular files count: a pipe would hang its reader, and a link leads
 elsewhere or in a circle. What is larger or deeper than any honest record is refused
@@ -7,6 +7,7 @@ before it is read. Every refusal is one sentence that names the file.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -14,13 +15,14 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from dps_tf.analysis.tables import parse_csv
 from dps_tf.core import UserError, on_one_line
 
 LARGEST_JSON = 4 << 20
@@ -33,13 +35,14 @@ DEEPEST = 12
 """Folders inside of each other, below the one that the user has named."""
 
 
-def read_bytes(path: Path, largest: int) -> bytes:
-    """Returns the content of a regular file.
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Gives a regular file to read from.
 
     Resolve the path first where a link of the user's own is welcome.
 
     Raises:
-        UserError: it is missing, no regular file, unreadable, or larger.
+        UserError: it is missing, no regular file, or cannot be read.
     """
     # A pipe without a writer would block the opening itself.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -47,10 +50,20 @@ def read_bytes(path: Path, largest: int) -> bytes:
         with os.fdopen(os.open(path, flags), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UserError(f"{str(path)!r} is no regular file: remove it.")
-            data = file.read(largest + 1)
+            yield file
     except OSError as error:
         why = "it is a link" if path.is_symlink() else error.strerror
         raise UserError(f"{str(path)!r} cannot be read: {why}.") from error
+
+
+def read_bytes(path: Path, largest: int) -> bytes:
+    """Returns the content of a regular file, as `opened` opens it.
+
+    Raises:
+        UserError: it cannot be read, or is larger.
+    """
+    with opened(path) as file:
+        data = file.read(largest + 1)
     if len(data) > largest:
         raise UserError(
             f"{str(path)!r} has more than {largest:,} bytes, which no record of this "
@@ -60,7 +73,7 @@ def read_bytes(path: Path, largest: int) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Returns a JSON object; UserError with the file's name for anything else."""
+    """Returns the JSON object that a file holds; UserError for anything else."""
     data = read_bytes(path, LARGEST_JSON)
     try:
         value = json.loads(data)
@@ -83,7 +96,7 @@ def read_columns(path: Path, kind: Callable[[str], pa.DataType | None]) -> pa.Ta
     """
     data = read_bytes(path, LARGEST_TABLE)
     kinds = {name: kind(name) for name in _header(path, data)}
-    wanted = {name: found for name, found in kinds.items() if found is not None}
+    wanted = {name: type_ for name, type_ in kinds.items() if type_ is not None}
     options = pa.csv.ConvertOptions(
         column_types=wanted, include_columns=list(wanted), check_utf8=True
     )
@@ -115,28 +128,37 @@ def read_table(path: Path) -> pd.DataFrame:
     """Returns a CSV (`.csv`) or Parquet (`.parquet`) file with the types it gives.
 
     Raises:
-        UserError: another ending, damage, a column given twice, or too many values.
+        UserError: another ending, damage, a column given twice, a row of another
+            length than the header, or too many values.
     """
     data = read_bytes(path.resolve(), LARGEST_TABLE)
+    if path.suffix == ".csv":
+        return parse_csv(path, data)
+    if path.suffix != ".parquet":
+        raise UserError(f"{str(path)!r} is neither a .csv nor a .parquet file.")
     try:
-        if path.suffix == ".csv":
-            _header(path, data)
-            frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), skipinitialspace=True)
-            return frame
-        if path.suffix == ".parquet":
-            file = pq.ParquetFile(pa.BufferReader(data))
-            names = file.schema_arrow.names
-            if file.metadata.num_rows * len(names) > MOST_VALUES:
-                raise UserError(f"{str(path)!r} has more than {MOST_VALUES:,} values.")
-            if len(set(names)) < len(names):
-                raise UserError(f"{str(path)!r} has a column more than once.")
-            table: pd.DataFrame = file.read().to_pandas(ignore_metadata=True)
-            return table
+        file = pq.ParquetFile(pa.BufferReader(data))
+        names = file.schema_arrow.names
+        if file.metadata.num_rows * len(names) > MOST_VALUES:
+            raise UserError(f"{str(path)!r} has more than {MOST_VALUES:,} values.")
+        if len(set(names)) < len(names):
+            raise UserError(f"{str(path)!r} has a column more than once.")
+        table: pd.DataFrame = file.read().to_pandas(ignore_metadata=True)
     except UserError:
         raise
     except (pa.ArrowException, ValueError, OSError) as error:
-        raise _unreadable(path, "a table", error) from error
-    raise UserError(f"{str(path)!r} is neither a .csv nor a .parquet file.")
+        raise _unreadable(path, "Parquet", error) from error
+    return table
+
+
+def kind_of(path: Path) -> str:
+    """Returns "file" or "folder", links followed; "other"; or "" for nothing there."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # a name that no file can have, too
+        return ""
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
+    return kinds.get(stat.S_IFMT(mode), "other")
 
 
 def folders_with(folder: Path, name: str, depth: int = DEEPEST) -> Iterator[Path]:
@@ -152,11 +174,11 @@ def folders_with(folder: Path, name: str, depth: int = DEEPEST) -> Iterator[Path
             f"{str(folder)!r} lies more than {DEEPEST} folders deep: give the folder "
             "that holds the records itself."
         )
-    found = entries(folder)
-    if any(entry.name == name for entry in found):
+    there = entries(folder)
+    if any(entry.name == name for entry in there):
         yield folder
         return
-    for entry in found:
+    for entry in there:
         if entry.is_dir(follow_symlinks=False):
             yield from folders_with(Path(entry.path), name, depth - 1)
 
@@ -169,15 +191,15 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
     """
     try:
         with os.scandir(folder) as listed:
-            found = sorted(listed, key=lambda entry: _numerically(entry.name))
+            there = sorted(listed, key=lambda entry: _numerically(entry.name))
     except OSError as error:
         raise UserError(f"{str(folder)!r} cannot be read: {error.strerror}.") from error
-    for entry in found:
+    for entry in there:
         if entry.is_symlink():
             raise UserError(
                 f"{entry.path!r} is a link: put what it points to there itself."
             )
-    return found
+    return there
 
 
 def is_number(name: str) -> bool:

@@ -1,7 +1,7 @@
-"""Trials of elsewhere enter here, whatever recorded them, and are checked once.
+"""Studies from elsewhere, whatever recorded them: checked once, when they are made.
 
-What comes out has the names, types and sizes that all analyses rely on, so that no name
-leaves its folder, hides a column of a result or steers a terminal.
+A `ForeignStudy` has the names, types and sizes that all analyses rely on, so that no
+name leaves its folder, hides a column of a result or steers a terminal.
 """
 
 from __future__ import annotations
@@ -14,33 +14,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.tables import require, study_key
+from dps_tf.analysis.tables import require
 from dps_tf.core import (
     CELL_TYPES,
-    DENSE,
     FLOAT32,
     Cell,
+    Goal,
     Space,
     UserError,
     cell_key,
     check_metaparameter,
     checked_name,
     is_axis,
-    on_one_line,
 )
 
 COMPLETE, INFEASIBLE, INCOMPLETE = "COMPLETE", "INFEASIBLE", "INCOMPLETE"
 STATUSES = (COMPLETE, INFEASIBLE, INCOMPLETE)
 """Ran to its end; diverged; was cut off (pruned, stopped, killed)."""
-DEFAULTS: dict[str, Any] = {
-    "sparsity_method": DENSE,
-    "seed": 0,
-    "sparsity": 0.0,
-    "precision": FLOAT32,
-    "status": COMPLETE,
-}
-"""Columns that a table of trials may leave out, and what holds then."""
-_OF_TRIALS, _OF_EVALUATIONS = ("trial", "status", "steps"), ("trial", "step")
+_OF_TRIALS, OF_EVALUATIONS = ("trial", "status", "steps"), ("trial", "step")
 _LARGEST = 2**53  # exact as a float too
 _LONGEST = 120  # characters of a name that is shown, or is part of a path
 _MOST_COLUMNS = 256
@@ -90,7 +81,6 @@ class ForeignStudy:
         space: as `Space.to_json` writes it; empty where unknown.
         step_budget: steps that a trial was given; 0 where unknown.
         training_examples: 0 where unknown.
-        prunable: which parameters could be pruned.
 
     Raises:
         UserError: when made, for anything of another name, type or size.
@@ -104,16 +94,14 @@ class ForeignStudy:
     space: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     step_budget: int = 0
     training_examples: int = 0
-    prunable: str = "none"
 
     def __post_init__(self) -> None:
         with named(self.origin):
             check_cell(self.cell, self.precision)
-            _check_text("prunable", self.prunable)
             Space.from_dict(self.space)
             for name in ("step_budget", "training_examples"):
                 checked_whole(name, getattr(self, name))
-            trials, evaluations = _trials(self.trials), _evaluations(self.evaluations)
+            evaluations, trials = _evaluations(self.evaluations), _trials(self.trials)
             unknown = set(evaluations["trial"]) - set(trials["trial"])
             if unknown:
                 raise UserError(f"no trial has the number {min(unknown)}.")
@@ -126,91 +114,22 @@ class ForeignStudy:
         return {**self.cell.to_json(), "precision": self.precision}
 
 
-def foreign_studies(
-    trials: pd.DataFrame, evaluations: pd.DataFrame, origin: str, **about: Any
-) -> list[ForeignStudy]:
-    """Returns the studies of two tables, one for each cell.
+@dataclass(frozen=True)
+class UnreadStudy:
+    """A study whose cell is known and whose trials have not been read yet.
 
-    Args:
-        trials: columns of the cell (see DEFAULTS for those that may be missing) and
-            of further axes, `trial`, `status`, `steps` (the last evaluation where it
-            is missing); every other column is a metaparameter.
-        evaluations: `trial`, `step` and metrics; the columns of the cell too, unless
-            each trial of all cells has a number of its own.
-        origin: where they are from, for messages.
-        about: `space`, `step_budget`, `training_examples`, of all cells alike.
-
-    Raises:
-        UserError: a column that is missing, or anything that ForeignStudy refuses.
+    Attributes:
+        cell: name of the cell that the study becomes.
+        origin: where it is from.
+        goal: what its trials had to reach; tables of the cell can be reduced for any
+            other. None where nobody has said.
+        read: returns the trials that count by some rules.
     """
-    with named(origin):
-        require(trials, ("workload", "optimizer", "batch_size", "trial"), "of trials")
-        require(evaluations, _OF_EVALUATIONS, "of evaluations")
-        given = _study_columns(trials)
-        defaults = {n: x for n, x in DEFAULTS.items() if n not in trials.columns}
-        trials = trials.assign(**defaults).fillna(
-            {name: "" for name in given if is_axis(name)}
-        )
-        key = _study_columns(trials)
-        trials["_study"] = trials.groupby(key, dropna=False, sort=True).ngroup()
-        evaluations = _joined(trials, evaluations, given)
-    found = []
-    for number, mine in trials.groupby("_study"):
-        with named(origin):
-            values = mine[key].astype(object).iloc[0]
-            row = {name: values[name] for name in key}
-            cell, precision = cell_of(row), _text("precision", row["precision"])
-        curves = evaluations[evaluations["_study"] == number].drop(columns="_study")
-        mine = _with_steps(mine.drop(columns=[*key, "_study"]), curves)
-        study = ForeignStudy(cell, mine, curves, origin, precision=precision, **about)
-        found.append(study)
-    return found
 
-
-def _study_columns(frame: pd.DataFrame) -> list[str]:
-    """Returns the columns of a table of others that name a study."""
-    return [name for name in study_key(frame) if name in frame.columns]
-
-
-def _joined(
-    trials: pd.DataFrame, evaluations: pd.DataFrame, given: Sequence[str]
-) -> pd.DataFrame:
-    """Returns the evaluations with the study of each, without the columns of cells."""
-    joining = _study_columns(evaluations)
-    if joining and joining != list(given):
-        raise UserError(
-            "the table of evaluations must name cells by the columns of the table of "
-            f"trials, {', '.join(given)}, or by none; it has {', '.join(joining)}."
-        )
-    if not joining and trials["trial"].duplicated().any():
-        raise UserError(
-            "trials of several cells have the same number: give the table of "
-            f"evaluations the columns {', '.join(given)} too."
-        )
-    axes = {name: "" for name in joining if is_axis(name)}
-    on = [*joining, "trial"]
-    if trials.duplicated(on).any():
-        raise UserError("two trials of a cell have the same number.")
-    try:
-        wider = evaluations.fillna(axes).merge(
-            trials[[*on, "_study"]], how="left", on=on
-        )
-    except ValueError as error:
-        raise UserError(
-            "the columns that name cells and trials are of other types in the two "
-            f"tables: {on_one_line(error)}."
-        ) from error
-    if wider["_study"].isna().any():
-        number = wider["trial"][wider["_study"].isna()].iloc[0]
-        raise UserError(f"no trial of such a cell has the number {number}.")
-    return wider.drop(columns=joining)
-
-
-def _with_steps(trials: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
-    if "steps" in trials.columns:
-        return trials
-    last = evaluations.groupby("trial")["step"].max()
-    return trials.assign(steps=trials["trial"].map(last).fillna(0))
+    cell: str
+    origin: str
+    goal: Goal | None
+    read: Callable[[ArchiveRules], ForeignStudy]
 
 
 def cell_of(row: Mapping[str, Any]) -> Cell:
@@ -223,14 +142,14 @@ def cell_of(row: Mapping[str, Any]) -> Cell:
             if kind is int
             else _number(name, row[name])
             if kind is float
-            else _text(name, row[name])
+            else checked_text(name, row[name])
         )
     return Cell.from_json(values)
 
 
 def check_cell(cell: Cell, precision: str) -> None:
     """Raises UserError for a cell whose values are too large or cannot be shown."""
-    checked_name("precision", _text("precision", precision))
+    checked_name("precision", checked_text("precision", precision))
     _check_text("cell", cell.name, 2 * _LONGEST)
     for name in (cell.workload, cell.optimizer, cell.sparsity_method, precision):
         _check_text("name", name)
@@ -275,24 +194,25 @@ def checked_whole(name: str, value: Any) -> int:
 
 def _number(name: str, value: Any) -> float:
     is_number = isinstance(value, (int, float, np.number))
-    if isinstance(value, bool) or not is_number:
+    if isinstance(value, (bool, np.bool_)) or not is_number:
         raise UserError(f"{name} is {_shown(value)}; it must be a number.")
     return float(value)
 
 
-def _text(name: str, value: Any) -> str:
+def checked_text(name: str, value: Any) -> str:
+    """Returns a text; UserError for any other value."""
     if not isinstance(value, str):
         raise UserError(f"{name} is {_shown(value)}; it must be text.")
     return value
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _check_text(name: str, value: str, longest: int = _LONGEST) -> None:
-    _text(name, value)
+    checked_text(name, value)
     if len(value) > longest or not value.isprintable():
         raise UserError(
             f"{name} is {_shown(value)}; it must be at most {longest} characters that "
@@ -310,11 +230,22 @@ def _trials(frame: pd.DataFrame) -> pd.DataFrame:
     if checked["trial"].duplicated().any():
         number = checked["trial"][checked["trial"].duplicated()].iloc[0]
         raise UserError(f"two trials have the number {number}.")
+    for name in checked.columns[len(_OF_TRIALS) :]:
+        _check_point(str(name), checked[name].to_numpy(np.float64))
     return checked.sort_values("trial", ignore_index=True)
 
 
+def _check_point(name: str, values: np.ndarray) -> None:
+    """Raises UserError for values that a metaparameter of this name cannot have."""
+    is_rate = name == "lr" or name.endswith("learning_rate")
+    wrong = values[np.isinf(values) | (is_rate & (values < 0))]
+    if len(wrong):
+        allowed = "a finite number, at least 0" if is_rate else "a finite number"
+        raise UserError(f"{name} is {wrong[0]:g} in a trial; it must be {allowed}.")
+
+
 def _evaluations(frame: pd.DataFrame) -> pd.DataFrame:
-    checked = _columns(frame, _OF_EVALUATIONS, "evaluations", check_metric)
+    checked = _columns(frame, OF_EVALUATIONS, "evaluations", check_metric)
     checked = checked.sort_values(["trial", "step"], kind="stable")
     return checked.drop_duplicates(["trial", "step"], keep="last", ignore_index=True)
 
@@ -347,12 +278,14 @@ def _columns(
 
 
 def _floats(frame: pd.DataFrame, name: str) -> np.ndarray:
+    if pd.api.types.is_bool_dtype(frame[name]) and len(frame):
+        _number(name, bool(frame[name].iloc[0]))
     try:
         return frame[name].to_numpy(np.float64, na_value=np.nan)
     except (TypeError, ValueError, OverflowError):
-        for value in frame[name]:
-            if value is not None and value is not pd.NA:
-                _number(name, value)
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        for value in frame[name][numbers.isna() & frame[name].notna()]:
+            _number(name, value)
         raise UserError(f"{name} has a value that is too large.") from None
 
 

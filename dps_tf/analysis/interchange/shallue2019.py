@@ -3,9 +3,6 @@
 `dataset/model/optimizer/<batch_size>/study.json`, and per trial of a study
 `<trial_id>/metadata.json` and `<trial_id>/measurements.csv`. A dataset may be several
 folders deep (`mnist_subsets/mnist_6875`); folders of studies and trials are numbers.
-Fields that this package adds to study.json (workload, sparsity_method, sparsity, seed,
-precision, further axes) are read where they are present; sparsity is also one of Lee et
-al. 2021.
 
 The archive holds 71 million measurements in some 194,000 files; memory holds one study.
 Nothing here downloads anything.
@@ -17,7 +14,6 @@ import fnmatch
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +24,14 @@ from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.foreign_study import (
     ArchiveRules,
     ForeignStudy,
+    UnreadStudy,
     cell_of,
     check_cell,
-    check_metric,
-    checked_whole,
     counted,
     named,
 )
 from dps_tf.analysis.published import shipped_file
-from dps_tf.core import (
-    DENSE,
-    FLOAT32,
-    Cell,
-    Goal,
-    UserError,
-    check_metaparameter,
-    is_axis,
-)
+from dps_tf.core import DENSE, FLOAT32, Goal, UserError, check_metaparameter
 
 OPTIMIZERS = {"nesterov_momentum": "nesterov"}
 """Spelling of the archive -> of this package, where they differ."""
@@ -72,39 +59,6 @@ _TRAINING_EXAMPLES = {"mnist": 55_000, "fashion_mnist": 55_000, "lm1b": 30_301_0
 _WORDS = {str: "text", int: "a whole number", float: "a number", dict: "an object"}
 
 
-@dataclass(frozen=True)
-class StudyFolder:
-    """A study found in an archive.
-
-    Attributes:
-        path: its folder.
-        configuration: its study.json, not checked yet.
-        cell: whose trials it holds.
-        precision: in which they were trained.
-        dataset: path prefix in the archive.
-    """
-
-    path: Path
-    configuration: Mapping[str, Any]
-    cell: Cell
-    precision: str
-    dataset: str
-
-    @property
-    def goal(self) -> Goal | None:
-        """The goal that the study itself or the publication states, or None.
-
-        Studies that this package wrote hold theirs; for others it is the published
-        one, by data set and model.
-        """
-        with named(str(self.path / "study.json")):
-            own = _field(self.configuration, "goal", dict, {})
-            if own:
-                return _goal(own)
-            model = _field(self.configuration, "model", str)
-        return goals().get(f"{self.dataset}-{model}".replace("/", "."))
-
-
 @functools.cache
 def goals() -> Mapping[str, Goal]:
     """Returns the published goal of each workload, which is strict.
@@ -125,8 +79,10 @@ def direction_of(metric: str) -> str:
     return "maximize" if metric.rpartition("/")[2] in _MAXIMIZED else "minimize"
 
 
-def study_folders(root: Path, only: Sequence[str] = ()) -> list[StudyFolder]:
+def archived_studies(root: Path, only: Sequence[str] = ()) -> list[UnreadStudy]:
     """Returns the studies below a folder; batch sizes in numerical order.
+
+    The goal of each is the published one of its data set and model, if there is one.
 
     Args:
         root: folder that the archive unpacks to, or any folder inside of it.
@@ -134,32 +90,32 @@ def study_folders(root: Path, only: Sequence[str] = ()) -> list[StudyFolder]:
             it, `*` standing for anything; all studies without.
 
     Raises:
-        UserError: no study is there, one cannot be read, or none matches.
+        UserError: the folder holds no study, no study matches, or a study.json cannot
+            be read.
     """
-    places = foreign_files.folders_with(root, "study.json") if root.is_dir() else ()
-    found = {
-        path.relative_to(root).as_posix(): _study_folder(root, path) for path in places
-    }
-    if not found:
+    is_folder = foreign_files.kind_of(root) == "folder"
+    places = foreign_files.folders_with(root, "study.json") if is_folder else ()
+    studies = {path.relative_to(root).as_posix(): _study(root, path) for path in places}
+    if not studies:
         raise UserError(
             f"there is no study.json below {str(root)!r}: give the folder that the "
             "archive unpacks to."
         )
     chosen = [
-        folder
-        for name, folder in found.items()
+        study
+        for name, study in studies.items()
         if not only or any(fnmatch.fnmatchcase(name, pattern) for pattern in only)
     ]
     if not chosen:
         raise UserError(
-            f"none of the {len(found)} studies of {str(root)!r} matches "
-            f"{', '.join(map(repr, only))}: they are called as {next(iter(found))!r} "
+            f"none of the {len(studies)} studies of {str(root)!r} matches "
+            f"{', '.join(map(repr, only))}: they are called as {next(iter(studies))!r} "
             "is, and * stands for anything."
         )
     return chosen
 
 
-def _study_folder(root: Path, path: Path) -> StudyFolder:
+def _study(root: Path, path: Path) -> UnreadStudy:
     file = path / "study.json"
     fields = foreign_files.read_json(file)
     with named(str(file)):
@@ -169,24 +125,29 @@ def _study_folder(root: Path, path: Path) -> StudyFolder:
         if len(parts) > 3:
             dataset = "/".join(parts[:-3])
         model = _field(fields, "model", str)
-        workload = _field(fields, "workload", str, f"{dataset}-{model}")
-        sparsity = _field(fields, "sparsity", float, 0.0)
         optimizer = _field(fields, "optimizer", str)
-        method = "snip" if sparsity else DENSE
         cell = cell_of(
             {
-                "workload": re.sub(r"[^A-Za-z0-9._-]", ".", workload),
+                "workload": re.sub(r"[^A-Za-z0-9._-]", ".", f"{dataset}-{model}"),
                 "optimizer": OPTIMIZERS.get(optimizer, optimizer),
-                "sparsity_method": _field(fields, "sparsity_method", str, method),
-                "seed": _field(fields, "seed", int, 0),
+                "sparsity_method": DENSE,
+                "seed": 0,
                 "batch_size": _field(fields, "batch_size", int),
-                "sparsity": sparsity,
-                **{name: _field(fields, name, str) for name in fields if is_axis(name)},
+                "sparsity": 0.0,
             }
         )
-        precision = _field(fields, "precision", str, FLOAT32)
-        check_cell(cell, precision)
-    return StudyFolder(path, fields, cell, precision, dataset)
+        check_cell(cell, FLOAT32)
+        space = _field(fields, "parameter_configs", dict, {})
+        about = {
+            "cell": cell,
+            "origin": str(path),
+            "space": {n: _parameter(n, _field(space, n, dict)) for n in space},
+            "step_budget": _field(fields, "train_steps", int, 0),
+            "training_examples": _training_examples(dataset),
+        }
+    goal = goals().get(f"{dataset}-{model}".replace("/", "."))
+    read = functools.partial(_read_study, path, about)
+    return UnreadStudy(cell.name, str(path), goal, read)
 
 
 def _field(
@@ -208,16 +169,6 @@ def _field(
         shown = repr(value)[:80]
         raise UserError(f"the field {name!r} is {shown}; it must be {_WORDS[kind]}.")
     return value
-
-
-def _goal(fields: dict[str, Any]) -> Goal:
-    check_metric(_field(fields, "metric", str))
-    for name in ("in_a_row", "mean_of"):
-        checked_whole(name, fields.get(name, 1))
-    try:
-        return Goal.from_json(fields)
-    except TypeError as error:
-        raise UserError(f"the field 'goal' is of another kind: {error}.") from error
 
 
 def _parameter(name: str, entry: Mapping[str, Any]) -> list[Any]:
@@ -246,11 +197,13 @@ def _parameter(name: str, entry: Mapping[str, Any]) -> list[Any]:
 def _training_examples(dataset: str) -> int:
     """Returns the size of a training set that the published code states, else 0."""
     name = dataset.rpartition("/")[2]
-    subset = re.fullmatch(r"mnist_(\d+)", name)
+    subset = re.fullmatch(r"mnist_(\d{1,15})", name, re.ASCII)
     return int(subset[1]) if subset else _TRAINING_EXAMPLES.get(name, 0)
 
 
-def read_study(folder: StudyFolder, rules: ArchiveRules) -> ForeignStudy:
+def _read_study(
+    folder: Path, about: Mapping[str, Any], rules: ArchiveRules
+) -> ForeignStudy:
     """Returns the trials of one study that count; the others are not opened.
 
     `trials.trial` is the archive's `trial_id`.
@@ -258,11 +211,11 @@ def read_study(folder: StudyFolder, rules: ArchiveRules) -> ForeignStudy:
     Raises:
         UserError: a file that is missing, damaged, or holds what no study holds.
     """
-    found = foreign_files.entries(folder.path)
-    names = [entry.name for entry in found if foreign_files.is_number(entry.name)]
+    there = foreign_files.entries(folder)
+    names = [entry.name for entry in there if foreign_files.is_number(entry.name)]
     if not names:
-        raise UserError(f"{str(folder.path)!r} holds no trial.")
-    places = [folder.path / name for name in names]
+        raise UserError(f"{str(folder)!r} holds no trial.")
+    places = [folder / name for name in names]
     trials = pd.DataFrame([_trial(place) for place in places]).sort_values("trial")
     trials = counted(trials, rules)
     curves = [
@@ -270,21 +223,10 @@ def read_study(folder: StudyFolder, rules: ArchiveRules) -> ForeignStudy:
         for place, number in zip(trials.index.tolist(), trials["trial"], strict=True)
     ]
     empty = pd.DataFrame({"trial": [], "step": []})
-    with named(str(folder.path / "study.json")):
-        budget = _field(folder.configuration, "train_steps", int, 0)
-        prunable = _field(folder.configuration, "prunable", str, "none")
-        space = _field(folder.configuration, "parameter_configs", dict, {})
-        space = {name: _parameter(name, _field(space, name, dict)) for name in space}
     return ForeignStudy(
-        cell=folder.cell,
         trials=trials,
         evaluations=pd.concat(curves, ignore_index=True) if curves else empty,
-        origin=str(folder.path),
-        precision=folder.precision,
-        space=space,
-        step_budget=budget,
-        training_examples=_training_examples(folder.dataset),
-        prunable=prunable,
+        **about,
     )
 
 

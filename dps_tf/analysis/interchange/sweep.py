@@ -1,15 +1,16 @@
-"""Runs from elsewhere as a sweep directory, given what they had to reach.
+"""Studies from elsewhere written as a sweep directory, for a goal.
 
 Each study becomes a closed cell, so that every command that reads a sweep reads it. A
-cell is written before the next study is read: memory holds one study, and whoever was
-stopped goes on where they were.
+cell is written before the next study is read: memory holds one study, and a conversion
+that was stopped goes on with the next one.
 
-A status of `foreign_study` means something else than an outcome here. Given a goal,
+The status that a record gives to a trial is not its outcome, which depends on the goal:
 
     COMPLETE    complete if it met the goal, else incomplete; censored where a study
                 had a time budget and others ran longer
-    INFEASIBLE  infeasible, even if it had met the goal before: it is never a best trial
-                there, and its curve is left out, so that this holds for any goal
+    INFEASIBLE  infeasible, even if it had met the goal before: in the publication it is
+                never a best trial; its curve is left out, so that this is so for any
+                goal
     INCOMPLETE  left out, as in the publication; with `keep_incomplete`, complete if it
                 met the goal, else censored at its last step
 
@@ -19,7 +20,6 @@ the goal does not count. Source of the words: study.json of Shallue et al. 2019.
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -34,9 +34,10 @@ from dps_tf.analysis.interchange.foreign_study import (
     INFEASIBLE,
     ArchiveRules,
     ForeignStudy,
+    UnreadStudy,
     counted,
 )
-from dps_tf.analysis.interchange.shallue2019 import read_study, study_folders
+from dps_tf.analysis.interchange.shallue2019 import archived_studies
 from dps_tf.core import QUASI_RANDOM, Goal, UserError, crossings, trial_outcome
 from dps_tf.store import (
     CURVES,
@@ -56,30 +57,14 @@ from dps_tf.store import (
 
 
 @dataclass(frozen=True)
-class Source:
-    """A study that is to become a cell.
-
-    Attributes:
-        cell: name of the cell.
-        goal: what it is reduced for; tables of the cell can be reduced for any other.
-        path: where it is from.
-        read: reads it; called only if the sweep does not hold it yet.
-    """
-
-    cell: str
-    goal: Goal
-    path: str
-    read: Callable[[], ForeignStudy]
-
-
-@dataclass(frozen=True)
 class Conversion:
-    """What became of some sources.
+    """What became of some studies.
 
     Attributes:
-        read: cells that were read.
-        kept: cells that were there already, read by the same rules.
-        without_goal: studies that were left out for want of a goal, as their folders.
+        read: names of the cells that were written.
+        kept: names of the cells that the sweep held already, read by the same rules.
+        without_goal: studies of an archive that were left out for want of a goal, as
+            their folders.
     """
 
     read: tuple[str, ...]
@@ -103,9 +88,9 @@ def convert(  # noqa: PLR0913 - each is independent of the others
     Args:
         root: folder that the archive unpacks to.
         sweep_dir: new, empty, or of an earlier conversion of the same archive.
-        goal: strict in the publication; by default that of each `StudyFolder`.
+        goal: of all studies; by default the published one of each, which is strict.
         rules: which trials count.
-        only: see `study_folders`.
+        only: see `archived_studies`.
         progress: called with one line per study.
 
     Raises:
@@ -113,67 +98,70 @@ def convert(  # noqa: PLR0913 - each is independent of the others
             holds something else.
     """
     root, rules = Path(root).absolute(), rules or ArchiveRules()
-    sources, without = [], []
-    for folder in study_folders(root, only):
-        wanted, read = goal or folder.goal, functools.partial(read_study, folder, rules)
-        if wanted is None:
-            without.append(folder.path.relative_to(root).as_posix())
-            continue
-        sources.append(Source(folder.cell.name, wanted, str(folder.path), read))
-    if not sources:
+    studies = archived_studies(root, only)
+    if goal is not None:
+        studies = [replace(study, goal=goal) for study in studies]
+    with_goal = [study for study in studies if study.goal is not None]
+    without = [
+        Path(study.origin).relative_to(root).as_posix()
+        for study in studies
+        if study.goal is None
+    ]
+    if not with_goal:
         raise UserError(
             f"no goal is known for any of {len(without)} studies: give --goal and "
             "--metric."
         )
-    done = write_sweep(sweep_dir, str(root), sources, rules, progress)
+    done = write_sweep(sweep_dir, str(root), with_goal, rules, progress)
     return replace(done, without_goal=tuple(without))
 
 
 def write_sweep(
     sweep_dir: str,
     origin: str,
-    sources: Sequence[Source],
+    studies: Sequence[UnreadStudy],
     rules: ArchiveRules,
     progress: Callable[[str], None],
 ) -> Conversion:
     """Writes studies from elsewhere into a sweep directory, one after the other.
 
-    The directory is new, empty, or of an earlier call with the same origin; each source
-    is of another cell.
+    The directory is new, empty, or of an earlier call with the same origin; each study
+    has a goal and a cell of its own.
 
     Raises:
         UserError: a study that cannot be read, two of one cell, or a directory that
             holds something else.
     """
-    _check_different(sources)
+    _check_different(studies)
     files, layout = LocalFiles(), SweepLayout(sweep_dir)
-    _start(files, layout, origin, [source.cell for source in sources])
+    _start(files, layout, origin, [study.cell for study in studies])
     read, kept = [], []
-    for number, source in enumerate(sources, start=1):
-        about = {"path": source.path, "goal": source.goal.to_json(), **asdict(rules)}
-        told = f"{number} of {len(sources)}: {source.cell}"
-        if _is_there(files, layout.cell(source.cell), about):
-            kept.append(source.cell)
-            progress(f"{told}: there already")
+    for number, study in enumerate(studies, start=1):
+        if study.goal is None:
+            raise UserError(f"{study.origin!r} has no goal: give one.")
+        about = {"path": study.origin, "goal": study.goal.to_json(), **asdict(rules)}
+        place = f"{number} of {len(studies)}: {study.cell}"
+        if _is_there(files, layout.cell(study.cell), about):
+            kept.append(study.cell)
+            progress(f"{place}: there already")
             continue
-        tables = study_tables(source.read(), source.goal, rules)
-        _write(files, layout.cell(source.cell), tables, about)
-        read.append(source.cell)
-        progress(
-            f"{told}: {len(tables.trials):,} trials, {len(tables.curves):,} evaluations"
-        )
+        tables = study_tables(study.read(rules), study.goal, rules)
+        _write(files, layout.cell(study.cell), tables, about)
+        read.append(study.cell)
+        trials, evaluations = len(tables.trials), len(tables.curves)
+        progress(f"{place}: {trials:,} trials, {evaluations:,} evaluations")
     return Conversion(tuple(read), tuple(kept))
 
 
-def _check_different(sources: Sequence[Source]) -> None:
-    seen: dict[str, Source] = {}
-    for source in sources:
-        if source.cell in seen:
+def _check_different(studies: Sequence[UnreadStudy]) -> None:
+    seen: dict[str, UnreadStudy] = {}
+    for study in studies:
+        if study.cell in seen:
             raise UserError(
-                f"{source.path!r} and {seen[source.cell].path!r} are the same cell, "
-                f"{source.cell}: read them into directories of their own, by --only."
+                f"{study.origin!r} and {seen[study.cell].origin!r} are the same cell, "
+                f"{study.cell}: read them into directories of their own, by --only."
             )
-        seen[source.cell] = source
+        seen[study.cell] = study
 
 
 def _start(
@@ -233,7 +221,7 @@ def _write(
 def study_tables(study: ForeignStudy, goal: Goal, rules: ArchiveRules) -> StoredTables:
     """Returns the studies, trials and curves of one study, reduced for a goal.
 
-    What a record of elsewhere does not say is -1 (seeds) or 0 (training_examples,
+    What the record of a study does not say is -1 (seeds) or 0 (training_examples,
     evaluation_examples, and evaluation_interval where evaluations are not evenly
     spaced).
 
@@ -340,7 +328,7 @@ def _study_row(
         "evaluation_examples": 0,
         "space": json.dumps(dict(study.space)),
         "closed": True,
-        "prunable": study.prunable,
+        "prunable": "none",
         "draws_exhausted": wanted is not None and feasible < wanted,
         "oracle": QUASI_RANDOM,
     }

@@ -131,14 +131,15 @@ def plot_rows_of(cells: pd.DataFrame) -> pd.DataFrame:
 
     Columns: panel, curve, batch_size, steps_to_result, low, high, bound, repeats.
     For one seed the bar is the bracket, for several it runs from the least to the
-    greatest K* and the point is their median. Cells of which nothing is known are left
-    out.
+    greatest K* and the point is their median. Cells of which nothing is known, and
+    those with K* = 0, are left out.
     """
     rows = []
     keys = ["panel", "curve", "batch_size"]
     for key, cell in cells.groupby(keys, sort=False):
         known = _one(cell.iloc[0]) if len(cell) == 1 else _several(cell)
-        if known is not None:
+        # K* = 0, a goal that is met untrained, has no place on an axis of logarithms.
+        if known is not None and known[0] > 0:
             rows.append((*key, *known, len(cell)))
     columns = [*keys, "steps_to_result", "low", "high", "bound", "repeats"]
     return pd.DataFrame(rows, columns=columns)

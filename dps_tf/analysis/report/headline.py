@@ -261,9 +261,9 @@ def lines_along(cells: pd.DataFrame, axis: str) -> pd.DataFrame:
 
     Columns: curve (what is alike: the batch size, and what else the cells differ in),
     value, steps_to_result (the geometric mean over study seeds). Values that are no
-    numbers, and cells of which only a bound is known, are left out.
+    numbers, and cells with only a bound or with K* = 0, are left out.
     """
-    known = cells[(cells["steps_bound"] == "") & cells["steps_to_result"].notna()]
+    known = cells[(cells["steps_bound"] == "") & (cells["steps_to_result"] > 0)]
     values = pd.to_numeric(known[axis], errors="coerce")
     known = known.assign(value=values)[values.notna()]
     alike = [name for name in study_key(cells) if name not in (axis, "seed")]

@@ -193,7 +193,7 @@ def best_of_n_part(context: ReportContext) -> Part:
 
 def _shown(cells: pd.DataFrame, rows_of: RowsByCell) -> Quantiles:
     """Returns what is drawn of a curve: at most three batch sizes, evenly spread."""
-    reached = cells[cells["steps_to_result"].notna()]
+    reached = cells[cells["steps_to_result"] > 0]  # multiples of K* are shown
     last = len(reached) - 1
     places = {round(i * last / (_SIZES - 1)) for i in range(_SIZES) if len(reached)}
     trials = [

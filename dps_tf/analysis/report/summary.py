@@ -50,8 +50,13 @@ def summary(curves: Curves, regimes: pd.DataFrame) -> tuple[str, ...]:
 def _range(name: str, plot_rows: pd.DataFrame, cells: pd.DataFrame) -> str:
     missing = int(cells["steps_to_result"].isna().sum())
     end = f" {count(missing, 'batch size')} without a K*." if missing else ""
-    if plot_rows.empty:
+    untrained = int((cells["steps_to_result"] == 0).sum())
+    if untrained:
+        end += f" {count(untrained, 'batch size')} at which K* is 0."
+    elif plot_rows.empty:
         return f"{name}: no K* is known exactly.{end}"
+    if plot_rows.empty:
+        return f"{name}: no K* is above 0.{end}"
     plot_rows = plot_rows.sort_values("batch_size")
     first, last = plot_rows.iloc[0], plot_rows.iloc[-1]
     start = (

@@ -1,4 +1,4 @@
-"""The command `python -m dps_tf.archive`: archives in, archives out."""
+"""The command `python -m dps_tf.import_runs` on the archive of Shallue et al. 2019."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ import pytest
 from dps_tf.analysis.loading import load
 from tests import interpreter
 from tests.analysis.archive_files import write_study
-from tests.analysis.synthetic_sweeps import write_sweep
-from tests.analysis.synthetic_tables import Sweep, make
 
 ROOT = Path(__file__).parents[2]
 MODEL = "simple_cnn_base"
+ARCHIVE = ("--read=batch_science", "--format=shallue2019")
 
 
 def run(
-    place: Path, *arguments: str, command: str = "archive"
+    place: Path, *arguments: str, command: str = "import_runs"
 ) -> subprocess.CompletedProcess:
     path = os.pathsep.join([str(place / "blocked"), str(ROOT)])
     return interpreter.run(
@@ -62,7 +61,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_an_archive_is_read_reported_on_and_fitted(place):
-    done = run(place, "--read=batch_science", "--sweep_dir=published")
+    done = run(place, *ARCHIVE, "--sweep_dir=published")
     assert done.returncode == 0 and done.stderr == "", done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"1 of 6: mnist-{MODEL}-nesterov-none-seed0-b8-s0.0: 3")
@@ -82,13 +81,12 @@ def test_an_archive_is_read_reported_on_and_fitted(place):
 def test_flags_choose_studies_goal_and_trials(place):
     done = run(
         place,
-        "--read=batch_science",
+        *ARCHIVE,
         "--sweep_dir=some",
         "--only=*/8",
         "--only=mnist/*/16",
         "--goal=0.009",
         "--metric=val/classification_error",
-        "--inclusive",
         "--trials=1",
     )
     assert done.returncode == 0, done.stderr
@@ -99,38 +97,14 @@ def test_flags_choose_studies_goal_and_trials(place):
 
 
 def test_reading_again_goes_on(place):
-    run(place, "--read=batch_science", "--sweep_dir=p", "--only=*/8")
-    done = run(place, "--read=batch_science", "--sweep_dir=p")
+    run(place, *ARCHIVE, "--sweep_dir=p", "--only=*/8")
+    done = run(place, *ARCHIVE, "--sweep_dir=p")
     assert done.stdout.count("there already") == 1
     assert done.stdout.rstrip().splitlines()[-1].startswith("6 studies in p")
 
 
-def test_own_sweeps_survive_writing_and_reading(place):
-    tiny = Sweep(batch_sizes=(16, 64, 256), points=6, measured=False)
-    write_sweep(place / "mine", make(tiny))
-    done = run(
-        place,
-        "--write=out",
-        "--sweep_dir=mine",
-        f"--name=mnist_simple_cnn=mnist/{MODEL}",
-    )
-    assert done.returncode == 0 and done.stderr == "", done.stderr
-    assert done.stdout.rstrip().endswith("6 studies written below out")
-    assert (place / f"out/mnist/{MODEL}/sgd/16/study.json").exists()
-    back = run(place, "--read=out", "--sweep_dir=back", "--diverged_may_reach")
-    assert back.returncode == 0, back.stderr
-    columns = ["sparsity", "batch_size", "steps_to_result", "bracket_low", "goal"]
-    mine, theirs = (
-        load(place / name).results.sort_values(["sparsity", "batch_size"])[columns]
-        for name in ("mine", "back")
-    )
-    pd.testing.assert_frame_equal(
-        mine.reset_index(drop=True), theirs.reset_index(drop=True)
-    )
-
-
 def test_what_was_read_cannot_be_trained_again(place):
-    run(place, "--read=batch_science", "--sweep_dir=p", "--only=*/8")
+    run(place, *ARCHIVE, "--sweep_dir=p", "--only=*/8")
     (place / "blocked" / "tensorflow.py").unlink()
     done = run(place, "--sweep_dir=p", command="measure")
     assert done.returncode == 2
@@ -140,22 +114,22 @@ def test_what_was_read_cannot_be_trained_again(place):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "exactly one of --read"),
-        (["--read=x", "--write=y", "--sweep_dir=p"], "exactly one of --read"),
-        (["--read=batch_science"], "--sweep_dir is missing"),
-        (["--read=nowhere", "--sweep_dir=p"], "no study.json below"),
-        (["--read=batch_science", "--sweep_dir=batch_science"], "no sweep"),
-        (["--read=batch_science", "--sweep_dir=p", "--only=cifar*"], "'cifar*'"),
-        (["--read=batch_science", "--sweep_dir=p", "--trials=0"], "--trials is 0"),
-        (["--read=batch_science", "--sweep_dir=p", "--sweep_dir=q"], "given twice"),
-        (["--write=out", "--sweep_dir=nowhere"], "no directory nowhere"),
-        (["--write=out", "--sweep_dir=p", "--name=a=b"], "--name='a=b'"),
+        (["--sweep_dir=p"], "--read is missing"),
+        ([*ARCHIVE], "--sweep_dir is missing"),
+        (["--read=x", "--format=archive", "--sweep_dir=p"], "known: optuna"),
+        (["--read=nowhere", ARCHIVE[1], "--sweep_dir=p"], "no study.json below"),
+        ([*ARCHIVE, "--sweep_dir=batch_science"], "no sweep"),
+        ([*ARCHIVE, "--sweep_dir=p", "--only=cifar*"], "'cifar*'"),
+        ([*ARCHIVE, "--sweep_dir=p", "--trials=0"], "trials=0"),
+        ([*ARCHIVE, "--sweep_dir=p", "--sweep_dir=q"], "given twice"),
+        (
+            ["--read=x", "--only=a", "--goal=1", "--sweep_dir=p"],
+            "--only is of --format=shallue2019, and not of --format=tables",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_a_user_can_mend_is_one_line_and_exit_code_two(place, arguments, text):
-    if "--name=a=b" in arguments:
-        run(place, "--read=batch_science", "--sweep_dir=p", "--only=*/8")
     done = run(place, *arguments)
     assert done.returncode == 2, done.stdout
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
@@ -171,7 +145,7 @@ def test_a_thousand_trials_of_five_hundred_rows_are_read(place):
         falling = np.exp(-rates[:, None] * np.arange(500))
         trials = [("COMPLETE", steps, np.maximum(errors, 0.005)) for errors in falling]
         write_study(place / "large", "mnist", MODEL, "sgd", b, trials)
-    done = run(place, "--read=large", "--sweep_dir=tables")
+    done = run(place, "--read=large", ARCHIVE[1], "--sweep_dir=tables")
     assert done.returncode == 0, done.stderr
     tables = load(place / "tables")
     assert (len(tables.trials), len(tables.curves)) == (1000, 500_000)

@@ -1,0 +1,169 @@
+"""Trials of Optuna's studies, from what they reported on the way."""
+
+from __future__ import annotations
+
+import importlib
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dps_tf.analysis.interchange import foreign_files
+from dps_tf.analysis.interchange.foreign_study import COMPLETE, INCOMPLETE
+from dps_tf.analysis.interchange.run_tables import Runs
+from dps_tf.analysis.interchange.runs import Run, runs_of
+from dps_tf.core import UserError, near_matches, on_one_line
+
+Steps = int | Callable[[Any], int]
+"""Updates between two reports, or a function of the trial that returns them."""
+_TABLES = ("studies", "trials", "trial_params", "trial_intermediate_values")
+
+
+def from_optuna(
+    study: Any,
+    metric: str,
+    *,
+    steps_per_report: Steps,
+    first_report: int,
+    **options: Any,
+) -> Runs:
+    """Returns the trials of an Optuna study, from what they reported on the way.
+
+    Trials that were pruned, failed, or still run were cut off. Trials that did not
+    begin are left out. `trials.trial` is the number of the trial in the order of the
+    study, and what metaparameters were drawn from becomes the space.
+
+    Args:
+        study: an `optuna.study.Study`.
+        metric: `split/metric`, what was given to `trial.report`.
+        steps_per_report: updates of the network between two numbers of reports, such as
+            the steps of an epoch; or a function of the trial.
+        first_report: number under which a trial reports after the first of these: 0
+            where it counts epochs from 0, 1 where it counts them from 1. With reports
+            by update, `steps_per_report=1, first_report=1`.
+        options: see `runs.runs_of`. A parameter or attribute `batch_size` of a trial
+            needs none.
+
+    Raises:
+        UserError: see `runs.runs_of`.
+    """
+    trials = [t for t in study.get_trials(deepcopy=False) if t.state.name != "WAITING"]
+    reported = (_run(t, metric, steps_per_report, first_report) for t in trials)
+    runs = runs_of(reported, f"Optuna study {study.study_name}", **options)
+    return replace(runs, space=_space(trials, runs))
+
+
+def load_optuna(database: str | Path, name: str | None = None) -> Any:
+    """Returns the study of an SQLite database of Optuna, which is not written to.
+
+    Args:
+        database: the file.
+        name: of the study; may be left out if there is one.
+
+    Raises:
+        UserError: no such file or study, several studies and no name, or no Optuna.
+    """
+    path = Path(database).expanduser().absolute()
+    if foreign_files.kind_of(path) != "file":
+        raise UserError(f"{str(path)!r} is no file: name the database of the study.")
+    try:
+        optuna = importlib.import_module("optuna")
+    except ImportError as error:
+        raise UserError(
+            f"a study is read by Optuna ({error}): pip install 'optuna>=4'."
+        ) from error
+    try:
+        with closing(_opened(path)) as connection:
+            _check_tables(connection)
+        storage = optuna.storages.RDBStorage(
+            "sqlite://",
+            {"creator": lambda: _opened(path)},
+            skip_table_creation=True,
+        )
+        names = optuna.get_all_study_names(storage)
+        study = optuna.load_study(
+            study_name=_chosen(path, names, name), storage=storage
+        )
+        study.get_trials(deepcopy=False)  # so that damage is seen here
+    except UserError:
+        raise
+    except Exception as error:
+        # Optuna and SQLAlchemy raise what they like on bytes that nobody has checked.
+        raise UserError(
+            f"{str(path)!r} cannot be read as a database of Optuna: "
+            f"{on_one_line(error)}."
+        ) from error
+    return study
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Returns a connection that can only read: Optuna would add its tables."""
+    address = f"{path.as_uri()}?mode=ro"
+    return sqlite3.connect(address, uri=True, check_same_thread=False)
+
+
+def _check_tables(connection: sqlite3.Connection) -> None:
+    # A view of such a name could be a query that never ends.
+    kinds = dict(connection.execute("SELECT name, type FROM sqlite_master"))
+    missing = [name for name in _TABLES if kinds.get(name) != "table"]
+    if missing:
+        raise ValueError(f"it has no table {missing[0]}")
+
+
+def _chosen(path: Path, names: Sequence[str], name: str | None) -> str:
+    """Returns the name of the study that is asked for, or of the only one."""
+    if name is None and len(names) == 1:
+        return names[0]
+    if name in names:
+        return str(name)
+    if not names:
+        raise UserError(f"{str(path)!r} holds no study of Optuna.")
+    if name is None:
+        raise UserError(
+            f"{str(path)!r} holds {len(names)} studies: name one by --study (from "
+            f"Python, `name`), {', '.join(map(repr, names[:20]))}."
+        )
+    raise UserError(
+        f"{str(path)!r} has no study {name!r} (--study): {near_matches(name, names)}."
+    )
+
+
+def _run(trial: Any, metric: str, steps: Steps, first: int) -> Run:
+    unit = steps(trial) if callable(steps) else steps
+    reports = sorted(trial.intermediate_values.items())
+    curve = pd.DataFrame(
+        {
+            "step": [(number - first + 1) * unit for number, _ in reports],
+            metric: [float(value) for _, value in reports],
+        }
+    )
+    attributes = {n: x for n, x in trial.user_attrs.items() if n == "batch_size"}
+    status = COMPLETE if trial.state.name == "COMPLETE" else INCOMPLETE
+    return Run(str(trial.number), curve, {**attributes, **trial.params}, status)
+
+
+def _space(trials: Sequence[Any], runs: Runs) -> dict[str, list[Any]]:
+    """Returns the space of the parameters that all trials drew from one range."""
+    space: dict[str, list[Any]] = {}
+    for name in runs.trials.columns:
+        drawn = [t.distributions.get(name) for t in trials]
+        if name != "batch_size" and drawn and all(d == drawn[0] for d in drawn):
+            entry = _range(drawn[0])
+            if entry is not None:
+                space[str(name)] = entry
+    return space
+
+
+def _range(drawn: Any) -> list[Any] | None:
+    low, high = getattr(drawn, "low", None), getattr(drawn, "high", None)
+    if low is None or high is None or not low < high:
+        return None
+    if drawn.log:
+        return ["log", float(low), float(high)]
+    whole = isinstance(low, int)
+    # The upper end of an integer scale of ours is not drawn any more.
+    return ["integer", float(low), float(high) + 1] if whole else ["linear", low, high]

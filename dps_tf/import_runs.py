@@ -1,0 +1,241 @@
+"""Reads runs of others into a sweep directory: `python -m dps_tf.import_runs`.
+
+With `--read=FOLDER --goal=G --sweep_dir=D`, the two tables of a folder are read, trials
+and evaluations, as CSV or Parquet files. With --format, --read names a folder of
+TensorBoard's event files, the SQLite database of an Optuna study, or what the archive
+of Shallue et al. 2019 (--format=shallue2019) unpacks to, which has goals of its own.
+The commands report and status, and `dps_tf.load`, read the directory.
+
+One study of the archive is in memory at a time; run the command again to go on after a
+stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from dps_tf.cli import flags as common
+from dps_tf.cli.command_line import FINISHED, command
+from dps_tf.core import Goal, UserError, near_matches, printable
+
+if TYPE_CHECKING:
+    from dps_tf.analysis.interchange.run_tables import Runs
+
+_TABLES, _ARCHIVE = "tables", "shallue2019"
+_FORMATS = (_TABLES, "tensorboard", "optuna", _ARCHIVE)
+
+common.section("What is read")
+_READ = flags.DEFINE_string("read", None, "Folder or file that holds the runs.")
+_SWEEP_DIR = common.sweep_dirs("new, empty, or of an earlier import")
+_FORMAT = flags.DEFINE_string(
+    "format", _TABLES, f"What --read names, one of {', '.join(_FORMATS)}."
+)
+common.section("What the runs had to reach")
+_GOAL = flags.DEFINE_float(
+    "goal", None, "Threshold; only the archive of Shallue et al. has goals of its own."
+)
+_METRIC = flags.DEFINE_string(
+    "metric", "validation/classification_error", "With --goal: what it is a goal for."
+)
+_INCLUSIVE = flags.DEFINE_bool(
+    "inclusive",
+    True,
+    "With --goal: whether a value equal to it meets it, as in every goal of this "
+    "package; --noinclusive is strict, as the published goals are.",
+)
+_DIRECTION = flags.DEFINE_enum(
+    "direction",
+    None,
+    ["minimize", "maximize"],
+    "With --goal: which way is better; by default from the name of the metric.",
+)
+common.section("With tensorboard and optuna")
+_SET = flags.DEFINE_multi_string(
+    "set",
+    [],
+    "A column of all runs that they do not tell, such as batch_size=64 or "
+    "optimizer=adam; may be repeated.",
+)
+_RENAME = flags.DEFINE_multi_string(
+    "rename", [], "OLD=NEW, another name of a metric or column; may be repeated."
+)
+_LEAVE_OUT = flags.DEFINE_multi_string(
+    "leave_out", [], "A metric or column that is not read; may be repeated."
+)
+_STEPS_PER_REPORT = flags.DEFINE_integer(
+    "steps_per_report",
+    1,
+    "Updates between two numbers under which metrics were logged, such as the steps of "
+    "an epoch.",
+    lower_bound=1,
+    upper_bound=2**53,
+)
+_FIRST_REPORT = flags.DEFINE_integer(
+    "first_report",
+    1,
+    "Number of the first logged report; 0 if epochs count from 0.",
+    lower_bound=0,
+    upper_bound=2**53,
+)
+_STUDY = flags.DEFINE_string(
+    "study", None, "Optuna alone: name of the study, if the database holds several."
+)
+common.section("With shallue2019")
+_ONLY = flags.DEFINE_multi_string(
+    "only",
+    [],
+    "Studies such as `mnist/*` or `*/simple_cnn_base/sgd/*`; may be repeated.",
+)
+_TRIALS = flags.DEFINE_integer(
+    "trials",
+    None,
+    "Reads the first N COMPLETE trials of a study only; by default all.",
+    lower_bound=1,
+    upper_bound=2**53,
+)
+_KEEP_INCOMPLETE = flags.DEFINE_bool(
+    "keep_incomplete", False, "Trials that were cut off count up to there."
+)
+_DIVERGED_MAY_REACH = flags.DEFINE_bool(
+    "diverged_may_reach",
+    False,
+    "A trial that diverged after it had met the goal has met it.",
+)
+# Of the functions that read runs, which take columns as keywords too.
+_ARGUMENTS = {"about", "folder", "metric", "origin", "runs", "study", "unsplit"}
+_ARGUMENTS |= {"rename", "leave_out", "steps_per_report", "first_report"}
+_OF_LIBRARIES = (_SET, _RENAME, _LEAVE_OUT, _STEPS_PER_REPORT, _FIRST_REPORT)
+_OF_ARCHIVE = (_ONLY, _TRIALS, _KEEP_INCOMPLETE, _DIVERGED_MAY_REACH)
+_FORMATS_OF = (
+    *((flag, ("tensorboard", "optuna")) for flag in _OF_LIBRARIES),
+    (_STUDY, ("optuna",)),
+    *((flag, (_ARCHIVE,)) for flag in _OF_ARCHIVE),
+)
+"""Flags that some formats have only, with these."""
+
+
+@command
+def main() -> int:
+    """Reads runs as the flags say; returns the exit code 0."""
+    common.require(_READ, _SWEEP_DIR)
+    if len(_SWEEP_DIR.value) > 1:
+        raise UserError("--sweep_dir is given twice: runs are read into one.")
+    _check_format()
+    [sweep_dir] = _SWEEP_DIR.value
+    goal = _goal()
+    if _FORMAT.value == _ARCHIVE:
+        studies = _read_archive(sweep_dir, goal)
+    else:
+        studies = _read_runs(sweep_dir, goal)
+    said = "the published goals, which are strict" if goal is None else str(goal)
+    number = f"{studies} {'study' if studies == 1 else 'studies'}"
+    _print(
+        f"{number} in {sweep_dir}, for {said}; see them by "
+        f"python -m dps_tf.report --sweep_dir={sweep_dir}"
+    )
+    return FINISHED
+
+
+def _check_format() -> None:
+    """Raises UserError for an unknown format, or for a flag of another one."""
+    chosen = _FORMAT.value
+    if chosen not in _FORMATS:
+        raise UserError(f"--format={chosen}: {near_matches(chosen, _FORMATS)}.")
+    for flag, formats in _FORMATS_OF:
+        if flag.present and chosen not in formats:
+            raise UserError(
+                f"--{flag.name} is of --format={' and '.join(formats)}, and not of "
+                f"--format={chosen}: leave it out."
+            )
+
+
+def _read_archive(sweep_dir: str, goal: Goal | None) -> int:
+    """Reads the archive of Shallue et al.; returns how many studies the sweep holds."""
+    # After the flags are parsed: tables take a second to load.
+    from dps_tf.analysis.interchange.foreign_study import ArchiveRules
+    from dps_tf.analysis.interchange.sweep import convert
+
+    done = convert(
+        _READ.value,
+        sweep_dir,
+        goal,
+        ArchiveRules(_TRIALS.value, _KEEP_INCOMPLETE.value, _DIVERGED_MAY_REACH.value),
+        only=_ONLY.value,
+        progress=_print,
+    )
+    if done.without_goal:
+        _print(
+            f"left out for want of a goal: {len(done.without_goal)} of the studies, "
+            f"such as {done.without_goal[0]!r}; give --goal and --metric for them."
+        )
+    return len(done.read) + len(done.kept)
+
+
+def _read_runs(sweep_dir: str, goal: Goal | None) -> int:
+    """Reads the runs of other software; returns how many studies the sweep holds."""
+    from dps_tf.analysis.interchange.run_tables import write_runs
+
+    if goal is None:
+        raise UserError(
+            "--goal is missing: runs from elsewhere do not tell what they had to "
+            "reach; give --goal and --metric."
+        )
+    done = write_runs(_runs(goal), sweep_dir, goal, _print)
+    return len(done.read) + len(done.kept)
+
+
+def _runs(goal: Goal) -> Runs:
+    """Returns the runs that --read names."""
+    from dps_tf.analysis.interchange.event_files import from_tensorboard
+    from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
+    from dps_tf.analysis.interchange.run_tables import read_runs
+
+    if _FORMAT.value == _TABLES:
+        return read_runs(_READ.value)
+    columns = _pairs("set", _SET.value)
+    for name in columns:
+        if name in _ARGUMENTS:
+            raise UserError(f"--set={name}=...: {name} is no column of runs.")
+    options: dict[str, Any] = {
+        **columns,
+        "rename": _pairs("rename", _RENAME.value),
+        "leave_out": _LEAVE_OUT.value,
+        "steps_per_report": _STEPS_PER_REPORT.value,
+        "first_report": _FIRST_REPORT.value,
+    }
+    if _FORMAT.value == "optuna":
+        study = load_optuna(_READ.value, _STUDY.value)
+        return from_optuna(study, goal.metric, **options)
+    return from_tensorboard(_READ.value, **options)
+
+
+def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
+    """Returns what a repeated flag NAME=VALUE says, as a mapping."""
+    pairs = [text.partition("=") for text in texts]
+    for text, (name, equals, value) in zip(texts, pairs, strict=True):
+        if not (name and equals and value):
+            raise UserError(f"--{flag}={text!r} is not written NAME=VALUE.")
+    return {name: value for name, _, value in pairs}
+
+
+def _goal() -> Goal | None:
+    """Returns the goal that the flags give, or None."""
+    from dps_tf.analysis.interchange.shallue2019 import METRICS, direction_of
+
+    if _GOAL.value is None:
+        return None
+    metric = METRICS.get(_METRIC.value, _METRIC.value)
+    direction = _DIRECTION.value or direction_of(metric)
+    return Goal(metric, _GOAL.value, direction, _INCLUSIVE.value)
+
+
+def _print(line: str) -> None:
+    # Names of files and runs are other people's.
+    print(printable(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
