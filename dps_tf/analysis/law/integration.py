@@ -50,7 +50,7 @@ C2_BEYOND = 16.0
 """Octaves about m beyond which the prior of c2 has 3e-5 of its weight."""
 PRIOR = "c1 log-uniform; c2 ~ 1/(1 + c2/m)^2, m the least K*; scale log-uniform"
 
-_COARSE, _PASSES, _ROUNDS = 18, 14, 8
+_COARSE, _PASSES, _ROUNDS, _EXACT_ROUNDS = 18, 14, 5, 2
 _LOG_SCALES = (float(np.log(SCALE_FLOOR)), float(np.log(SCALE_CEILING)))
 _LOG_EXPONENTS = (-4 * EXPONENT_SPREAD, 4 * EXPONENT_SPREAD)
 
@@ -88,13 +88,14 @@ def joint_posterior(
         )
     ends = _LOG_EXPONENTS if free_exponent else (0.0, 0.0)
     ranges = Ranges(_LOG_SCALES, np.array([0.0]), np.array([ends]))
-    for _ in range(_ROUNDS):
+    rounds = [True] * (_ROUNDS if free_exponent else 0) + [False] * _EXACT_ROUNDS
+    for rough in rounds:
         lattice = Lattice.of(ranges, (12, 11), seeds)
-        found = [_evaluate(curve, lattice, _COARSE, rough=True) for curve in curves]
+        found = [_evaluate(curve, lattice, _COARSE, rough=rough) for curve in curves]
         evidence = np.sum([one.log_slice for one in found], axis=0)
-        before, ranges = ranges, ranges.narrowed(lattice, evidence)
-        if ranges.size > 0.85 * before.size:
-            break
+        narrowed = ranges.narrowed(lattice, evidence)
+        # Brackets decide the scale: rough ones narrow the exponents only.
+        ranges = replace(narrowed, scales=ranges.scales) if rough else narrowed
     lattice = Lattice.of(ranges, (wanted.scales, wanted.exponents), seeds)
     found = [_evaluate(curve, lattice, wanted.cells) for curve in curves]
     together = np.sum([one.log_slice for one in found], axis=0)
@@ -127,9 +128,9 @@ def _evaluate(
     for is_last in (False,) if rough else (False, True):
         for _ in range(_PASSES):
             axes, widths = _axes(ends, coarse)
-            # Scatter of the size of a cell, so that no top falls between cells.
-            blur = np.hypot(scale, 0.7 * _largest(widths, null))
-            density = _density(observations, lattice, axes, blur, null, not is_last)
+            density = _density(
+                observations, lattice, axes, scale, null, not is_last, widths
+            )
             narrower = [_narrowed(density, i, ends, widths, limits) for i in (0, 1)]
             sizes = [
                 np.prod([end[:, 1] - end[:, 0] for end in each], axis=0)
@@ -144,12 +145,6 @@ def _evaluate(
     area = sum(np.log(w) for w, size in zip(widths, shape, strict=True) if size > 1)
     weight = logsumexp(density, axis=(1, 2)) + area
     return Posterior(lattice, axes[0], axes[1], density, np.asarray(weight))
-
-
-def _largest(widths: list[Floats], null: str) -> Floats:
-    if null:
-        return widths[int(null == "c1")]
-    return np.maximum(*widths)
 
 
 def _prior_ends(observations: Observations, lattice: Lattice) -> list[Floats]:
@@ -202,15 +197,28 @@ def _density(
     scale: Floats,
     null: str,
     rough: bool,
+    cells: list[Floats] | None = None,
 ) -> Floats:
-    """Returns the logarithm of likelihood and prior, [s, g, h]."""
+    """Returns the logarithm of likelihood and prior, [s, g, h].
+
+    Where `cells` has their widths, what a curve changes by within half a cell counts as
+    noise, so that no top falls between them.
+    """
     log2_batch = np.log2(observations.batch_size)[:, None, None]
-    falling = axes[0] - lattice.exponent[:, None] * log2_batch
-    curve = np.log2(np.exp2(falling)[..., None] + np.exp2(axes[1])[:, None, :])
-    of_seeds = lattice.effect[:, None, None]
-    value = log_likelihood(
-        observations, curve, scale[:, None, None], of_seeds, rough=rough
+    falling = (axes[0] - lattice.exponent[:, None] * log2_batch)[..., None]
+    curve = np.log2(np.exp2(falling) + np.exp2(axes[1])[:, None, :])
+    total: Floats = np.broadcast_to(
+        scale[:, None, None], (len(curve), len(scale), 1, 1)
     )
+    if cells is not None:
+        one, two = (width[:, None, None] for width in cells)
+        share = np.exp2(falling - curve)
+        half = 0.5 * max(1.0, (len(observations) / 8) ** 0.5)
+        total = np.sqrt(
+            total**2 + (half * share * one) ** 2 + (half * (1 - share) * two) ** 2
+        )
+    of_seeds = lattice.effect[:, None, None]
+    value = log_likelihood(observations, curve, total, of_seeds, rough=rough)
     if null == "c2":
         return value
     return value + log_prior_of_c2(axes[1], observations)[:, None, :]

@@ -122,12 +122,6 @@ class Ranges:
         ends = np.stack([np.maximum(low, ends[:, 0]), np.minimum(high, ends[:, 1])], 1)
         return Ranges(scales, log_scale, ends)
 
-    @property
-    def size(self) -> float:
-        """The area that is covered, in nats of scale times those of a."""
-        widths = self.exponents[:, 1] - self.exponents[:, 0]
-        return (self.scales[1] - self.scales[0]) * (float(widths.mean()) or 1.0)
-
 
 def _middles(low: float, high: float, cells: int) -> tuple[Floats, float]:
     width = (high - low) / cells

@@ -227,7 +227,7 @@ def log_likelihood(
     Args:
         observations: n steps-to-result.
         curve: log2 steps of a model at the batch size of each, [n, ...].
-        scale: residual scale in octaves, broadcast to [...].
+        scale: residual scale of each in octaves, broadcast to [n, ...].
         effect: standard deviation of what a seed shifts all its K* by, over the
             residual scale, broadcast likewise; of no meaning for a single seed.
         rough: whether a bracket counts as a normal density of half its width, which is
@@ -240,7 +240,8 @@ def log_likelihood(
     value = np.zeros(curve.shape[1:])
     for seed in np.unique(observations.seed):
         rows = np.flatnonzero(observations.seed == seed)
-        value += _over_shifts(observations, rows, curve, scale, effect * scale)
+        tau = effect * scale[0]
+        value += _over_shifts(observations, rows, curve, scale, tau)
     return value
 
 
@@ -255,7 +256,7 @@ def _over_shifts(
     for i in rows[~observations.is_bound[rows]]:
         width = np.log2(observations.high[i] / np.maximum(observations.low[i], 1e-9))
         rounding = 0.0 if observations.is_exact[i] else width**2 / 12
-        weight = 1 / (scale**2 + observations.noise[i] ** 2 + rounding)
+        weight = 1 / (scale[i] ** 2 + observations.noise[i] ** 2 + rounding)
         precision = precision + weight
         pull += weight * (np.log2(observations.middle[i]) - curve[i])
     center, spread = pull / precision, precision**-0.5
@@ -279,7 +280,7 @@ def _of_points(
         low, high = np.log2(observations.low), np.log2(observations.high)
     value = np.zeros(curve.shape[1:])
     for i in rows:
-        total = np.hypot(scale, observations.noise[i])
+        total = np.hypot(scale[i], observations.noise[i])
         above = (high[i] - curve[i]) / total
         if observations.is_exact[i]:
             value += -0.5 * above**2 - np.log(total * np.sqrt(2 * np.pi))
