@@ -120,7 +120,7 @@ def _evaluate(
         place = int(null == "c2")
         ends[place] = ends[place][:, :1] - np.array([[40.0, 39.0]])
     span = float(np.ptp(np.log2(observations.batch_size)))
-    scale = lattice.scale
+    scale, quick = lattice.scale, observations.without_brackets()
     if rough:
         scale = np.hypot(scale, 0.12 * lattice.exponent * lattice.exponent_step * span)
     coarse = tuple(1 if null == name else _COARSE for name in ("c1", "c2"))
@@ -128,9 +128,8 @@ def _evaluate(
     for is_last in (False,) if rough else (False, True):
         for _ in range(_PASSES):
             axes, widths = _axes(ends, coarse)
-            density = _density(
-                observations, lattice, axes, scale, null, not is_last, widths
-            )
+            points = observations if is_last else quick
+            density = _density(points, lattice, axes, scale, null, widths)
             narrower = [_narrowed(density, i, ends, widths, limits) for i in (0, 1)]
             sizes = [
                 np.prod([end[:, 1] - end[:, 0] for end in each], axis=0)
@@ -141,7 +140,7 @@ def _evaluate(
                 break
     shape = tuple(1 if null == name else cells for name in ("c1", "c2"))
     axes, widths = _axes(ends, shape)
-    density = _density(observations, lattice, axes, scale, null, rough)
+    density = _density(quick if rough else observations, lattice, axes, scale, null)
     area = sum(np.log(w) for w, size in zip(widths, shape, strict=True) if size > 1)
     weight = logsumexp(density, axis=(1, 2)) + area
     return Posterior(lattice, axes[0], axes[1], density, np.asarray(weight))
@@ -196,7 +195,6 @@ def _density(
     axes: list[Floats],
     scale: Floats,
     null: str,
-    rough: bool,
     cells: list[Floats] | None = None,
 ) -> Floats:
     """Returns the logarithm of likelihood and prior, [s, g, h].
@@ -218,7 +216,7 @@ def _density(
             total**2 + (half * share * one) ** 2 + (half * (1 - share) * two) ** 2
         )
     of_seeds = lattice.effect[:, None, None]
-    value = log_likelihood(observations, curve, total, of_seeds, rough=rough)
+    value = log_likelihood(observations, curve, total, of_seeds)
     if null == "c2":
         return value
     return value + log_prior_of_c2(axes[1], observations)[:, None, :]
