@@ -192,7 +192,8 @@ def fit_table(
         UserError: no curve has three usable batch sizes, or a value cannot be.
     """
     settings = settings or FitSettings()
-    parts, found = curves_of_table(frame), observations_by_curve(frame)
+    parts = curves_of_table(frame, seeds_together=True)
+    found = observations_by_curve(frame, seeds_together=True)
     sizes = {name: points.batch_sizes for name, points in found.items()}
     too_short = {name: size for name, size in sizes.items() if size < MINIMUM_POINTS}
     usable = {name: points for name, points in found.items() if name not in too_short}
@@ -216,9 +217,12 @@ def fit_table(
     return TableFit(curves, too_short, comparison, exponent)
 
 
-def observations_by_curve(frame: pd.DataFrame) -> dict[str, Observations]:
-    """Returns what a fit of each curve of a table is given, in the table's order."""
-    return {name: _observations(part) for name, part in curves_of_table(frame).items()}
+def observations_by_curve(
+    frame: pd.DataFrame, seeds_together: bool = False
+) -> dict[str, Observations]:
+    """Returns what a fit of each curve of a table is given; see `curves_of_table`."""
+    parts = curves_of_table(frame, seeds_together)
+    return {name: _observations(part) for name, part in parts.items()}
 
 
 def _fit(
@@ -235,8 +239,13 @@ def _fit(
     return CurveFit(name, fit, regimes, left_out)
 
 
-def curves_of_table(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Returns the rows of each curve, in the order of the table."""
+def curves_of_table(
+    frame: pd.DataFrame, seeds_together: bool = False
+) -> dict[str, pd.DataFrame]:
+    """Returns the rows of each curve, in the order of the table.
+
+    Seeds are curves of their own, or belong together: a fit then has an effect of them.
+    """
     if "curve" in frame.columns:
         if frame["curve"].isna().any():
             row = int(np.argmax(frame["curve"].isna())) + 1
@@ -245,6 +254,8 @@ def curves_of_table(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     else:
         present = [name for name in curve_key(frame) if name in frame.columns]
         varying = [n for n in present if frame[n].nunique() > 1]
+        if seeds_together:
+            varying = [name for name in varying if name != "seed"]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)
     return {str(name): part for name, part in groups}
