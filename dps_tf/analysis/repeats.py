@@ -214,14 +214,15 @@ def noise_of_study(results: pd.DataFrame, bounded: pd.DataFrame) -> StudyNoise:
     """
     exact = results[(results["steps_bound"] == "") & results["steps_to_result"].notna()]
     keys = [name for name in [*study_key(results), "goal"] if name != "seed"]
-    logs = np.log2(exact["steps_to_result"].astype("Float64").astype(np.float64))
+    steps = exact["steps_to_result"].astype("Float64").to_numpy(np.float64)
+    logs = pd.Series(np.log2(steps), exact.index)
     cells = logs.groupby([exact[name] for name in keys])
     freedom = len(exact) - cells.ngroups
     if freedom:
         square = float(((logs - cells.transform("mean")) ** 2).sum())
-        ends = square / stats.chi2.ppf([0.5, 0.975, 0.025], freedom)
+        low, high = np.sqrt(square / stats.chi2.ppf([0.975, 0.025], freedom))
         source = f"studies under several seeds, {freedom} degrees of freedom"
-        return StudyNoise(*np.sqrt([square / freedom, *ends[1:]]), source)
+        return StudyNoise(np.sqrt(square / freedom), low, high, source)
     known = bounded[np.isfinite(bounded["latest"]) & (bounded["latest"] > 0)]
     spacings: list[float] = []
     for _, mine in known.groupby(study_key(bounded), dropna=False):
@@ -229,10 +230,10 @@ def noise_of_study(results: pd.DataFrame, bounded: pd.DataFrame) -> StudyNoise:
         spacings += list(np.diff(first) * np.arange(1, len(first)))
     total, number = sum(spacings), len(spacings)
     if number and total > 0:
-        low, high = 2 * total / stats.chi2.ppf([0.975, 0.025], 2 * number)
         gumbel = np.pi / np.sqrt(6)
+        low, high = gumbel * 2 * total / stats.chi2.ppf([0.975, 0.025], 2 * number)
         source = f"{number} spacings of first finishers, under a Gumbel tail"
-        return StudyNoise(*(gumbel * np.array([total / number, low, high])), source)
+        return StudyNoise(gumbel * total / number, low, high, source)
     return StudyNoise(float("nan"), *STATED_NOISE, "no seeds and no finishers: stated")
 
 
