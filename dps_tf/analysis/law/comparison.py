@@ -66,7 +66,7 @@ class CurveRatio:
         return tuple(n for n, ratio in both.items() if ratio.verdict in _SIDES)
 
 
-_SIDES = ("higher", "lower")
+_SIDES, _SMALL = ("higher", "lower"), "smaller than an evaluation interval"
 
 
 @dataclass(frozen=True)
@@ -103,12 +103,9 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Returns the table as JSON; None stands for NaN."""
         table = self.to_frame().astype(object)
-        return {
-            "residual_scale_octaves": self.scale.to_json(),
-            "level": self.level,
-            "margin": self.margin,
-            "ratios": table.where(table.notna(), None).to_dict("records"),
-        }
+        rows = table.where(table.notna(), None).to_dict("records")
+        scale = self.scale.to_json()
+        return {"residual_scale_octaves": scale, "margin": self.margin, "ratios": rows}
 
 
 def compare(
@@ -153,25 +150,17 @@ def compare(
     first = next(iter(found.values()))
     ratios = []
     for name, other in wanted:
-        refused = _unlike(curves[name], curves[other])
-        medians = found[name], found[other]
-        steps = _interval(curves[name], curves[other])
-        sizes = min(curves[name].batch_size[0], curves[other].batch_size[0])
-        small = _below_interval(medians, steps, float(sizes))
-        ratios.append(
-            CurveRatio(
-                name,
-                other,
-                *(
-                    _ratio(
-                        _distribution(parts[name][q], parts[other][q], first),
-                        level,
-                        refused or ("unresolved" if q in small else ""),
-                    )
-                    for q in QUANTITIES
-                ),
+        both, of_both = (curves[name], curves[other]), (found[name], found[other])
+        refused, small = _unlike(*both), _below_interval(both, of_both)
+        each = [
+            _ratio(
+                _distribution(parts[name][q], parts[other][q], first),
+                level,
+                refused or (_SMALL if q in small else ""),
             )
-        )
+            for q in QUANTITIES
+        ]
+        ratios.append(CurveRatio(name, other, *each))
     scale = Estimate.of(first.residual_scale, level)
     return Comparison(_adjusted(ratios, level, margin), scale, level, margin)
 
@@ -263,34 +252,23 @@ def _unlike(one: Observations, other: Observations) -> str:
     return ""
 
 
-def _interval(one: Observations, other: Observations) -> tuple[float, float]:
-    """Returns the evaluation interval at the smallest and the largest batch sizes."""
-    ends = []
-    for place in (0, -1):
-        sizes = [
-            each.interval[each.batch_size == each.batch_size[place]]
-            for each in (one, other)
-        ]
-        known = np.concatenate(sizes)
-        ends.append(float(np.nanmax(np.append(known, 0.0))))
-    return ends[0], ends[1]
-
-
 def _below_interval(
-    found: tuple[Posterior, Posterior], intervals: tuple[float, float], smallest: float
+    curves: Sequence[Observations], found: Sequence[Posterior]
 ) -> tuple[str, ...]:
     """Returns the quantities whose difference is less than an evaluation interval.
 
     That of c1 by its steps at the smallest batch size, that of c2 at the largest; the
     ratio of both where neither differs by more.
     """
+    ends = [np.nan_to_num(curve.interval[[0, -1]]) for curve in curves]
+    widest = np.max(ends, axis=0)
     c1, c2 = (
-        abs(float(np.diff([getattr(each, n).quantiles([0.5])[0] for each in found])[0]))
-        for n in ("c1", "c2")
+        abs(np.subtract(*(getattr(each, name).quantiles([0.5])[0] for each in found)))
+        for name in ("c1", "c2")
     )
-    small = [c1 / smallest < intervals[0], c2 < intervals[1]]
-    small.append(all(small))
-    return tuple(n for n, is_small in zip(QUANTITIES, small, strict=True) if is_small)
+    smallest = min(curve.batch_size[0] for curve in curves)
+    small = [c1 / smallest < widest[0], c2 < widest[1]]
+    return tuple(n for n, s in zip(QUANTITIES, [*small, all(small)], strict=True) if s)
 
 
 def _adjusted(
@@ -317,10 +295,8 @@ def _adjusted(
 
 
 def _verdict(ratio: Ratio, p_adjusted: float, level: float, margin: float) -> str:
-    if ratio.verdict:
+    if ratio.verdict not in ("", _SMALL):
         return ratio.verdict
-    if p_adjusted < 1 - level:
+    if p_adjusted < 1 - level and not ratio.verdict:
         return _SIDES[int(ratio.value < 1)]
-    if ratio.within <= margin:
-        return f"equal within {margin:g}"
-    return "unresolved"
+    return f"equal within {margin:g}" if ratio.within <= margin else "unresolved"
