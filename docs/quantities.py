@@ -30,11 +30,11 @@ from dps_tf.analysis.fit_table import (
     read_table,
 )
 from dps_tf.analysis.law import (
+    Comparison,
     CurveRatio,
     Estimate,
-    JointFit,
     LawFit,
-    fit_joint,
+    compare,
     fit_law,
 )
 from dps_tf.analysis.paired_ratios import (
@@ -136,9 +136,9 @@ class Records:
         curves = observations_by_curve(read_table(self._folder / f"{study}.csv"))
         return [self._fits(study, curve).rms for curve in curves]
 
-    def _joint_fit(self, study: str, reference: str) -> JointFit:
+    def _joint_fit(self, study: str, reference: str) -> Comparison:
         curves = observations_by_curve(read_table(self._folder / f"{study}.csv"))
-        return fit_joint(curves, reference)
+        return compare(curves, reference)
 
     def ratio(self, study: str, curve: str, reference: str) -> CurveRatio:
         """Returns c1 and c2 of a curve over those of a reference, by a joint fit."""

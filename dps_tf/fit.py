@@ -3,11 +3,12 @@
 The table needs the columns batch_size and steps_to_result. With bracket_low, K* is only
 known to lie above it (the evaluation before), and a row without steps_to_result is a
 lower bound; without, K* counts as exact. With noise (octaves), noisy rows weigh less.
-With curve, each name is a curve of its own, and their c1 and c2 are compared. A
-results.csv of this package can be given as it is.
+With seed, rows of one seed share a shift. With curve, each name is a curve of its own,
+and their c1 and c2 are compared. A results.csv of this package can be given as it is.
 
-Printed are the fit with its intervals and residuals, other forms of the law, and the
-ends of perfect scaling and of useful batch sizes by definition and tolerance.
+Printed are the fit with its intervals and residuals, the exponent of the batch size,
+the ends of perfect scaling and of useful batch sizes by definition and tolerance, and
+the ratios of curves.
 """
 
 from __future__ import annotations
@@ -26,13 +27,11 @@ _CSV = flags.DEFINE_string(
 )
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object.")
 common.section("How it is fitted")
-_LOSS = flags.DEFINE_string(
-    "loss",
-    None,
-    "gaussian by default; soft_l1 is robust, and knows nothing of brackets.",
-)
 _LEVEL = flags.DEFINE_float(
     "level", None, "Nominal coverage of the intervals; 0.95 by default."
+)
+_MARGIN = flags.DEFINE_float(
+    "margin", None, "Factor within which two curves count as equal; 1.25 by default."
 )
 _TOLERANCE = flags.DEFINE_multi_string(
     "tolerance", [], "Tolerance t of the regimes; several by default; may be repeated."
@@ -53,8 +52,8 @@ def main() -> int:
     from dps_tf.analysis.fit_table import FitSettings, fit_table, read_table, text_of
 
     given = {
-        "loss": _LOSS.value,
         "level": _LEVEL.value,
+        "margin": _MARGIN.value,
         "tolerances": tuple(_tolerance(text) for text in _TOLERANCE.value) or None,
         "linear_from": _LINEAR_FROM.value,
     }

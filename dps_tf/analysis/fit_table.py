@@ -1,14 +1,16 @@
 """Anybody's table of steps-to-result, fitted: from a CSV file to fits and their text.
 
 Columns: batch_size and steps_to_result; optionally bracket_low (the evaluation before;
-without steps_to_result, K* is only known to be more), noise (see `Observations`) and
-curve, a name. A results table of this package is such a table too: its curves are told
-by the columns of the cell that vary, and its bounds are treated as bounds.
+without steps_to_result, K* is only known to be more), noise and seed (see
+`Observations`) and curve, a name. A results table of this package is such a table too:
+its curves are told by the columns of the cell that vary, and its bounds are treated as
+bounds.
 """
 
 from __future__ import annotations
 
 import errno
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +19,19 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import (
+    EXPONENT_PRIOR,
     FEW_POINTS,
     LEVEL,
+    MARGIN,
     MINIMUM_POINTS,
-    Alternative,
-    CriticalBatchSizes,
+    Comparison,
     Estimate,
-    JointFit,
     LawFit,
     Observations,
+    common_exponent,
     compare,
-    critical_batch_sizes,
-    fit_joint,
     fit_law,
+    misfits,
 )
 from dps_tf.analysis.regimes import (
     DEFINITIONS,
@@ -40,25 +42,20 @@ from dps_tf.analysis.regimes import (
     sensitivity,
 )
 from dps_tf.analysis.tables import Floats, curve_key, curve_label, read_csv, require
-from dps_tf.analysis.wording import number
-from dps_tf.core import UserError
+from dps_tf.analysis.wording import interval, number
+from dps_tf.core import UserError, printable
 
 _LARGEST = 1e15
 _NOISIEST = 64.0  # octaves
-_MODELS = {
-    "both_free": "c1 and c2 differ",
-    "c1_shared": "c1 is shared, c2 differs",
-    "c2_shared": "c2 is shared, c1 differs",
-    "both_shared": "c1 and c2 are shared",
-}
+_NAMES = {"c1": "c1", "c2": "c2", "critical_batch_size": "c1/c2"}
 
 
 @dataclass(frozen=True)
 class FitSettings:
     """How curves are fitted; see `law.fit_law` and `regimes`."""
 
-    loss: str = "gaussian"
     level: float = LEVEL
+    margin: float = MARGIN
     tolerances: tuple[float, ...] = TOLERANCES
     linear_from: float | None = None
 
@@ -71,6 +68,11 @@ class FitSettings:
                 )
         if not self.tolerances:
             raise UserError("at least one tolerance is needed, for example 0.2.")
+        start = self.linear_from
+        if start is not None and not 0 < start < float("inf"):
+            raise UserError(
+                f"linear_from is {start!r}; it must be a batch size, for example 32."
+            )
 
 
 @dataclass(frozen=True)
@@ -80,16 +82,12 @@ class CurveFit:
     Attributes:
         curve: its name.
         fit: the law.
-        alternatives: of `law.compare`.
-        critical: of `law.critical_batch_sizes`.
         regimes: on the fit, then on the measured points.
         left_out: rows of the table without a usable steps-to-result.
     """
 
     curve: str
     fit: LawFit
-    alternatives: tuple[Alternative, ...]
-    critical: CriticalBatchSizes | None
     regimes: tuple[Regime, ...]
     left_out: int
 
@@ -105,8 +103,7 @@ class CurveFit:
             "bracket_low": low,
             "rows_left_out": self.left_out,
             "fit": self.fit.to_json(),
-            "alternatives": [form.to_json() for form in self.alternatives],
-            "critical_batch_sizes": self.critical and self.critical.to_json(),
+            "misfits": list(misfits(self.fit)),
             "regimes": [regime.to_json() for regime in self.regimes],
         }
 
@@ -118,19 +115,22 @@ class TableFit:
     Attributes:
         curves: those that can be fitted.
         too_short: number of usable batch sizes of those that cannot, by name.
-        joint: their joint fit, if there are two or more.
+        comparison: their ratios in a joint fit, if there are two or more.
+        exponent: a of c1/B^a + c2 that they have in common, likewise.
     """
 
     curves: tuple[CurveFit, ...]
     too_short: dict[str, int]
-    joint: JointFit | None
+    comparison: Comparison | None
+    exponent: Estimate | None
 
     def to_json(self) -> dict[str, Any]:
         """Returns everything as JSON; None stands for infinity and for NaN."""
         return {
             "curves": [curve.to_json() for curve in self.curves],
             "curves_too_short": self.too_short,
-            "joint": self.joint and self.joint.to_json(),
+            "comparison": self.comparison and self.comparison.to_json(),
+            "common_exponent": self.exponent and self.exponent.to_json(),
         }
 
 
@@ -192,7 +192,8 @@ def fit_table(
         UserError: no curve has three usable batch sizes, or a value cannot be.
     """
     settings = settings or FitSettings()
-    parts, found = curves_of_table(frame), observations_by_curve(frame)
+    parts = curves_of_table(frame, seeds_together=True)
+    found = observations_by_curve(frame, seeds_together=True)
     sizes = {name: points.batch_sizes for name, points in found.items()}
     too_short = {name: size for name, size in sizes.items() if size < MINIMUM_POINTS}
     usable = {name: points for name, points in found.items() if name not in too_short}
@@ -206,23 +207,28 @@ def fit_table(
         _fit(name, points, settings, len(parts[name]) - len(points))
         for name, points in usable.items()
     )
-    joint = None
+    comparison = exponent = None
     if len(usable) > 1:
-        joint = fit_joint(usable, reference or next(iter(usable)), settings.level)
+        level, margin = settings.level, settings.margin
+        comparison = compare(usable, reference, margin=margin, level=level)
+        exponent = common_exponent(usable, level)
     elif reference is not None and reference not in usable:
         raise UserError(f"--reference={reference!r} is not a curve that can be fitted.")
-    return TableFit(curves, too_short, joint)
+    return TableFit(curves, too_short, comparison, exponent)
 
 
-def observations_by_curve(frame: pd.DataFrame) -> dict[str, Observations]:
-    """Returns what a fit of each curve of a table is given, in the table's order."""
-    return {name: _observations(part) for name, part in curves_of_table(frame).items()}
+def observations_by_curve(
+    frame: pd.DataFrame, seeds_together: bool = False
+) -> dict[str, Observations]:
+    """Returns what a fit of each curve of a table is given; see `curves_of_table`."""
+    parts = curves_of_table(frame, seeds_together)
+    return {name: _observations(part) for name, part in parts.items()}
 
 
 def _fit(
     name: str, observations: Observations, settings: FitSettings, left_out: int
 ) -> CurveFit:
-    fit = fit_law(observations, settings.loss, settings.level)
+    fit = fit_law(observations, settings.level)
     tolerances, start = settings.tolerances, settings.linear_from
     # The fitted curve answers for a batch size that this curve has not measured.
     measured = start if start in observations.batch_size else None
@@ -230,13 +236,16 @@ def _fit(
         *fitted_regimes(fit, tolerances, start),
         *measured_regimes(observations, tolerances, measured),
     )
-    forms = tuple(compare(observations))
-    critical = critical_batch_sizes(fit, forms)
-    return CurveFit(name, fit, forms, critical, regimes, left_out)
+    return CurveFit(name, fit, regimes, left_out)
 
 
-def curves_of_table(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Returns the rows of each curve, in the order of the table."""
+def curves_of_table(
+    frame: pd.DataFrame, seeds_together: bool = False
+) -> dict[str, pd.DataFrame]:
+    """Returns the rows of each curve, in the order of the table.
+
+    Seeds are curves of their own, or belong together: a fit then has an effect of them.
+    """
     if "curve" in frame.columns:
         if frame["curve"].isna().any():
             row = int(np.argmax(frame["curve"].isna())) + 1
@@ -245,6 +254,8 @@ def curves_of_table(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     else:
         present = [name for name in curve_key(frame) if name in frame.columns]
         varying = [n for n in present if frame[n].nunique() > 1]
+        if seeds_together:
+            varying = [name for name in varying if name != "seed"]
         names = pd.Series([curve_label(row, varying) for _, row in frame.iterrows()])
     groups = frame.groupby(names.to_numpy(object), sort=False)
     return {str(name): part for name, part in groups}
@@ -255,21 +266,25 @@ def _observations(rows: pd.DataFrame) -> Observations:
         return Observations.from_results(rows)
     columns = ["batch_size", "steps_to_result", "bracket_low", "noise"]
     table = rows.reindex(columns=columns).astype(np.float64)
+    seed = rows["seed"].to_numpy() if "seed" in rows.columns else np.zeros(len(rows))
     is_beyond = table["steps_to_result"].isna() & (table["bracket_low"] > 0)
     table.loc[is_beyond, "steps_to_result"] = np.inf
     known = table[table["steps_to_result"].notna()]
-    return Observations.of(*(known[name].to_numpy() for name in columns))
+    seed = seed[table["steps_to_result"].notna()]
+    b, steps, low, noise = (known[name].to_numpy() for name in columns)
+    return Observations.of(b, steps, low, noise, seed)
 
 
 def text_of(table: TableFit) -> str:
-    """Returns everything that is said of a table, in lines of at most 88 characters."""
+    """Returns everything that is said of a table, as lines for a terminal."""
     lines: list[str] = []
     for curve in table.curves:
         lines += [*_curve(curve), ""]
     for name, points in table.too_short.items():
         lines += [f"{name}: {points} batch sizes are too few to fit", ""]
-    lines += _joint(table.joint) if table.joint else []
-    return "\n".join(lines).rstrip()
+    if table.comparison and table.exponent:
+        lines += _comparison(table.comparison, table.exponent)
+    return printable("\n".join(lines).rstrip())
 
 
 def _curve(curve: CurveFit) -> list[str]:
@@ -284,34 +299,33 @@ def _curve(curve: CurveFit) -> list[str]:
         head += f"; {bounds} of them bounds"
     if curve.left_out:
         head += f"; {curve.left_out} rows without a usable one"
-    return [
-        head,
-        *_law(fit),
-        *_residuals(fit),
-        *_alternatives(curve),
-        *_regimes(curve),
-    ]
+    return [head, *_law(fit), *_residuals(fit), *_regimes(curve)]
 
 
 def _span(e: Estimate) -> str:
-    return f"{number(e.low)} to {number(e.high)}"
-
-
-def _times(e: Estimate) -> str:
-    return f"x {number(e.value)} ({_span(e)})"
+    """Returns a value with its interval; no value where an end is open."""
+    ends = interval(e.low, e.high)
+    if e.low > 0 and np.isfinite(e.high):
+        return f"{number(e.value):>10}  ({ends})"
+    return f"{'':>10}  {ends}"
 
 
 def _law(fit: LawFit) -> list[str]:
-    level = f"{100 * fit.level:g} % interval"
     lines = [
-        f"  {name:<6}{number(e.value):>10}  {level} {_span(e)}  ({unit})"
+        f"  {name:<6}{_span(e)}  {unit}"
         for name, e, unit in (
             ("c1", fit.c1, "examples"),
             ("c2", fit.c2, "steps"),
             ("c1/c2", fit.critical_batch_size, "critical batch size"),
+            ("", fit.critical_averaged, "the same, averaged over a"),
+            ("a", fit.exponent, "exponent, if the law is c1/B^a + c2"),
         )
     ]
-    lines.append(f"  prior: {fit.prior}")
+    lines += [
+        f"  medians and {100 * fit.level:g} % intervals; prior:",
+        f"    {fit.prior};",
+        f"    {EXPONENT_PRIOR}",
+    ]
     if fit.is_short:
         lines.append(
             f"  Fewer than {FEW_POINTS} batch sizes with more than a bound: the prior "
@@ -321,13 +335,18 @@ def _law(fit: LawFit) -> list[str]:
         lines.append("  No plateau is resolved: c2 = 0 is not refused.")
     if not fit.slope_resolved:
         lines.append("  No slope is resolved: c1 = 0 is not refused.")
+    for sentence in misfits(fit):
+        lines += textwrap.wrap(
+            sentence, 86, initial_indent="  ", subsequent_indent="  "
+        )
     return lines
 
 
 def _residuals(fit: LawFit) -> list[str]:
+    scale = fit.scale
     lines = [
-        f"  residuals in octaves, rms {fit.rms:.2f}, scale {fit.scale:.2f} "
-        f"(loss {fit.loss}):"
+        f"  residuals in octaves, rms {fit.rms:.2f}; residual scale {scale.value:.2f} "
+        f"({scale.low:.2f} to {scale.high:.2f}):"
     ]
     pairs = zip(fit.observations.batch_size, fit.residuals, strict=True)
     cells = [f"{b:.12g}: {'bound' if np.isnan(r) else f'{r:+.2f}'}" for b, r in pairs]
@@ -336,27 +355,12 @@ def _residuals(fit: LawFit) -> list[str]:
     return lines
 
 
-def _alternatives(curve: CurveFit) -> list[str]:
-    lines = ["  forms, by AICc (differences below about 2 decide nothing):"]
-    for form in curve.alternatives:
-        value = f"{form.aicc:.1f}" if form.aicc is not None else form.reason
-        lines.append(f"    {form.formula:<12} rms {form.rms:.2f} octaves, AICc {value}")
-    critical = curve.critical
-    if critical is None:
-        return lines
-    lines.append("  a power law is preferred; critical batch size, both terms equal:")
-    for name, e in (
-        ("c1/B + c2", critical.law),
-        ("c / B^a + d", critical.power_law),
-        ("averaged", critical.averaged),
-    ):
-        lines.append(f"    {name:<12}{number(e.value):>10}  ({_span(e)})")
-    return lines
-
-
 def _regimes(curve: CurveFit) -> list[str]:
     """Returns one line per definition, one column per tolerance t."""
-    cells = {(r.name, f"{100 * r.tolerance:g} %"): _end(r) for r in curve.regimes}
+    smallest = float(curve.fit.observations.batch_size[0])
+    cells = {
+        (r.name, f"{100 * r.tolerance:g} %"): _end(r, smallest) for r in curve.regimes
+    }
     table = sensitivity(curve.regimes)
     columns = [str(name) for name in table.columns[1:-1]]
     head = "".join(f"{name:>10}" for name in columns)
@@ -368,31 +372,39 @@ def _regimes(curve: CurveFit) -> list[str]:
     return [
         *lines,
         "    (K0 at the smallest B0; B1 is --linear_from, else B0; >= may lie",
-        "    beyond what was measured; octaves: how far t moves the end)",
+        "    beyond what was measured, < below it; octaves: how far t moves the end)",
     ]
 
 
-def _end(regime: Regime) -> str:
-    if regime.low is not None:
-        return number(regime.batch_size)
-    return (">=" if regime.is_open else "") + f"{regime.batch_size:.12g}"
+def _end(regime: Regime, smallest: float) -> str:
+    if regime.low is None:
+        return (">=" if regime.is_open else "") + f"{regime.batch_size:.12g}"
+    if regime.batch_size < smallest:
+        return f"<{smallest:.12g}"
+    return number(regime.batch_size)
 
 
-def _joint(joint: JointFit) -> list[str]:
+def _comparison(found: Comparison, exponent: Estimate) -> list[str]:
+    scale = found.scale
     lines = [
-        f"all curves together, one residual scale of {joint.scale:.2f} octaves; ratios "
-        f"to {joint.reference}:"
+        f"all curves together, one residual scale of {scale.value:.2f} octaves "
+        f"({scale.low:.2f} to {scale.high:.2f});",
+        f"exponent a in common {exponent.value:.2f} ({exponent.low:.2f} to "
+        f"{exponent.high:.2f}). Ratios:",
     ]
-    for ratio in joint.ratios:
-        lines.append(
-            f"  {ratio.curve}: c1 {_times(ratio.c1)}, c2 {_times(ratio.c2)}, "
-            f"c1/c2 {_times(ratio.critical_batch_size)}"
-        )
-        lines.append(f"    moves: {' and '.join(ratio.moves) or 'neither for sure'}")
-    for _, row in joint.models.iterrows():
-        known, is_best = not np.isnan(row["aicc"]), row["model"] == joint.best_model
-        chosen = "  <- lowest" if known and is_best else ""
-        test = "" if np.isnan(row["p_value"]) else f", p = {row['p_value']:.2g}"
-        value = f"{row['aicc']:.1f}" if known else "not defined"
-        lines.append(f"  {_MODELS[str(row['model'])]}: AICc {value}{test}{chosen}")
-    return lines
+    for pair in found.ratios:
+        lines.append(f"  {pair.curve} / {pair.reference}")
+        for name, label in _NAMES.items():
+            ratio = getattr(pair, name)
+            p_value = ratio.p_adjusted
+            test = "" if np.isnan(p_value) else f"p {p_value:.2g}, "
+            lines.append(
+                f"    {label:<6} x {_span(ratio).lstrip()}  {test}within a factor of "
+                f"{number(ratio.within)}: {ratio.verdict}"
+            )
+    return [
+        *lines,
+        "  (p: twice that of the less likely side of 1, adjusted for all (Holm);",
+        f"  within: factors beyond it are excluded at {100 * found.level:g} %; equal: "
+        f"within {found.margin:g})",
+    ]

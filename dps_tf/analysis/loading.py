@@ -143,6 +143,36 @@ class Tables(Record):
             repeats=pd.DataFrame(),
         )
 
+    def compare(
+        self, reference: str | None = None, margin: float = 1.25
+    ) -> pd.DataFrame:
+        """Returns by how much c1, c2 and c1/c2 of curves differ, a row for each.
+
+        Columns: curve, reference, quantity, ratio, low, high, probability (that the
+        ratio is above 1), p_adjusted (Holm), within (factors beyond are excluded) and
+        verdict; see `law.Ratio`. Curves have the names that `dps_tf.fit` gives them;
+        seeds of a cell belong to one curve. Where cells of one batch size were
+        evaluated at unlike intervals, all are thinned to the coarsest, or the pair is
+        refused.
+
+        Args:
+            reference: the curve that others are compared with; by default the first.
+            margin: factor within which two curves count as equal.
+
+        Raises:
+            UserError: fewer than two curves, an unknown one, or one with fewer than
+                three batch sizes.
+        """
+        # Fits need SciPy, which takes seconds to load.
+        from dps_tf.analysis.fit_table import observations_by_curve
+        from dps_tf.analysis.law import compare
+
+        cells = reduce.at_equal_intervals(
+            self.studies, self.trials, self.curves, self.goals
+        )
+        curves = observations_by_curve(cells, seeds_together=True)
+        return compare(curves, reference, margin=margin).to_frame()
+
     @property
     def columns(self) -> pd.DataFrame:
         """What every column holds: table, column, type and meaning."""

@@ -15,6 +15,7 @@ than the records hold.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ from dps_tf.analysis.tables import (
     Bools,
     Codes,
     Floats,
+    belongs,
     cell_codes,
     has_rows,
     metaparameter_names,
@@ -86,6 +88,35 @@ def results(
     ):
         frame[name] = studies[name].to_numpy()
     return frame
+
+
+def at_equal_intervals(
+    studies: pd.DataFrame,
+    trials: pd.DataFrame,
+    curves: pd.DataFrame,
+    goals: Sequence[Goal],
+) -> pd.DataFrame:
+    """Returns `results` with the coarsest evaluation interval of each batch size.
+
+    K* depends on how often trials are evaluated. Where a study's interval divides the
+    coarsest one at its batch size, only the evaluations that both have are looked at;
+    others stay as they are. `goals` has the goal of each study.
+    """
+    interval = studies["evaluation_interval"].to_numpy(np.int64)
+    widest = studies.groupby("batch_size")["evaluation_interval"].transform("max")
+    wanted = widest.to_numpy(np.int64)
+    divides = (interval > 0) & (wanted % np.maximum(interval, 1) == 0)
+    rows = []
+    for i, goal in enumerate(goals):
+        study = studies.iloc[[i]]
+        mine, seen = (table[belongs(table, study)] for table in (trials, curves))
+        thin = seen[seen["step"].to_numpy(np.int64) % max(int(wanted[i]), 1) == 0]
+        if divides[i] and wanted[i] > interval[i] and goal.metric in thin and len(thin):
+            coarse = study.assign(evaluation_interval=wanted[i])
+            rows.append(results(coarse, mine, thin, goal, from_curves=True))
+        else:
+            rows.append(results(study, mine, seen, goal))
+    return pd.concat(rows, ignore_index=True)
 
 
 def _best_trial(trials: pd.DataFrame, codes: Codes, cells: int) -> Codes:

@@ -8,7 +8,7 @@ import pytest
 
 from dps_tf.analysis import repeats
 from dps_tf.analysis.law import Observations, fit_law
-from dps_tf.analysis.tables import cell_name, with_axes
+from dps_tf.analysis.tables import cell_name, study_key, with_axes
 from dps_tf.core import CELL_KEY, repeated_seed
 
 KEY = [*CELL_KEY, "precision"]
@@ -166,3 +166,38 @@ def test_repeats_give_least_and_greatest_over_seeds():
     assert frame.loc[8, "repeats"] == 3 and frame.loc[8, "reached"] == 2
     assert (frame.loc[8, "steps_min"], frame.loc[8, "steps_max"]) == (200, 300)
     assert frame.loc[16, "reached"] == 0 and np.isnan(frame.loc[16, "steps_min"])
+
+
+def test_noise_of_a_study_is_that_of_its_first_finishers():
+    """The least of many trials, whose logarithms have an exponential lower tail."""
+    rng, rows = np.random.default_rng(0), []
+    # -log2 of uniforms upside down: the lower tail of log2 steps is exponential.
+    least = 12 + 0.25 * np.log(np.sort(rng.random((400, 64)), axis=1)[:, :3])
+    for cell, logs in enumerate(least):
+        rows += [(cell, trial, 2.0**value) for trial, value in enumerate(logs)]
+    names = ["batch_size", "trial", "latest"]
+    trials = pd.DataFrame(rows, columns=names).assign(workload="w", seed=0)
+    cells = pd.DataFrame(
+        {
+            "workload": "w",
+            "seed": 0,
+            "goal": "g",
+            "batch_size": np.arange(400),
+            "steps_bound": "",
+            "steps_to_result": 2.0 ** least[:, 0],
+        }
+    )
+    for name in study_key(cells):
+        for table in (trials, cells):
+            if name not in table:
+                table[name] = "none"
+    found = repeats.noise_of_study(cells, trials)
+    assert found.low < np.std(least[:, 0]) < found.high < 1.2 * found.low
+    assert "800 spacings" in found.source
+    seeds = pd.concat(
+        [cells.assign(seed=k, steps_to_result=100 * 2.0**k) for k in (0, 1)]
+    )
+    found = repeats.noise_of_study(seeds, trials)
+    assert found.value == pytest.approx(0.5**0.5) and "400 degrees" in found.source
+    empty = repeats.noise_of_study(cells, trials[:0])
+    assert np.isnan(empty.value) and (empty.low, empty.high) == repeats.STATED_NOISE

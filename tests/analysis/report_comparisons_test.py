@@ -8,7 +8,7 @@ import pytest
 
 from dps_tf.analysis import loading
 from dps_tf.analysis.fit_table import fit_table
-from dps_tf.analysis.law import Observations, fit_joint
+from dps_tf.analysis.law import Observations, compare
 from dps_tf.analysis.report import (
     assembly,
     curves,
@@ -103,7 +103,7 @@ def test_a_ratio_that_may_be_one_moves_nothing():
         )
         for name, n in zip("ab", noisy, strict=True)
     }
-    [ratio] = fit_joint(both, "a").ratios
+    [ratio] = compare(both, "a").ratios
     assert ratio.moves == () and law.moves_text(ratio) == "neither"
 
 

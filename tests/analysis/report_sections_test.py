@@ -19,7 +19,6 @@ from dps_tf.analysis.report import (
     content,
     cost,
     curves,
-    law,
     naming,
     pruning,
     regimes,
@@ -43,8 +42,8 @@ def tables_of(made: Made, **more) -> loading.Tables:
 def context_of(tables: loading.Tables) -> content.ReportContext:
     found = curves.curves_of(tables.results, naming.naming(tables.results))
     options = content.ReportOptions()
-    ends, forms = regimes.regimes_of(found), law.forms_of(found)
-    return content.ReportContext(tables, found, ends, {}, forms, options)
+    ends = regimes.regimes_of(found)
+    return content.ReportContext(tables, found, ends, {}, options)
 
 
 def work_of(tables: loading.Tables, seconds: float) -> pd.DataFrame:

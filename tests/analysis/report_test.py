@@ -29,7 +29,6 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.cost import costs
 from dps_tf.analysis.report.headline import headline
 from dps_tf.analysis.report.health import best_of_n_table
-from dps_tf.analysis.report.law import forms_of
 from dps_tf.analysis.report.measurements import averaged, noise_table
 from dps_tf.analysis.report.page import specification_table
 from dps_tf.analysis.report.pruning import densities
@@ -93,8 +92,8 @@ def curves_of(sweep: Sweep) -> curves.Curves:
 def cautions_of(tables: loading.Tables) -> tuple[Caution, ...]:
     """Returns the cautions alone: drawing takes most of the time of a report."""
     found = curves.curves_of(tables.results, naming.naming(tables.results))
-    ends, forms = regimes.regimes_of(found), forms_of(found)
-    return cautions(ReportContext(tables, found, ends, {}, forms, ReportOptions()))
+    ends = regimes.regimes_of(found)
+    return cautions(ReportContext(tables, found, ends, {}, ReportOptions()))
 
 
 def headline_of(tables: loading.Tables) -> Illustration:

@@ -32,16 +32,15 @@ def test_prints_fit_forms_and_regimes(csv):
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "K* = c1/B + c2" in done.stdout
-    assert "100,000" in done.stdout and "AICc" in done.stdout
+    assert "100,000" in done.stdout and "exponent" in done.stdout
     assert "largest B with K B <= (1+t) K1 B1" in done.stdout
 
 
 def test_prints_one_json_object(csv):
-    done = run(f"--csv={csv}", "--json", "--loss=soft_l1")
+    done = run(f"--csv={csv}", "--json")
     assert done.returncode == 0, done.stderr
     [curve] = json.loads(done.stdout)["curves"]
-    assert curve["fit"]["c2"]["value"] == pytest.approx(400, rel=1e-3)
-    assert curve["fit"]["loss"] == "soft_l1"
+    assert curve["fit"]["c2"]["value"] == pytest.approx(400, rel=3e-2)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from dps_tf.analysis.law import Observations, compare, fit_law, prefers_power_law
-from dps_tf.analysis.report import summary
+from dps_tf.analysis.law import Observations, fit_law, misfits
 from dps_tf.workloads import reading as configurations
 from tests import interpreter
 from tests.analysis.synthetic_sweeps import write_open_study, write_sweep
@@ -69,8 +68,7 @@ def test_the_misfit_of_the_quickstart_that_is_told_is_one_that_is_warned_of():
     sizes, steps, low = np.array(rows, float).T
     assert len(sizes) == 9
     fit = fit_law(Observations.of(sizes, steps, low))
-    far = np.abs(fit.residuals).max() >= summary.MISFIT
-    assert far or prefers_power_law(compare(fit.observations))
+    assert misfits(fit)
 
 
 def test_tables_are_those_of_the_records_beside_them():

@@ -1,28 +1,34 @@
-"""The law K* = c1/B + c2: its fit, its uncertainty and its rivals.
+"""The law K* = c1/B + c2: its posterior, and what is read off it.
 
-`Observations` go in; `fit_law` fits one curve, `fit_joint` several with one residual
-scale, and `compare` sets other forms beside the law. The modules, in the order of their
-imports: `likelihood`, `posterior`, `fit`, `alternatives`, `joint`.
+`Observations` go in; `fit_law` fits one curve, and `compare` gives the ratios of
+several in a joint fit. Predictions draw from `LawFit.posterior`. The modules, in the
+order of their imports: `likelihood`, `lattice`, `distribution`, `posterior`,
+`integration`, `fit`, `comparison`.
 """
 
 from __future__ import annotations
 
-from dps_tf.analysis.law.alternatives import (
-    THREE_PARAMETERS_FROM,
-    Alternative,
-    CriticalBatchSizes,
-    aicc,
+from dps_tf.analysis.law.comparison import (
+    MARGIN,
+    QUANTITIES,
+    Comparison,
+    CurveRatio,
+    Ratio,
+    common_exponent,
     compare,
-    critical_batch_sizes,
-    prefers_power_law,
 )
+from dps_tf.analysis.law.distribution import Distribution
 from dps_tf.analysis.law.fit import (
     FEW_POINTS,
     LEVEL,
     MINIMUM_POINTS,
+    MISFIT,
     Estimate,
     LawFit,
     fit_law,
+    misfits,
 )
-from dps_tf.analysis.law.joint import CurveRatio, JointFit, fit_joint
+from dps_tf.analysis.law.integration import posterior
+from dps_tf.analysis.law.lattice import EXPONENT_PRIOR
 from dps_tf.analysis.law.likelihood import Observations
+from dps_tf.analysis.law.posterior import Draws, Posterior

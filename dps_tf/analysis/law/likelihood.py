@@ -4,20 +4,21 @@ log2 K* is normal about a model's curve with one residual scale (in octaves) for
 batch sizes: unweighted in log K*. A K* that was found at an evaluation contributes the
 probability of its bracket and not the density at its end, so that neither half an
 evaluation interval of bias nor a false precision enters where K* is a few intervals.
+
+Studies of one curve under several seeds share a shift each, that of their points and
+initial weights at every batch size. It is normal about 0 and integrated out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.optimize import least_squares, minimize
 from scipy.special import log_ndtr
 
-from dps_tf.analysis.tables import Bools, Floats, require
+from dps_tf.analysis.tables import Bools, Codes, Floats, require
 from dps_tf.core import UserError
 
 SCALE_FLOOR = 0.01
@@ -25,12 +26,7 @@ SCALE_FLOOR = 0.01
 floor keeps the likelihood bounded where a curve passes through every bracket."""
 SCALE_CEILING = 2.0
 """Octaves: a factor of four. Beyond it there is no law to speak of."""
-
-SOFT_L1_SCALE = 0.1
-"""In natural log K*, 0.14 octaves: residuals well beyond it count linearly."""
-
-Curve = Callable[[Floats, Floats], tuple[Floats, Floats]]
-"""(parameters [p], log2 of batch sizes [n]) -> (log2 steps [n], derivative [n, p])."""
+_NODES = 5  # Of the quadrature over the shift of a seed.
 
 
 @dataclass(frozen=True)
@@ -46,12 +42,14 @@ class Observations:
         noise: [n] octaves, standard deviation of log2 K* that is known beforehand, for
             example from repeats; 0 where nothing is. It adds to the residual scale of
             the fit, in squares, so that noisy cells weigh less.
+        seed: [n] which study of the curve it belongs to, from 0.
     """
 
     batch_size: Floats
     low: Floats
     high: Floats
     noise: Floats
+    seed: Codes
 
     @classmethod
     def of(
@@ -60,10 +58,12 @@ class Observations:
         steps_to_result: ArrayLike,
         bracket_low: ArrayLike | None = None,
         noise: ArrayLike | None = None,
+        seed: ArrayLike | None = None,
     ) -> Observations:
         """Returns checked observations; each argument is an attribute of the class.
 
-        K* are the values of `high`. By default no bracket and no noise is known.
+        K* are the values of `high`. By default no bracket and no noise is known, and
+        all belong to one study; any values tell seeds apart.
 
         Raises:
             UserError: a value that is not positive, or not finite without a bracket, a
@@ -95,8 +95,11 @@ class Observations:
                 f"noise is {spread[int(np.argmin(spread))]:g}; it must be a number of "
                 "octaves of at least 0."
             )
+        codes = np.zeros(len(b), np.int64)
+        if seed is not None:
+            codes = pd.factorize(np.asarray(seed))[0].astype(np.int64)
         order = np.argsort(b, kind="stable")
-        return cls(b[order], low[order], high[order], spread[order])
+        return cls(b[order], low[order], high[order], spread[order], codes[order])
 
     @classmethod
     def from_results(cls, results: pd.DataFrame) -> Observations:
@@ -125,13 +128,29 @@ class Observations:
             np.where(is_beyond, np.inf, steps)[used],
             np.where(is_beyond, beyond, low)[used],
             _floats(results, "noise")[used] if "noise" in results.columns else None,
+            results["seed"].to_numpy()[used] if "seed" in results.columns else None,
         )
 
     def located(self) -> Observations:
         """Returns those that are bounded on both sides, or exact."""
         kept = ~self.is_bound
-        return Observations(
-            self.batch_size[kept], self.low[kept], self.high[kept], self.noise[kept]
+        return Observations(*(values[kept] for values in vars(self).values()))
+
+    def without_brackets(self) -> Observations:
+        """Returns them with exact K* amid brackets, whose half widths are noise.
+
+        Their likelihood is wider than that of the brackets, and quicker: it says where
+        that is not 0.
+        """
+        inside = ~(self.is_bound | self.is_exact)
+        low = np.log2(np.where(inside, self.low, 1.0))
+        high = np.log2(np.where(inside, self.high, 1.0))
+        noise = np.where(inside, np.hypot(self.noise, (high - low) / 2), self.noise)
+        return replace(
+            self,
+            low=np.where(inside, np.nan, self.low),
+            high=np.where(inside, np.exp2((low + high) / 2), self.high),
+            noise=noise,
         )
 
     def __len__(self) -> int:
@@ -152,6 +171,17 @@ class Observations:
     def is_bound(self) -> Bools:
         """Which steps-to-result are bounded on one side only, [n]."""
         return np.asarray(np.isinf(self.high) | (self.low == 0), np.bool_)
+
+    @property
+    def interval(self) -> Floats:
+        """The evaluation interval of each K*, in steps; NaN where unknown; [n]."""
+        known = ~(self.is_bound | self.is_exact)
+        return np.where(known, self.high - self.low, np.nan)
+
+    @property
+    def seeds(self) -> int:
+        """The number of studies."""
+        return len(np.unique(self.seed))
 
     @property
     def batch_sizes(self) -> int:
@@ -189,194 +219,84 @@ def _followed(results: pd.DataFrame) -> Floats:
     return np.where(np.isnan(low), last, low - interval)
 
 
-@dataclass(frozen=True)
-class Maximum:
-    """A maximum of the likelihood.
-
-    Attributes:
-        parameters: of the curve, [p].
-        scale: residual scale in octaves, within [SCALE_FLOOR, SCALE_CEILING].
-        log_likelihood: natural logarithm.
-    """
-
-    parameters: Floats
-    scale: float
-    log_likelihood: float
-
-
-def law_curve(parameters: Floats, log2_batch: Floats) -> tuple[Floats, Floats]:
-    """Returns log2(c1/B + c2) and its derivative, for (log2 c1, log2 c2)."""
-    falling = parameters[0] - log2_batch
-    steps = np.logaddexp2(falling, parameters[1])
-    share = np.exp2(falling - steps)
-    return steps, np.stack([share, 1 - share], axis=1)
-
-
-def no_plateau_curve(parameters: Floats, log2_batch: Floats) -> tuple[Floats, Floats]:
-    """Returns log2(c1/B) and its derivative, for (log2 c1,)."""
-    return parameters[0] - log2_batch, np.ones((len(log2_batch), 1))
-
-
-def flat_curve(parameters: Floats, log2_batch: Floats) -> tuple[Floats, Floats]:
-    """Returns log2(c2) and its derivative, for (log2 c2,)."""
-    ones = np.ones((len(log2_batch), 1))
-    return parameters[0] * ones[:, 0], ones
-
-
-def power_curve(parameters: Floats, log2_batch: Floats) -> tuple[Floats, Floats]:
-    """Returns log2(c/B^a + d) and its derivative, for (log2 c, a, log2 d)."""
-    falling = parameters[0] - parameters[1] * log2_batch
-    steps = np.logaddexp2(falling, parameters[2])
-    share = np.exp2(falling - steps)
-    return steps, np.stack([share, -share * log2_batch, 1 - share], axis=1)
-
-
 def log_likelihood(
-    observations: Observations, log2_steps: Floats, scale: float
-) -> tuple[float, Floats, float]:
-    """Returns the log-likelihood, and its derivatives by log2_steps [n] and ln(scale).
+    observations: Observations,
+    curve: Floats,
+    scale: Floats,
+    effect: Floats,
+) -> Floats:
+    """Returns the log-likelihood of curves at residual scales, [...].
 
-    `log2_steps` is the log2 K* of a model, [n]; the residual scale is in octaves.
+    Args:
+        observations: n steps-to-result.
+        curve: log2 steps of a model at the batch size of each, [n, ...].
+        scale: residual scale of each in octaves, broadcast to [n, ...].
+        effect: standard deviation of what a seed shifts all its K* by, over the
+            residual scale, broadcast likewise; of no meaning for a single seed.
     """
-    exact = observations.is_exact
-    total = np.hypot(scale, observations.noise)
-    # By ln(scale), of ln(total).
-    share = (scale / total) ** 2
-    value, slope, by_scale = 0.0, np.zeros(len(observations)), 0.0
-    upper = (np.log2(observations.high) - log2_steps) / total
-    if exact.any():
-        z, width = upper[exact], total[exact]
-        value += float(np.sum(-0.5 * z**2 - np.log(width * np.sqrt(2 * np.pi))))
-        slope[exact] = z / width
-        by_scale += float(np.sum((z**2 - 1) * share[exact]))
-    if not exact.all():
-        inside = ~exact
-        width, above = total[inside], upper[inside]
-        with np.errstate(divide="ignore"):
-            lower = (np.log2(observations.low[inside]) - log2_steps[inside]) / width
-        logp, by_lower, by_upper = _log_interval(lower, above)
-        value += float(np.sum(logp))
-        slope[inside] = -(by_lower + by_upper) / width
-        # An end at infinity has no derivative.
-        ends = by_lower * _finite(lower) + by_upper * _finite(above)
-        by_scale -= float(np.sum(ends * share[inside]))
-    return value, slope, by_scale
+    if observations.seeds == 1:
+        return _of_points(observations, np.arange(len(observations)), curve, scale)
+    value = np.zeros(curve.shape[1:])
+    for seed in np.unique(observations.seed):
+        rows = np.flatnonzero(observations.seed == seed)
+        tau = effect * scale[0]
+        value += _over_shifts(observations, rows, curve, scale, tau)
+    return value
 
 
-def _finite(values: Floats) -> Floats:
-    return np.where(np.isfinite(values), values, 0.0)
+def _over_shifts(
+    observations: Observations, rows: Codes, curve: Floats, scale: Floats, tau: Floats
+) -> Floats:
+    """Returns the log-likelihood of one seed, its shift integrated out.
+
+    By Gauss-Hermite quadrature about the shift that the middles of brackets ask for.
+    """
+    precision, pull = tau**-2, np.zeros(curve.shape[1:])
+    for i in rows[~observations.is_bound[rows]]:
+        width = np.log2(observations.high[i] / np.maximum(observations.low[i], 1e-9))
+        rounding = 0.0 if observations.is_exact[i] else width**2 / 12
+        weight = 1 / (scale[i] ** 2 + observations.noise[i] ** 2 + rounding)
+        precision = precision + weight
+        pull += weight * (np.log2(observations.middle[i]) - curve[i])
+    center, spread = pull / precision, precision**-0.5
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    terms = []
+    for node, weight in zip(nodes, weights, strict=True):
+        shift = center + spread * node
+        prior = -0.5 * (shift / tau) ** 2 - np.log(tau) - 0.5 * np.log(2 * np.pi)
+        measure = np.log(weight) + 0.5 * node**2 + np.log(spread)
+        terms.append(
+            _of_points(observations, rows, curve + shift, scale) + prior + measure
+        )
+    return np.asarray(np.logaddexp.reduce(terms), np.float64)
 
 
-def _log_interval(lower: Floats, upper: Floats) -> tuple[Floats, Floats, Floats]:
-    """Returns log(Phi(upper) - Phi(lower)) and its derivatives by both ends."""
+def _of_points(
+    observations: Observations, rows: Codes, curve: Floats, scale: Floats
+) -> Floats:
+    """Returns the sum of the log-probabilities of some K*, which are independent."""
+    with np.errstate(divide="ignore"):
+        low, high = np.log2(observations.low), np.log2(observations.high)
+    value = np.zeros(curve.shape[1:])
+    for i in rows:
+        total = np.hypot(scale[i], observations.noise[i])
+        above = (high[i] - curve[i]) / total
+        if observations.is_exact[i]:
+            value += -0.5 * above**2 - np.log(total * np.sqrt(2 * np.pi))
+        elif np.isinf(low[i]):
+            value += log_ndtr(above)
+        elif np.isinf(high[i]):
+            value += log_ndtr((curve[i] - low[i]) / total)
+        else:
+            value += log_interval((low[i] - curve[i]) / total, above)
+    return value
+
+
+def log_interval(lower: Floats, upper: Floats) -> Floats:
+    """Returns log(Phi(upper) - Phi(lower)) of finite ends."""
     # Taken in the left tail, where the difference keeps its precision.
     flip = lower + upper > 0
     a, b = np.where(flip, -upper, lower), np.where(flip, -lower, upper)
     log_b = log_ndtr(b)
-    value = log_b + np.log1p(-np.exp(np.minimum(log_ndtr(a) - log_b, -1e-16)))
-    by_lower = -np.exp(_log_density(lower) - value)
-    by_upper = np.exp(_log_density(upper) - value)
-    return value, by_lower, by_upper
-
-
-def _log_density(z: Floats) -> Floats:
-    return np.asarray(-0.5 * z**2 - 0.5 * np.log(2 * np.pi), np.float64)
-
-
-def least_squares_start(
-    observations: Observations, curve: Curve, start: Floats
-) -> Floats:
-    """Returns the parameters of least squares in log K* at the brackets' middles."""
-    observations = observations.located()
-    log2_batch = np.log2(observations.batch_size)
-    target = np.log2(observations.middle)
-    found = least_squares(
-        lambda p: curve(p, log2_batch)[0] - target,
-        start,
-        jac=lambda p: curve(p, log2_batch)[1],
-        xtol=1e-14,
-        ftol=1e-14,
-        gtol=1e-14,
-    )
-    return np.asarray(found.x, np.float64)
-
-
-def maximize(observations: Observations, curve: Curve, start: Floats) -> Maximum:
-    """Returns the maximum of the likelihood over a curve's parameters and the scale.
-
-    `start` are parameters near it, for example those of least squares.
-    """
-    log2_batch = np.log2(observations.batch_size)
-
-    def negative(values: Floats) -> tuple[float, Floats]:
-        steps, derivative = curve(values[:-1], log2_batch)
-        scale = float(np.exp(values[-1]))
-        value, slope, by_scale = log_likelihood(observations, steps, scale)
-        return -value, -np.append(slope @ derivative, by_scale)
-
-    residual = curve(start, log2_batch)[0] - np.log2(observations.middle)
-    rms = float(np.sqrt(np.mean(residual[~observations.is_bound] ** 2)))
-    ends = (np.log(SCALE_FLOOR), np.log(SCALE_CEILING))
-    first = float(np.clip(np.log(max(rms, SCALE_FLOOR)), *ends))
-    found = minimize(
-        negative,
-        np.append(start, first),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(None, None)] * len(start) + [ends],
-        options={"maxiter": 500, "ftol": 1e-12, "gtol": 1e-9},
-    )
-    return Maximum(
-        parameters=np.asarray(found.x[:-1], np.float64),
-        scale=float(np.exp(found.x[-1])),
-        log_likelihood=-float(found.fun),
-    )
-
-
-def law_start(observations: Observations) -> Floats:
-    """Returns (log2 c1, log2 c2) of least squares, the better of two starts."""
-    observations = observations.located()
-    log2_steps = np.log2(observations.middle)
-    log2_batch = np.log2(observations.batch_size)
-    # The plateau cannot be told from none below this; it keeps the search bounded.
-    lowest = float(log2_steps.min()) - 20
-    first = float((log2_steps + log2_batch).min())
-    best, least = np.zeros(2), np.inf
-    for below in (1.0, 6.0):
-        start = np.array([first, float(log2_steps.min()) - below])
-        found = least_squares_start(observations, law_curve, start)
-        found = np.maximum(found, [first - 20, lowest])
-        error = float(np.sum((law_curve(found, log2_batch)[0] - log2_steps) ** 2))
-        if error < least * (1 - 1e-9):
-            best, least = found, error
-    return best
-
-
-def soft_l1_squares(observations: Observations, start: Floats) -> tuple[Floats, Floats]:
-    """Returns (log2 c1, log2 c2) of least squares with the loss, and its covariance.
-
-    None of the observations is a bound; `start` lies near the least.
-    """
-    log2_batch = np.log2(observations.batch_size)
-    target = np.log2(observations.middle)
-
-    def residual(p: Floats) -> Floats:
-        return np.asarray(np.log(2) * (law_curve(p, log2_batch)[0] - target))
-
-    tight = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-12)
-    scale = SOFT_L1_SCALE
-    found = least_squares(residual, start, loss="soft_l1", f_scale=scale, **tight)
-    jacobian = np.log(2) * law_curve(found.x, log2_batch)[1]
-    covariance = _sandwich(residual(found.x), jacobian)
-    return np.asarray(found.x, np.float64), covariance
-
-
-def _sandwich(residual: Floats, jacobian: Floats) -> Floats:
-    """Returns the covariance of an M-estimate of the soft-L1 loss (Huber 1981)."""
-    z = (residual / SOFT_L1_SCALE) ** 2
-    psi = residual / np.sqrt(1 + z)
-    slope = float(np.mean((1 + z) ** -1.5))
-    spread = float(np.sum(psi**2) / (len(residual) - jacobian.shape[1]))
-    return np.asarray(
-        spread / slope**2 * np.linalg.pinv(jacobian.T @ jacobian), np.float64
-    )
+    difference = np.minimum(log_ndtr(a) - log_b, -1e-16)
+    return np.asarray(log_b + np.log1p(-np.exp(difference)), np.float64)

@@ -1,304 +1,171 @@
-"""What the data say of (c1, c2) of K* = c1/B + c2, on a grid.
+"""A posterior of c1/B^a + c2: its marginals, and draws of it.
 
-Why no t interval about least squares: where K* is a few evaluation intervals, the
-large batch sizes share one bracket, and so one rounding error. Residuals then say
-nothing of it, and neither does a bootstrap that redraws them: both intervals of c2 are
-too short. The likelihood of `likelihood.py` keeps what is known, that the curve passes
-each bracket. Its posterior is near the t interval where brackets are narrow, and the
-range of values that pass the brackets where they are wide;
-`tests/analysis/law_coverage_test.py` measures the coverage of both.
-
-The prior (PRIOR, printed beside intervals): c1 is log-uniform. c2 has the density
-1 / (1 + c2/m)^2, a proper one whose median m is the least K* of the curve: flat towards
-0, so that a plateau that the data do not show has an upper end, and falling beyond what
-was measured, so that this end does not depend on the largest residual scale that is
-thought possible, which with four batch sizes it otherwise does.
+`integration.py` says how it comes about, and what is assumed beforehand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.interpolate import RectBivariateSpline
-from scipy.special import ndtr
+from scipy.special import logsumexp
+from scipy.stats import norm
 
-from dps_tf.analysis.law.likelihood import SCALE_CEILING, SCALE_FLOOR, Observations
-from dps_tf.analysis.tables import Codes, Floats
+from dps_tf.analysis.law.distribution import Distribution
+from dps_tf.analysis.law.lattice import Lattice
+from dps_tf.analysis.tables import Floats
 
-_COARSE, _COARSE_SCALES = 20, 10
-_FINE, _SCALES = 32, 16
-C1_BELOW = 6.0
-"""Octaves below the least K* B at which the prior of c1 ends: a falling part of that
-size is 2 % of K* at the smallest batch size. Matters where no slope is resolved."""
-PRIOR = "c1 log-uniform; c2 ~ 1/(1 + c2/m)^2, m the least K*; scale log-uniform"
-_FINER = 4  # Times, by splines of the log-weight, before quantiles are read off.
-_NEGLIGIBLE = 10.0  # Nats below the maximum: 5e-5 of it.
-_PASSES = 12
-_DRAWS = 20_000  # The ends of a 95 % interval then move by 1 % of its width.
 
-Ends = tuple[float, float]
-"""Of an axis of the grid."""
+@dataclass(frozen=True)
+class Draws:
+    """Draws of a posterior, each [d]: c1 (examples^a), c2 (steps), a and the scale."""
+
+    c1: Floats
+    c2: Floats
+    exponent: Floats
+    scale: Floats
+
+    def steps(self, batch_size: float) -> Floats:
+        """Returns c1/B^a + c2 of each draw, in steps."""
+        return self.c1 / batch_size**self.exponent + self.c2
+
+    def further(self, batch_size: float) -> Floats:
+        """Returns K* of a further study at a batch size for each draw, in steps.
+
+        The scatter about the curve is in it; the rounding to evaluations is not.
+        """
+        z = norm.ppf(_spread_out(len(self.c1), 5))
+        return np.asarray(self.steps(batch_size) * np.exp2(self.scale * z), np.float64)
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Weights on a grid.
+    """Weights on the grids of the slices of a lattice.
+
+    `c1`, `c2`, `critical_batch_size`, `residual_scale`, `exponent` and `steps(B)` are
+    its marginals; `draws(n)` gives the joint ones.
 
     Attributes:
-        log2_c1: [g].
-        log2_c2: [h].
-        log_scale: natural logarithm of the residual scale in octaves, [s].
-        log_weight: natural logarithm of the weight, not normalized, [s, g, h].
+        lattice: scales, exponents and effects of the slices.
+        log2_c1: [s, g].
+        log2_c2: [s, h].
+        log_density: natural logarithm of likelihood and prior, [s, g, h].
+        log_slice: natural logarithm of the weight of each slice, without the prior of
+            the lattice, [s].
     """
 
+    lattice: Lattice
     log2_c1: Floats
     log2_c2: Floats
-    log_scale: Floats
-    log_weight: Floats
-
-    def _weight(self, *axes: int) -> Floats:
-        """Returns the weight, its greatest being 1, added up over some axes."""
-        weight = np.exp(self.log_weight - self.log_weight.max())
-        return np.asarray(weight.sum(axis=axes), np.float64)
+    log_density: Floats
+    log_slice: Floats
 
     @cached_property
-    def finer(self) -> tuple[Floats, Floats, Floats]:
-        """log2 c1 [G], log2 c2 [H] and their weight, adding up to 1, [G, H]."""
-        log_weight = np.log(np.maximum(self._weight(0), 1e-12))
-        c1 = np.linspace(self.log2_c1[0], self.log2_c1[-1], _FINER * _FINE)
-        c2 = np.linspace(self.log2_c2[0], self.log2_c2[-1], _FINER * _FINE)
-        spline = RectBivariateSpline(self.log2_c1, self.log2_c2, log_weight)
-        fine = np.exp(np.minimum(spline(c1, c2), log_weight.max() + 0.5))
-        return c1, c2, np.asarray(fine / fine.sum(), np.float64)
-
-    def quantiles_c1(self, levels: Sequence[float]) -> Floats:
-        """Returns quantiles of c1, in examples."""
-        c1, _, weight = self.finer
-        return _exp2(atom_quantiles(c1, weight.sum(axis=1), levels))
-
-    def quantiles_c2(self, levels: Sequence[float]) -> Floats:
-        """Returns quantiles of c2, in steps."""
-        _, c2, weight = self.finer
-        return _exp2(atom_quantiles(c2, weight.sum(axis=0), levels))
-
-    def quantiles_critical(self, levels: Sequence[float]) -> Floats:
-        """Returns quantiles of the critical batch size c1/c2."""
-        c1, c2, weight = self.finer
-        ratio = c1[:, None] - c2[None, :]
-        return _exp2(atom_quantiles(ratio.ravel(), weight.ravel(), levels))
-
-    def quantiles_steps(self, batch_size: float, levels: Sequence[float]) -> Floats:
-        """Returns quantiles of the curve c1/B + c2 at a batch size, in steps."""
-        c1, c2, weight = self.finer
-        steps = np.logaddexp2(c1[:, None] - np.log2(batch_size), c2[None, :])
-        return _exp2(atom_quantiles(steps.ravel(), weight.ravel(), levels))
+    def within(self) -> Floats:
+        """The weight of each cell within its slice, [s, g, h]."""
+        top = self.log_density.max(axis=(1, 2), keepdims=True)
+        weight = np.exp(self.log_density - top)
+        return np.asarray(weight / weight.sum(axis=(1, 2), keepdims=True), np.float64)
 
     @cached_property
-    def draws(self) -> tuple[Floats, Floats]:
-        """Draws of (log2 c1, log2 c2) [d, 2] and of the scale in octaves [d]."""
-        rng = np.random.default_rng(0)  # The same tables give the same numbers.
-        weight = self._weight(1, 2)
-        chosen = rng.choice(len(weight), _DRAWS, p=weight / weight.sum())
-        return _draw(self, chosen, rng), np.exp(self.log_scale[chosen])
-
-    def quantiles_prediction(
-        self, batch_size: float, levels: Sequence[float]
-    ) -> Floats:
-        """Returns quantiles of K* of a further study at a batch size, in steps.
-
-        The curve's uncertainty and the scatter about it together; the rounding of K* to
-        its evaluations comes on top.
-        """
-        constants, scale = self.draws
-        falling = constants[:, 0] - np.log2(batch_size)
-        steps = np.logaddexp2(falling, constants[:, 1])
-        scatter = np.random.default_rng(1).standard_normal(len(scale)) * scale
-        return _exp2(np.quantile(steps + scatter, levels))
+    def slices(self) -> Floats:
+        """The weight of each slice, adding up to 1, [s]."""
+        log_weight = self.log_slice + self.lattice.log_measure
+        return np.asarray(np.exp(log_weight - logsumexp(log_weight)), np.float64)
 
     @property
-    def log_evidence(self) -> Floats:
-        """The natural logarithm of the weight of each scale, [s]."""
-        weight = np.log(np.maximum(self._weight(1, 2), 1e-300))
-        return np.asarray(weight + self.log_weight.max(), np.float64)
+    def log_evidence(self) -> float:
+        """The natural logarithm of the total weight."""
+        return float(logsumexp(self.log_slice + self.lattice.log_measure))
 
     @property
-    def means(self) -> tuple[float, float]:
-        """The means of log2 c1 and log2 c2."""
-        c1, c2, weight = self.finer
-        return float(weight.sum(axis=1) @ c1), float(weight.sum(axis=0) @ c2)
+    def widths(self) -> tuple[Floats, Floats]:
+        """The widths of the cells of log2 c1 and of log2 c2, each [s]."""
+        one, two = self.log2_c1, self.log2_c2
+        return one[:, 1] - one[:, 0], two[:, 1] - two[:, 0]
 
-    @property
-    def scale(self) -> float:
-        """The median of the residual scale, in octaves."""
-        found = atom_quantiles(self.log_scale, self._weight(1, 2), [0.5])
-        return float(np.exp(found[0]))
+    @cached_property
+    def c1(self) -> Distribution:
+        """Of c1, in examples to the power a."""
+        weight = self.within.sum(axis=2) * self.slices[:, None]
+        return Distribution.of(self.log2_c1, self.widths[0][:, None], weight)
 
+    @cached_property
+    def c2(self) -> Distribution:
+        """Of c2, in steps."""
+        weight = self.within.sum(axis=1) * self.slices[:, None]
+        return Distribution.of(self.log2_c2, self.widths[1][:, None], weight)
 
-def _exp2(values: Floats) -> Floats:
-    return np.asarray(np.exp2(values), np.float64)
+    @cached_property
+    def critical_batch_size(self) -> Distribution:
+        """Of the batch size at which both terms are equal, (c1/c2)^(1/a)."""
+        return Distribution.of(*self.log2_critical(), self._weight)
 
+    def log2_critical(self) -> tuple[Floats, Floats]:
+        """Returns log2 of the critical batch size of each cell, and widths."""
+        a = self.lattice.exponent[:, None, None]
+        value = (self.log2_c1[:, :, None] - self.log2_c2[:, None, :]) / a
+        width = np.hypot(*self.widths)[:, None, None] / a
+        return value, np.broadcast_to(width, value.shape)
 
-def atom_quantiles(values: Floats, weights: Floats, levels: Sequence[float]) -> Floats:
-    """Returns quantiles of weighted values; half of each weight lies to either side."""
-    order = np.argsort(values, kind="stable")
-    total = np.cumsum(weights[order])
-    middle = (total - weights[order] / 2) / total[-1]
-    return np.asarray(np.interp(levels, middle, values[order]), np.float64)
+    @cached_property
+    def residual_scale(self) -> Distribution:
+        """Of the residual scale, in octaves."""
+        step = self.lattice.scale_step / np.log(2)
+        return Distribution.of(np.log2(self.lattice.scale), step, self.slices)
 
+    @cached_property
+    def exponent(self) -> Distribution:
+        """Of a; of no width where it is 1."""
+        step = self.lattice.exponent_step / np.log(2)
+        return Distribution.of(np.log2(self.lattice.exponent), step, self.slices)
 
-def posterior(
-    observations: Observations,
-    center: Floats,
-    log_scales: Ends | None = None,
-) -> Posterior:
-    """Returns the posterior of c1 and c2 on a grid that covers all but 1e-4 of it.
-
-    `center` is (log2 c1, log2 c2) near its top, for example of least squares.
-    `log_scales` are the ends of the axis of ln(scale), to share it between curves; by
-    default they are found along with the others.
-    """
-    shared = log_scales is not None
-    scales = log_scales or (np.log(SCALE_FLOOR), np.log(SCALE_CEILING))
-    ends = _first_ends(observations, center)
-    for step in range(_PASSES):
-        grid = _evaluate(observations, ends, scales, (_COARSE, _COARSE_SCALES))
-        narrower, narrower_scales = _narrowed(grid, center)
-        settled = all(
-            (new[1] - new[0]) > 0.5 * (old[1] - old[0])
-            for new, old in zip(narrower, ends, strict=True)
+    def steps(self, batch_size: float) -> Distribution:
+        """Returns the distribution of the curve at a batch size, in steps."""
+        falling = self.log2_c1 - self.lattice.exponent[:, None] * np.log2(batch_size)
+        value = np.logaddexp2(falling[:, :, None], self.log2_c2[:, None, :])
+        share = np.exp2(falling[:, :, None] - value)
+        one, two = (width[:, None, None] for width in self.widths)
+        return Distribution.of(
+            value, np.hypot(share * one, (1 - share) * two), self._weight
         )
-        ends = narrower
-        scales = scales if shared else narrower_scales
-        if settled and step:
-            break
-    return _evaluate(observations, ends, scales, (_FINE, _SCALES))
+
+    @cached_property
+    def _weight(self) -> Floats:
+        return np.asarray(self.within * self.slices[:, None, None], np.float64)
+
+    def draws(self, number: int = 8192) -> Draws:
+        """Returns draws of equal weight, spread evenly over the posterior.
+
+        They are the same at every call: cells are chosen by systematic sampling, and
+        places within them by a sequence of low discrepancy. Their order is random, so
+        that draws of two curves are independent.
+
+        >>> from dps_tf.analysis.law import Observations, fit_law
+        >>> fit = fit_law(Observations.of([1, 4, 16, 64], [410, 112, 35, 16]))
+        >>> draws = fit.posterior.draws(1000)
+        >>> bool(np.mean(draws.further(256) < 10) < 0.05)
+        True
+        """
+        total = np.cumsum(self._weight.ravel())
+        places = (np.arange(number) + 0.5) / number * total[-1]
+        cell = np.minimum(np.searchsorted(total, places), len(total) - 1)
+        order = np.argsort(_spread_out(number, 1), kind="stable")
+        s, g, h = np.unravel_index(cell[order], self._weight.shape)
+        one, two = self.widths
+        c1 = self.log2_c1[s, g] + one[s] * (_spread_out(number, 2) - 0.5)
+        c2 = self.log2_c2[s, h] + two[s] * (_spread_out(number, 3) - 0.5)
+        lattice = self.lattice
+        log_scale = lattice.scale_step * (_spread_out(number, 4) - 0.5)
+        scale = lattice.scale[s] * np.exp(log_scale)
+        return Draws(np.exp2(c1), np.exp2(c2), lattice.exponent[s], scale)
 
 
-def _first_ends(observations: Observations, center: Floats) -> list[Ends]:
-    located = observations.located()
-    steps = np.log2(located.middle)
-    examples = steps + np.log2(located.batch_size)
-    # The prior of c2 has 2^-12 of its weight below the lower end.
-    c1, c2 = float(center[0]), float(center[1])
-    return [_wide(examples, C1_BELOW, c1), _wide(steps, 12, c2)]
+def _spread_out(number: int, which: int) -> Floats:
+    """Returns numbers in (0, 1) of low discrepancy, another sequence for each `which`.
 
-
-def _wide(values: Floats, below: float, middle: float) -> Ends:
-    low, high = float(values.min()) - below, float(values.max()) + 4
-    return min(low, middle - 1), max(high, middle + 1)
-
-
-def _narrowed(grid: Posterior, center: Floats) -> tuple[list[Ends], Ends]:
-    """Returns the ends of what is not negligible, one grid cell wider."""
-    ends = []
-    for axis, other, middle in (
-        (grid.log2_c1, (0, 2), center[0]),
-        (grid.log2_c2, (0, 1), center[1]),
-    ):
-        top = grid.log_weight.max(axis=other)
-        kept = axis[top > top.max() - _NEGLIGIBLE]
-        cell = axis[1] - axis[0]
-        # A coarse grid may miss a sharp top, and least squares does not.
-        near = (min(kept[0], middle), max(kept[-1], middle))
-        if not axis[0] <= middle <= axis[-1]:
-            near = (kept[0], kept[-1])
-        ends.append((float(near[0] - cell), float(near[1] + cell)))
-    top = grid.log_weight.max(axis=(1, 2))
-    kept = grid.log_scale[top > top.max() - _NEGLIGIBLE]
-    cell = grid.log_scale[1] - grid.log_scale[0]
-    low = max(float(kept[0] - cell), float(np.log(SCALE_FLOOR)))
-    # A coarse grid knows only large scales: never cut the small ones before it is fine.
-    cut = len(kept) and grid.log2_c1[1] - grid.log2_c1[0] < np.exp(kept[0])
-    low = low if cut else float(grid.log_scale[0])
-    return ends, (low, min(float(kept[-1] + cell), float(np.log(SCALE_CEILING))))
-
-
-def _evaluate(
-    observations: Observations,
-    ends: list[Ends],
-    scales: Ends,
-    sizes: tuple[int, int],
-) -> Posterior:
-    log2_c1 = np.linspace(*ends[0], sizes[0])
-    log2_c2 = np.linspace(*ends[1], sizes[0])
-    log_scale = np.linspace(*scales, sizes[1])
-    log2_batch = np.log2(observations.batch_size)[:, None, None]
-    curve = np.logaddexp2(log2_c1[None, :, None] - log2_batch, log2_c2[None, None, :])
-    weight = _log_likelihood(observations, curve, np.exp(log_scale))
-    prior = log_prior_of_c2(log2_c2, observations)[None, :]
-    return Posterior(log2_c1, log2_c2, log_scale, weight + prior)
-
-
-def log_prior_of_c2(log2_c2: Floats, observations: Observations) -> Floats:
-    """Returns the log-density of log2 c2, up to a constant; see the module."""
-    over = np.log(2) * (log2_c2 - np.log2(observations.located().middle.min()))
-    return np.asarray(over - 2 * np.logaddexp(0, over), np.float64)
-
-
-def _log_likelihood(observations: Observations, curve: Floats, scale: Floats) -> Floats:
-    """Returns the log-likelihood of curves [n, g, h] at scales [s], as [s, g, h]."""
-    exact = observations.is_exact
-    high = np.log2(observations.high)
-    # 2^-60 of a step stands for a bracket that starts at 0.
-    low = np.log2(np.maximum(observations.low, 2.0**-60))
-    value = np.zeros((len(scale), *curve.shape[1:]))
-    for i, noise in enumerate(observations.noise):
-        total = np.hypot(scale, noise)[:, None, None]
-        above = high[i] - curve[i]
-        if exact[i]:
-            value += -0.5 * (above / total) ** 2 - np.log(total)
-            continue
-        below = low[i] - curve[i]
-        # In the left tail, where the difference of the two keeps its precision.
-        flip = below + above > 0
-        below, above = np.where(flip, -above, below), np.where(flip, -below, above)
-        probability = ndtr(above / total) - ndtr(below / total)
-        value += np.log(np.maximum(probability, 1e-300))
-    return value
-
-
-def joint_draws(
-    curves: Mapping[str, Observations], starts: Mapping[str, Floats], scale: float
-) -> dict[str, Floats]:
-    """Returns draws of (log2 c1, log2 c2) per curve with one common scale, [d, 2].
-
-    The same tables give the same draws. `starts` are of least squares, and `scale` is
-    that of all curves together, in octaves.
+    Multiples of the square root of a prime, modulo 1 (Weyl).
     """
-    freedom = sum(len(curve) - 2 for curve in curves.values())
-    spread = 6 / np.sqrt(2 * freedom)
-    exact = all(curve.is_exact.all() for curve in curves.values())
-    # Brackets may be compatible with any smaller scale, exact values are not.
-    low = max(scale * np.exp(-spread), SCALE_FLOOR) if exact else SCALE_FLOOR
-    high = min(max(scale, 2 * SCALE_FLOOR) * np.exp(spread), SCALE_CEILING)
-    ends = (float(np.log(low)), float(np.log(high)))
-    grids = {
-        name: posterior(curve, starts[name], log_scales=ends)
-        for name, curve in curves.items()
-    }
-    # Given the scale, curves are independent: its weight is a product over them.
-    log_weight = np.sum([grid.log_evidence for grid in grids.values()], axis=0)
-    weight = np.exp(log_weight - log_weight.max())
-    rng = np.random.default_rng(0)  # The same tables give the same numbers.
-    chosen = rng.choice(len(weight), _DRAWS, p=weight / weight.sum())
-    return {name: _draw(grid, chosen, rng) for name, grid in grids.items()}
-
-
-def _draw(grid: Posterior, scales: Codes, rng: np.random.Generator) -> Floats:
-    """Returns draws of (log2 c1, log2 c2) given the position of each one's scale."""
-    drawn = np.empty((len(scales), 2))
-    cells = np.array(
-        [grid.log2_c1[1] - grid.log2_c1[0], grid.log2_c2[1] - grid.log2_c2[0]]
-    )
-    for s in np.unique(scales):
-        mine = np.flatnonzero(scales == s)
-        weight = np.exp(grid.log_weight[s] - grid.log_weight[s].max()).ravel()
-        place = rng.choice(len(weight), len(mine), p=weight / weight.sum())
-        first, second = np.divmod(place, len(grid.log2_c2))
-        drawn[mine, 0] = grid.log2_c1[first]
-        drawn[mine, 1] = grid.log2_c2[second]
-    spread = rng.uniform(-0.5, 0.5, drawn.shape) * cells
-    return np.asarray(drawn + spread, np.float64)
+    root = np.sqrt((2.0, 3.0, 5.0, 7.0, 11.0, 13.0)[which])
+    return np.asarray((np.arange(1, number + 1) * root + 0.5) % 1.0, np.float64)

@@ -27,7 +27,6 @@ from dps_tf.analysis.report.headline import along_axes_part, headline_part
 from dps_tf.analysis.report.health import best_of_n_part, best_of_n_table, health_part
 from dps_tf.analysis.report.law import (
     effect_sentences,
-    forms_of,
     joint_fits,
     law_part,
     normalized_part,
@@ -115,8 +114,8 @@ def register_report_section(
 def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report:  # noqa: B008 (frozen)
     """Returns the report of some sweeps."""
     curves = curves_of(tables.results, naming(tables.results), tables.studies)
-    regimes, joint, forms = regimes_of(curves), joint_fits(curves), forms_of(curves)
-    context = ReportContext(tables, curves, regimes, joint, forms, options)
+    regimes, joint = regimes_of(curves), joint_fits(curves)
+    context = ReportContext(tables, curves, regimes, joint, options)
     sections = [
         section_of(name, title, [part(context) for part in parts])
         for name, title, parts in SECTIONS

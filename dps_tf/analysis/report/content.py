@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from dps_tf.analysis.law import Alternative, CurveRatio, Estimate, JointFit, LawFit
+from dps_tf.analysis.law import Comparison, CurveRatio, Estimate, LawFit
 from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves
@@ -204,15 +204,13 @@ class ReportContext:
         curves: names, plotted rows and fits of all curves.
         regimes: see `regimes.regimes_of`.
         joint: joint fits of comparable curves, by name; see `law.joint_fits`.
-        forms: the law and its alternatives fitted to each (panel, curve) with a fit.
         options: what the reader asked for.
     """
 
     tables: Tables
     curves: Curves
     regimes: pd.DataFrame
-    joint: Mapping[str, JointFit]
-    forms: Mapping[tuple[str, str], Sequence[Alternative]]
+    joint: Mapping[str, Comparison]
     options: ReportOptions
 
 

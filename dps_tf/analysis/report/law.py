@@ -5,21 +5,18 @@ Its constants, alternatives to it, and what moves them from curve to curve.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import (
-    THREE_PARAMETERS_FROM,
-    Alternative,
+    EXPONENT_PRIOR,
+    Comparison,
     CurveRatio,
     Estimate,
-    JointFit,
     LawFit,
     compare,
-    critical_batch_sizes,
-    fit_joint,
 )
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
@@ -33,28 +30,17 @@ from dps_tf.analysis.report.content import (
     constants,
     estimate_text,
     illustration,
-    number_text,
     page_table,
 )
-from dps_tf.analysis.report.curves import Curves, Key, comparable, effects
+from dps_tf.analysis.report.curves import Curves, comparable, effects
 from dps_tf.analysis.report.drawing import draw_curves
 from dps_tf.analysis.report.regimes import regime_page_table
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.wording import number, percent
 
-Forms = Mapping[Key, Sequence[Alternative]]
-"""The law and its alternatives, by (panel, curve)."""
-
-_MODELS = {
-    "both_free": "c1 and c2 both differ from curve to curve",
-    "c1_shared": "all curves share c1, only c2 differs",
-    "c2_shared": "all curves share c2, only c1 differs",
-    "both_shared": "all curves share c1 and c2",
-}
-
 
 def law_part(context: ReportContext) -> Part:
-    """Returns the fits, what moves from curve to curve, and alternatives to the law.
+    """Returns the fits, what moves from curve to curve, and exponents.
 
     Nothing without a fit.
     """
@@ -72,13 +58,12 @@ def law_part(context: ReportContext) -> Part:
         "Trials of one number have the same seeds and metaparameters at every batch "
         "size. What that shares among the K* of a curve moves c1 and c2 together and "
         "is in none of their intervals; c1/c2 does not feel it.",
-        *joint_sentences(joint),
     )
     tables = [fit_table(curves), prediction_table(curves)]
     if joint:
         tables.append(joint_table(curves, joint))
     tables.append(regime_page_table(curves, context.options.anchor))
-    tables.append(alternatives_table(curves, context.forms))
+    tables.append(exponent_table(curves))
     return Part(paragraphs, (), tables)
 
 
@@ -157,60 +142,27 @@ def _residual(fit: LawFit) -> SortableText:
     return SortableText(f"{fit.rms:.2f} ({value:+.2f} at {size:g})", fit.rms)
 
 
-def forms_of(curves: Curves) -> Forms:
-    """Returns the law and its alternatives, fitted to each curve that has a fit."""
-    return {pair: compare(fit.observations) for pair, fit in curves.fits.items()}
-
-
-def alternatives_table(curves: Curves, forms: Forms) -> PageTable:
-    """Returns AICc of the law, of no plateau and of a power law, for each curve."""
-    rows = []
-    for pair, of_curve in forms.items():
-        found = {item.name: item for item in of_curve}
-        # Known where the power law is better.
-        sizes = critical_batch_sizes(curves.fits[pair], of_curve)
-        row = {
+def exponent_table(curves: Curves) -> PageTable:
+    """Returns the exponent of each fitted curve, and c1/c2 averaged over it."""
+    rows = [
+        {
             "curve": curves.title(*pair),
-            **{name: criterion_text(item) for name, item in found.items()},
-            "exponent": number_text(found["power_law"].parameters["a"]),
-            "critical_power_law": estimate_text(sizes.power_law) if sizes else NOTHING,
-            "critical_averaged": estimate_text(sizes.averaged) if sizes else NOTHING,
+            "exponent": estimate_text(fit.exponent),
+            "critical": estimate_text(fit.critical_batch_size),
+            "averaged": estimate_text(fit.critical_averaged),
         }
-        rows.append(row)
+        for pair, fit in curves.fits.items()
+    ]
     columns = (
         Column("curve", "Curve"),
-        Column("law", "c1/B + c2", "AICc; lower is better."),
-        Column("no_plateau", "c1/B", "AICc without a plateau."),
-        Column(
-            "power_law",
-            "c/B^a + d",
-            "AICc of a power law with a plateau; not quoted below "
-            f"{THREE_PARAMETERS_FROM} points, where its correction outweighs it.",
-        ),
-        Column("exponent", "a", "Exponent of the power law; 1 is the law."),
-        Column(
-            "critical_power_law",
-            "Critical, power law",
-            "Where c/B^a equals d; given where the power law has the lower AICc.",
-        ),
-        Column(
-            "critical_averaged",
-            "Critical, averaged",
-            "Of c1/c2 and the column before, weighted by exp(-AICc/2).",
-        ),
+        Column("exponent", "a", f"Of c1/B^a + c2; 1 is the law. {EXPONENT_PRIOR}."),
+        Column("critical", "c1/c2", "With an exponent of 1."),
+        Column("averaged", "Averaged over a", "Where both terms are equal."),
     )
-    caption = "The law against two alternatives, by AICc"
-    return page_table("alternatives", caption, columns, rows)
+    return page_table("exponents", "The exponent of the batch size", columns, rows)
 
 
-def criterion_text(item: Alternative) -> SortableText:
-    """Returns AICc of a form, as a table shows it."""
-    if item.aicc is None:
-        return SortableText("not quoted", float("nan"))
-    return SortableText(f"{item.aicc:.1f}", item.aicc)
-
-
-def joint_fits(curves: Curves) -> dict[str, JointFit]:
+def joint_fits(curves: Curves) -> dict[str, Comparison]:
     """Returns the joint fit of the curves with the same workload and goal, by name.
 
     Ratios are those of `effects`; there is none where only one curve has a fit.
@@ -222,11 +174,11 @@ def joint_fits(curves: Curves) -> dict[str, JointFit]:
             continue
         mine = {curves.title(*pair): curves.fits[pair].observations for pair in fitted}
         ratios = effects(curves, fitted)
-        found[name] = fit_joint(mine, next(iter(mine)), pairs=ratios)
+        found[name] = compare(mine, pairs=ratios)
     return found
 
 
-def joint_table(curves: Curves, joint: Mapping[str, JointFit]) -> PageTable:
+def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
     """Returns the ratios of c1, c2 and c1/c2 of two curves each, and what moves."""
     rows = [
         {
@@ -272,7 +224,9 @@ def _searches(curves: Curves, ratio: CurveRatio) -> str:
     return mine if mine == theirs else f"{mine} against {theirs}"
 
 
-def effect_sentences(curves: Curves, joint: Mapping[str, JointFit]) -> tuple[str, ...]:
+def effect_sentences(
+    curves: Curves, joint: Mapping[str, Comparison]
+) -> tuple[str, ...]:
     """Returns for each pair of curves by how much c1 and c2 differ."""
     sentences = []
     for ratio in (ratio for fit in joint.values() for ratio in fit.ratios):
@@ -293,24 +247,6 @@ def _verdict(ratio: CurveRatio) -> str:
         return "both move"
     [moves] = ratio.moves
     return f"{moves} moves, {'c2' if moves == 'c1' else 'c1'} not for sure"
-
-
-def joint_sentences(joint: Mapping[str, JointFit]) -> tuple[str, ...]:
-    """Returns per fit which of the models of sharing has the lowest AICc."""
-    sentences = []
-    for name, fit in joint.items():
-        if fit.models["aicc"].isna().any():
-            continue
-        p_values = dict(zip(fit.models["model"], fit.models["p_value"], strict=True))
-        p_value = float(p_values[fit.best_model])
-        test = f" (F test against both free: p = {number(p_value, 2)})"
-        sentences.append(
-            (f"{name}: " if len(joint) > 1 else "")
-            + "By AICc, of the models in which curves may share constants, "
-            f"'{_MODELS[fit.best_model]}' describes them best"
-            f"{'' if np.isnan(p_value) else test}."
-        )
-    return tuple(sentences)
 
 
 def ratios(curves: Curves) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.law import LawFit, compare
+from dps_tf.analysis.law import LawFit
 from dps_tf.analysis.published import fits
 from dps_tf.analysis.regimes import TOLERANCE, ends
 from dps_tf.analysis.report import style
@@ -27,7 +27,6 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
-from dps_tf.analysis.report.law import criterion_text
 from dps_tf.analysis.report.style import Axes, LineStyle
 from dps_tf.analysis.wording import and_list, count, percent, steps
 
@@ -45,8 +44,7 @@ _COLUMNS = (
         "Flat from",
         f"On the fit, within {percent(TOLERANCE)}; only if the points are flat too.",
     ),
-    Column("aicc", "AICc of c1/B + c2", "Lower is better."),
-    Column("aicc_power", "AICc of c/B^a + d", "Not quoted with few points."),
+    Column("exponent", "Exponent a", "Of c1/B^a + c2; 1 is the law."),
 )
 
 
@@ -157,21 +155,19 @@ def _fits(table: pd.DataFrame) -> PageTable:
             "points": len(fit.observations),
             **constants(fit),
             "rms": SortableText(f"{fit.rms:.2f}", fit.rms),
-            **_regimes_and_forms(fit),
+            **_regimes_and_exponent(fit),
         }
         for curve, fit in fits(table).items()
     ]
-    caption = "Fits of K* = c1/B + c2 to the published curves, by a robust loss"
+    caption = "Fits of K* = c1/B + c2 to the published curves"
     return page_table("published-fits", caption, _COLUMNS, rows)
 
 
-def _regimes_and_forms(fit: LawFit) -> dict[str, SortableText]:
+def _regimes_and_exponent(fit: LawFit) -> dict[str, SortableText]:
     found = ends(fit)
-    forms = {form.name: form for form in compare(fit.observations)}
     flat = estimate_text(found.flat) if found.is_flat else NOTHING
     return {
         "perfect": estimate_text(found.perfect),
         "flat": flat,
-        "aicc": criterion_text(forms["law"]),
-        "aicc_power": criterion_text(forms["power_law"]),
+        "exponent": estimate_text(fit.exponent),
     }

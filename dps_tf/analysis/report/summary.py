@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.law import FEW_POINTS, LawFit, prefers_power_law
+from dps_tf.analysis.law import FEW_POINTS, MISFIT, LawFit
 from dps_tf.analysis.loading import SweepRecord
 from dps_tf.analysis.report.content import Caution, ReportContext
 from dps_tf.analysis.report.curves import Curves, comparable, groups, of_curve
-from dps_tf.analysis.report.law import Forms
 from dps_tf.analysis.report.naming import cell_names
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import and_list, count, interval, number, percent, steps
@@ -24,8 +23,6 @@ MOSTLY_INFEASIBLE = 0.7
 60 %): few trials are left that can find a minimum."""
 MOSTLY_ALONE = 0.5
 """Share of the cells: a winner that is alone in more of them is the search's doing."""
-MISFIT = 0.5
-"""Octaves: more than twice the scatter of published K* about their fits."""
 MET_AT_ONCE = 0.5
 """Share of trials that met the goal at the first evaluation of all."""
 _SPARSITY_SLACK = 0.005
@@ -169,7 +166,7 @@ def cautions(context: ReportContext) -> tuple[Caution, ...]:
     cells["name"] = cell_names(cells)
     found = [*_not_begun(tables.sweeps), *_damaged(tables.problems)]
     found += [*_results(cells, trials), *_search(cells), *_unequal(cells)]
-    found += [*_laws(curves, context.forms), *_pruning(cells, trials)]
+    found += [*_laws(curves), *_pruning(cells, trials)]
     return tuple(sorted(found, key=lambda caution: caution.is_note))
 
 
@@ -298,7 +295,7 @@ def _alone(cells: pd.DataFrame) -> Iterator[Caution]:
     )
 
 
-def _laws(curves: Curves, forms: Forms) -> Iterator[Caution]:
+def _laws(curves: Curves) -> Iterator[Caution]:
     """Yields where c1/B + c2 is not what the points say, or little but a prior."""
     fits = {curves.title(*pair): fit for pair, fit in curves.fits.items()}
     yield from _about_curves(
@@ -308,11 +305,15 @@ def _laws(curves: Curves, forms: Forms) -> Iterator[Caution]:
         [n for n, fit in fits.items() if np.nanmax(np.abs(fit.residuals)) >= MISFIT],
     )
     yield from _about_curves(
-        "A power law is preferred",
-        "c/B^a + d has the lower AICc: c1, c2 and c1/c2 are those of a form that "
-        "fits worse. The table of alternatives has the critical batch size under "
-        "both, and averaged.",
-        [curves.title(*pair) for pair, of in forms.items() if prefers_power_law(of)],
+        "The exponent is not 1",
+        "The interval of a in c1/B^a + c2 excludes 1: c1, c2 and c1/c2 are those of a "
+        "form that fits worse. The table of exponents has the critical batch size "
+        "averaged over a.",
+        [
+            n
+            for n, fit in fits.items()
+            if not fit.exponent.low <= 1 <= fit.exponent.high
+        ],
     )
     yield from _about_curves(
         f"Fewer than {FEW_POINTS} batch sizes",

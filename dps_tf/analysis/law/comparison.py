@@ -1,0 +1,302 @@
+"""By how much c1, c2 and c1/c2 of a curve differ from those of another one.
+
+The curves of a sweep (sparsities, optimizers) are fitted with one residual scale, which
+several short curves know better than each alone. Their ratios come with intervals, with
+the probability of lying above 1, the same adjusted for the number of ratios, and with
+the range that is excluded. Whether two intervals overlap is no comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.law.distribution import Distribution
+from dps_tf.analysis.law.fit import LEVEL, Estimate, check
+from dps_tf.analysis.law.integration import joint_posterior
+from dps_tf.analysis.law.likelihood import Observations
+from dps_tf.analysis.law.posterior import Posterior
+from dps_tf.analysis.tables import Floats
+from dps_tf.core import UserError, near_matches
+
+QUANTITIES = ("c1", "c2", "critical_batch_size")
+MARGIN = 1.25
+"""Factor within which two curves count as equal, unless another is given."""
+_SLICE_BINS = 160
+
+
+@dataclass(frozen=True)
+class Ratio(Estimate):
+    """A ratio of two curves.
+
+    Attributes:
+        probability: that it is greater than 1.
+        p_adjusted: twice the probability of the less likely side of 1, adjusted for
+            all ratios of the comparison (Holm 1979); NaN where the pair is refused.
+        within: the least factor X such that the ratio lies between 1/X and X with the
+            probability `level`: factors beyond it are excluded.
+        verdict: `higher` or `lower` (p_adjusted is below 1 - level), `equal within X`
+            (X is at most the margin), `unresolved`, or `refused`, with the reason.
+    """
+
+    probability: float
+    p_adjusted: float
+    within: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class CurveRatio:
+    """One curve against a reference curve."""
+
+    curve: str
+    reference: str
+    c1: Ratio
+    c2: Ratio
+    critical_batch_size: Ratio
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """Which of c1 and c2 differ, by their verdicts."""
+        both = {"c1": self.c1, "c2": self.c2}
+        return tuple(n for n, ratio in both.items() if ratio.verdict in _SIDES)
+
+
+_SIDES, _SMALL = ("higher", "lower"), "smaller than an evaluation interval"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several curves with one residual scale.
+
+    Attributes:
+        ratios: one per pair, in the order given.
+        scale: residual scale in octaves.
+        level: nominal coverage of the intervals.
+        margin: factor within which curves count as equal.
+    """
+
+    ratios: tuple[CurveRatio, ...]
+    scale: Estimate
+    level: float
+    margin: float
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns one row per pair and quantity.
+
+        Columns: curve, reference, quantity (of QUANTITIES), ratio, low, high,
+        probability, p_adjusted, within, verdict; see `Ratio`.
+        """
+        rows = []
+        for pair in self.ratios:
+            for name in QUANTITIES:
+                found = dict(vars(getattr(pair, name)))
+                about = {"curve": pair.curve, "reference": pair.reference}
+                rows.append({**about, "quantity": name, "ratio": found.pop("value")})
+                rows[-1].update(found)
+        return pd.DataFrame(rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the table as JSON; None stands for NaN."""
+        table = self.to_frame().astype(object)
+        rows = table.where(table.notna(), None).to_dict("records")
+        scale = self.scale.to_json()
+        return {"residual_scale_octaves": scale, "margin": self.margin, "ratios": rows}
+
+
+def compare(
+    curves: Mapping[str, Observations],
+    reference: str | None = None,
+    *,
+    pairs: Sequence[tuple[str, str]] | None = None,
+    margin: float = MARGIN,
+    level: float = LEVEL,
+) -> Comparison:
+    """Returns the ratios of c1, c2 and c1/c2 of a joint fit of several curves.
+
+    Ratios are medians of the posterior with equal-tailed intervals. A pair whose K*
+    were evaluated at unlike intervals at one batch size is refused: K* depends on the
+    interval. An effect that is smaller than an interval is unresolved.
+
+    Args:
+        curves: by name, each with three or more batch sizes.
+        reference: the curve that all others are compared with; by default the first.
+        pairs: (curve, reference) of each comparison, instead.
+        margin: factor within which curves count as equal, above 1.
+        level: nominal coverage of the intervals.
+
+    Raises:
+        UserError: fewer than two curves, a curve that is too short, an unknown name,
+            or a margin that is none.
+
+    >>> sizes = [1, 4, 16, 64, 256]
+    >>> one = Observations.of(sizes, [410, 112, 35, 16, 11])
+    >>> two = Observations.of(sizes, [1210, 310, 86, 28, 15])
+    >>> compare({"sgd": one, "pruned": two}, "sgd").ratios[0].moves
+    ('c1',)
+    """
+    wanted = _pairs(curves, reference, pairs)
+    if not 1 < margin < np.inf:
+        raise UserError(f"margin is {margin!r}; it must be a factor above 1.")
+    for name, observations in curves.items():
+        check(observations, level, name)
+    names = list(curves)
+    found = dict(zip(names, joint_posterior(list(curves.values())), strict=True))
+    parts = {name: _by_slice(each) for name, each in found.items()}
+    first = next(iter(found.values()))
+    ratios = []
+    for name, other in wanted:
+        both, of_both = (curves[name], curves[other]), (found[name], found[other])
+        refused, small = _unlike(*both), _below_interval(both, of_both)
+        each = [
+            _ratio(
+                _distribution(parts[name][q], parts[other][q], first),
+                level,
+                refused or (_SMALL if q in small else ""),
+            )
+            for q in QUANTITIES
+        ]
+        ratios.append(CurveRatio(name, other, *each))
+    scale = Estimate.of(first.residual_scale, level)
+    return Comparison(_adjusted(ratios, level, margin), scale, level, margin)
+
+
+def common_exponent(
+    curves: Mapping[str, Observations], level: float = LEVEL
+) -> Estimate:
+    """Returns the exponent a of c1/B^a + c2 that all curves have in common."""
+    for name, observations in curves.items():
+        check(observations, level, name)
+    found = joint_posterior(list(curves.values()), free_exponent=True)
+    return Estimate.of(found[0].exponent, level)
+
+
+def _pairs(
+    curves: Mapping[str, Observations],
+    reference: str | None,
+    pairs: Sequence[tuple[str, str]] | None,
+) -> list[tuple[str, str]]:
+    if len(curves) < 2:
+        raise UserError("a comparison needs at least two curves.")
+    reference = next(iter(curves)) if reference is None else reference
+    named = [reference, *(name for pair in pairs or () for name in pair)]
+    for name in named:
+        if name not in curves:
+            raise UserError(
+                f"reference curve {name!r} is unknown: {near_matches(name, curves)}."
+            )
+    if pairs is not None:
+        return list(pairs)
+    return [(name, reference) for name in curves if name != reference]
+
+
+Part = tuple[Floats, Floats, Floats]
+"""log2 of a quantity [s, k], the width of its cells [s] and their weights [s, k]."""
+
+
+def _by_slice(found: Posterior) -> dict[str, Part]:
+    """Returns the distribution of each quantity within each slice."""
+    one, two = found.widths
+    c1 = (found.log2_c1, one, found.within.sum(axis=2))
+    c2 = (found.log2_c2, two, found.within.sum(axis=1))
+    values, widths = found.log2_critical()
+    within = [
+        Distribution.of(*each, bins=_SLICE_BINS)
+        for each in zip(values, widths, found.within, strict=True)
+    ]
+    critical = (
+        np.stack([each.middles for each in within]),
+        np.array([each.width for each in within]),
+        np.stack([each.masses for each in within]),
+    )
+    return {"c1": c1, "c2": c2, "critical_batch_size": critical}
+
+
+def _distribution(one: Part, other: Part, joint: Posterior) -> Distribution:
+    """Returns the distribution of a ratio: given a slice, both are independent."""
+    kept = joint.slices > 1e-7
+    values = one[0][kept][:, :, None] - other[0][kept][:, None, :]
+    widths = np.hypot(one[1][kept], other[1][kept])[:, None, None]
+    weights = one[2][kept][:, :, None] * other[2][kept][:, None, :]
+    return Distribution.of(values, widths, weights * joint.slices[kept][:, None, None])
+
+
+def _ratio(found: Distribution, level: float, verdict: str) -> Ratio:
+    estimate = Estimate.of(found, level)
+    above = found.probability_above(1.0)
+    middles = np.abs(found.middles)
+    order = np.argsort(middles)
+    total = np.cumsum(found.masses[order])
+    within = float(np.exp2(np.interp(level, total, middles[order])))
+    p_value = min(1.0, 2 * min(above, 1 - above))
+    ends = estimate.value, estimate.low, estimate.high
+    return Ratio(*ends, above, p_value, within, verdict)
+
+
+def _unlike(one: Observations, other: Observations) -> str:
+    """Returns why two curves cannot be compared, or nothing."""
+    for b in np.intersect1d(one.batch_size, other.batch_size):
+        ours, theirs = (
+            np.nanmin(np.append(each.interval[each.batch_size == b], np.inf))
+            for each in (one, other)
+        )
+        if np.isfinite(ours) and np.isfinite(theirs) and ours != theirs:
+            return (
+                f"refused: evaluated every {ours:.12g} and every {theirs:.12g} steps "
+                f"at batch size {b:.12g}"
+            )
+    return ""
+
+
+def _below_interval(
+    curves: Sequence[Observations], found: Sequence[Posterior]
+) -> tuple[str, ...]:
+    """Returns the quantities whose difference is less than an evaluation interval.
+
+    That of c1 by its steps at the smallest batch size, that of c2 at the largest; the
+    ratio of both where neither differs by more.
+    """
+    ends = [np.nan_to_num(curve.interval[[0, -1]]) for curve in curves]
+    widest = np.max(ends, axis=0)
+    c1, c2 = (
+        abs(np.subtract(*(getattr(each, name).quantiles([0.5])[0] for each in found)))
+        for name in ("c1", "c2")
+    )
+    smallest = min(curve.batch_size[0] for curve in curves)
+    small = [c1 / smallest < widest[0], c2 < widest[1]]
+    return tuple(n for n, s in zip(QUANTITIES, [*small, all(small)], strict=True) if s)
+
+
+def _adjusted(
+    ratios: Sequence[CurveRatio], level: float, margin: float
+) -> tuple[CurveRatio, ...]:
+    """Returns ratios with p-values adjusted as Holm does, and their verdicts."""
+    flat = [getattr(pair, name) for pair in ratios for name in QUANTITIES]
+    asked = [i for i, r in enumerate(flat) if not r.verdict.startswith("refused")]
+    largest = 0.0
+    adjusted = dict.fromkeys(range(len(flat)), float("nan"))
+    for rank, i in enumerate(sorted(asked, key=lambda i: flat[i].p_adjusted)):
+        largest = max(largest, (len(asked) - rank) * flat[i].p_adjusted)
+        adjusted[i] = min(largest, 1.0)
+    told = [
+        replace(
+            r, p_adjusted=adjusted[i], verdict=_verdict(r, adjusted[i], level, margin)
+        )
+        for i, r in enumerate(flat)
+    ]
+    return tuple(
+        CurveRatio(pair.curve, pair.reference, *told[3 * k : 3 * k + 3])
+        for k, pair in enumerate(ratios)
+    )
+
+
+def _verdict(ratio: Ratio, p_adjusted: float, level: float, margin: float) -> str:
+    if ratio.verdict not in ("", _SMALL):
+        return ratio.verdict
+    if p_adjusted < 1 - level and not ratio.verdict:
+        return _SIDES[int(ratio.value < 1)]
+    return f"equal within {margin:g}" if ratio.within <= margin else "unresolved"

@@ -1,0 +1,128 @@
+"""Where a posterior is integrated along the residual scale and the exponent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import norm
+
+from dps_tf.analysis.tables import Floats
+
+EXPONENT_SPREAD = 0.22
+"""Of ln a beforehand: a is between 0.65 and 1.54 at 95 %, as are the exponents of
+published curves."""
+EXPONENT_PRIOR = f"ln a normal about 0 with standard deviation {EXPONENT_SPREAD}"
+NEGLIGIBLE = 11.0
+"""Nats below the maximum: 2e-5 of it."""
+_NEGLIGIBLE_EXPONENT = 8.0
+_EFFECTS = (0.125, 0.375, 0.625, 0.875)
+"""Share of the seeds in the variance of a K*, uniform beforehand: middles of cells."""
+
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """Cells of a lattice, along the scale, the exponent, and log c1 and log c2."""
+
+    scales: int = 28
+    exponents: int = 20
+    cells: int = 40
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """What all batch sizes share: values of each slice.
+
+    Attributes:
+        scale: residual scale in octaves, [s].
+        exponent: a, [s].
+        effect: standard deviation of a seed's shift over the scale, [s].
+        log_measure: natural logarithm of the prior weight of the slice's cell, [s].
+        scale_step: width of a cell in ln(scale).
+        exponent_step: width of the slice's cell in ln(a), [s]; 0 where a is 1.
+        shape: number of scales, of exponents of each, and of effects.
+    """
+
+    scale: Floats
+    exponent: Floats
+    effect: Floats
+    log_measure: Floats
+    scale_step: float
+    exponent_step: Floats
+    shape: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, ranges: Ranges, shape: tuple[int, int], seeds: int) -> Lattice:
+        """Returns the lattice with so many scales, and exponents of each, in ranges."""
+        log_scale, step = _middles(*ranges.scales, shape[0])
+        ends = ranges.exponents_at(log_scale)
+        count = shape[1] if ends[0, 0] < ends[0, 1] else 1
+        a_step = (ends[:, 1] - ends[:, 0]) / count
+        log_a = ends[:, :1] + a_step[:, None] * (np.arange(count) + 0.5)
+        share = np.array(_EFFECTS if seeds > 1 else (0.0,))
+        each = (shape[0], count, len(share))
+        s, a, e, width = (
+            np.broadcast_to(values, each).ravel()
+            for values in (
+                log_scale[:, None, None],
+                log_a[:, :, None],
+                np.sqrt(share / (1 - share)),
+                a_step[:, None, None],
+            )
+        )
+        measure = np.full(len(s), np.log(step))
+        if count > 1:
+            measure += norm.logpdf(a, 0, EXPONENT_SPREAD) + np.log(width)
+        return cls(np.exp(s), np.exp(a), e, measure, step, width, each)
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Where a lattice lies: ends of ln(scale), and of ln(a) at some ln(scale).
+
+    Attributes:
+        scales: ends of ln(scale).
+        at: values of ln(scale), ascending, [k].
+        exponents: ends of ln(a) at each of these, [k, 2]; equal where a is 1.
+    """
+
+    scales: Ends
+    at: Floats
+    exponents: Floats
+
+    def exponents_at(self, log_scale: Floats) -> Floats:
+        """Returns the ends of ln(a) at some ln(scale), [s, 2]."""
+        ends = [np.interp(log_scale, self.at, end) for end in self.exponents.T]
+        return np.stack(ends, axis=1)
+
+    def narrowed(self, lattice: Lattice, evidence: Floats) -> Ranges:
+        """Returns the ranges of what is not negligible, a cell wider."""
+        weight = logsumexp(
+            (evidence + lattice.log_measure).reshape(lattice.shape), axis=2
+        )
+        log_scale = np.log(lattice.scale.reshape(lattice.shape)[:, 0, 0])
+        of_scale = logsumexp(weight, axis=1)
+        kept = log_scale[of_scale > of_scale.max() - NEGLIGIBLE]
+        half = lattice.scale_step
+        scales = (
+            max(float(kept[0]) - half, self.scales[0]),
+            min(float(kept[-1]) + half, self.scales[1]),
+        )
+        if lattice.shape[1] == 1:
+            return replace(self, scales=scales)
+        log_a = np.log(lattice.exponent.reshape(lattice.shape)[:, :, 0])
+        step = lattice.exponent_step.reshape(lattice.shape)[:, 0, 0]
+        kept_a = weight > weight.max(axis=1, keepdims=True) - _NEGLIGIBLE_EXPONENT
+        low = np.where(kept_a, log_a, np.inf).min(axis=1) - step
+        high = np.where(kept_a, log_a, -np.inf).max(axis=1) + step
+        ends = self.exponents_at(log_scale)
+        ends = np.stack([np.maximum(low, ends[:, 0]), np.minimum(high, ends[:, 1])], 1)
+        return Ranges(scales, log_scale, ends)
+
+
+def _middles(low: float, high: float, cells: int) -> tuple[Floats, float]:
+    width = (high - low) / cells
+    return np.asarray(low + width * (np.arange(cells) + 0.5), np.float64), width
