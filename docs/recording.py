@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis.loading import Tables, load
-from dps_tf.analysis.report.best_trials import at_result
+from dps_tf.analysis.report.generalization import at_result
 from dps_tf.analysis.tables import axes_of, metaparameter_names, study_key, with_axes
 
 

@@ -23,7 +23,7 @@ from dps_tf.cli.command_line import (
     tell_of_damage,
 )
 from dps_tf.cli.page_server import served
-from dps_tf.core import UserError, printable
+from dps_tf.core import Goal, UserError, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +38,18 @@ _OUT = flags.DEFINE_string(
 )
 _GOAL = flags.DEFINE_float(
     "goal", None, "Another threshold for each study's own metric; needs no training."
+)
+_METRIC = flags.DEFINE_string(
+    "metric",
+    None,
+    "Another metric of the curves that --goal is the threshold of, such as "
+    "`validation/accuracy`.",
+)
+_DIRECTION = flags.DEFINE_enum(
+    "direction",
+    None,
+    ["minimize", "maximize"],
+    "Which way --metric gets better; minimize by default.",
 )
 _LABELS = flags.DEFINE_multi_string(
     "label",
@@ -120,7 +132,7 @@ def _tables(told: set[str]) -> Tables:
     """Returns the tables of the sweeps; prints notes that `told` does not hold yet."""
     from dps_tf.cli.notebook import load
 
-    tables = load(*_SWEEP_DIRS.value, goal=_GOAL.value, labels=_LABELS.value)
+    tables = load(*_SWEEP_DIRS.value, goal=_wanted_goal(), labels=_LABELS.value)
     tell_of_damage(tables.problems, told)
     return tables
 
@@ -129,6 +141,19 @@ def _published() -> pd.DataFrame:
     from dps_tf.analysis.published import read_published
 
     return read_published(_PUBLISHED.value, _PUBLISHED_CURVES.value)
+
+
+def _wanted_goal() -> Goal | float | None:
+    """Returns the goal that the flags ask for; None for each study's own."""
+    if _METRIC.value is None:
+        if _DIRECTION.value is not None:
+            raise UserError("--direction needs --metric: name what gets better.")
+        return _GOAL.value
+    if _GOAL.value is None:
+        raise UserError(
+            f"--metric={_METRIC.value} needs --goal: give the threshold to reach."
+        )
+    return Goal(_METRIC.value, _GOAL.value, _DIRECTION.value or "minimize")
 
 
 def _options() -> ReportOptions:

@@ -382,9 +382,9 @@ def _check_disjoint(names: Sequence[str], read: Sequence[StoredTables]) -> None:
         names = study_key(tables.studies)
         for cell in tables.studies[names].itertuples(index=False, name=None):
             if cell in seen:
-                told = ", ".join(f"{k}={v}" for k, v in zip(names, cell, strict=True))
+                named = ", ".join(f"{k}={v}" for k, v in zip(names, cell, strict=True))
                 raise UserError(
-                    f"{seen[cell]} and {sweep} hold the same cell ({told}): name only "
+                    f"{seen[cell]} and {sweep} hold the same cell ({named}): name only "
                     "one of them, or give each a --label of its own."
                 )
             seen[cell] = sweep

@@ -40,7 +40,7 @@ def number(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{max(places, 0)}f}" if places > 0 else f"{rounded:,.0f}"
 
 
-def interval(low: float, high: float) -> str:
+def interval(low: float, high: float, digits: int = 3) -> str:
     """Returns the ends of an interval; 0 and infinity are open ends.
 
     >>> interval(87.4, 118.65), interval(40.0, math.inf), interval(0.0, 12.0)
@@ -49,10 +49,31 @@ def interval(low: float, high: float) -> str:
     if low == 0 and math.isinf(high):
         return "unknown"
     if math.isinf(high):
-        return f"at least {number(low)}"
+        return f"at least {number(low, digits)}"
     if low == 0:
-        return f"at most {number(high)}"
-    return f"{number(low)} to {number(high)}"
+        return f"at most {number(high, digits)}"
+    return f"{number(low, digits)} to {number(high, digits)}"
+
+
+def digits_known(low: float, high: float) -> int:
+    """Returns how many digits of a value are known, given the ends of its interval.
+
+    Three where the ends are at most 5 % apart, else two.
+
+    >>> digits_known(98.0, 102.0), digits_known(80.0, 120.0), digits_known(0.0, 5.0)
+    (3, 2, 2)
+    """
+    return 3 if low > 0 and high <= 1.05 * low else 2
+
+
+def with_interval(value: float, low: float, high: float) -> str:
+    """Returns a value with its interval, both with the digits that are known.
+
+    >>> with_interval(23476.97, 19012.0, 28111.0), with_interval(21.37, 0.0, math.inf)
+    ('23,000 (19,000 to 28,000)', '21 (unknown)')
+    """
+    digits = digits_known(low, high)
+    return f"{number(value, digits)} ({interval(low, high, digits)})"
 
 
 def percent(share: float) -> str:

@@ -17,15 +17,28 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     """Serves a folder to browsers on this machine, and prints nothing."""
 
     def do_GET(self) -> None:
-        """Answers a request that was meant for this address."""
+        """Answers a request that was meant for this address and stays in the folder."""
         # A page from elsewhere whose name was made to lead here must not read reports.
         name = self.headers.get("Host", "").rpartition(":")[0]
-        if name in ("127.0.0.1", "localhost"):
+        if name not in ("127.0.0.1", "localhost"):
+            self.send_error(403)
+        elif self._is_inside(self.translate_path(self.path)):
             super().do_GET()
         else:
-            self.send_error(403)
+            self.send_error(404)
 
     do_HEAD = do_GET  # noqa: N815 (named by the library)
+
+    def _is_inside(self, path: str) -> bool:
+        """Returns whether a path of the folder is one of a file, through no link."""
+        try:
+            # Both with the links resolved: a folder may itself lie behind one.
+            folder = Path(self.directory).resolve()
+            within = Path(path).relative_to(self.directory)
+            return Path(path).resolve() == folder / within
+        except ValueError:
+            # No name of a file holds a NUL.
+            return False
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Says nothing."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from dps_tf.analysis import fit_table, loading, report
-from dps_tf.analysis.report.content import Illustration
 from dps_tf.analysis.report.curves import comparable, curves_of, effects
-from dps_tf.analysis.report.headline import along_axes_part, lines_along
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.tables import study_key
@@ -20,7 +17,6 @@ from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import Sweep, make
 
-DELAY = "workload.fixed.delay"
 WIDTH = "workload.network_arguments.width"
 PLAIN = Sweep(sparsities=(0.0,), batch_sizes=(64, 256, 1024), points=8)
 NARROW = dataclasses.replace(PLAIN, axes=((WIDTH, "8"),))
@@ -119,33 +115,3 @@ def test_the_report_and_the_terminal_tell_the_axis(tables, tmp_path, monkeypatch
     lines = terminal_table(tables.results).splitlines()
     assert WIDTH in lines[1].split()
     assert lines[2:] == sorted(lines[2:], key=lambda line: "momentum" not in line)
-
-
-def test_an_axis_of_numbers_is_drawn_against_them(tmp_path):
-    delays = ("0", "4", "16")
-    for delay in delays:
-        sweep = dataclasses.replace(PLAIN, axes=((DELAY, delay),))
-        write_sweep(tmp_path / "sweep", make(sweep))
-    tables = loading.load(tmp_path / "sweep")
-    rows = lines_along(tables.results, DELAY)
-    assert list(dict.fromkeys(rows["curve"])) == [
-        f"batch size {size}" for size in PLAIN.batch_sizes
-    ]
-    for size in PLAIN.batch_sizes:
-        mine = rows[rows["curve"] == f"batch size {size}"]
-        assert list(mine["value"]) == [0.0, 4.0, 16.0]
-        there = tables.results[tables.results["batch_size"] == size]
-        wanted = there.set_index(DELAY)["steps_to_result"][list(delays)]
-        assert list(mine["steps_to_result"]) == pytest.approx(list(wanted))
-    assert [f.title for f in figures_along(tables)] == ["Steps to result against delay"]
-
-
-def test_an_axis_of_two_numbers_is_not_drawn_against_them(tables):
-    assert lines_along(tables.results, WIDTH)["value"].nunique() == 2
-    assert not figures_along(tables)
-
-
-def figures_along(tables: loading.Tables) -> list[Illustration]:
-    cells = naming(tables.results).name(tables.results)
-    context = SimpleNamespace(curves=SimpleNamespace(cells=cells))
-    return list(along_axes_part(context).illustrations)

@@ -14,13 +14,13 @@ from matplotlib.container import ErrorbarContainer
 
 from dps_tf.analysis import report
 from dps_tf.analysis.report import (
-    best_trials,
     budgets,
     cost,
     drawing,
-    headline,
+    effects,
     health,
     law,
+    learning_curves,
     learning_rates,
     measurements,
     metaparameters,
@@ -101,11 +101,15 @@ DRAWINGS = {
     "normalized": lambda a: law.draw_ratios(
         a, two_curves(ratio=[1.0, 0.3, 0.1], base=[4, 4, 4]), STYLES
     ),
-    "along_axes": lambda a: headline.draw_along(
+    "effects": lambda a: effects.draw_effects(
         a,
-        pd.DataFrame({"curve": list("aaabbb"), "value": [0, 1, 16] * 2}).assign(
-            steps_to_result=[100.0, 120.0, 900.0, 60.0, 64.0, 80.0]
+        pd.DataFrame({"curve": ["a", "a", "b"], "value": ["0.5", "0.9", "0.9"]}).assign(
+            base="0",
+            c1=[1.2, 2.0, 0.5],
+            c1_low=[1.0, 1.5, 0.0],
+            c1_high=[1.4, 2.5, np.inf],
         ),
+        "c1",
         STYLES,
     ),
     "best_of_n": lambda a: health.draw_quantiles(
@@ -162,7 +166,7 @@ DRAWINGS = {
             a, two_curves(steps_to_result=[900.0, 300.0, 100.0]), STYLES
         ),
     ),
-    "training_curve": lambda a: best_trials.draw_training(
+    "training_curve": lambda a: learning_curves.draw_training(
         a, STEPS.assign(value=[0.9, 0.3, 0.02, 0.8, 0.2, 0.03]), 0.03, STYLES
     ),
     "frontier": lambda a: cost.draw_frontier(

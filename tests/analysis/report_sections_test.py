@@ -14,11 +14,13 @@ from dps_tf.analysis import loading, report
 from dps_tf.analysis.cost import seconds_per_step
 from dps_tf.analysis.report import (
     assembly,
-    best_trials,
-    charts,
     content,
     cost,
     curves,
+    effects,
+    headline,
+    law,
+    learning_curves,
     naming,
     pruning,
     regimes,
@@ -214,25 +216,31 @@ def test_repeats_stand_beside_the_minimum_they_repeat():
     assert report_repeats.repeats_part(context_of(tables)) == content.Part()
 
 
-# Charts for exploring.
+# Charts.
 
 
 def test_charts_hold_every_trial_and_its_last_evaluation():
     tables = tables_of(make(SMALL))
-    found = charts.learning_curve_data(context_of(tables))
+    [figure] = learning_curves.training_figures(context_of(tables))
+    found = json.loads(figure.trials)
     assert len(found) == 3
     for cell, size in zip(found, SMALL.batch_sizes, strict=True):
         assert cell["name"].endswith(f"batch size {size}") and cell["left_out"] == 0
         records = tables.curves[tables.curves["batch_size"] == size]
         last = records.sort_values("step").groupby("trial").tail(1)
         last = last.set_index("trial")
-        drawn = {trial["number"]: trial for trial in cell["trials"]}
+        drawn = {
+            int(re.match(r"trial (\d+),", trial["note"]).group(1)): trial
+            for trial in cell["trials"]
+        }
         assert set(drawn) == set(last.index)
         for number, trial in drawn.items():
             assert trial["steps"][-1] == last["step"][number]
             assert trial["values"][-1] == pytest.approx(last[METRIC][number], rel=1e-4)
             assert len(trial["steps"]) <= 40
-        assert [t["outcome"] for t in cell["trials"]].count("best trial") == 1
+    # The best trials are in the chart itself, each an entry of its legend.
+    entries = [f"batch size {size}" for size in SMALL.batch_sizes]
+    assert all(f'"value": "{entry}"' in figure.chart for entry in entries)
 
 
 def test_where_evaluations_only_bound_the_metric_the_loss_is_drawn():
@@ -242,34 +250,68 @@ def test_where_evaluations_only_bound_the_metric_the_loss_is_drawn():
     losses = np.linspace(2, 1, len(tables.curves))
     told = tables.curves.assign(**{"is_bound": ~is_met, "train/loss": losses})
     bounded = dataclasses.replace(tables, curves=told)
-    for cell in charts.learning_curve_data(context_of(bounded)):
-        assert (cell["metric"], cell["goal"]) == ("train/loss", None)
-        assert f"only bound {METRIC}" in cell["notes"]
+    [figure] = learning_curves.training_figures(context_of(bounded))
+    assert f"{METRIC} is not drawn" in figure.caption
+    assert figure.caption.startswith("train/loss of") and "Dashed" not in figure.caption
+    assert '"goal"' not in figure.chart
+    for cell in json.loads(figure.trials):
         assert max(len(trial["steps"]) for trial in cell["trials"]) > 1
         assert all(1 <= v <= 2 for trial in cell["trials"] for v in trial["values"])
-    [figure] = best_trials.training_figures(context_of(bounded))
-    assert figure.caption.startswith("train/loss at every") and "Dashed" not in (
-        figure.caption
-    )
-    [figure] = best_trials.training_figures(context_of(tables))
+    [figure] = learning_curves.training_figures(context_of(tables))
     assert figure.caption.startswith(METRIC) and "Dashed: the goal" in figure.caption
+    assert '"goal"' in figure.chart
+
+
+def steps_chart_of(points: int) -> str:
+    context = context_of(tables_of(make(dataclasses.replace(SMALL, points=points))))
+    return headline.headline(context.curves, context.regimes).chart
 
 
 def test_ids_of_charts_do_not_depend_on_charts_made_before():
-    context = context_of(tables_of(make(dataclasses.replace(SMALL, points=2))))
-    first, second = charts.charts(context), charts.charts(context)
+    first, second = steps_chart_of(2), steps_chart_of(2)
     assert first == second
-    assert set(re.findall(r'"(p\d+)"', first[0].figure)) >= {"p1001"}
+    assert set(re.findall(r'"(p\d+)"', first)) >= {"p1001"}
 
 
-def test_legends_hide_whole_curves():
-    context = context_of(tables_of(make(dataclasses.replace(SMALL, points=32))))
-    root = json.loads(charts.charts(context)[0].figure)
-    text = json.dumps(root)
+def test_legends_hide_whole_curves_and_steps_have_ticks_at_powers_of_two():
+    text = steps_chart_of(32)
     assert '"click_policy": "hide"' in text
     # Band, line, brackets and marks share one entry.
     items = re.findall(r'"name": "LegendItem".*?"renderers": \[(.*?)\]\}', text)
     assert len(items) == 1 and items[0].count('"id"') >= 4
+    ticks = [json.loads(found) for found in re.findall(r'"ticks": (\[.*?\])', text)]
+    # Of the batch sizes that were measured, and of the steps.
+    assert [16, 64, 256] in ticks
+    assert any({1.0, 2.0, 1024.0} <= set(of_axis) for of_axis in ticks)
+    # A bar of regimes under the curve.
+    assert '"name": "HBar"' in text
+
+
+def test_effects_are_ratios_of_curves_that_differ_in_one_axis():
+    sweep = dataclasses.replace(
+        SMALL,
+        sparsities=(0.0, 0.5, 0.9),
+        optimizers=("sgd", "nesterov"),
+        batch_sizes=(8, 16, 64, 256),
+        points=32,
+    )
+    found = context_of(tables_of(make(sweep))).curves
+    joint = law.joint_fits(found)
+    table = effects.effects_of(found, joint)
+    [fit] = joint.values()
+    by_names = {(r.curve, r.reference): r for r in fit.ratios}
+    sparser = table[
+        (table["axis"] == "sparsity") & table["curve"].str.startswith("sgd")
+    ]
+    assert sparser["value"].tolist() == ["0.5", "0.9"] and set(sparser["base"]) == {
+        "0.0"
+    }
+    ratio = by_names["sgd, sparsity 0.9", "sgd, sparsity 0"]
+    [row] = sparser[sparser["value"] == "0.9"].to_dict("records")
+    assert (row["c1"], row["c1_low"]) == (ratio.c1.value, ratio.c1.low)
+    assert set(table["axis"]) == {"sparsity", "optimizer"} and len(table) == len(
+        by_names
+    )
 
 
 # Several sweeps, and sections of a user's own.

@@ -19,7 +19,9 @@ from dps_tf.analysis.published import read_published
 from dps_tf.analysis.report import curves, naming, page, regimes
 from dps_tf.analysis.report.assembly import assemble, csv_bytes
 from dps_tf.analysis.report.budgets import best_values, budget_table, budgets_part
+from dps_tf.analysis.report.cautions import cautions
 from dps_tf.analysis.report.content import (
+    CAPTION,
     Caution,
     Illustration,
     Report,
@@ -34,7 +36,7 @@ from dps_tf.analysis.report.page import specification_table
 from dps_tf.analysis.report.pruning import densities
 from dps_tf.analysis.report.published import beside_published
 from dps_tf.analysis.report.results import steps_text, terminal_table
-from dps_tf.analysis.report.summary import cautions, summary
+from dps_tf.analysis.report.summary import summary
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import interval, number
 from dps_tf.core import UserError
@@ -198,13 +200,53 @@ def test_folder_that_cannot_be_made_is_refused_in_one_sentence(tmp_path):
 # The page.
 
 
-def test_what_matters_comes_first_and_is_in_the_navigation(pair):
+def test_what_matters_comes_first_and_all_else_is_folded(pair):
     text = pair.page
-    names = ["summary", "cautions", "headline", "explore", "table"]
-    places = [text.index(f'<section id="{name}"') for name in names]
+    names = ["sentence", "headline", "cautions", "table", "summary", "law"]
+    places = [text.index(f'id="{name}"') for name in names]
     assert places == sorted(places)
-    links = [a["href"][1:] for a in Elements(text).all("a") if a["href"][0] == "#"]
-    assert [name for name in links if name in names] == names
+    folded = {d.get("id") for d in Elements(text).all("details")}
+    assert {"summary", "law", "definitions", "configuration"} <= folded
+    assert not folded & {"headline", "cautions", "table"}
+
+
+class VisibleWords(html.parser.HTMLParser):
+    """Collects the words that a reader sees before anything is unfolded."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.words: list[str] = []
+        self._inside: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag in ("details", "summary", "script", "style", "title"):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self._inside:
+            self._inside.remove(tag)
+
+    def handle_data(self, data):
+        hidden = {"script", "style", "title"} & {*self._inside}
+        if not hidden and self._inside.count("details") <= self._inside.count(
+            "summary"
+        ):
+            self.words += data.split()
+
+
+def test_a_sweep_of_four_cells_has_few_words_before_unfolding(pair):
+    words = VisibleWords(pair.page).words
+    assert "sparsity" in words and 100 < len(words) <= 1200
+
+
+def test_captions_have_four_lines_and_definitions_a_section(pair):
+    figures = [item for part in pair.report.sections for item in part.illustrations]
+    assert [i.name for i in figures if len(i.caption) > CAPTION] == []
+    defined = [item.title for item in figures if item.definition]
+    assert defined and 'href="#definitions"' in pair.page
+    section = pair.page.split('id="definitions"')[1].split("</details>")[0]
+    assert all(f"<dt>{title}</dt>" in section for title in defined)
 
 
 def test_page_links_to_the_tables_that_lie_beside_it(pair):
@@ -271,7 +313,7 @@ def test_tables_can_be_sorted_from_the_keyboard(pair):
 
 def test_page_has_landmarks_a_language_and_a_skip_link(pair):
     elements = Elements(pair.page)
-    for tag in ("header", "nav", "main", "footer", "h1"):
+    for tag in ("header", "main", "footer", "h1"):
         assert len(elements.all(tag)) == 1, tag
     assert elements.all("html")[0]["lang"] == "en"
     assert elements.all("a")[0]["href"] == "#main"
@@ -319,6 +361,11 @@ def test_sentence_says_range_law_and_regimes(pair):
     assert "16 times" not in found[0] and "32 times the batch" in found[0]
     assert "The fit is K* = " in found[0] and "c1/c2 at " in found[0]
     assert "Within 20 %, perfect scaling holds up to batch size" in found[0]
+    first = pair.report.sentence
+    assert first.startswith("sparsity 0: ") and first.count(". ") == 0
+    touching = [c for c in pair.report.cautions if not c.is_note]
+    told = first.split("but beware: ")[1].lower()
+    assert touching and all(c.title.lower() in told for c in touching)
     assert found[2].startswith("Steps at equal batch size, relative to sparsity 0: ")
     assert found[3].startswith("sparsity 0.9 against sparsity 0: c1 times ")
     assert found[3].endswith("c1 moves, c2 not for sure.")
@@ -392,7 +439,8 @@ def test_regimes_state_their_definition_and_tolerance(pair):
     assert "1.2" in regimes.DEFINITION
     headline_section = next(s for s in pair.report.sections if s.name == "headline")
     caption = headline_section.illustrations[0].caption
-    assert regimes.DEFINITION in caption
+    assert regimes.BARS in caption
+    assert regimes.DEFINITION in headline_section.illustrations[0].definition
     shown = regimes.regime_page_table(found)
     assert [c.title for c in shown.columns][2:] == [
         "t = 10 %",
@@ -442,10 +490,10 @@ def test_layers_count_each_mask_once():
 def test_best_of_n_is_called_what_it_is_and_kept_for_every_cell(pair):
     health = next(s for s in pair.report.sections if s.name == "health")
     (figure,) = [i for i in health.illustrations if i.name.startswith("best_of_n")]
-    assert "no confidence interval" in figure.caption
-    assert "one-sided" in figure.caption
+    assert "no confidence interval" in figure.definition
+    assert "one-sided" in figure.definition
     # 1 - (1 - 1/8)^8
-    assert "66 % of the distribution at n = N = 8" in figure.caption
+    assert "66 % of the distribution at n = N = 8" in figure.definition
     tables = tables_of(make(PAIR))
     table = best_of_n_table(tables.bounded, tables.studies)
     assert len(table) == 8 * 8 and table["draws"].max() == 8
@@ -664,19 +712,8 @@ def test_goal_that_records_cannot_answer_shows_bounds():
     tables = tables_of(make(SMALL), goal=0.001)
     assert tables.results["steps_to_result"].isna().all()
     figure = headline_of(tables)
-    assert "Hollow marks" in figure.caption
-    assert {
-        tooltip.text.split(": ")[1].split(" ")[0] for tooltip in figure.tooltips
-    } == {"at"}
-
-
-def test_tooltips_lie_on_the_figure_in_the_order_of_the_curve():
-    figure = headline_of(tables_of(make(SMALL)))
-    assert len(figure.tooltips) == 3
-    left = [tooltip.left for tooltip in figure.tooltips]
-    top = [tooltip.top for tooltip in figure.tooltips]
-    assert left == sorted(left) and top == sorted(top)
-    assert min(left) > 0 and max(top) < 1
+    assert "Hollow marks are bounds" in figure.caption
+    assert '"at least ' in figure.chart and "bracket (" not in figure.chart
 
 
 def test_exhaustive_study_shows_what_budgets_buy():
@@ -783,6 +820,15 @@ def test_template_files_are_part_of_the_package():
     assert {"report.html.j2", "report.css", "report.js"} <= {
         path.name for path in folder.iterdir()
     }
+
+
+def test_ends_of_regimes_below_what_was_measured_are_no_values():
+    found = curves_of(PAIR)
+    ends = regimes.regimes_of(found)
+    ends = ends.assign(perfect_end=0.212, perfect_end_low=0.1, perfect_end_high=9.0)
+    text = summary(found, ends)[0]
+    assert "perfect scaling ends below the smallest measured (at most 9) and" in text
+    assert "0.212" not in text
 
 
 def test_sentences_never_divide_by_a_missing_point():

@@ -24,12 +24,14 @@ from tests.analysis.synthetic_tables import Sweep, make
 VALUES = {
     "workload.points": 4,
     "workload.step_budget": 60,
+    "goal.metric": "validation/classification_error",
     "goal.threshold": 0.5,
     "sweep.batch_sizes": (16, np.int64(64)),
 }
 BINDINGS = [
     "workload.points = 4",
     "workload.step_budget = 60",
+    "goal.metric = 'validation/classification_error'",
     "goal.threshold = 0.5",
     "sweep.batch_sizes = (16, 64)",
 ]
@@ -40,8 +42,8 @@ WHOLE = {
     "workload.network": "mlp",
     "workload.network_arguments": {"widths": (64,)},
     "workload.optimizer": "sgd",
-    "workload.space": {"learning_rate": ("log", 1e-3, 10.0)},
-    "evaluation.examples": 128,
+    "workload.space": {"learning_rate": ("log", 0.12, 1.8)},
+    "evaluation.examples": 64,
     "evaluation.minimum": 1,
     **VALUES,
 }

@@ -180,11 +180,48 @@ def test_watched_page_is_served_to_this_machine_alone(tmp_path):
             pass
 
 
+def test_watched_folder_is_not_left_through_links_or_odd_names(tmp_path, capfd):
+    from dps_tf.cli.page_server import served
+
+    (tmp_path / "secret.txt").write_text("secret")
+    real = tmp_path / "real"
+    (real / "tables").mkdir(parents=True)
+    (real / "tables" / "a.csv").write_text("here")
+    (real / "file").symlink_to(tmp_path / "secret.txt")
+    (real / "up").symlink_to(tmp_path)
+    # The folder itself may lie behind a link.
+    (tmp_path / "report").symlink_to(real)
+    with served(tmp_path / "report") as address:
+        with urllib.request.urlopen(f"{address}/tables/a.csv") as answer:
+            assert answer.read() == b"here"
+        for path in ("file", "up/secret.txt", "../secret.txt", "%00", "a%00.html"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(f"{address}/{path}")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_another_metric_is_reported_with_its_own_threshold(place):
+    of = ("--sweep_dir=sgd", "--out=other")
+    done = run(place, *of, "--metric=train/lost", "--goal=1")
+    assert done.returncode == 2, done.stdout
+    assert "train/lost" in done.stderr and done.stderr.count("\n") == 1
+    done = run(place, *of, "--metric=train/loss", "--goal=1")
+    assert done.returncode == 0 and "goal train/loss <= 1.0" in done.stdout
+    metric = "validation/classification_error"
+    done = run(place, *of, f"--metric={metric}", "--goal=0", "--direction=maximize")
+    assert done.returncode == 0, done.stderr
+    assert f"{metric} >= 0" in done.stdout
+    for words, told in (
+        (("--metric=a/b",), "--metric=a/b needs --goal"),
+        (("--direction=maximize",), "--direction needs --metric"),
+    ):
+        done = run(place, *of, *words)
+        assert done.returncode == 2 and told in done.stderr
+
+
 def test_help_names_every_flag(place):
     done = run(place, "--help")
-    flags = (
-        "sweep_dir label out goal published published_curves step_times anchor "
-        "tensorboard watch port"
-    )
+    flags = "sweep_dir label out goal metric direction published published_curves"
+    flags += " step_times anchor tensorboard watch port"
     for flag in flags.split():
         assert f"--{flag}" in done.stdout or f"--[no]{flag}" in done.stdout

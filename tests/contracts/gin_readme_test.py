@@ -17,7 +17,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from dps_tf.analysis.law import Observations, fit_law, misfits
+from dps_tf.analysis.law import MISFIT, Observations, fit_law
+from dps_tf.analysis.regimes import ends
 from dps_tf.workloads import reading as configurations
 from tests import interpreter
 from tests.analysis.synthetic_sweeps import write_open_study, write_sweep
@@ -61,14 +62,17 @@ def test_every_sweep_shown_is_reported_from_where_it_was_written():
     assert len(shown_commands()) == 2 * len(trained) + len(measured)
 
 
-def test_the_misfit_of_the_quickstart_that_is_told_is_one_that_is_warned_of():
+def test_the_quickstart_shows_three_regimes_that_the_law_fits():
     text = (SOURCE_TREE / "README.md").read_text()
-    assert "more abruptly" in text and "Before trusting a number" in text
     rows = re.findall(r"^ *(\d+) +(\d+) \((\d+), \d+\] ", text, re.MULTILINE)
     sizes, steps, low = np.array(rows, float).T
     assert len(sizes) == 9
     fit = fit_law(Observations.of(sizes, steps, low))
-    assert misfits(fit)
+    assert fit.rms <= 0.15 and np.abs(fit.residuals).max() < MISFIT
+    assert fit.exponent.low <= 1 <= fit.exponent.high
+    found = ends(fit)
+    assert sizes.min() < found.perfect.value < found.flat.value < sizes.max()
+    assert found.is_flat
 
 
 def test_tables_are_those_of_the_records_beside_them():

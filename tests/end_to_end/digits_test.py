@@ -16,6 +16,7 @@ STUDY_KEY = ["batch_size", "trial"]
 TINY = {
     "workload.points": "6",
     "workload.step_budget": "300",
+    "goal.metric": "'validation/classification_error'",
     "goal.threshold": "0.15",
     "evaluation.examples": "640",
     "sweep.batch_sizes": "(32, 128)",

@@ -14,6 +14,7 @@ TINY = (
     "--slots=1",
     "--gin_bindings=workload.points = 4",
     "--gin_bindings=workload.step_budget = 60",
+    "--gin_bindings=goal.metric = 'validation/classification_error'",
     "--gin_bindings=goal.threshold = 0.3",
     "--gin_bindings=evaluation.examples = 640",
     "--gin_bindings=sweep.batch_sizes = (32,)",

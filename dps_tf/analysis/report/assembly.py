@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.report.best_trials import generalization_part, training_curves_part
 from dps_tf.analysis.report.budgets import budgets_part
-from dps_tf.analysis.report.charts import charts
+from dps_tf.analysis.report.cautions import cautions
 from dps_tf.analysis.report.content import (
     Part,
     Report,
@@ -23,7 +22,9 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.cost import cost_part, frontier_part
 from dps_tf.analysis.report.curves import curves_of
-from dps_tf.analysis.report.headline import along_axes_part, headline_part
+from dps_tf.analysis.report.effects import effects_part
+from dps_tf.analysis.report.generalization import generalization_part
+from dps_tf.analysis.report.headline import headline_part
 from dps_tf.analysis.report.health import best_of_n_part, best_of_n_table, health_part
 from dps_tf.analysis.report.law import (
     effect_sentences,
@@ -31,6 +32,7 @@ from dps_tf.analysis.report.law import (
     law_part,
     normalized_part,
 )
+from dps_tf.analysis.report.learning_curves import training_curves_part
 from dps_tf.analysis.report.learning_rates import learning_rates_part
 from dps_tf.analysis.report.measurements import noise_part, smoothness_part
 from dps_tf.analysis.report.metaparameters import metaparameters_part
@@ -42,18 +44,22 @@ from dps_tf.analysis.report.regimes import regimes_of
 from dps_tf.analysis.report.repeats import repeats_part
 from dps_tf.analysis.report.results import results_part
 from dps_tf.analysis.report.sensitivity import sensitivity_part
-from dps_tf.analysis.report.summary import cautions, summary
+from dps_tf.analysis.report.summary import first_sentence, summary
 from dps_tf.analysis.wording import and_list, count
 from dps_tf.core import UserError, duration
 from dps_tf.store import CURVES, TRIALS, LocalFiles, encode_table
 
 
 class SectionEntry(NamedTuple):
-    """A section of every report: HTML id, heading, and what gives its contents."""
+    """A section of every report: HTML id, heading, and what gives its contents.
+
+    The reader sees what `is_open`, and opens the others.
+    """
 
     name: str
     title: str
     parts: tuple[Callable[[ReportContext], Part], ...]
+    is_open: bool = False
 
 
 PAGE = "report.html"
@@ -65,8 +71,9 @@ _FILES = {
     "best_of_n.csv": "best of n trials of each cell",
 }
 SECTIONS = [
-    SectionEntry("headline", "K* against batch size", (headline_part, along_axes_part)),
-    SectionEntry("table", "Results", (results_part,)),
+    SectionEntry("headline", "K* against batch size", (headline_part,), is_open=True),
+    SectionEntry("table", "Results", (results_part,), is_open=True),
+    SectionEntry("effects", "Effects of the axes", (effects_part,)),
     SectionEntry("law", "The law K* = c1/B + c2", (normalized_part, law_part)),
     SectionEntry("frontier", "Steps against examples", (frontier_part,)),
     SectionEntry(
@@ -117,28 +124,30 @@ def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report
     regimes, joint = regimes_of(curves), joint_fits(curves)
     context = ReportContext(tables, curves, regimes, joint, options)
     sections = [
-        section_of(name, title, [part(context) for part in parts])
-        for name, title, parts in SECTIONS
+        section_of(name, title, [part(context) for part in parts], is_open=is_open)
+        for name, title, parts, is_open in SECTIONS
     ]
+    warned = cautions(context)
     return Report(
         title=_title(tables.results),
         lead=_lead(tables),
+        sentence=first_sentence(context, warned),
         state=_state(tables),
         summary=(*summary(curves, regimes), *effect_sentences(curves, joint)),
         sections=tuple(section for section in sections if not section.is_empty),
-        cautions=cautions(context),
+        cautions=warned,
         sweeps=tables.sweeps,
         results=tables.results,
         facts=_facts(tables),
         files=_FILES,
-        charts=charts(context),
     )
 
 
 def published_report(published: pd.DataFrame) -> Report:
     """Returns a report of published curves alone."""
     part = beside_published(None, published)
-    section = section_of("published", "Beside published curves", [part])
+    title = "Beside published curves"
+    section = section_of("published", title, [part], is_open=True)
     number = len(section.tables[0].frame)
     return Report(
         title="Published steps to result",
@@ -160,17 +169,8 @@ def _title(results: pd.DataFrame) -> str:
 def _lead(tables: Tables) -> str:
     results = tables.results
     goals = and_list(list(results["goal"].unique()), 3)
-    sizes = results["batch_size"]
-    trials = int(results["trials"].sum())
-    spread = (
-        f"batch sizes {sizes.min():,} to {sizes.max():,}"
-        if sizes.nunique() > 1
-        else f"batch size {sizes.iloc[0]:,}"
-    )
-    return (
-        f"How many training steps the best-tuned run needs to reach {goals}: "
-        f"{count(len(results), 'cell')} at {spread}, {count(trials, 'trial')}."
-    )
+    cells, trials = len(results), int(results["trials"].sum())
+    return f"Goal: {goals}. {count(cells, 'cell')}, {count(trials, 'trial')}."
 
 
 def _facts(tables: Tables) -> list[tuple[str, str]]:
@@ -274,7 +274,7 @@ def write_published(published: pd.DataFrame, out: str | Path) -> Report:
 
 
 def made_folder(folder: Path) -> Path:
-    """Returns a folder that is there, so that a wrong one is told before the work."""
+    """Makes a folder and returns it, so that a wrong one ends the work at once."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -184,9 +184,9 @@ def draw_best(
         rows = rows.sort_values("batch_size")
         sizes, values = rows["batch_size"], rows["value"]
         axis.plot(sizes, values, color=line_style.color, linestyle=line_style.line)
-        for exact, mine in rows.groupby("is_exact"):
+        for exact, group in rows.groupby("is_exact"):
             marks = style.mark_style(line_style, hollow=not exact)
-            axis.plot(mine["batch_size"], mine["value"], **marks)
+            axis.plot(group["batch_size"], group["value"], **marks)
     axis.set(xlabel="Batch size")
     style.batch_ticks(axis, best["batch_size"].tolist())
 
@@ -197,7 +197,7 @@ def _figure(one: BestValues) -> Illustration:
     with style.one_axis(line_styles, columns=3) as (figure, axis):
         draw_best(axis, best, line_styles)
         axis.set_ylabel(f"Best {goal.metric}")
-    told = listed(
+    listing = listed(
         best, "budget", lambda row: f"{number(row['value'])} at {row['batch_size']}"
     )
     figure_text = FigureText(
@@ -209,6 +209,6 @@ def _figure(one: BestValues) -> Illustration:
             "can only be better. A larger batch wins under a step budget, a smaller "
             "one under an epoch budget (Shallue et al. 2019, Figure 11)."
         ),
-        alt=f"Line chart of the best {goal.metric} against batch size. {told}.",
+        alt=f"Line chart of the best {goal.metric} against batch size. {listing}.",
     )
     return illustration(figure, figure_text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -14,15 +14,10 @@ from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.style import Figure
-from dps_tf.analysis.wording import interval, number
+from dps_tf.analysis.wording import number, with_interval
 
-
-class Tooltip(NamedTuple):
-    """A place on a figure, in fractions of it from the left and the top, and a text."""
-
-    left: float
-    top: float
-    text: str
+CAPTION = 400
+"""Letters of a caption: four lines of the page."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +27,20 @@ class FigureText:
     Attributes:
         name: file name without suffix.
         title: heading.
-        caption: definitions and tolerances of everything that is drawn.
+        caption: what is drawn, in at most CAPTION letters.
         alt: what the figure shows, for those who cannot see it.
+        definition: how everything that is drawn is defined, for the section of
+            definitions that the caption leads to; empty if the caption says it all.
     """
 
     name: str
     title: str
     caption: str
     alt: str
+    definition: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Illustration(FigureText):
     """A figure as the bytes of its files, with its texts.
 
@@ -50,7 +48,10 @@ class Illustration(FigureText):
         png: empty for a folded figure, which is SVG only.
         width: CSS pixels at full size, as `height`.
         folded: whether the reader has to open it first.
-        narrow: the figure drawn again for phones, as SVG; empty if it is the same.
+        chart: the same as a chart that takes its place in a browser with scripts: JSON
+            for BokehJS, see `charts`; empty if there is none.
+        trials: JSON of the trials that the reader may add to the chart, cell by cell;
+            see `learning_curves.trials_by_cell`.
     """
 
     svg: bytes
@@ -58,8 +59,8 @@ class Illustration(FigureText):
     width: int
     height: int
     folded: bool = False
-    tooltips: tuple[Tooltip, ...] = ()
-    narrow: bytes = b""
+    chart: str = ""
+    trials: str = ""
 
 
 def illustration(
@@ -67,8 +68,8 @@ def illustration(
     figure_text: FigureText,
     *,
     folded: bool = False,
-    tooltips: Sequence[Tooltip] = (),
-    narrow: bytes = b"",
+    chart: str = "",
+    trials: str = "",
 ) -> Illustration:
     """Returns a drawn figure as files, with its texts."""
     width, height = figure.get_size_inches()
@@ -82,8 +83,8 @@ def illustration(
         width=round(96 * width),
         height=round(96 * height),
         folded=folded,
-        tooltips=tuple(tooltips),
-        narrow=narrow,
+        chart=chart,
+        trials=trials,
     )
 
 
@@ -107,7 +108,7 @@ def number_text(value: Any, write: Callable[[float], str] = number) -> SortableT
 
 def estimate_text(estimate: Estimate) -> SortableText:
     """Returns a value with its interval, as a table shows it."""
-    text = f"{number(estimate.value)} ({interval(estimate.low, estimate.high)})"
+    text = with_interval(estimate.value, estimate.low, estimate.high)
     return SortableText(text, estimate.value)
 
 
@@ -169,9 +170,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Section(Part):
-    """All parts under a heading, with a name that is unique on the page, an HTML id."""
+    """All parts under a heading.
+
+    Attributes:
+        name: an HTML id, unique on the page.
+        is_open: whether the reader sees it without opening it.
+    """
 
     name: str = ""
+    is_open: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -214,7 +221,9 @@ class ReportContext:
     options: ReportOptions
 
 
-def section_of(name: str, title: str, parts: Sequence[Part]) -> Section:
+def section_of(
+    name: str, title: str, parts: Sequence[Part], *, is_open: bool = False
+) -> Section:
     """Returns a section: texts of all parts, then their figures, then their tables."""
     return Section(
         tuple(text for part in parts for text in part.paragraphs),
@@ -222,19 +231,8 @@ def section_of(name: str, title: str, parts: Sequence[Part]) -> Section:
         tuple(table for part in parts for table in part.tables),
         next((part.title for part in parts if part.title), title),
         name,
+        is_open,
     )
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart that the browser draws for exploring, as JSON for BokehJS.
-
-    Charts of learning curves have `trials`: JSON of `charts.learning_curve_data`.
-    """
-
-    title: str
-    figure: str
-    trials: str = ""
 
 
 @dataclass(frozen=True)
@@ -256,12 +254,13 @@ class Caution:
 
 @dataclass(frozen=True)
 class Report:
-    """All of a report.
+    """Everything that a report shows.
 
     Attributes:
-        lead: what was measured, in one or two sentences.
+        lead: what was measured, in a line under the title.
+        sentence: what came out, with the cautions that touch it; may be empty.
         state: what is missing, if the sweep is not finished; else empty.
-        summary: a plain sentence per curve.
+        summary: plain sentences on each curve and on how curves compare.
         results: the table of results, for files and the terminal.
         facts: what a reader asks first (when, where, how long), as name and value.
         files: names of the tables beside the page, with what they hold.
@@ -277,4 +276,4 @@ class Report:
     results: pd.DataFrame
     facts: Sequence[tuple[str, str]] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    charts: Sequence[Chart] = ()
+    sentence: str = ""

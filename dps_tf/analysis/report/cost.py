@@ -122,7 +122,7 @@ def _note(row: Any) -> str:
 def draw_costs(
     axis: Axes, table: pd.DataFrame, line_styles: Mapping[str, LineStyle]
 ) -> None:
-    """Draws a quantity of time or money against the batch size, the least ringed.
+    """Draws time or money against the batch size, with a ring around the least.
 
     Columns of the table: curve, batch_size, value, is_least.
     """
@@ -147,7 +147,7 @@ def _cost_figure(
     with style.one_axis(line_styles) as (figure, axis):
         draw_costs(axis, table, line_styles)
         axis.set_ylabel(label)
-    told = "; ".join(
+    listing = "; ".join(
         f"{row['curve']}: {number(row['value'])} at batch size {row['batch_size']}"
         for row in table[table["is_least"]].to_dict("records")
     )
@@ -155,7 +155,7 @@ def _cost_figure(
         name=value,
         title=f"{label} against batch size",
         caption=f"{label} of the best trial. Ring: the least of its curve.",
-        alt=f"Line chart of {label.lower()} against batch size. Least: {told}.",
+        alt=f"Line chart of {label.lower()} against batch size. Least: {listing}.",
     )
     return illustration(figure, figure_text)
 
@@ -172,7 +172,7 @@ def frontier_part(context: ReportContext) -> Part:
     line_styles = curves.styles_of_titles(table["curve"])
     with style.one_axis(line_styles) as (figure, axis):
         draw_frontier(axis, table, frontiers(curves), line_styles)
-    told = listed(
+    listing = listed(
         table,
         "curve",
         lambda row: f"{steps(row['steps'])} steps, {number(row['examples'])} examples",
@@ -186,15 +186,18 @@ def frontier_part(context: ReportContext) -> Part:
             "the fit, the form of McCandlish et al. 2018. Dotted: its ends, the fewest "
             "steps c2 and the fewest examples c1; at c1/c2 both are twice the least."
         ),
-        alt=f"Line chart of examples against steps. {told}.",
+        alt=f"Line chart of examples against steps. {listing}.",
     )
     figures = (illustration(figure, figure_text),)
     return Part((), figures, (frontier_table(context),))
 
 
 def examples(curves: Curves) -> pd.DataFrame:
-    """Returns one row per curve and batch size with a K*: curve, steps, examples."""
-    rows = curves.exact
+    """Returns one row per curve and batch size with a K*: curve, steps, examples.
+
+    A goal that was met before the first step has no place on logarithmic axes.
+    """
+    rows = curves.exact[curves.exact["steps_to_result"] > 0]
     seen = rows["steps_to_result"] * rows["batch_size"]
     named = pd.DataFrame({"curve": curves.titles(rows)}, rows.index)
     return named.assign(steps=rows["steps_to_result"], examples=seen)
@@ -231,13 +234,13 @@ def draw_frontier(
     for curve, rows in table.groupby("curve", sort=False):
         line_style = style.line_style_of(line_styles, curve)
         axis.plot(rows["steps"], rows["examples"], **style.mark_style(line_style))
-        mine = lines[lines["curve"] == curve]
-        if len(mine):
+        line = lines[lines["curve"] == curve]
+        if len(line):
             color = line_style.color
-            axis.plot(mine["steps"], mine["examples"], color=color, zorder=1.8)
+            axis.plot(line["steps"], line["examples"], color=color, zorder=1.8)
             ends = {"color": color, "linewidth": 0.9, "linestyle": (0, (1, 2.5))}
-            axis.axvline(mine["c2"].iloc[0], **ends)
-            axis.axhline(mine["c1"].iloc[0], **ends)
+            axis.axvline(line["c2"].iloc[0], **ends)
+            axis.axhline(line["c1"].iloc[0], **ends)
     for name, limit in (("steps", axis.set_xlim), ("examples", axis.set_ylim)):
         limit(table[name].min() / 1.8, table[name].max() * 1.8)
     axis.set(xlabel="Steps to result", ylabel="Examples processed")

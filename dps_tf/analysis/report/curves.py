@@ -27,7 +27,7 @@ _GRID = 60
 
 @dataclass(frozen=True)
 class Curves:
-    """What the sections share.
+    """The curves of a report, with their points and fits.
 
     Attributes:
         cells: the results table with panel and curve, in the order of the report.
@@ -244,13 +244,13 @@ def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
     columns = [*names, "points", "count", "space"]
     both = cells[[*names, "panel", "curve"]].merge(studies[columns], on=names)
     found = {}
-    for (panel, curve), mine in both.groupby(["panel", "curve"], sort=False):
-        least, most = int(mine["points"].min()), int(mine["points"].max())
-        kind = "feasible point" if (mine["count"] == "feasible").all() else "point"
+    for (panel, curve), group in both.groupby(["panel", "curve"], sort=False):
+        least, most = int(group["points"].min()), int(group["points"].max())
+        kind = "feasible point" if (group["count"] == "feasible").all() else "point"
         points = count(most, kind)
         if least != most:
             points = f"{least:,} to {points}"
-        spaces = sorted({len(json.loads(text)) for text in mine["space"]})
+        spaces = sorted({len(json.loads(text)) for text in group["space"]})
         # Explicit points come from no space.
         where = and_list([str(size) for size in spaces if size])
         if where:
@@ -269,8 +269,8 @@ def searches_sentence(names: Iterable[tuple[str, str]]) -> str:
         return ""
     if len(by_search) == 1:
         return f"Each K* is the best of {next(iter(by_search))}."
-    told = [f"of {search} for {and_list(who)}" for search, who in by_search.items()]
-    return f"Each K* is the best {'; '.join(told)}."
+    texts = [f"of {search} for {and_list(who)}" for search, who in by_search.items()]
+    return f"Each K* is the best {'; '.join(texts)}."
 
 
 def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
@@ -285,21 +285,23 @@ def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
     # In the order of the tables, precision last, as comparisons were always listed.
     axes = ["optimizer", "sparsity_method", *axes_of(named), "precision"]
     about = named.set_index(["panel", "curve"])[[*axes, "sparsity"]].to_dict("index")
-    mine = [(curves.title(*key), about[key]) for key in keys]
+    named_cells = [(curves.title(*key), about[key]) for key in keys]
     found = [
-        (name, other) for name, cell in mine for other in _least_sparse(cell, mine)
+        (name, other)
+        for name, cell in named_cells
+        for other in _least_sparse(cell, named_cells)
     ]
     for axis in axes:
         same = [name for name in (*axes, "sparsity") if name != axis]
-        for name, cell in mine:
+        for name, cell in named_cells:
             alike = [
                 other
-                for other, values in mine
+                for other, values in named_cells
                 if all(values[n] == cell[n] for n in same)
             ]
             if alike[0] != name:
                 found.append((name, alike[0]))
-    return found or [(name, mine[0][0]) for name, _ in mine[1:]]
+    return found or [(name, named_cells[0][0]) for name, _ in named_cells[1:]]
 
 
 def _least_sparse(

@@ -1,4 +1,4 @@
-"""Drawings that several sections share, from tidy tables onto axes they are given.
+"""Drawings that several sections share; each draws a tidy table on given axes.
 
 K* against the batch size with its brackets, bounds and fits; any quantity as one line
 per curve; small pictures side by side.
@@ -71,18 +71,21 @@ def draw_steps_to_result(
 
 def _limits(plot_rows: pd.DataFrame) -> tuple[float, float]:
     values = plot_rows["steps_to_result"].to_numpy(float)
+    # A goal that was met before the first step has no place on the axis.
+    if not (values > 0).any():
+        return 1.0 / _ROOM, _ROOM
     tops = np.maximum(values, plot_rows["high"].to_numpy(float))
     # The other end of a bound is not drawn.
     lows = plot_rows.loc[plot_rows["bound"] == "", "low"].to_numpy(float)
     # A bracket that starts at step 0 has no place on the axis: it runs off its end.
-    bottom = min(values.min(), lows[lows > 0].min(initial=np.inf))
+    bottom = min(values[values > 0].min(), lows[lows > 0].min(initial=np.inf))
     return float(bottom) / _ROOM, float(np.nanmax(tops)) * _ROOM
 
 
 def _perfect_scaling(
     axis: Axes, rows: pd.DataFrame, line_style: LineStyle, bottom: float
 ) -> None:
-    exact = rows[rows["bound"] == ""]
+    exact = rows[(rows["bound"] == "") & (rows["steps_to_result"] > 0)]
     if exact.empty or len(rows) < 2:
         return
     first = exact.iloc[0]
@@ -102,12 +105,13 @@ def _perfect_scaling(
 def _line(
     axis: Axes, rows: pd.DataFrame, fit: pd.DataFrame, line_style: LineStyle
 ) -> None:
-    """Draws the fitted curve, or joins the points where there is none."""
+    """Joins the points, by a thin line where there is a fitted curve too."""
     color = line_style.color
     marks = {"color": color, "linestyle": line_style.line, "zorder": 2.5}
+    exact = rows[rows["bound"] == ""]
+    thin = {} if fit.empty else {"linewidth": 0.8, "alpha": 0.5}
+    axis.plot(exact["batch_size"], exact["steps_to_result"], **{**marks, **thin})
     if fit.empty:
-        exact = rows[rows["bound"] == ""]
-        axis.plot(exact["batch_size"], exact["steps_to_result"], **marks)
         return
     sizes = fit["batch_size"]
     band = {"color": color, "alpha": 0.12, "linewidth": 0}

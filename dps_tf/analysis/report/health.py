@@ -122,12 +122,10 @@ def _outcomes_text(panel: str, cells: pd.DataFrame) -> FigureText:
         name=file_name("search_health", panel),
         title=with_panel("Outcomes of all trials", panel),
         caption=(
-            "Complete: met the goal. Censored: out-run, stopped because enough others "
-            "had met the goal before it could. Incomplete: spent its step budget. "
-            "Infeasible: diverged. Failed: an error. One bar per batch size. B: a best "
-            "value lies within 5 % of an end of its range, on its scale. L: the "
-            "winner is alone, K_(2) is more than 10 % and more than one evaluation "
-            "interval above K*. O: still open."
+            "One bar per batch size. Complete: met the goal. Censored: stopped because "
+            "enough others had met it before. Incomplete: spent its step budget. "
+            "Infeasible: diverged. Failed: an error. B: a best value lies at an end of "
+            "its range. L: the winner is alone. O: still open."
         ),
         alt=(
             f"Stacked bars, one for each of {count(len(cells), 'cell')}, of the "
@@ -200,7 +198,7 @@ def _shown(cells: pd.DataFrame, rows_of: RowsByCell) -> Quantiles:
         (int(cell["batch_size"]), rows_of.of(cell))
         for cell in reached.iloc[sorted(places)].to_dict("records")
     ]
-    return [(size, _quantiles(mine)) for size, mine in trials if len(mine) > 1]
+    return [(size, _quantiles(group)) for size, group in trials if len(group) > 1]
 
 
 def best_of_n_table(bounded: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
@@ -310,18 +308,21 @@ def _best_of_n_text(panel: str, curves: int, trials: int) -> FigureText:
         name=file_name("best_of_n", panel),
         title=with_panel("Best of n trials", panel),
         caption=(
-            "Steps to result of the best of n trials, redrawn with replacement from "
-            "each study's own trials, relative to K*; smallest, middle and largest "
-            "batch size with a K* (best_of_n.csv holds all). Line: median; band: 10 % "
-            "to 90 %. Where the line is missing or the band runs off, fewer trials are "
-            "known to have met the goal than the quantile asks for. A line that is "
-            "flat well before n = N says that fewer trials would have found nearly "
-            "the same K*. This is no confidence interval and no weight for a fit: it "
-            "is one-sided, since no redraw can beat the observed minimum, which alone "
-            f"keeps {percent(mass)} of the distribution at n = N = {trials}."
+            "Steps to result of the best of n trials, redrawn from each study's own, "
+            "relative to K*; smallest, middle and largest batch size. Line: median; "
+            "band: 10 % to 90 %. Where the line is flat well before n = N, fewer "
+            "trials would have found nearly the same K*."
         ),
         alt=(
             f"Small step charts, one row for each of {curves} curves: the median of "
             "the best of n trials, relative to K*, falls to 1 as n grows to N."
+        ),
+        definition=(
+            "Trials are redrawn with replacement; best_of_n.csv holds all batch sizes. "
+            "Where the line is missing or the band runs off, fewer trials are known to "
+            "have met the goal than the quantile asks for. This is no confidence "
+            "interval and no weight for a fit: it is one-sided, since no redraw can "
+            f"beat the observed minimum, which alone keeps {percent(mass)} of the "
+            f"distribution at n = N = {trials}."
         ),
     )

@@ -1,4 +1,4 @@
-"""Have the curves one shape, and the law K* = c1/B + c2?
+"""Do curves have one shape, and do they follow the law K* = c1/B + c2?
 
 Its constants, alternatives to it, and what moves them from curve to curve.
 """
@@ -172,9 +172,11 @@ def joint_fits(curves: Curves) -> dict[str, Comparison]:
         fitted = [pair for pair in pairs if pair in curves.fits]
         if len(fitted) < 2:
             continue
-        mine = {curves.title(*pair): curves.fits[pair].observations for pair in fitted}
+        points = {
+            curves.title(*pair): curves.fits[pair].observations for pair in fitted
+        }
         ratios = effects(curves, fitted)
-        found[name] = compare(mine, pairs=ratios)
+        found[name] = compare(points, pairs=ratios)
     return found
 
 
@@ -211,17 +213,17 @@ def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
 
 def moves_text(ratio: CurveRatio) -> str:
     """Returns which of c1 and c2 differ, and which way."""
-    told = [
+    listing = [
         f"{name} {'up' if getattr(ratio, name).value > 1 else 'down'}"
         for name in ratio.moves
     ]
-    return ", ".join(told) or "neither"
+    return ", ".join(listing) or "neither"
 
 
 def _searches(curves: Curves, ratio: CurveRatio) -> str:
     of = {curves.title(*pair): text for pair, text in curves.searches.items()}
-    mine, theirs = of.get(ratio.curve, ""), of.get(ratio.reference, "")
-    return mine if mine == theirs else f"{mine} against {theirs}"
+    own, theirs = of.get(ratio.curve, ""), of.get(ratio.reference, "")
+    return own if own == theirs else f"{own} against {theirs}"
 
 
 def effect_sentences(
@@ -256,6 +258,7 @@ def ratios(curves: Curves) -> pd.DataFrame:
     Empty with fewer than two curves or batch sizes, or without a common batch size.
     """
     exact = curves.exact
+    exact = exact[exact["steps_to_result"] > 0]
     keys = ["panel", "curve"]
     number_of_curves = exact.drop_duplicates(keys).shape[0]
     counts = exact.groupby("batch_size").size()
@@ -296,7 +299,7 @@ def normalized_part(context: ReportContext) -> Part:
     with style.one_axis(line_styles) as (figure, axis):
         draw_ratios(axis, table, line_styles)
     base = int(table["base"].iloc[0])
-    told = "; ".join(
+    listing = "; ".join(
         f"{name}: {number(rows['ratio'].iloc[-1])} at {rows['batch_size'].iloc[-1]}"
         for name, rows in table.groupby("curve", sort=False)
     )
@@ -309,6 +312,6 @@ def normalized_part(context: ReportContext) -> Part:
             "one another have one shape; the lower one profits longer from larger "
             f"batches. {curves.best_of()}".rstrip()
         ),
-        alt=f"Line chart of K* relative to batch size {base}. {told}.",
+        alt=f"Line chart of K* relative to batch size {base}. {listing}.",
     )
     return Part(illustrations=(illustration(figure, figure_text),))

@@ -74,15 +74,15 @@ def rates_of(
     if bounded.empty or "learning_rate" not in bounded:
         return none
     first = first_seed(tables.studies).reset_index(drop=True)
-    mine = bounded[bounded["seed"] == first["seed"].iloc[0]]
+    group = bounded[bounded["seed"] == first["seed"].iloc[0]]
     try:
-        by_rule = rules(first, mine, anchor)
+        by_rule = rules(first, group, anchor)
     except UserError:
         if anchor is not None:
             raise
         # Nobody reached the goal: there is no best rate to start a rule from.
         return none
-    best = best_rates(first, mine).dropna(subset="effective_learning_rate")
+    best = best_rates(first, group).dropna(subset="effective_learning_rate")
     return curves.naming.name(best), curves.naming.name(by_rule)
 
 
@@ -95,19 +95,19 @@ def learning_rate_figures(
         return figures
     for panel, rows in best.groupby("panel", sort=False):
         parts = [
-            (str(curve), mine)
-            for curve, mine in rows.groupby("curve", sort=False)
-            if len(mine) >= _LEAST_SIZES
+            (str(curve), group)
+            for curve, group in rows.groupby("curve", sort=False)
+            if len(group) >= _LEAST_SIZES
         ]
         if not parts:
             continue
         lines = by_rule[by_rule["panel"] == panel]
         with style.styled():
             figure, axes = two_abreast(len(parts), 3.1, sharey=True)
-            for axis, (curve, mine) in zip(axes, parts, strict=True):
+            for axis, (curve, group) in zip(axes, parts, strict=True):
                 rule = lines[lines["curve"] == curve]
                 line_style = style.line_style_of(curves.naming.line_styles, curve)
-                draw_rates(axis, mine, rule, line_style)
+                draw_rates(axis, group, rule, line_style)
                 axis.set_title(curve)
             style.legend_below(figure, _handles())
         figure_text = _figure_text(curves.panel_title(panel), rows, lines)
@@ -155,7 +155,7 @@ def _handles() -> list[Any]:
 
 def _figure_text(panel: str, best: pd.DataFrame, by_rule: pd.DataFrame) -> FigureText:
     anchors = and_list([str(size) for size in sorted(by_rule["anchor"].unique())])
-    told = listed(
+    listing = listed(
         best,
         "curve",
         lambda row: f"{number(row['effective_learning_rate'])} at {row['batch_size']}",
@@ -170,7 +170,7 @@ def _figure_text(panel: str, best: pd.DataFrame, by_rule: pd.DataFrame) -> Figur
             f"square-root rule say, from the best rate at batch size {anchors}. An "
             "argmin over few trials is noisy."
         ),
-        alt=f"Line charts of the best effective learning rate. {told}.",
+        alt=f"Line charts of the best effective learning rate. {listing}.",
     )
 
 

@@ -295,7 +295,7 @@ def _critical_figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
         draw_beside_critical(figure.subplots(), compared, curves.naming.line_styles)
         handle = style.line_handle("c1/c2 with interval", **_DIAMOND)
         style.legend_below(figure, [handle])
-    told = "; ".join(
+    listing = "; ".join(
         f"{row['label']}: noise scale {number(row['noise'])}, c1/c2 "
         f"{number(row['critical'])} "
         f"({interval(row['critical_low'], row['critical_high'])})"
@@ -311,6 +311,6 @@ def _critical_figure(curves: Curves, compared: pd.DataFrame) -> Illustration:
             "fit with its interval; an end that is missing is open. McCandlish et al. "
             "2018 expect the two to agree in order of magnitude."
         ),
-        alt=f"Dot plot. {told}.",
+        alt=f"Dot plot. {listing}.",
     )
     return illustration(figure, figure_text)

@@ -80,11 +80,11 @@ def metaparameters_part(context: ReportContext) -> Part:
     columns += ["momentum"] if "momentum" in trials else []
     rows_of = RowsByCell(trials, curves.cells, columns)
     for panel, curve, cells in groups(curves):
-        mine = [(cell, rows_of.of(cell)) for cell in cells.to_dict("records")]
+        of_cells = [(cell, rows_of.of(cell)) for cell in cells.to_dict("records")]
         momentum = "momentum" in columns and any(
-            rows["momentum"].nunique() > 1 for _, rows in mine
+            rows["momentum"].nunique() > 1 for _, rows in of_cells
         )
-        tables = [(cell, _table(rows, cell, momentum)) for cell, rows in mine]
+        tables = [(cell, _table(rows, cell, momentum)) for cell, rows in of_cells]
         shown = [(int(cell["batch_size"]), t) for cell, t in tables if len(t) > 1]
         if shown:
             name = file_name("metaparameters", curves.panel_title(panel), curve)
@@ -225,12 +225,14 @@ def _figure_text(name: str, where: str, momentum: bool, cells: int) -> FigureTex
         title=f"Metaparameters of the trials: {where}",
         caption=(
             f"One mark per trial, a panel per batch size. Vertical axis: {vertical}. "
-            "Filled circle: met the goal. Small open circle: out-run, stopped because "
-            "enough others had met the goal before it could (in an open study: not "
-            "decided yet). Open square: spent the "
-            "step budget. Cross: diverged. Plus: failed. Star: the best trial. A star "
-            "near an end of an axis says that the range should be widened."
+            "A star near an end of an axis says that the range should be widened."
             + (left_out if cells > _MOST else "")
+        ),
+        definition=(
+            "Filled circle: the goal was met. Small open circle: out-run, stopped "
+            "because enough others had met the goal before it could (in an open study: "
+            "not decided yet). Open square: it spent the step budget. Cross: it "
+            "diverged. Plus: it failed. Star: the best trial."
         ),
         alt=(
             f"Scatter plots, one per batch size, for {where}: learning rate against "

@@ -99,12 +99,12 @@ def _is_crowded(frame: pd.DataFrame) -> bool:
 def _panel_names(frame: pd.DataFrame, by_optimizer: bool) -> pd.Series:
     """Returns what tells panels apart; the goal only where workloads have several."""
     goals = frame.groupby("workload")["goal"].nunique()
-    told = ["workload"]
+    shown = ["workload"]
     if len(goals) and int(goals.max()) > 1:
-        told.append("goal")
+        shown.append("goal")
     if by_optimizer:
-        told.append("optimizer")
-    return frame[told].astype(str).agg(", ".join, axis=1)
+        shown.append("optimizer")
+    return frame[shown].astype(str).agg(", ".join, axis=1)
 
 
 def _curve_names(frame: pd.DataFrame, by_optimizer: bool) -> list[str]:

@@ -21,6 +21,7 @@ import scipy
 from markupsafe import Markup
 
 import dps_tf
+from dps_tf.analysis.report.cautions import caution_text
 from dps_tf.analysis.report.charts import library
 from dps_tf.analysis.report.content import (
     Column,
@@ -93,13 +94,19 @@ def render(report: Report, specification: PageTable | None, refresh: int = 0) ->
         keep_trailing_newline=True,
     )
     environment.filters["data_uri"] = data_uri
-    environment.filters["narrow_uri"] = lambda item: _address("svg+xml", item.narrow)
     environment.filters["json_block"] = json_block
     script = _source(environment, "report.js")
+    figures = [item for part in report.sections for item in part.illustrations]
     # Only what draws is embedded, and only where there is something to draw.
-    scripts = [library(), script] if report.charts else [script]
+    scripts = [script]
+    if any(item.chart for item in figures):
+        scripts = [library(), script]
     return environment.get_template("report.html.j2").render(
         report=report,
+        definitions={
+            item.title: item.definition for item in figures if item.definition
+        },
+        caution_text=caution_text,
         specification=_prepared(specification) if specification else None,
         prepared=_prepared,
         refresh=refresh,
@@ -132,10 +139,6 @@ def data_uri(item: Illustration) -> str:
     """Returns a figure as an address that holds it."""
     is_small = len(item.svg) <= _LARGEST_SVG or not item.png
     kind, data = ("svg+xml", item.svg) if is_small else ("png", item.png)
-    return _address(kind, data)
-
-
-def _address(kind: str, data: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 

@@ -181,8 +181,8 @@ def densities(trials: pd.DataFrame) -> pd.DataFrame:
     keys = ["sparsity_method", "sparsity", *axes, "initial_seed"]
     rows = []
     for trial in trials.drop_duplicates(keys).to_dict("records"):
-        told = [trial["sparsity_method"], f"sparsity {trial['sparsity']:g}"]
-        curve = ", ".join([*told, *axis_texts(trial, axes)])
+        names = [trial["sparsity_method"], f"sparsity {trial['sparsity']:g}"]
+        curve = ", ".join([*names, *axis_texts(trial, axes)])
         for layer in json.loads(str(trial["layers"])):
             density = layer["kept"] / max(layer["parameters"], 1)
             rows.append({"curve": curve, "layer": layer["name"], "density": density})
@@ -219,7 +219,7 @@ def _layers_figure(table: pd.DataFrame, workload: str) -> Illustration:
     line_styles = style.assign_styles(table["curve"])
     with style.one_axis(line_styles) as (figure, axis):
         draw_densities(axis, table, line_styles)
-    told = listed(
+    listing = listed(
         table, "curve", lambda row: f"{row['layer']} {number(row['density'], 2)}"
     )
     figure_text = FigureText(
@@ -231,6 +231,6 @@ def _layers_figure(table: pd.DataFrame, workload: str) -> Illustration:
             "least and greatest. A mark on the floor of the axis is a layer that "
             "keeps nothing."
         ),
-        alt=f"Line chart of the fraction kept by layer. {told}.",
+        alt=f"Line chart of the fraction kept by layer. {listing}.",
     )
     return illustration(figure, figure_text)

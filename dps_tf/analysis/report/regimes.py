@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,14 +27,19 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.wording import interval, number, percent
+from dps_tf.analysis.wording import interval, number, percent, with_interval
 
+BARS = (
+    "Bars: filled, perfect scaling; hatched, diminishing returns; open, maximal data "
+    "parallelism. Diamond: c1/c2."
+)
 DEFINITION = (
-    f"Bars, by the fit: filled, perfect scaling, up to B = {TOLERANCE:g} c1/c2, where "
-    f"K* B = {1 + TOLERANCE:g} c1; open, maximal data parallelism, from B = c1/c2 / "
+    f"Perfect scaling ends at B = {TOLERANCE:g} c1/c2 of the fit, where K* B = "
+    f"{1 + TOLERANCE:g} c1. Maximal data parallelism begins at B = c1/c2 / "
     f"{TOLERANCE:g}, where K* = {1 + TOLERANCE:g} c2, if the points are flat there "
-    "too; hatched, diminishing returns between them. Diamond: c1/c2 with its interval, "
-    "on the measured range; an arrow at its end where c1/c2 lies beyond."
+    "too. Between the two returns diminish. The line of the diamond is the interval of "
+    "c1/c2; all is drawn within the measured batch sizes, with an arrow at their end "
+    "where c1/c2 lies beyond."
 )
 _NAMES = {
     "fit_perfect_scaling": "perfect scaling, fit",
@@ -111,8 +116,12 @@ def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
                 "curve": curves.title(panel, curve),
                 "definition": _NAMES[name],
             }
-            mine = [regime for regime in found if regime.name == name]
-            row |= {f"t{regime.tolerance:g}": _text(regime) for regime in mine}
+            smallest = float(observations.batch_size.min())
+            row |= {
+                f"t{regime.tolerance:g}": _text(regime, smallest)
+                for regime in found
+                if regime.name == name
+            }
             rows.append(row)
     columns = (
         Column("curve", "Curve"),
@@ -126,11 +135,23 @@ def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
     return page_table("regimes", caption, columns, rows)
 
 
-def _text(regime: Regime) -> SortableText:
+def batch_size_text(value: float, low: float, high: float, smallest: float) -> str:
+    """Returns the end of a regime with its interval, no value below what was measured.
+
+    >>> batch_size_text(21.4, 17.2, 26.0, 4), batch_size_text(0.212, 0.1, 9.0, 4)
+    ('21 (17 to 26)', 'below the smallest measured (at most 9)')
+    """
+    if value < smallest:
+        known = "" if high < smallest else f" ({interval(0.0, high, 2)})"
+        return f"below the smallest measured{known}"
+    return with_interval(value, low if low >= smallest else 0.0, high)
+
+
+def _text(regime: Regime, smallest: float) -> SortableText:
     text = number(regime.batch_size)
     if regime.low is not None:
         high = math.inf if regime.high is None else regime.high
-        text = f"{text} ({interval(regime.low, high)})"
+        text = batch_size_text(regime.batch_size, regime.low, high, smallest)
     elif regime.is_open:
         # The end may lie beyond the largest batch size that was measured.
         text = f"at least {text}"
@@ -155,37 +176,70 @@ def draw_regimes(
     axis.set_xlabel("Batch size")
 
 
+def spans(row: Mapping[Hashable, Any]) -> list[tuple[float, float, str]]:
+    """Returns start, end and name of each regime of a row of `regimes_of`.
+
+    Names are perfect, diminishing and flat; a regime that lies outside of the measured
+    batch sizes is left out.
+    """
+    smallest, largest = float(row["smallest"]), float(row["largest"])
+    perfect = float(np.clip(row["perfect_end"], smallest, largest))
+    useful = max(float(row["useful_end"]), perfect) if row["is_flat"] else largest
+    found = [
+        (smallest, perfect, "perfect"),
+        (perfect, useful, "diminishing"),
+        (useful, largest, "flat"),
+    ]
+    return [span for span in found if span[1] > span[0]]
+
+
+class CriticalMark(NamedTuple):
+    """Where c1/c2 and its interval are drawn, all within the measured batch sizes."""
+
+    at: float
+    low: float
+    high: float
+    marker: str
+
+
+def critical_mark(row: Mapping[Hashable, Any]) -> CriticalMark | None:
+    """Returns the mark of c1/c2 of a row of `regimes_of`; None where it is unknown.
+
+    A diamond, or an arrow where c1/c2 lies beyond what was measured.
+    """
+    value = float(row["critical"])
+    if np.isnan(value):
+        return None
+    smallest, largest = float(row["smallest"]), float(row["largest"])
+    low, high = np.clip([row["critical_low"], row["critical_high"]], smallest, largest)
+    marker = "d" if smallest <= value <= largest else ">" if value > largest else "<"
+    at = min(max(value, smallest), largest)
+    return CriticalMark(at, float(low), float(high), marker)
+
+
 def _bar(
     axis: Axes, height: int, row: dict[Hashable, Any], line_style: LineStyle
 ) -> None:
     outline = {"edgecolor": line_style.color, "linewidth": 1.0, "height": 0.5}
-    smallest, largest = float(row["smallest"]), float(row["largest"])
-    perfect = float(np.clip(row["perfect_end"], smallest, largest))
-    useful = max(float(row["useful_end"]), perfect) if row["is_flat"] else largest
-    spans: list[tuple[float, float, dict[str, Any]]] = [
-        (smallest, perfect, {"facecolor": line_style.color}),
-        (perfect, useful, {"facecolor": "white", "hatch": "////"}),
-        (useful, largest, {"facecolor": "white"}),
-    ]
-    for start, end, fill in spans:
-        if end > start:
-            axis.barh(height, end - start, left=start, zorder=2, **outline, **fill)
+    fills: dict[str, dict[str, Any]] = {
+        "perfect": {"facecolor": line_style.color},
+        "diminishing": {"facecolor": "white", "hatch": "////"},
+        "flat": {"facecolor": "white"},
+    }
+    for start, end, kind in spans(row):
+        axis.barh(height, end - start, left=start, zorder=2, **outline, **fills[kind])
 
 
 def _critical(axis: Axes, height: int, row: dict[Hashable, Any]) -> None:
-    value = float(row["critical"])
-    if np.isnan(value):
+    mark = critical_mark(row)
+    if mark is None:
         return
-    # Open ends run to the end of the bar, and the mark stays on it.
-    smallest, largest = float(row["smallest"]), float(row["largest"])
-    ends = np.clip([row["critical_low"], row["critical_high"]], smallest, largest)
+    ends = [mark.low, mark.high]
     axis.plot(ends, [height, height], color=style.INK, linewidth=1.2, zorder=4)
-    # Beyond what was measured an arrow shows the way.
-    marker = "d" if smallest <= value <= largest else ">" if value > largest else "<"
     axis.plot(
-        [min(max(value, smallest), largest)],
+        [mark.at],
         [height],
-        marker=marker,
+        marker=mark.marker,
         color=style.INK,
         markeredgecolor="white",
         markersize=8,

@@ -94,8 +94,8 @@ def weighted_table(context: ReportContext, found: pd.DataFrame) -> PageTable:
     cells = with_noise(curves.cells, found)
     known = cells["noise"].notna().any()
     for (panel, curve), plain in curves.fits.items() if known else ():
-        mine = of_curve(cells[cells["closed"]], panel, curve)
-        weighted = fit_law(Observations.from_results(mine))
+        group = of_curve(cells[cells["closed"]], panel, curve)
+        weighted = fit_law(Observations.from_results(group))
         for weights, fit in (("equal", plain), ("by noise", weighted)):
             title = curves.title(panel, curve)
             rows.append({"curve": title, "weights": weights, **constants(fit)})
@@ -150,7 +150,7 @@ def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
     line_styles = style.assign_styles(named["curve"])
     with style.one_axis(line_styles) as (figure, axis):
         draw_repeats(axis, named, line_styles)
-    told = listed(
+    listing = listed(
         named,
         "curve",
         lambda row: (
@@ -166,7 +166,7 @@ def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
             "least to greatest, off the axis where a repeat did not reach the goal. "
             "Hollow: K* as the search found it. Study seeds stand side by side."
         ),
-        alt=f"Line chart of medians of repeats. {told}.",
+        alt=f"Line chart of medians of repeats. {listing}.",
     )
     return illustration(figure, figure_text)
 

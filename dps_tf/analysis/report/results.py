@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.report.cautions import first_error
 from dps_tf.analysis.report.content import (
     Column,
     PageTable,
@@ -20,7 +21,6 @@ from dps_tf.analysis.report.content import (
 )
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import axis_order
-from dps_tf.analysis.report.summary import first_error
 from dps_tf.analysis.tables import axes_of, metric_names, study_key
 from dps_tf.analysis.wording import count, number, steps
 from dps_tf.core import OUTCOMES, is_axis
@@ -61,13 +61,7 @@ def steps_text(row: Any) -> str:
 
 def results_part(context: ReportContext) -> Part:
     """Returns the table of results."""
-    text = (
-        "K* is the first evaluated step at which the best trial of a study met the "
-        "goal, step b of (a, b]. The evaluation before it, at step a, did not meet it; "
-        "steps that were not evaluated may have, also before a, since a metric goes up "
-        "and down."
-    )
-    return Part((text,), (), (results_page_table(context.curves),))
+    return Part(tables=(results_page_table(context.curves),))
 
 
 def results_page_table(curves: Curves) -> PageTable:
@@ -82,8 +76,9 @@ def results_page_table(curves: Curves) -> PageTable:
     steps_column = Column(
         "steps",
         "Steps to result K*",
-        "First evaluated step at which the best trial met the goal, with its "
-        "bracket (previous evaluation, this one].",
+        "First evaluated step at which the best trial met the goal, step b of (a, b]. "
+        "The evaluation before it, at step a, did not meet it; steps that were not "
+        "evaluated may have, also before a, since a metric goes up and down.",
     )
     shown[steps_column] = [
         SortableText(steps_text(row), number_text(row["steps_to_result"]).key)

@@ -130,8 +130,8 @@ def _figures(
 ) -> list[Illustration]:
     """Returns a figure for each curve that has a fit at two goals or more."""
     found: list[Illustration] = []
-    for (panel, curve), mine in laws.groupby(["panel", "curve"], sort=False):
-        if mine["multiple"].nunique() < 2:
+    for (panel, curve), group in laws.groupby(["panel", "curve"], sort=False):
+        if group["multiple"].nunique() < 2:
             continue
         exact = of_curve(cells[cells["low"] == cells["high"]], panel, curve)
         exact = first_seed(exact)
@@ -142,16 +142,16 @@ def _figures(
             first, *others = figure.subplots(2, 2).flat
             draw_goals(first, shown.assign(steps=shown["low"]), line_styles)
             for axis, name in zip(others, _CONSTANTS, strict=True):
-                draw_constant(axis, mine, name)
+                draw_constant(axis, group, name)
             style.legend_below(figure, style.curve_handles(line_styles), columns=5)
         name = file_name("law_and_goal", curves.panel_title(panel), str(curve))
-        figure_text = _figure_text(name, curves.title(panel, curve), mine)
+        figure_text = _figure_text(name, curves.title(panel, curve), group)
         found.append(illustration(figure, figure_text, folded=bool(found)))
     return found
 
 
 def _figure_text(name: str, title: str, laws: pd.DataFrame) -> FigureText:
-    told = "; ".join(
+    listing = "; ".join(
         f"at {row['threshold']:g} c1 {number(row['c1'])} and c2 {number(row['c2'])}"
         for row in laws.to_dict("records")
     )
@@ -163,7 +163,7 @@ def _figure_text(name: str, title: str, laws: pd.DataFrame) -> FigureText:
             "c1, c2 and c1/c2 of the fits, with their intervals, which leave the axis "
             "where they are open. Compare Shallue et al. 2019, Figure 2."
         ),
-        alt=f"Line charts of K*, c1, c2 and c1/c2 for several goals: {told}.",
+        alt=f"Line charts of K*, c1, c2 and c1/c2 for several goals: {listing}.",
     )
 
 
@@ -198,10 +198,10 @@ def _range_table(
     named = curves.naming.name(frame)
     named = named.assign(cell=cell_names(named))
     rows = []
-    for cell, mine in named.groupby("cell", sort=False):
-        known = number_text(mine["steps_to_result"].iloc[0], steps)
+    for cell, group in named.groupby("cell", sort=False):
+        known = number_text(group["steps_to_result"].iloc[0], steps)
         row: dict[str, Any] = {"cell": cell, "steps": known}
-        for entry in mine.to_dict("records"):
+        for entry in group.to_dict("records"):
             row[f"at_{entry['multiple']:g}"] = range_text(entry)
         rows.append(row)
     columns = [Column("cell", "Cell")]

@@ -91,7 +91,7 @@ _STYLE: dict[str, Any] = {
     "xtick.labelcolor": INK,
     "ytick.color": MUTED,
     "ytick.labelcolor": INK,
-    # Glyphs as paths: the figure line_styles the same where the fonts are missing.
+    # Glyphs are paths, so that a figure looks the same where a font is missing.
     "svg.fonttype": "path",
     # Fixes the ids that matplotlib would otherwise draw at random.
     "svg.hashsalt": "dps_tf",
@@ -286,7 +286,7 @@ def one_axis(
 
 
 def lay_out(figure: Figure) -> None:
-    """Fixes where everything stands: else each file would find it again."""
+    """Lays out a figure once, so that its files need not do so again."""
     with styled():
         engine = figure.get_layout_engine()
         if engine is not None:

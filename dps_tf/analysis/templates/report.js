@@ -25,24 +25,6 @@
     }
   }
 
-  // Numbers of a point, for a pointer or a finger; the tables hold them for all others.
-  const tip = document.getElementById("tip");
-  function show(event) {
-    tip.textContent = event.target.dataset.tip;
-    tip.hidden = false;
-    const place = event.target.getBoundingClientRect();
-    const left = Math.min(place.right + 6, window.innerWidth - tip.offsetWidth - 8);
-    const above = place.top - tip.offsetHeight - 6;
-    tip.style.left = Math.max(8, left) + "px";
-    tip.style.top = (above < 8 ? place.bottom + 6 : above) + "px";
-  }
-  function hide() { tip.hidden = true; }
-  for (const mark of document.querySelectorAll(".tooltip")) {
-    mark.addEventListener("pointerenter", show);
-    mark.addEventListener("pointerleave", hide);
-  }
-  window.addEventListener("scroll", hide, { passive: true });
-
   // Filtering: rows that do not hold the text are hidden, and it is said how many remain.
   for (const input of document.querySelectorAll(".filter input")) {
     const rows = document.getElementById(input.dataset.table).tBodies[0].rows;
@@ -59,62 +41,77 @@
   }
 
   // Learning curves: the trials of the chosen cell go into the sources of their outcomes.
-  function fill(view, cell) {
-    const names = new Map(view.model.renderers.map((item) => [item.name, item]));
-    const outcomes = [...names.keys()].filter((name) => name && name.startsWith("lines "));
-    const entries = view.model.below.find((item) => item.type === "Legend").items;
-    let end = [Infinity, 0];
-    for (const name of outcomes) {
+  function fill(plot, trials) {
+    const glyphs = new Map(plot.renderers.map((item) => [item.name, item]));
+    const entries = plot.below.find((item) => item.type === "Legend").items;
+    for (const [name, lines] of glyphs) {
+      if (!name || !name.startsWith("lines ")) continue;
       const outcome = name.slice("lines ".length);
-      const trials = cell.trials.filter((trial) => trial.outcome === outcome);
-      const marks = { x: [], y: [], trial: [], point: [] };
-      for (const trial of trials) {
-        trial.steps.forEach((step, i) => {
-          marks.x.push(step); marks.y.push(trial.values[i]);
-          marks.trial.push(trial.number); marks.point.push(trial.point);
-        });
-      }
-      for (const step of marks.x) end = [Math.min(end[0], step), Math.max(end[1], step)];
-      names.get(name).data_source.data = {
-        xs: trials.map((trial) => trial.steps), ys: trials.map((trial) => trial.values) };
-      names.get(`marks ${outcome}`).data_source.data = marks;
-      entries.find((entry) => entry.label.value === outcome).visible = trials.length > 0;
+      const chosen = trials.filter((trial) => trial.outcome === outcome);
+      lines.data_source.data = {
+        xs: chosen.map((trial) => trial.steps), ys: chosen.map((trial) => trial.values) };
+      glyphs.get(`marks ${outcome}`).data_source.data = {
+        x: chosen.flatMap((trial) => trial.steps),
+        y: chosen.flatMap((trial) => trial.values),
+        note: chosen.flatMap((trial) => trial.steps.map(() => trial.note)) };
+      entries.find((entry) => entry.label.value === outcome).visible = chosen.length > 0;
     }
-    const has_goal = cell.goal !== null;
-    names.get("goal").data_source.data = has_goal ? { x: end, y: [cell.goal, cell.goal] } : { x: [], y: [] };
-    entries.find((entry) => entry.label.value === "goal").visible = has_goal;
-    view.model.left[0].axis_label = cell.metric;
   }
-  async function draw(explorer) {
-    const item = JSON.parse(explorer.querySelector(".figure-data").textContent);
-    const [view] = await window.Bokeh.embed.embed_item(item, explorer.querySelector(".chart"));
-    const data = explorer.querySelector(".trials");
-    if (data) {
-      const cells = JSON.parse(data.textContent);
-      const choice = explorer.querySelector(".cell-choice");
-      const note = explorer.querySelector(".note-of-cell");
-      cells.forEach((cell, i) => choice.add(new Option(cell.name, i)));
-      const show = () => {
-        const cell = cells[choice.value];
-        fill(view, cell);
-        const left_out = cell.left_out ? `${cell.left_out} slower trials are in curves.parquet only.` : "";
-        note.textContent = `${cell.notes} ${left_out}`.trim();
-      };
-      choice.addEventListener("change", show);
-      show();
+  function offer(figure, plot) {
+    const cells = JSON.parse(figure.querySelector(".trials").textContent);
+    const choice = figure.querySelector(".choice select");
+    cells.forEach((cell, i) => choice.add(new Option(cell.name, i)));
+    const show = () => {
+      const cell = cells[choice.value] ?? { trials: [], left_out: 0 };
+      fill(plot, cell.trials);
+      figure.querySelector(".choice [role=status]").textContent =
+        cell.left_out ? `${cell.left_out} slower trials are in curves.parquet only.` : "";
+    };
+    choice.addEventListener("change", show);
+    show();
+  }
+
+  // A chart takes the place of its figure once the reader comes near.
+  async function draw(figure) {
+    const item = JSON.parse(figure.querySelector(".chart-data").textContent);
+    const chart = figure.querySelector(".chart");
+    figure.classList.add("drawn");
+    try {
+      const [view] = await window.Bokeh.embed.embed_item(item, chart);
+      const plots = view.model.children ?? [view.model];
+      for (const plot of plots) {
+        for (const legend of plot.below.filter((part) => part.type === "Legend")) {
+          // Entries are as wide as their texts: a phone has room for one beside another.
+          legend.ncols = chart.clientWidth < 560 ? 1 : 3;
+        }
+      }
+      if (figure.querySelector(".trials")) offer(figure, plots[0]);
+      figure.dataset.drawn = "true";
+    } catch (error) {
+      figure.classList.remove("drawn");
+      throw error;
     }
-    explorer.dataset.drawn = "true";
   }
   if (window.Bokeh) {
     const seen = new IntersectionObserver((entries) => {
-      for (const entry of entries) {
-        if (!entry.isIntersecting) continue;
+      for (const entry of entries.filter((one) => one.isIntersecting)) {
         seen.unobserve(entry.target);
         draw(entry.target);
       }
     }, { rootMargin: "400px" });
-    for (const explorer of document.querySelectorAll(".explorer")) seen.observe(explorer);
+    for (const chart of document.querySelectorAll(".chart")) seen.observe(chart.closest("figure"));
   }
+
+  // A link into a folded section opens it.
+  function reveal() {
+    const target = document.getElementById(location.hash.slice(1));
+    if (target && target.matches("details")) {
+      target.open = true;
+      target.scrollIntoView();
+    }
+  }
+  window.addEventListener("hashchange", reveal);
+  reveal();
 
   // On paper nothing can be unfolded.
   let opened = [];
