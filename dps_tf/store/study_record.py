@@ -273,8 +273,13 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     study = StudyReader(files, layout)
     check_continues(study, specification)
     environments = [dict(environment)]
+    anew = _has_other_network(study, training_inputs) and _is_untrained(study)
+    if anew:
+        guard()
+        files.remove_tree(layout.logs)
     if study.specification is not None:
-        _check_inputs(study, training_inputs)
+        if not anew:
+            _check_inputs(study, training_inputs)
         environments = _environments(study, environment, allow_other_machine)
     elif files.exists(layout.study):
         set_aside(files, layout.study)
@@ -289,11 +294,31 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         write_json(files, layout.study, content)
     record = StudyRecord(files, layout, specification, guard)
     record.has_other_bits = len(environments) > 1
+    if anew:
+        record.problems.append(
+            f"{layout.root} is begun anew with another network: no trial of the one "
+            "before made a step."
+        )
     if study.specification is None and record.history.trials:
         record.problems.append(
             f"{layout.study} was lost: the study goes on from its logs."
         )
     return record
+
+
+def _has_other_network(study: StudyReader, inputs: Mapping[str, Any]) -> bool:
+    """Returns whether a stored study differs in the network, and in no other input."""
+    if study.specification is None:
+        return False
+    stored = dict(study.training_inputs)
+    return stored != dict(inputs) and {**stored, NETWORK: ""} == {**inputs, NETWORK: ""}
+
+
+def _is_untrained(study: StudyReader) -> bool:
+    """Returns whether an intact record says that no trial of a study made a step."""
+    trials = study.history.trials.values()
+    stepped = any(t.work.steps or t.evaluations or t.diverged_step for t in trials)
+    return not (stepped or study.is_closed or study.problems)
 
 
 def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> None:

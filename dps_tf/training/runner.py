@@ -101,13 +101,28 @@ class TrainingRunner(Runner):
             values = masked(program.network, values, masks)
         return program.fresh_state(values)
 
+    def try_step(self, point: Mapping[str, float]) -> None:
+        """Makes the first step of trial 0 at a point, and forgets it.
+
+        Whatever would fail a trial before its first evaluation fails here: its initial
+        point, its pruning and its step.
+        """
+        job = Job(0, point, None, 1)
+        self._load(self._programs[0], job)
+        self._slice(0, self._programs[0], job, 0)
+
+    def _load(self, program: Program, job: Job) -> TrialState:
+        """Returns the state of a trial, of which the program now is."""
+        state = self._begin(program, job.trial) if job.state is None else job.state
+        masks = self._mask_set(job.trial).masks
+        program.load(state, job.point, masks, self.initial_seed(job.trial))
+        return state
+
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Trains to the job's evaluation, unless it diverges or is stopped before."""
         begun, waited = time.monotonic(), data_wait()
         program = self._programs[slot]
-        state = self._begin(program, job.trial) if job.state is None else job.state
-        masks = self._mask_set(job.trial).masks
-        program.load(state, job.point, masks, self.initial_seed(job.trial))
+        state = self._load(program, job)
         step, loss, diverged = state.step, math.nan, False
         while step < job.until and not diverged:
             done = self._slice(slot, program, job, step)
