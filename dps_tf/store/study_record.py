@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dps_tf.core import (
+    Nearest,
     StudySpecification,
     Trajectory,
     TrialProvenance,
@@ -134,6 +135,11 @@ class StudyRecord:
         """Returns the trajectories of trials 0, 1, ... up to the last known one."""
         asked = self.specification
         return self.history.trajectories(asked.goal, asked.evaluations.interval)
+
+    def nearest(self) -> Nearest | None:
+        """Returns which evaluation came nearest to the goal so far."""
+        asked = self.specification
+        return self.history.nearest(asked.goal, asked.evaluations.interval)
 
     def point(self, trial: int) -> Mapping[str, float]:
         """Returns the metaparameters that an oracle chose for a trial."""

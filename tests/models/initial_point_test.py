@@ -90,13 +90,14 @@ class InitialPointTest(tf.test.TestCase, parameterized.TestCase):
                 self.kernel = self.add_weight("kernel", [400, 600])
                 self.scale = self.add_weight("scale", [2], initializer="ones")
                 self.listed = [
-                    self.add_weight("listed", [1000], initializer=wide) for _ in "ab"
+                    self.add_weight("listed", [1000], initializer=wide()) for _ in "ab"
                 ]
 
             def call(self, inputs):
                 return inputs * self.scale
 
-        wide = keras.initializers.RandomNormal(3.0, 0.5)
+        def wide():
+            return keras.initializers.RandomNormal(3.0, 0.5)
 
         def network(input_shape, classes):
             inputs = keras.Input(input_shape)

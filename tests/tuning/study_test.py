@@ -162,7 +162,7 @@ def test_another_network_is_refused(tmp_path):
 def test_a_study_whose_trials_all_failed_at_once_begins_anew_with_the_repaired_network(
     undisturbed, tmp_path
 ):
-    def broken() -> None:
+    def broken(trial: int, step: int) -> None:
         raise RuntimeError("no initializer")
 
     said: list[str] = []
