@@ -38,11 +38,13 @@ class SweepSpecification:
         repeats: r, new seeds under which the best points of each cell are trained again
             once its study is closed; 0 repeats nothing.
         repeated_points: m, how many of its best points are.
+        sparsity_methods: those that were named, also where no cell is sparse.
     """
 
     studies: tuple[StudySpecification, ...]
     repeats: int = 0
     repeated_points: int = 1
+    sparsity_methods: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [study.cell.name for study in self.studies]

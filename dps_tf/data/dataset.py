@@ -77,6 +77,16 @@ class Source:
     content_of_given: bool = False
     split_hashes: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("inputs", "labels"):
+            value = getattr(self, name)
+            if not (hasattr(value, "dtype") and hasattr(value, "shape")):
+                raise UserError(
+                    f"the {name} of a Source are {type(value).__name__} and no array "
+                    "with a row for each example: write a tf.data.Dataset or a "
+                    "generator once, by data.stored_once."
+                )
+
     def examples(
         self, indices: np.ndarray | None = None, split: Given | None = None
     ) -> Examples:

@@ -19,7 +19,13 @@ from dps_tf.sparsity.prunable import (
     trainable_positions,
 )
 from dps_tf.sparsity.pruning_schedule import Scheduled
-from dps_tf.sparsity.request import MaskRequest, ScoreCache
+from dps_tf.sparsity.request import (
+    BalancedExamples,
+    ExampleReader,
+    ExampleWindows,
+    MaskRequest,
+    ScoreCache,
+)
 from dps_tf.sparsity.selection import (
     SELECTIONS,
     Candidates,
@@ -30,7 +36,10 @@ from dps_tf.sparsity.selection import (
 __all__ = [
     "SELECTIONS",
     "SPARSITY_METHODS",
+    "BalancedExamples",
     "Candidates",
+    "ExampleReader",
+    "ExampleWindows",
     "Iterative",
     "MaskRequest",
     "MaskSet",

@@ -279,13 +279,8 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     study = StudyReader(files, layout)
     check_continues(study, specification)
     environments = [dict(environment)]
-    anew = _has_other_network(study, training_inputs) and _is_untrained(study)
-    if anew:
-        guard()
-        files.remove_tree(layout.logs)
     if study.specification is not None:
-        if not anew:
-            _check_inputs(study, training_inputs)
+        _check_inputs(study, training_inputs)
         environments = _environments(study, environment, allow_other_machine)
     elif files.exists(layout.study):
         set_aside(files, layout.study)
@@ -298,13 +293,10 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         # An extension: what was closed is open again, before the new aim is known.
         files.remove(layout.closed)
         write_json(files, layout.study, content)
+    note = _forget_failures(files, study, training_inputs, guard)
     record = StudyRecord(files, layout, specification, guard)
+    record.problems += note
     record.has_other_bits = len(environments) > 1
-    if anew:
-        record.problems.append(
-            f"{layout.root} is begun anew with another network: no trial of the one "
-            "before made a step."
-        )
     if study.specification is None and record.history.trials:
         record.problems.append(
             f"{layout.study} was lost: the study goes on from its logs."
@@ -312,12 +304,22 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     return record
 
 
-def _has_other_network(study: StudyReader, inputs: Mapping[str, Any]) -> bool:
-    """Returns whether a stored study differs in the network, and in no other input."""
-    if study.specification is None:
-        return False
-    stored = dict(study.training_inputs)
-    return stored != dict(inputs) and {**stored, NETWORK: ""} == {**inputs, NETWORK: ""}
+def _forget_failures(
+    files: FileSystem,
+    study: StudyReader,
+    training_inputs: Mapping[str, Any],
+    guard: Callable[[], None],
+) -> list[str]:
+    """Removes the logs of a study that begins anew with another network; says so."""
+    stored = study.training_inputs.get(NETWORK)
+    if study.specification is None or stored == training_inputs.get(NETWORK):
+        return []
+    guard()
+    files.remove_tree(study.layout.logs)
+    return [
+        f"{study.layout.root} is begun anew with another network: no trial of the one "
+        "before made a step."
+    ]
 
 
 def _is_untrained(study: StudyReader) -> bool:
@@ -328,7 +330,10 @@ def _is_untrained(study: StudyReader) -> bool:
 
 
 def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> None:
-    """Raises UserError unless a study has the data and network it began with."""
+    """Raises UserError unless a study has the data and network it began with.
+
+    A study of which no trial made a step may have another network.
+    """
     stored, now = dict(study.training_inputs), dict(training_inputs)
     before, network = stored.pop(NETWORK, ""), now.pop(NETWORK, "")
     if stored != now:
@@ -336,7 +341,7 @@ def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> Non
             f"{study.layout.root} was begun on other data: stored {stored}, now {now}. "
             "Give the same --data_dir, or choose another --sweep_dir."
         )
-    if before != network:
+    if before != network and not _is_untrained(study):
         raise UserError(
             f"{study.layout.root} was begun with another network: the hash of its "
             f"structure is {before[:12]} in the record and {network[:12]} now. Undo "

@@ -6,6 +6,7 @@ import json
 import traceback
 from collections.abc import Callable, Sequence
 
+from dps_tf import sparsity
 from dps_tf.core import (
     Backend,
     PreparedStudy,
@@ -158,6 +159,8 @@ class Backends:
 
     def check(self, sweep: SweepSpecification) -> None:
         """Raises UserError unless every name in a sweep is registered."""
+        for name in sweep.sparsity_methods:
+            sparsity.SPARSITY_METHODS.reads(name)
         for study in sweep.studies:
             self(study).check(study)
 

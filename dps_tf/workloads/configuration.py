@@ -256,7 +256,12 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         precision=precision,
         axes=_axes(axes or {}),
     )
-    return replace(cells, repeats=repeats, repeated_points=repeated_points)
+    return replace(
+        cells,
+        repeats=repeats,
+        repeated_points=repeated_points,
+        sparsity_methods=tuple(sparsity_methods),
+    )
 
 
 def _axes(axes: Any) -> Mapping[str, Any]:

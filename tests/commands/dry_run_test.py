@@ -44,6 +44,18 @@ MISTAKES = {
         "workload.space = None\nworkload.points = [{'label_smoothing': 0.1}]",
         "learning_rate",
     ),
+    "a negative seed of the split": (
+        "workload.split_seed = -1",
+        "split_seed is -1; it must be a whole number, at least 0",
+    ),
+    "a split in the place of a number": (
+        "workload.validation_examples = 'given'",
+        "validation_examples is 'given'; it must be a whole number",
+    ),
+    "a sparsity method that is not there and prunes no cell": (
+        "sweep.sparsity_methods = ('snap',)",
+        "did you mean 'snip'",
+    ),
     "a sparsity method that is not there": (
         "sweep.sparsities = (0.5,)\nsweep.sparsity_methods = ('snap',)",
         "did you mean 'snip'",
