@@ -256,12 +256,7 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         precision=precision,
         axes=_axes(axes or {}),
     )
-    return replace(
-        cells,
-        repeats=repeats,
-        repeated_points=repeated_points,
-        sparsity_methods=tuple(sparsity_methods),
-    )
+    return replace(cells, repeats=repeats, repeated_points=repeated_points)
 
 
 def _axes(axes: Any) -> Mapping[str, Any]:
