@@ -22,6 +22,7 @@ NEEDED = {
     "export": "--sweep_dir is missing: where the sweep is kept.",
     "fit": "--csv is missing",
     "measure": "--sweep_dir is missing: where the sweep is kept.",
+    "new": "--name is missing",
     "prepare": "--dataset is missing",
     "report": "--sweep_dir is missing",
     "status": "--sweep_dir is missing: a sweep directory",
