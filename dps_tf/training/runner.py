@@ -130,7 +130,7 @@ class TrainingRunner(Runner):
             if stop() or time.monotonic() - begun > TURN_SECONDS:
                 break
         metrics, is_bound = None, False
-        if step == job.until and not diverged:
+        if self._is_evaluated(job, step) and not diverged:
             evaluation = program.evaluate()
             diverged = not evaluation.is_finite
             if not diverged:
@@ -151,6 +151,10 @@ class TrainingRunner(Runner):
             seconds=time.monotonic() - begun,
             data_wait=data_wait() - waited,
         )
+
+    def _is_evaluated(self, job: Job, step: int) -> bool:
+        """Returns whether a turn that ends at a step evaluates there."""
+        return step == job.until
 
     def _check_sparsity(
         self, program: Program, trial: int, reached: TrialState
