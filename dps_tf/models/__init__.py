@@ -13,7 +13,12 @@ from dps_tf._keras import keras
 from dps_tf.core import FLOAT32, Registry, UserError, arguments_of
 from dps_tf.models import image_networks, language_networks
 from dps_tf.models.initial_point import initial_point, noting_initializers
-from dps_tf.models.randomness import Draws, check_graph, draws_at_random, seed_layers
+from dps_tf.models.randomness import (
+    StepDraws,
+    check_graph,
+    draws_at_random,
+    seed_layers,
+)
 from dps_tf.models.structure import check_functional, check_logits, structure_hash
 
 __all__ = [

@@ -32,6 +32,7 @@ from dps_tf.sparsity.selection import (
     kept_count,
     register_selection,
 )
+from dps_tf.sparsity.sparse_model import load_sparse, save_sparse
 
 __all__ = [
     "SELECTIONS",
@@ -48,7 +49,9 @@ __all__ = [
     "ScoreCache",
     "SparsityMethod",
     "check_pruning",
+    "load_sparse",
     "masks_for",
     "register_selection",
     "register_sparsity_method",
+    "save_sparse",
 ]

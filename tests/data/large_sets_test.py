@@ -33,7 +33,7 @@ from dps_tf.data import tfds as reading
 from dps_tf.data.arrays import Arrays, has_arrays, verify_arrays
 from dps_tf.data.preparation import prepare
 from dps_tf.data.prepared import check_space
-from dps_tf.models import Draws
+from dps_tf.models import StepDraws
 from dps_tf.training import Program, StreamedData
 from tests.training.problems import Problem, one_device
 
@@ -371,7 +371,7 @@ def test_sentences_are_predicted_to_their_end_and_padding_is_not(
     np.testing.assert_array_equal(shorter.validation.inputs[np.arange(30)], inputs)
     stored = shorter.step_examples
     pair = [tf.constant(a[np.arange(9)]) for a in (stored.inputs, stored.labels)]
-    draws = Draws(tf.constant(1), tf.constant(2), 0, 9)
+    draws = StepDraws(tf.constant(1), tf.constant(2), 0, 9)
     for whole, short in zip(pair, shorter.transform(*pair, draws), strict=True):
         np.testing.assert_array_equal(whole[:, :4], short)
     same = data.load("lm1b", tmp_path, training_length=10, **given)
