@@ -132,7 +132,8 @@ def synthetic_tokens(
 Loader = Callable[..., Source]
 
 DATASETS: Registry[Loader] = Registry("data set")
-"""What `load` knows; a loader reads its arguments behind the first."""
+"""The data sets that can be named. The first argument of a loader is the data folder;
+the others are those of `workload.dataset_arguments`."""
 
 
 def register(name: str, loader: Loader) -> None:

@@ -1,8 +1,8 @@
 """Examples that stay in files until they are read, so that a set may exceed memory.
 
-A set is written once, batch by batch, from whatever holds it; any example is then
-reached by its number. A manifest beside the files names what they hold, with SHA-256
-sums, so that opening a set reads neither of them.
+A set is written once, batch by batch, from any source; each example is then reached by
+its number. A manifest beside the two files has their types, shapes and SHA-256 sums, so
+that opening a set reads neither file.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ def write_arrays(
 ) -> None:
     """Writes a set into a folder, which is made if it is missing.
 
-    The manifest comes last, so a folder without one holds no set. What a stop has left
-    is for the next writer; where batches raise UserError, nothing is left.
+    The manifest comes last, so a folder without one holds no set. Rows that were
+    written before a stop are kept for the next call; where batches raise UserError, all
+    files are removed.
 
     Args:
         folder: replaced as a whole if it holds a set already.
         batches: (inputs, labels), arrays of as many rows each, of one type and, but for
-            the number of rows, one shape. Or what gives those behind the first n rows:
-            then n rows that a killed writer of the same facts has left are kept.
+            the number of rows, one shape. Or a function of n that returns the batches
+            after the first n rows: then a call goes on after the n rows that a killed
+            call with the same facts has written.
         facts: JSON values to be kept with them.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +152,7 @@ def _begun_text(batch: tuple[np.ndarray, np.ndarray], facts: dict[str, Any]) -> 
 
 
 def _kept(folder: Path, facts: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Returns whole rows that a killed writer has left; cuts off what is behind."""
+    """Returns the whole rows of a killed call; cuts off a row that is not whole."""
     try:
         begun = json.loads((folder / _BEGUN).read_text())
         if begun["facts"] != json.loads(json.dumps(facts)):

@@ -237,9 +237,9 @@ def identity(
 ) -> str:
     """Returns the content hash of a set that was divided, as hexadecimal.
 
-    SHA-256 over the arrays of all parts as stored, unless the source knows it, or has
-    a `content` from which it follows together with the division. With a transform, an
-    example that is read in evaluation is part of it: it tells how a set was cropped.
+    SHA-256 over the arrays of all parts as stored; a source with `split_hashes` or
+    `content` is not read for it. With a transform, the first example as evaluation
+    reads it is hashed too, which differs between two crops of one set.
     `given`: those of the parts that are sets of their own, beside the source's arrays.
     """
     key = split_key(described, parts)

@@ -42,7 +42,7 @@ class PublishedSet:
 
     `content`: SHA-256 of the training set in file order: all pixels [n, height, width,
     channels], then all labels, one byte each; of a text, all of it. `test_content`:
-    likewise of the test images. They certify the recovered order too.
+    likewise of the test images. Both sums also certify the order of the examples.
     """
 
     name: str

@@ -5,7 +5,7 @@ row each, so that starting reads none of them; what a stop has left is kept. A n
 reads the beginning of a sentence and predicts each sub-word of it and its end.
 Deviation: an example of C4 is the beginning of a document, not a sentence.
 
-Text must be UTF-8. Sub-words behind `length` are cut off, in training those behind
+Text must be UTF-8. Sentences are cut to `length` sub-words, in training to
 `training_length`.
 """
 

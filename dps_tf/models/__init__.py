@@ -33,7 +33,9 @@ __all__ = [
 Builder = Callable[..., keras.Model]
 
 NETWORKS: Registry[Builder] = Registry("network")
-"""What `build` knows; a builder reads its arguments behind the first two."""
+"""The networks that can be named. The first two arguments of a builder are the shape of
+an input and the number of classes; the others are those of
+`workload.network_arguments`."""
 
 
 def register(name: str, builder: Builder) -> None:

@@ -1,8 +1,8 @@
 """The initial point of a training: the weights with which a network begins.
 
-It is a pure function of the network's form and a seed: every variable is drawn from its
-own seed, so that it does not depend on the others, on the process, or on networks built
-before.
+The initial point is a pure function of the network's form and a seed: every variable is
+drawn from a seed of its own, so that it depends neither on the others, nor on the
+process, nor on networks that were built before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Trains a recorded trial again, to look at what its record does not hold.
 
 A trial is a function of its seeds and point, so training it again gives the same curve,
-bit for bit on a CPU. The caller of `replay` is given the weights around single updates.
+bit for bit on a CPU. `replay` hands out the weights before and after single updates.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RecordedTrial:
 
 @dataclass(frozen=True)
 class RecordedStudy:
-    """A closed study as its record tells it: what training it again needs."""
+    """What the record of a closed study holds for training its trials again."""
 
     name: str  # of its cell
     paths: CellLayout

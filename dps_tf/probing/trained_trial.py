@@ -71,7 +71,7 @@ class TrainedTrial:
         }
 
     def save(self, out: str) -> str:
-        """Writes weights and masks to a folder; returns what to tell the user.
+        """Writes weights and masks to a folder; returns its sparsity by layer, as text.
 
         Raises:
             UserError: the folder holds something else.

@@ -22,10 +22,10 @@ GOAL_BATCH_SIZE = 200
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a network is worth on a split.
+    """The metrics of a network on a split.
 
     Attributes:
-        metrics: columns `split/metric`; NaN where a bound knows nothing of them.
+        metrics: columns `split/metric`; NaN for those that a bound does not decide.
         loss_sum: of the positions that were looked at, without penalties.
         is_bound: evaluation stopped once the goal was out of reach: metrics that are
             decided by the count of the goal's are bounds, the others NaN.

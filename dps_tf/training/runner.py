@@ -175,14 +175,14 @@ class TrainingRunner(Runner):
         self, program: Program, step: int, metrics: dict[str, float], is_bound: bool
     ) -> dict[str, float]:
         """Returns metrics with those of the further splits of an evaluation."""
-        known: list[str] = []
-        # A goal on a further split is known to be met only once that is evaluated.
+        evaluated: list[str] = []
+        # Whether a goal on a further split is met shows only once that is evaluated.
         while asked := [
             split
             for split in self._splits_at(step, metrics, is_bound)
-            if split not in known
+            if split not in evaluated
         ]:
-            known += asked
+            evaluated += asked
             for split in asked:
                 metrics = {**metrics, **program.evaluate(split).metrics}
         return metrics
