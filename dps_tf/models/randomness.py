@@ -41,8 +41,9 @@ Shape: TypeAlias = Any
 class StepDraws:
     """What one replica draws in one step of one trial; made inside the step's graph.
 
-    A draw has a name and a number among those of its name in the step. Its leading dimension counts examples; where that is no
-    multiple of the replica's examples, all examples of all replicas share the draw.
+    A draw has a name and a number among those of its name in the step. Its leading
+    dimension counts examples; where that is no multiple of the replica's examples, all
+    examples of all replicas share the draw.
 
     Args:
         seed: int64 [], of the trial.
