@@ -31,7 +31,7 @@ from dps_tf import register_dataset, register_network
 from dps_tf.data import Source
 
 
-def NAME_data(data_dir, examples=600, noise=0.8):
+def NAME_data(data_dir, examples=600, noise=0.7):
     """Returns all examples in a fixed order; the package splits and shuffles them.
 
     `data_dir` is the folder of --data_dir, or None. Other arguments are bound by
@@ -70,7 +70,7 @@ _GIN = """# How many steps does NAME need to reach its goal, at each batch size?
 
 workload.name = 'NAME'
 workload.dataset = 'NAME_data'
-workload.dataset_arguments = {'noise': 0.8}
+workload.dataset_arguments = {'noise': 0.7}
 workload.network = 'NAME_network'
 workload.network_arguments = {'width': 32}
 workload.optimizer = 'sgd'
@@ -81,9 +81,9 @@ workload.space = {'learning_rate': ('log', 1e-3, 1.0)}
 workload.points = 8
 workload.step_budget = 2000
 
-# After every 64 examples, and at most after every step.
+# After every 32 examples, and at most after every step.
 workload.evaluation = @evaluation()
-evaluation.examples = 64
+evaluation.examples = 32
 
 # Or 'validation/cross_entropy', or 'validation/accuracy' (goal.direction = 'maximize').
 workload.goal = @goal()
