@@ -41,15 +41,15 @@ def shortfall(
     if near is None:
         return None
     interval, budget = int(study["evaluation_interval"]), int(study["step_budget"])
-    space = Space.from_dict(json.loads(str(study["space"])))
+    # Evaluations of runs from elsewhere may be irregular: their interval is 0.
+    last = budget // interval * interval if interval else int(curves["step"].max())
     row = trials[trials["trial"] == near.trial].iloc[0]
-    point = {name: float(row[name]) for name in space.names}
-    search = Search(
-        budget // max(interval, 1) * interval,
-        [str(outcome) for outcome in trials["outcome"]],
-        space,
-        point,
-    )
+    space = Space.from_dict(json.loads(str(study["space"])))
+    point = {name: float(row.get(name, math.nan)) for name in space.names}
+    # Nor do their points have to lie inside of the space that is named.
+    inside = tuple(p for p in space.parameters if p.low <= point[p.name] <= p.high)
+    outcomes = [str(outcome) for outcome in trials["outcome"]]
+    search = Search(last, outcomes, Space(inside), point)
     return Shortfall(near.told(goal), advice(goal, near, search))
 
 
