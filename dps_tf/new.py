@@ -63,7 +63,8 @@ register_network("NAME_network", NAME_network)
 
 _GIN = """# How many steps does NAME need to reach its goal, at each batch size?
 #
-# python -m dps_tf.train --import=NAME --gin_file=NAME.gin --sweep_dir=sweeps/NAME
+# python -m dps_tf.train --import=NAME --gin_file=NAME.gin \\
+#     --sweep_dir=sweeps/NAME
 # python -m dps_tf.report --sweep_dir=sweeps/NAME
 #
 # With --dry_run the first command shows what would be run, and what cannot be.
