@@ -8,6 +8,7 @@ from pathlib import Path
 from dps_tf.cli.command_line import FINISHED, command
 
 COMMANDS = (
+    "new",
     "prepare",
     "train",
     "status",

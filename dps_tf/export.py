@@ -1,7 +1,7 @@
 """Saves a trained trial as Keras weights and masks: `python -m dps_tf.export ...`.
 
 Takes the newest kept state of the trial; prints the sparsity of each layer. Load it
-again with `dps_tf.sparsity.export.load_sparse`, or with Keras and NumPy alone.
+again with `dps_tf.sparsity.load_sparse`, or with Keras and NumPy alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> int:
         )
     import_tensorflow()
     import_modules(_IMPORT.value)
-    from dps_tf.probing.trial_export import trained_trial
+    from dps_tf.probing.trained_trial import trained_trial
     from dps_tf.store import SweepReader
     from dps_tf.tuning.resources import configure_threads
 

@@ -39,8 +39,8 @@ _IMPORT = common.imports()
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run",
     False,
-    "Do everything short of training, and show what would be run and what it may cost "
-    "at most.",
+    "Let one trial of each kind make one step, keep nothing, and show what would be "
+    "run and what it may cost at most.",
 )
 common.section("Devices and machines")
 _SLOTS = flags.DEFINE_integer(

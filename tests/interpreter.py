@@ -50,7 +50,7 @@ TABLES = (
 TENSORFLOW = (
     "dps_tf.cli.sweep_run",
     "dps_tf.data.preparation",
-    "dps_tf.probing.trial_export",
+    "dps_tf.probing.trained_trial",
     *TABLES,
 )
 """What is imported before programs are begun. Not the commands: their flags clash."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from dps_tf.analysis.tables import study_goal
 from dps_tf.core import (
     OUTCOMES,
     StudyResult,
@@ -24,6 +25,7 @@ from dps_tf.store import (
     StudyReader,
     SweepReader,
     best_first,
+    shortfall,
 )
 
 SHOWN_WAIT = 0.01
@@ -49,6 +51,8 @@ class CellStatus:
         slots: trials that are trained side by side; 1 where that is not recorded.
         data_wait: share of an open study's time for which trials waited for data.
         causes: why trials failed, each once.
+        nearest: the best evaluation so far, where no trial has met the goal.
+        advice: what to change, of a finished cell in which none has.
     """
 
     name: str
@@ -63,12 +67,15 @@ class CellStatus:
     slots: int = 1
     data_wait: float = 0.0
     causes: tuple[str, ...] = ()
+    nearest: str | None = None
+    advice: str | None = None
 
     @property
     def reached(self) -> str:
         """K* with its bracket, in words."""
         if self.steps_to_result is None:
-            return "none reached"
+            near = "" if self.nearest is None else f", {self.nearest}"
+            return f"none reached{near}"
         bound = "" if self.closed else "at most "
         return (
             f"K* {bound}{self.steps_to_result} in ({self.bracket_low}, "
@@ -98,7 +105,8 @@ class CellStatus:
         if self.data_wait >= SHOWN_WAIT:
             said.append(f"{self.data_wait:.0%} of the time waiting for data")
         said += [f"failed by {cause}" for cause in self.causes[:1]]
-        return f"{self.name}: {'; '.join([*said, self.left])}"
+        advice = "" if self.advice is None else f". {self.advice}"
+        return f"{self.name}: {'; '.join([*said, self.left])}{advice}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as a JSON object."""
@@ -167,13 +175,16 @@ def progress_line(cells: Sequence[CellStatus]) -> str:
 def _cell_status(files: FileSystem, study: StudyReader, name: str) -> CellStatus:
     closed = study.closed(("trials", "work"))
     if closed is not None:
-        return _closed_status(closed, name)
+        return _closed_status(study, closed, name)
     owner = Lock(files, study.layout.root).holder()
     if study.specification is None:
         return CellStatus(name, owner=owner)
     history, result = study.history, study.result()
     pending, left = _left(study.specification, history)
     first = result.finishers[0] if result.finishers else None
+    interval = study.specification.evaluations.interval
+    goal = study.specification.goal
+    near = None if first else history.nearest(goal, interval)
     seconds = sum(trial.work.seconds for trial in history.trials.values())
     return CellStatus(
         name=name,
@@ -187,14 +198,22 @@ def _cell_status(files: FileSystem, study: StudyReader, name: str) -> CellStatus
         slots=history.slots,
         data_wait=history.data_wait,
         causes=_causes(t.error for t in result.trials if t.error is not None),
+        nearest=None if near is None else near.told(goal),
     )
 
 
-def _closed_status(tables: Mapping[str, pd.DataFrame], name: str) -> CellStatus:
+def _closed_status(
+    study: StudyReader, tables: Mapping[str, pd.DataFrame], name: str
+) -> CellStatus:
     trials, work = tables["trials"], tables["work"]
     best = best_first(trials).head(1).to_dict("records")
     seconds = work[(work["quantity"] == "seconds") & work["trial"].isna()]
     counts = trials["outcome"].value_counts()
+    record = None if best else study.closed(("curves",))
+    short = None
+    if record is not None:
+        row = record["studies"].iloc[0]
+        short = shortfall(study_goal(row), row.to_dict(), trials, record["curves"])
     return CellStatus(
         name=name,
         closed=True,
@@ -205,6 +224,8 @@ def _closed_status(tables: Mapping[str, pd.DataFrame], name: str) -> CellStatus:
         seconds_left=0.0,
         seconds=float(seconds["value"].sum()),
         causes=_causes(trials["error"].dropna()),
+        nearest=None if short is None else short.best,
+        advice=None if short is None else short.advice,
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dps_tf.core import Goal
-    from dps_tf.probing.trial_export import TrainedTrial
+    from dps_tf.probing.trained_trial import TrainedTrial
     from dps_tf.workloads.reading import SweepConfiguration
 
 _DRAWING_SECONDS = 0.2
@@ -204,7 +204,7 @@ def load_trial(
     """
     directory = os.fspath(sweep_dir)
     import_tensorflow()
-    from dps_tf.probing.trial_export import trained_trial
+    from dps_tf.probing.trained_trial import trained_trial
     from dps_tf.store import SweepReader
     from dps_tf.tuning.resources import configure_threads
 

@@ -42,11 +42,12 @@ class SweepRun:
         self._backends.check(configuration.specification)
 
     def try_out(self) -> str:
-        """Does everything short of training; returns what would be run, as text.
+        """Tries out everything that a sweep needs; returns what would be run, as text.
 
         Opens the data, compares the sweep with what its directory holds, starts the
-        devices and builds each network, with its optimizer and its compiled slice, once
-        at its largest batch size. Writes nothing.
+        devices, and of each kind of cell (network, optimizer, method of pruning) lets
+        one trial be initialized, pruned and make one step, at the largest batch size.
+        Writes nothing.
 
         Raises:
             UserError: for the first thing that could not be trained.

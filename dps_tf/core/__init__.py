@@ -31,6 +31,7 @@ from dps_tf.core.execution import (
     TurnReport,
 )
 from dps_tf.core.goal import Goal
+from dps_tf.core.nearest import Nearest, Search, advice, nearest_in, nearest_of
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.order import examples_at
 from dps_tf.core.outcome import Crossings, crossings, trial_outcome

@@ -115,12 +115,20 @@ class Goal:
 
         NaN never meets the goal; only the last `window` values matter.
         """
+        return self.reaches(self.over_window(values))
+
+    def over_window(self, values: Sequence[float]) -> float:
+        """Returns what is compared with the threshold at the last of evaluations.
+
+        The mean of the last `mean_of` of them, or the worst of the last `in_a_row`. NaN
+        if one of these is NaN, or if there are fewer.
+        """
         recent = values[-self.window :]
-        if len(recent) < self.window:
-            return False
+        if len(recent) < self.window or any(math.isnan(value) for value in recent):
+            return math.nan
         if self.mean_of > 1:
-            return self.reaches(sum(recent) / self.mean_of)
-        return all(self.reaches(value) for value in recent)
+            return sum(recent) / self.mean_of
+        return max(recent) if self.direction == "minimize" else min(recent)
 
     def first_met(self, values: Sequence[float]) -> int | None:
         """Returns the position of the first evaluation at which the goal is met."""

@@ -38,11 +38,13 @@ class SweepSpecification:
         repeats: r, new seeds under which the best points of each cell are trained again
             once its study is closed; 0 repeats nothing.
         repeated_points: m, how many of its best points are.
+        sparsity_methods: those that were named, also where no cell is sparse.
     """
 
     studies: tuple[StudySpecification, ...]
     repeats: int = 0
     repeated_points: int = 1
+    sparsity_methods: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [study.cell.name for study in self.studies]
@@ -150,13 +152,7 @@ def grid(  # noqa: PLR0913 - each is independent of the others
             optimizer only stand under its name.
         study: further fields of every StudySpecification.
     """
-    for sparsity in sparsities:
-        check_sparsity(sparsity)
-    if any(sparsity != 0 for sparsity in sparsities) and not sparsity_methods:
-        raise UserError(
-            f"sparsities {tuple(sparsities)} need a method: bind "
-            "sweep.sparsity_methods, for example to ('snip',)."
-        )
+    _check_sparsities(sparsities, sparsity_methods)
     _check_owners(axes or {}, workloads)
     cells = [
         (each.at(size), Cell(each.name, each.optimizer, method, seed, size, s))
@@ -177,8 +173,20 @@ def grid(  # noqa: PLR0913 - each is independent of the others
             _at(plain, values)
             for plain in studies
             for values in _combinations(axes or {}, plain.workload)
-        )
+        ),
+        sparsity_methods=tuple(sparsity_methods),
     )
+
+
+def _check_sparsities(sparsities: Sequence[float], methods: Sequence[str]) -> None:
+    """Raises UserError for a sparsity that is none, or that has no method."""
+    for sparsity in sparsities:
+        check_sparsity(sparsity)
+    if any(sparsity != 0 for sparsity in sparsities) and not methods:
+        raise UserError(
+            f"sparsities {tuple(sparsities)} need a method: bind "
+            "sweep.sparsity_methods, for example to ('snip',)."
+        )
 
 
 def _splits_of(

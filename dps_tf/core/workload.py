@@ -169,7 +169,13 @@ class Workload:
         check_known("test", self.test, ("none", "given", "carved"))
         check_whole("points", self.points)
         check_whole("step_budget", self.step_budget)
-        for name in ("max_draws", "test_examples", "training_examples"):
+        check_whole("split_seed", self.split_seed, 0)
+        for name in (
+            "max_draws",
+            "validation_examples",
+            "test_examples",
+            "training_examples",
+        ):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
         if self.test_examples is not None and self.test != "carved":

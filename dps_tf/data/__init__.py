@@ -14,7 +14,13 @@ import numpy as np
 
 from dps_tf.core import Registry, UserError, arguments_of, near_matches
 from dps_tf.data import photographs, prepared, sentences
-from dps_tf.data.arrays import DecodedRows, MappedRows, open_arrays, write_arrays
+from dps_tf.data.arrays import (
+    DecodedRows,
+    MappedRows,
+    open_arrays,
+    stored_once,
+    write_arrays,
+)
 from dps_tf.data.dataset import (
     SEEDED_SPLITS,
     SPLITS,
@@ -28,8 +34,11 @@ from dps_tf.data.dataset import (
 from dps_tf.data.transforms import (
     Chain,
     CropTokens,
+    Draws,
     FirstTokens,
+    Flip,
     MaskTokens,
+    PadAndCrop,
     Transform,
     Whitening,
     image_augmentation,
@@ -38,13 +47,23 @@ from dps_tf.data.transforms import (
 __all__ = [
     "DATASETS",
     "SPLITS",
+    "Chain",
+    "CropTokens",
     "Dataset",
     "DecodedRows",
+    "Draws",
     "Examples",
+    "FirstTokens",
+    "Flip",
+    "MappedRows",
+    "MaskTokens",
+    "PadAndCrop",
     "Source",
+    "Transform",
     "load",
     "open_arrays",
     "register",
+    "stored_once",
     "write_arrays",
 ]
 
@@ -113,7 +132,8 @@ def synthetic_tokens(
 Loader = Callable[..., Source]
 
 DATASETS: Registry[Loader] = Registry("data set")
-"""What `load` knows; a loader reads its arguments behind the first."""
+"""The data sets that can be named. The first argument of a loader is the data folder;
+the others are those of `workload.dataset_arguments`."""
 
 
 def register(name: str, loader: Loader) -> None:

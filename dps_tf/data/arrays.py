@@ -1,17 +1,21 @@
 """Examples that stay in files until they are read, so that a set may exceed memory.
 
-A set is written once, batch by batch, from whatever holds it; any example is then
-reached by its number. A manifest beside the files names what they hold, with SHA-256
-sums, so that opening a set reads neither of them.
+A set is written once, batch by batch, from any source; each example is then reached by
+its number. A manifest beside the two files has their types, shapes and SHA-256 sums, so
+that opening a set reads neither file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
+import itertools
 import json
 import math
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +33,7 @@ _MANIFEST = "manifest.json"
 _FORMAT = 1
 _ROWS = 1 << 12  # hashed at a time
 _NAMES = ("inputs", "labels")
+_STACKED = 256  # examples that are written at a time
 _BEGUN = ".begun.json"
 """What is being written, until the manifest says what was."""
 
@@ -58,14 +63,16 @@ def write_arrays(
 ) -> None:
     """Writes a set into a folder, which is made if it is missing.
 
-    The manifest comes last, so a folder without one holds no set. What a stop has left
-    is for the next writer; where batches raise UserError, nothing is left.
+    The manifest comes last, so a folder without one holds no set. Rows that were
+    written before a stop are kept for the next call; where batches raise UserError, all
+    files are removed.
 
     Args:
         folder: replaced as a whole if it holds a set already.
         batches: (inputs, labels), arrays of as many rows each, of one type and, but for
-            the number of rows, one shape. Or what gives those behind the first n rows:
-            then n rows that a killed writer of the same facts has left are kept.
+            the number of rows, one shape. Or a function of n that returns the batches
+            after the first n rows: then a call goes on after the n rows that a killed
+            call with the same facts has written.
         facts: JSON values to be kept with them.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +152,7 @@ def _begun_text(batch: tuple[np.ndarray, np.ndarray], facts: dict[str, Any]) -> 
 
 
 def _kept(folder: Path, facts: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Returns whole rows that a killed writer has left; cuts off what is behind."""
+    """Returns the whole rows of a killed call; cuts off a row that is not whole."""
     try:
         begun = json.loads((folder / _BEGUN).read_text())
         if begun["facts"] != json.loads(json.dumps(facts)):
@@ -167,6 +174,61 @@ def _kept(folder: Path, facts: dict[str, Any]) -> dict[str, np.ndarray]:
         os.truncate(path, rows * dtype.itemsize * math.prod(shape))
         found[name] = np.memmap(path, dtype, "r", shape=(rows, *shape))
     return found
+
+
+def stored_once(
+    folder: str | Path, examples: Callable[[], Iterable[tuple[Any, Any]]]
+) -> Arrays:
+    """Returns the set in a folder, which the first call writes.
+
+    So any source that can only be read from its beginning to its end gives a data set:
+
+        arrays = stored_once("data/my_set", lambda: tfds.load("my_set")["train"])
+
+    Args:
+        folder: where the set lies from then on; remove it to have it written anew.
+        examples: returns what yields pairs (input, label) of single examples, in a
+            fixed order: a `tf.data.Dataset` that is not batched, or a generator.
+
+    Raises:
+        UserError: there is no example, or examples differ in shape or type.
+    """
+    place = Path(folder)
+    if not has_arrays(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # Several processes may begin at once: each writes its own, one is kept.
+        begun = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+        try:
+            write_arrays(begun, _batched(examples(), place))
+            with contextlib.suppress(OSError):
+                begun.rename(place)
+        finally:
+            shutil.rmtree(begun, ignore_errors=True)
+    return open_arrays(place)
+
+
+def _batched(examples: Iterable[tuple[Any, Any]], place: Path) -> Batches:
+    """Yields arrays of some examples each; UserError where they cannot be stacked."""
+    each = iter(examples)
+    like: list[tuple[Any, Any]] | None = None
+    while some := list(itertools.islice(each, _STACKED)):
+        parts = [[np.asarray(pair[part]) for pair in some] for part in (0, 1)]
+        for number, array in itertools.product(range(len(some)), (0, 1)):
+            form = parts[array][number].shape, parts[array][number].dtype
+            like = like or [(rows[0].shape, rows[0].dtype) for rows in parts]
+            if form != like[array]:
+                raise UserError(
+                    f"the {_NAMES[array]} for {place} are arrays of several shapes or "
+                    f"types ({_form(*like[array])}, then {_form(*form)}): pad them to "
+                    "one shape, and give them one type."
+                )
+        yield np.stack(parts[0]), np.stack(parts[1])
+    if like is None:
+        raise UserError(f"no example was given for {place}: nothing is to be stored.")
+
+
+def _form(shape: tuple[int, ...], dtype: np.dtype) -> str:
+    return f"{dtype.name} {list(shape)}"
 
 
 def has_arrays(folder: Path) -> bool:

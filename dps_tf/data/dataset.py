@@ -77,6 +77,16 @@ class Source:
     content_of_given: bool = False
     split_hashes: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("inputs", "labels"):
+            value = getattr(self, name)
+            if not (hasattr(value, "dtype") and hasattr(value, "shape")):
+                raise UserError(
+                    f"the {name} of a Source are {type(value).__name__} and no array "
+                    "with a row for each example: write a tf.data.Dataset or a "
+                    "generator once, by data.stored_once."
+                )
+
     def examples(
         self, indices: np.ndarray | None = None, split: Given | None = None
     ) -> Examples:
@@ -227,9 +237,9 @@ def identity(
 ) -> str:
     """Returns the content hash of a set that was divided, as hexadecimal.
 
-    SHA-256 over the arrays of all parts as stored, unless the source knows it, or has
-    a `content` from which it follows together with the division. With a transform, an
-    example that is read in evaluation is part of it: it tells how a set was cropped.
+    SHA-256 over the arrays of all parts as stored; a source with `split_hashes` or
+    `content` is not read for it. With a transform, the first example as evaluation
+    reads it is hashed too, which differs between two crops of one set.
     `given`: those of the parts that are sets of their own, beside the source's arrays.
     """
     key = split_key(described, parts)

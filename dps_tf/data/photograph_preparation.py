@@ -22,6 +22,7 @@ from dps_tf.core import UserError
 from dps_tf.data.arrays import has_arrays, verify_arrays, write_arrays
 from dps_tf.data.photographs import SETS, UNUSED, Files, PhotographSet
 from dps_tf.data.prepared import ARRAYS, Report, built_folder
+from dps_tf.data.raw import check_regular
 from dps_tf.data.transforms import decoded
 
 IMAGES = (".jpeg", ".jpg", ".png", ".bmp", ".gif")
@@ -155,6 +156,7 @@ def _images_below(root: Path) -> tuple[list[str], list[tuple[str, int]]]:
         for path in sorted((root / name).iterdir())
         if path.suffix.lower() in IMAGES
     ]
+    check_regular(root / name for name, _ in files)
     if len(classes) < 2 or not files:
         raise UserError(
             f"{root} has {len(classes)} subfolders with {len(files)} images: it needs "

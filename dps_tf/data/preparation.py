@@ -1,8 +1,8 @@
 """Prepares a published set in a data folder, at once or not at all.
 
 Everything is made in `.preparing-NAME` inside the data folder; one rename brings the
-finished, checked set to its place. A killed preparation leaves that folder behind,
-which nobody takes for a set and the next preparation removes.
+finished, checked set to its place. The folder that a killed preparation leaves is not
+taken for a set, and the next preparation removes it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def prepare(
     Raw files come from `raw_dir`, or without one from the network; either way they are
     compared with the published SHA-256 first, and what was prepared from them is read
     back and compared too. A set that is there already is checked and left alone. Large
-    sets, and folders of the user's own, go on where a stop left them. `report` is told
-    of each stage; `sub_words`: size of the vocabulary and length of sentences of a
-    text.
+    sets, and folders of the user's own, go on where a stop left them. `report` is
+    called with a sentence for each stage; `sub_words`: size of the vocabulary and
+    length of sentences of a text.
     """
     try:
         if name in PUBLISHED:
@@ -149,7 +149,7 @@ def _workspace(name: str, data_dir: Path) -> Iterator[Path]:
 
 
 def _remove_marked(workspace: Path) -> None:
-    """Removes what a killed preparation has left; refuses whatever else is there."""
+    """Removes the folder of a killed preparation; UserError for any other folder."""
     if workspace.is_symlink() or (
         workspace.exists()
         and not (workspace / _MARKER).is_file()

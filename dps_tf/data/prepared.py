@@ -28,7 +28,7 @@ from dps_tf.data.transforms import (
 
 _T = TypeVar("_T")
 Report = Callable[[str], None]
-"""Is told each stage of a preparation."""
+"""Is called with a sentence for each stage of a preparation."""
 
 WHITENED = "whitened"
 IMAGE_CLASSES = 10  # of each published set of images
@@ -167,8 +167,8 @@ def _read_arrays(name: str, folder: Path) -> Arrays:
 def add_arrays(name: str, folder: Path) -> None:
     """Writes the images of a prepared set as mapped arrays into its folder.
 
-    The manifest tells what starting would have to read all images for: how often each
-    pixel value occurs, and the content hashes of the splits that need no choice.
+    The manifest keeps what would take a reading of all images at each start: how often
+    each pixel value occurs, and the content hashes of the splits that need no choice.
     """
     read = _read_arrays(name, folder)
     source = _image_source(name, read)

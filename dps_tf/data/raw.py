@@ -6,6 +6,7 @@ Nothing is read into a study that differs from the sums of PUBLISHED.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class PublishedSet:
 
     `content`: SHA-256 of the training set in file order: all pixels [n, height, width,
     channels], then all labels, one byte each; of a text, all of it. `test_content`:
-    likewise of the test images. They certify the recovered order too.
+    likewise of the test images. Both sums also certify the order of the examples.
     """
 
     name: str
@@ -171,6 +172,16 @@ def sha256(path: Path) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def check_regular(paths: Iterable[Path]) -> None:
+    """Raises UserError for a path that is no file: a pipe never ends being read."""
+    for path in paths:
+        if not path.is_file():
+            raise UserError(
+                f"{path} is no regular file (but a folder, a pipe, a device or a "
+                "broken link): take it out of the folder."
+            )
 
 
 def find_folder(published: PublishedSet, raw_dir: Path) -> Path | None:

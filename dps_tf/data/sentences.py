@@ -5,7 +5,7 @@ row each, so that starting reads none of them; what a stop has left is kept. A n
 reads the beginning of a sentence and predicts each sub-word of it and its end.
 Deviation: an example of C4 is the beginning of a document, not a sentence.
 
-Text must be UTF-8. Sub-words behind `length` are cut off, in training those behind
+Text must be UTF-8. Sentences are cut to `length` sub-words, in training to
 `training_length`.
 """
 
@@ -37,7 +37,7 @@ from dps_tf.data.prepared import (
     prepared_folder,
     stored_bytes,
 )
-from dps_tf.data.raw import sha256
+from dps_tf.data.raw import check_regular, sha256
 from dps_tf.data.sub_words import MODEL, Texts, stored_type, sub_words, vocabulary_of
 from dps_tf.data.transforms import FirstTokens
 
@@ -244,6 +244,7 @@ def prepare_text_folder(
         )
     root = raw_dir.resolve()
     files = sorted(root.rglob("*.txt"))
+    check_regular(files)
     if not files:
         raise UserError(f"{root} has no file *.txt: put your text there, in UTF-8.")
 

@@ -2,7 +2,7 @@
 
 A vocabulary is made from the first million texts, or as many of them as have two
 hundred million characters, with three sub-words of its own: 0 for what it cannot spell,
-1 before a text, 2 behind it. A row holds the beginning of a text; padding fills up
+1 before a text, 2 after it. A row holds the beginning of a text; padding fills up
 shorter ones.
 """
 
@@ -59,8 +59,8 @@ def stored_type(vocabulary: int) -> np.dtype:
 def _beginnings(processor: Any, texts: list[str], length: int) -> list[list[int]]:
     """Returns the first `length` sub-words, or some more, of each text.
 
-    No sub-word holds a space behind its beginning, so what stands before a space is cut
-    up alike whatever follows: the end of a long document need not be read.
+    No sub-word holds a space after its beginning, so the text before a space is cut up
+    alike whatever follows: the end of a long document need not be read.
     """
     ends = [text.find(" ", length * _CHARACTERS) for text in texts]
     parts = [t if end < 0 else t[:end] for t, end in zip(texts, ends, strict=True)]

@@ -129,7 +129,7 @@ def stored_order(split: str, examples: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Holds back what TFDS tells about its own folders, and warnings that it causes."""
+    """Silences TFDS's messages about its folders, and the warnings that it causes."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)
     try:

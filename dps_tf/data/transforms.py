@@ -23,7 +23,7 @@ Pair = tuple[tf.Tensor, tf.Tensor]
 class Draws(Protocol):
     """Random numbers for the examples of a batch, one row each.
 
-    A draw is known by its name: draws of different names do not depend on each other.
+    Each draw has a name: draws of different names do not depend on each other.
     """
 
     def uniform(self, name: str, shape: Any, low: Any = 0.0, high: Any = 1.0) -> Any:

@@ -12,8 +12,13 @@ from typing import Any
 from dps_tf._keras import keras
 from dps_tf.core import FLOAT32, Registry, UserError, arguments_of
 from dps_tf.models import image_networks, language_networks
-from dps_tf.models.initial_point import initial_point
-from dps_tf.models.randomness import Draws, check_graph, draws_at_random, seed_layers
+from dps_tf.models.initial_point import initial_point, noting_initializers
+from dps_tf.models.randomness import (
+    StepDraws,
+    check_graph,
+    draws_at_random,
+    seed_layers,
+)
 from dps_tf.models.structure import check_functional, check_logits, structure_hash
 
 __all__ = [
@@ -28,7 +33,9 @@ __all__ = [
 Builder = Callable[..., keras.Model]
 
 NETWORKS: Registry[Builder] = Registry("network")
-"""What `build` knows; a builder reads its arguments behind the first two."""
+"""The networks that can be named. The first two arguments of a builder are the shape of
+an input and the number of classes; the others are those of
+`workload.network_arguments`."""
 
 
 def register(name: str, builder: Builder) -> None:
@@ -68,7 +75,8 @@ def build(
     something else than a functional model of tf_keras.
     """
     arguments = NETWORKS.resolve(name, arguments)
-    model = NETWORKS[name](tuple(input_shape), classes, **arguments)
+    with noting_initializers():
+        model = NETWORKS[name](tuple(input_shape), classes, **arguments)
     check_functional(name, model)
     return model
 
@@ -91,7 +99,8 @@ def in_precision(model: keras.Model, precision: str) -> keras.Model:
     """
     if precision == FLOAT32:
         return model
-    copy = _copied(model, precision, keeps_outputs=True)
+    with noting_initializers():
+        copy = _copied(model, precision, keeps_outputs=True)
     if _variables(copy) != _variables(model):
         raise UserError(
             f"network {model.name!r} has other variables when it is copied for "

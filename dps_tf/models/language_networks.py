@@ -1,8 +1,8 @@
 """Language models: those of Shallue et al. 2019, and small ones.
 
 Functional tf_keras models from int32 tokens [batch, length] to float32 logits [batch,
-length, vocabulary], of which those at position t read the tokens 0..t only. What
-follows padding is never read by what stands before it; losses leave padding out.
+length, vocabulary], of which those at position t read the tokens 0..t only. So padding
+at the end of a sequence is read by no other position; losses leave padding out.
 """
 
 from __future__ import annotations

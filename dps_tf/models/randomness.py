@@ -38,12 +38,12 @@ Shape: TypeAlias = Any
 """A sequence of whole numbers and scalar tensors, or a tensor."""
 
 
-class Draws:
+class StepDraws:
     """What one replica draws in one step of one trial; made inside the step's graph.
 
-    A draw is known by the name under which it is asked for and by how many of that name
-    came before it in the step. Its leading dimension counts examples; where that is no
-    multiple of the replica's examples, all examples of all replicas share the draw.
+    A draw has a name and a number among those of its name in the step. Its leading
+    dimension counts examples; where that is no multiple of the replica's examples, all
+    examples of all replicas share the draw.
 
     Args:
         seed: int64 [], of the trial.
@@ -197,7 +197,7 @@ class _LayerDraws:
         """Keras calls it when the layer is built."""
 
     @property
-    def _draws(self) -> Draws:
+    def _draws(self) -> StepDraws:
         found = getattr(_ACTIVE, "draws", None)
         if found is None:
             raise UserError(
@@ -263,7 +263,7 @@ def _random_layers(model: keras.Model) -> list[keras.layers.Layer]:
 
 
 def seed_layers(model: keras.Model) -> None:
-    """Lets every random layer of a model draw from the step; see `Draws`.
+    """Lets every random layer of a model draw from the step; see `StepDraws`.
 
     Those of a user's own have to derive from Keras's `BaseRandomLayer`.
     """

@@ -1,8 +1,8 @@
 """Objectives by name: what is a workload trained for, and judged by?
 
 A factory takes keyword arguments, `workload.objective_arguments`, and returns an
-`Objective`. A user's own is registered from a module of hers, as is a metric of her own
-that is to stand beside those of an objective.
+`Objective`. Objectives of a user, and metrics to be computed beside those of an
+objective, are registered from a module of the user's.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ __all__ = [
 Factory = Callable[..., Objective]
 
 OBJECTIVES: Registry[Factory] = Registry("objective")
-"""What `build` knows; a factory takes the arguments of its objective."""
+"""The objectives that can be named. The arguments of a factory are those of
+`workload.objective_arguments`."""
 METRICS: Registry[Callable[[], Metric]] = Registry("metric")
-"""What stands beside the metrics of an objective, where its arguments name it."""
+"""The metrics that can be named beside those of an objective, by
+`workload.objective_arguments = {'metrics': (NAME,)}`."""
 
 
 def register(name: str, factory: Factory) -> None:
@@ -74,7 +76,7 @@ def build(
     Args:
         name: of a registered objective.
         arguments: keywords of its factory, and `metrics`: names of registered metrics
-            that stand behind its own.
+            that follow those of the objective.
         token_bytes: of the data set, for an objective that takes such an argument.
     """
     given = dict(arguments or {})

@@ -261,7 +261,7 @@ class Objective:
         }
 
     def bounds(self, split: str, metric: Metric, against: int, total: int) -> Any:
-        """Returns the columns of a split; NaN where a bound tells nothing."""
+        """Returns the columns of a split; NaN for those that the bound leaves open."""
         return {
             f"{split}/{other.name}": (
                 other.of_count(against, total)

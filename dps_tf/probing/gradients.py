@@ -185,7 +185,7 @@ class ExampleGradients:
         ]
 
     def trainable(self, weights: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns those of the model's weights that are trained."""
+        """Returns the trained weights of the model."""
         return [weights[place] for place in trainable_positions(self._model)]
 
     def with_trainable(

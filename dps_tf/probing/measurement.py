@@ -87,7 +87,7 @@ class Wanted:
         """Returns the steps k of a trial whose update to k + 1 is looked at.
 
         Raises:
-            UserError: a step lies behind the end of the trial, and `until` too.
+            UserError: a step lies after the end of the trial and after `until`.
         """
         end = max(trial.end, self.until)
         if not self.steps:

@@ -179,7 +179,7 @@ def curvature(
 
 @dataclass(frozen=True)
 class NoiseEstimate:
-    """What two batch sizes tell of the gradient.
+    """Square norm and noise of the gradient, estimated from two batch sizes.
 
     Attributes:
         gradient_square: unbiased estimate of |G|^2; may come out negative.

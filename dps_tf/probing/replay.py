@@ -1,21 +1,21 @@
 """Trains a recorded trial again, to look at what its record does not hold.
 
 A trial is a function of its seeds and point, so training it again gives the same curve,
-bit for bit on a CPU. The caller of `replay` is given the weights around single updates.
+bit for bit on a CPU. `replay` hands out the weights before and after single updates.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
 
-from dps_tf.core import VALIDATION, UserError, examples_at
+from dps_tf.core import TRAIN_LOSS, VALIDATION, Job, TrialState, TurnReport, UserError
 from dps_tf.data import Dataset
-from dps_tf.models import initial_point
 from dps_tf.objectives import Objective
-from dps_tf.sparsity import masked
+from dps_tf.sparsity import MaskSet
 from dps_tf.store import (
     FileSystem,
     RecordedTrial,
@@ -23,12 +23,9 @@ from dps_tf.store import (
     SweepLayout,
     SweepReader,
 )
-from dps_tf.training import Program
+from dps_tf.training import Program, TrainingRunner
 from dps_tf.tuning import build
 from dps_tf.tuning.interruption import Interrupted
-
-_SLICE = 100
-"""Most steps between two looks at whether to stop."""
 
 Weights = tuple[np.ndarray, ...]
 Look = Callable[[Weights, Weights], None]
@@ -95,6 +92,64 @@ def log_spaced(end: int, times: int) -> list[int]:
     return steps
 
 
+class WatchedRunner(TrainingRunner):
+    """Trains a recorded trial again, by its seeds and masks, and can stop at any step.
+
+    Evaluations are those of the record, of the same splits.
+
+    Attributes:
+        is_evaluating: whether they are made.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        trial: RecordedTrial,
+        masks: Sequence[np.ndarray] | None,
+    ):
+        """`masks`: one per trainable variable; None for a dense network."""
+        super().__init__(
+            (program,),
+            study_seed=0,
+            prune=None if masks is None else lambda *_: MaskSet(list(masks)),
+            splits_at=lambda step, *_: _further_splits(trial, step),
+        )
+        self._trial = trial
+        self.is_evaluating = True
+
+    def initial_seed(self, trial: int) -> int:
+        """Returns the seed of the record."""
+        return self._trial.initial_seed
+
+    def order_seed(self, trial: int) -> int:
+        """Returns the seed of the record."""
+        return self._trial.order_seed
+
+    def _is_evaluated(self, job: Job, step: int) -> bool:
+        is_due = step == job.until and step in self._trial.curve
+        return is_due and self.is_evaluating
+
+    def go_on(
+        self, state: TrialState | None, until: int, stop: Callable[[], bool]
+    ) -> TurnReport:
+        """Returns the report of the turn that reaches a step.
+
+        Raises:
+            Interrupted: a stop was asked for.
+            UserError: the trial diverged.
+        """
+        trial = self._trial
+        while True:
+            report = self.run(0, Job(trial.number, trial.point, state, until), stop)
+            if report.diverged_step is not None:
+                _refuse_divergence(trial, report.diverged_step)
+            if report.step == until:
+                return report
+            if stop():
+                raise Interrupted
+            state = report.state
+
+
 def replay(
     program: Program,
     trial: RecordedTrial,
@@ -111,60 +166,45 @@ def replay(
         trial: its record.
         masks: one per trainable variable; None for a dense network.
         looks: who is shown the update from step k to k + 1, by k.
-        differs: is told how the first evaluation that differs from the record does;
-            it may raise.
+        differs: is called with the first evaluation that differs from the record, in
+            words; it may raise.
         stop: whether to leave.
 
     Raises:
         Interrupted: a stop was asked for.
         UserError: the trial diverged.
     """
-    values = initial_point(program.model, trial.initial_seed)
-    if masks is not None:
-        values = masked(program.model, values, masks)
-    state = program.fresh_state(values)
-    program.load(state, trial.point, masks, trial.initial_seed)
+    runner = WatchedRunner(program, trial, masks)
     end = max([trial.end, *(k + 1 for k in looks)])
     evaluations = {step for step in trial.curve if step <= end}
-    step, loss, told = 0, math.nan, False
+    weights = len(program.model.weights)
+    state: TrialState | None = None
     before: Weights = ()
     for until in sorted({*evaluations, *looks, *(k + 1 for k in looks)}):
-        step, loss = _advance(program, trial, (step, loss), until, stop)
-        if until in evaluations and not told:
-            told = _compare(program, trial, until, loss, differs)
-        after = _weights(program) if looks.keys() & {until, until - 1} else ()
+        if stop():
+            raise Interrupted
+        report = runner.go_on(state, until, stop)
+        state, after = report.state, report.state.arrays[:weights]
+        if report.metrics is not None:
+            change = _difference(program.objective, trial, until, report.metrics)
+            if change:
+                runner.is_evaluating = False
+                differs(change)
         if until - 1 in looks:
             looks[until - 1](before, after)
         before = after
 
 
-def _advance(
-    program: Program,
-    trial: RecordedTrial,
-    at: tuple[int, float],
-    until: int,
-    stop: Callable[[], bool],
-) -> tuple[int, float]:
-    """Returns (step, loss of the last update) after training up to a step."""
-    step, loss = at
-    while step < until:
-        if stop():
-            raise Interrupted
-        indices = examples_at(
-            step,
-            min(until - step, _SLICE),
-            trial.order_seed,
-            program.data.train_count,
-            program.batch_size,
-        )
-        done = program.advance(indices)
-        step, loss = step + done.steps, done.loss
-        if done.diverged:
-            _refuse_divergence(trial, step)
-    return step, loss
+def _further_splits(trial: RecordedTrial, step: int) -> list[str]:
+    """Returns the splits beside validation that were evaluated at a step."""
+    metrics = trial.curve[step][0].items()
+    known = {name for name, value in metrics if not math.isnan(value)}
+    return sorted(
+        {name.partition("/")[0] for name in known - {TRAIN_LOSS}} - {VALIDATION}
+    )
 
 
-def _refuse_divergence(trial: RecordedTrial, step: int) -> None:
+def _refuse_divergence(trial: RecordedTrial, step: int) -> NoReturn:
     last = max(trial.curve)
     if step > last:
         raise UserError(
@@ -177,40 +217,30 @@ def _refuse_divergence(trial: RecordedTrial, step: int) -> None:
     )
 
 
-def _weights(program: Program) -> Weights:
-    return program.read().arrays[: len(program.model.weights)]
-
-
-def _compare(
-    program: Program,
-    trial: RecordedTrial,
-    step: int,
-    loss: float,
-    differs: Callable[[str], None],
-) -> bool:
-    """Evaluates what was evaluated, and returns whether it differs from the record."""
-    theirs, is_bound = trial.curve[step]
-    known = {name for name, value in theirs.items() if not math.isnan(value)}
-    splits = {name.partition("/")[0] for name in known - {"train/loss"}}
-    mine = {"train/loss": loss}
-    for split in {VALIDATION, *splits}:
-        mine |= program.evaluate(split).metrics
-    bounding = program.objective if is_bound else None
+def _difference(
+    objective: Objective, trial: RecordedTrial, step: int, found: Mapping[str, float]
+) -> str:
+    """Returns how an evaluation differs from the record, '' where it does not."""
+    recorded, is_bound = trial.curve[step]
+    bounding = objective if is_bound else None
     changes = [
-        f"{name} is {found!r} and was {value!r}"
-        for name, value in theirs.items()
-        if not _agree(name, found := mine.get(name, math.nan), value, bounding)
+        f"{name} is {now!r} and was {value!r}"
+        for name, value in recorded.items()
+        if not _agree(name, now := found.get(name, math.nan), value, bounding)
     ]
-    if changes:
-        differs(f"at step {step}, {', '.join(changes)}")
-    return bool(changes)
+    return f"at step {step}, {', '.join(changes)}" if changes else ""
 
 
-def _agree(column: str, mine: float, theirs: float, bounding: Objective | None) -> bool:
-    """Returns whether a value is that of the record, or what `bounding` lets it be."""
-    if bounding is None or column not in bounding.columns("validation"):
-        return mine == theirs or (math.isnan(mine) and math.isnan(theirs))
+def _agree(
+    column: str, value: float, recorded: float, bounding: Objective | None
+) -> bool:
+    """Returns whether a value agrees with the record.
+
+    `bounding`: the objective where the record is a bound; None where it is exact.
+    """
+    if bounding is None or column not in bounding.columns(VALIDATION):
+        return value == recorded or (math.isnan(value) and math.isnan(recorded))
     metric = bounding.metric(column)
-    if math.isnan(theirs) or mine == theirs or not metric.can_be_bounded:
-        return math.isnan(theirs) or mine == theirs
-    return mine > theirs if metric.grows else mine < theirs
+    if math.isnan(recorded) or value == recorded or not metric.can_be_bounded:
+        return math.isnan(recorded) or value == recorded
+    return value > recorded if metric.grows else value < recorded

@@ -19,18 +19,28 @@ from dps_tf.sparsity.prunable import (
     trainable_positions,
 )
 from dps_tf.sparsity.pruning_schedule import Scheduled
-from dps_tf.sparsity.request import MaskRequest, ScoreCache
+from dps_tf.sparsity.request import (
+    BalancedExamples,
+    ExampleReader,
+    ExampleWindows,
+    MaskRequest,
+    ScoreCache,
+)
 from dps_tf.sparsity.selection import (
     SELECTIONS,
     Candidates,
     kept_count,
     register_selection,
 )
+from dps_tf.sparsity.sparse_model import load_sparse, save_sparse
 
 __all__ = [
     "SELECTIONS",
     "SPARSITY_METHODS",
+    "BalancedExamples",
     "Candidates",
+    "ExampleReader",
+    "ExampleWindows",
     "Iterative",
     "MaskRequest",
     "MaskSet",
@@ -39,7 +49,9 @@ __all__ = [
     "ScoreCache",
     "SparsityMethod",
     "check_pruning",
+    "load_sparse",
     "masks_for",
     "register_selection",
     "register_sparsity_method",
+    "save_sparse",
 ]

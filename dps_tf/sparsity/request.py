@@ -14,7 +14,7 @@ from absl import logging
 from dps_tf._keras import keras
 from dps_tf.core import RESULTS_VERSION, Pruning, UserError
 from dps_tf.data import Dataset
-from dps_tf.objectives import Objective
+from dps_tf.objectives import Objective, Progress
 from dps_tf.sparsity.gradients import BATCH, GradientProgram, program_of
 from dps_tf.sparsity.prunable import (
     KERNEL,
@@ -120,6 +120,16 @@ class MaskRequest:
     def data(self, turn: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Returns (inputs, labels) of the training examples that a round reads."""
         return self.reader.read(self, turn)
+
+    def loss_gradient(self, progress: Progress | None = None) -> list[np.ndarray]:
+        """Returns the gradient of the loss at the initial point, per variable.
+
+        float64, summed over batches of 100 of the examples that the method reads: each
+        batch counts the gradient of its mean loss.
+        """
+        with self.program.lock:
+            self.program.set_point(self.initial)
+            return self.program.loss_gradient(*self.data(), progress=progress)
 
     def select(
         self,

@@ -18,6 +18,7 @@ A wrapped layer's `get_weights()` and Keras weight files leave the masks out;
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -202,3 +203,31 @@ def _match_variables(
         for variable, own in zip(layer.weights, inner.weights, strict=True):
             found[id(variable)] = own
     return found
+
+
+def masks_in_state(
+    pruned: PrunedModel, arrays: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Returns the masks of a trial that tfmot pruned, one per trainable variable.
+
+    Args:
+        pruned: the trial's network in its wrappers, whose state is overwritten.
+        arrays: state of the trial, the wrappers' `state_variables` one after the other
+            somewhere among them: masks that alternate with scalar thresholds, so that
+            nothing else looks like them.
+
+    Raises:
+        UserError: they are not there.
+    """
+    own = pruned.state_variables
+    forms = [(tuple(v.shape), v.dtype.as_numpy_dtype) for v in own]
+    found = [(array.shape, array.dtype.type) for array in arrays]
+    for start in range(len(arrays) - len(own) + 1):
+        if found[start : start + len(own)] == forms:
+            for variable, value in zip(own, arrays[start:], strict=False):
+                variable.assign(value)
+            return pruned.masks()
+    raise UserError(
+        "the state of the trial holds no masks of tfmot: it was trained by another "
+        "sparsity method or network"
+    )

@@ -11,16 +11,18 @@ import functools
 import math
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from dps_tf.core import (
     VALIDATION,
     Goal,
+    Nearest,
     Trajectory,
     TrialProvenance,
     TurnReport,
     is_further,
+    nearest_of,
 )
 from dps_tf.store.log import Event
 from dps_tf.store.records import FORMAT
@@ -59,6 +61,15 @@ class Work:
 
 
 @dataclass
+class _Looked:
+    """What evaluations up to `last` say of a goal."""
+
+    last: int = 0
+    finish: int | None = None
+    nearest: Nearest | None = None
+
+
+@dataclass
 class TrialHistory:
     """All that is known of one trial.
 
@@ -82,9 +93,7 @@ class TrialHistory:
     work: Work = field(default_factory=Work)
     point: dict[str, float] | None = None
     _contiguous: dict[int, int] = field(default_factory=dict)
-    _looked: dict[tuple[Goal, int], tuple[int, int | None]] = field(
-        default_factory=dict
-    )
+    _looked: dict[tuple[Goal, int], _Looked] = field(default_factory=dict)
 
     def contiguous_step(self, interval: int) -> int:
         """Returns the last evaluation up to which every one is known."""
@@ -94,20 +103,30 @@ class TrialHistory:
         self._contiguous[interval] = step
         return step
 
-    def _finish_step(self, goal: Goal, interval: int, last: int) -> int | None:
-        """Returns the first evaluation up to `last` that counts and meets the goal."""
+    def _look(self, goal: Goal, interval: int, last: int) -> _Looked:
+        """Returns what the evaluations up to `last` say of a goal."""
         # Asked after every turn, so what was looked at before is not again.
-        looked, finish = self._looked.get((goal, interval), (0, None))
-        for step in range(looked + interval, last + 1, interval):
-            if finish is None and step not in self.bounds:
+        looked = self._looked.setdefault((goal, interval), _Looked())
+        for step in range(looked.last + interval, last + 1, interval):
+            if looked.finish is None and step not in self.bounds:
                 first = max(step - (goal.window - 1) * interval, interval)
                 values = [
                     math.nan if at in self.bounds else self.evaluations[at][goal.metric]
                     for at in range(first, step + 1, interval)
                 ]
-                finish = step if goal.is_met(values) else None
-        self._looked[goal, interval] = (max(looked, last), finish)
-        return finish
+                here = Nearest(goal.over_window(values), step, 0)
+                looked.nearest = nearest_of(goal, (looked.nearest, here))
+                looked.finish = step if goal.is_met(values) else None
+        looked.last = max(looked.last, last)
+        return looked
+
+    def nearest(self, goal: Goal, interval: int, trial: int) -> Nearest | None:
+        """Returns which evaluation came nearest to a goal, up to the one that met it.
+
+        `trial`: the number of this one.
+        """
+        found = self._look(goal, interval, self.contiguous_step(interval)).nearest
+        return None if found is None else replace(found, trial=trial)
 
     def trajectory(self, goal: Goal, interval: int) -> Trajectory:
         """Returns what a race needs to know.
@@ -116,7 +135,7 @@ class TrialHistory:
         those before them are known again.
         """
         last = self.contiguous_step(interval)
-        finish = self._finish_step(goal, interval, last)
+        finish = self._look(goal, interval, last).finish
         diverged = self.diverged_step
         if diverged is not None and last < (diverged - 1) // interval * interval:
             diverged = None
@@ -147,6 +166,16 @@ class StudyHistory:
             self.trials.get(number, unknown).trajectory(goal, interval)
             for number in range(1 + max(self.trials, default=-1))
         ]
+
+    def nearest(self, goal: Goal, interval: int) -> Nearest | None:
+        """Returns which evaluation of all trials came nearest to a goal."""
+        return nearest_of(
+            goal,
+            (
+                trial.nearest(goal, interval, number)
+                for number, trial in self.trials.items()
+            ),
+        )
 
     def add_all(self, events: Iterable[Event]) -> None:
         """Folds the events of one log in."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dps_tf.core import (
+    Nearest,
     StudySpecification,
     Trajectory,
     TrialProvenance,
@@ -134,6 +135,11 @@ class StudyRecord:
         """Returns the trajectories of trials 0, 1, ... up to the last known one."""
         asked = self.specification
         return self.history.trajectories(asked.goal, asked.evaluations.interval)
+
+    def nearest(self) -> Nearest | None:
+        """Returns which evaluation came nearest to the goal so far."""
+        asked = self.specification
+        return self.history.nearest(asked.goal, asked.evaluations.interval)
 
     def point(self, trial: int) -> Mapping[str, float]:
         """Returns the metaparameters that an oracle chose for a trial."""
@@ -287,7 +293,9 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         # An extension: what was closed is open again, before the new aim is known.
         files.remove(layout.closed)
         write_json(files, layout.study, content)
+    note = _forget_failures(files, study, training_inputs, guard)
     record = StudyRecord(files, layout, specification, guard)
+    record.problems += note
     record.has_other_bits = len(environments) > 1
     if study.specification is None and record.history.trials:
         record.problems.append(
@@ -296,8 +304,36 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     return record
 
 
+def _forget_failures(
+    files: FileSystem,
+    study: StudyReader,
+    training_inputs: Mapping[str, Any],
+    guard: Callable[[], None],
+) -> list[str]:
+    """Removes the logs of a study that begins anew with another network; says so."""
+    stored = study.training_inputs.get(NETWORK)
+    if study.specification is None or stored == training_inputs.get(NETWORK):
+        return []
+    guard()
+    files.remove_tree(study.layout.logs)
+    return [
+        f"{study.layout.root} is begun anew with another network: no trial of the one "
+        "before made a step."
+    ]
+
+
+def _is_untrained(study: StudyReader) -> bool:
+    """Returns whether an intact record says that no trial of a study made a step."""
+    trials = study.history.trials.values()
+    stepped = any(t.work.steps or t.evaluations or t.diverged_step for t in trials)
+    return not (stepped or study.is_closed or study.problems)
+
+
 def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> None:
-    """Raises UserError unless a study has the data and network it began with."""
+    """Raises UserError unless a study has the data and network it began with.
+
+    A study of which no trial made a step may have another network.
+    """
     stored, now = dict(study.training_inputs), dict(training_inputs)
     before, network = stored.pop(NETWORK, ""), now.pop(NETWORK, "")
     if stored != now:
@@ -305,7 +341,7 @@ def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> Non
             f"{study.layout.root} was begun on other data: stored {stored}, now {now}. "
             "Give the same --data_dir, or choose another --sweep_dir."
         )
-    if before != network:
+    if before != network and not _is_untrained(study):
         raise UserError(
             f"{study.layout.root} was begun with another network: the hash of its "
             f"structure is {before[:12]} in the record and {network[:12]} now. Undo "

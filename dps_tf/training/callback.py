@@ -13,7 +13,8 @@ from dps_tf._keras import keras
 from dps_tf.core import EvaluationSchedule, Goal, UserError
 from dps_tf.data import Examples
 from dps_tf.objectives import build, merge
-from dps_tf.training.evaluation import BATCH_SIZE, Evaluation, outputs_of
+from dps_tf.training.device_data import BATCH_SIZE
+from dps_tf.training.evaluation import Evaluation, outputs_of
 
 
 class StepsToResult(keras.callbacks.Callback):

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from dps_tf._keras import keras
 from dps_tf.data import Transform
-from dps_tf.models import Draws, check_graph
+from dps_tf.models import StepDraws, check_graph
 from dps_tf.objectives import Objective, penalty
 from dps_tf.optim import TensorOptimizer
 from dps_tf.training import strategy as strategies
@@ -275,8 +275,8 @@ class CompiledSlice:
                 variable, lambda v, m: v.assign(v * m), args=(mask,), group=False
             )
 
-    def _draws(self, seed: tf.Tensor, step: tf.Tensor, number: tf.Tensor) -> Draws:
-        return Draws(seed, step, number * self._share, self._share)
+    def _draws(self, seed: tf.Tensor, step: tf.Tensor, number: tf.Tensor) -> StepDraws:
+        return StepDraws(seed, step, number * self._share, self._share)
 
     def _weight(self, labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Returns the sum of the weights of a batch, if positions have any."""

@@ -13,7 +13,12 @@ import tensorflow as tf
 
 from dps_tf.core import VALIDATION
 from dps_tf.data import Dataset, Examples
-from dps_tf.training import evaluation
+
+BATCH_SIZE = 500
+"""Examples that are evaluated at once: they fit the cache of a core if images are
+small."""
+BATCH_TOKENS = 32_000
+"""Tokens that are evaluated at once: each has a logit for the whole vocabulary."""
 
 Values = tuple[Any, ...]
 """Tensors, or one tensor for each replica of this process."""
@@ -137,7 +142,7 @@ class DeviceData(PlacedData):
         return self._whole(self._dataset.evaluated(VALIDATION))
 
     def _placed_split(self, examples: Examples) -> PlacedSplit:
-        size = evaluation.batch_size(examples)
+        size = evaluation_batch_size(examples)
         arrays = padded_batches(examples, size, self._replicas)
         # Of the batches each replica counts every n-th.
         batches = tuple(self._on_replicas(array, self._replicas) for array in arrays)
@@ -161,6 +166,14 @@ class DeviceData(PlacedData):
                 return tf.constant(own)
 
         return self.strategy.experimental_distribute_values_from_function(copy)
+
+
+def evaluation_batch_size(examples: Examples) -> int:
+    """Returns how many examples are evaluated at once: fewer of long sequences."""
+    inputs = examples.inputs
+    if inputs.dtype.kind != "i":
+        return BATCH_SIZE
+    return max(1, min(BATCH_SIZE, BATCH_TOKENS // int(np.prod(inputs.shape[1:]))))
 
 
 def padded_batches(

@@ -26,11 +26,11 @@ from dps_tf.training.streamed_data import StreamedData
 
 PLACEMENTS = ("auto", "device", "stream")
 DATA_SHARE = 0.25
-"""Of a device's free memory, what a data set may take there under `auto`. Activations
-may take half of it; the rest is for weights, slots, and whatever else runs."""
+"""Share of a device's free memory that a data set may take under `auto`. Half of the
+memory is for activations; the rest is for weights, slots and other programs."""
 UNTOLD_MEMORY = 8 * 2**30
-"""Bytes that an accelerator is taken to have: TensorFlow tells what is in use there,
-and not how much there is. No Cloud TPU core has less."""
+"""Bytes that an accelerator is assumed to have: TensorFlow reports the bytes in use and
+not the size of the memory. No Cloud TPU core has less."""
 TPU_TYPE = "TPU_ACCELERATOR_TYPE"
 """Environment variable in which a TPU's host names its type, such as `v3-8`."""
 _TPU_GIBIBYTES = {"v2": 8, "v3": 16, "v4": 32, "v5litepod": 16, "v5p": 95, "v6e": 32}
@@ -96,7 +96,7 @@ def explain(placement: str) -> str:
 
 
 def note(dataset: Dataset, data: PlacedData) -> str:
-    """Returns what a user is told of where data lie; nothing where that is usual."""
+    """Returns a note for the user on where the data lie, '' where they lie as usual."""
     if data.placement == "device":
         return ""
     megabytes = example_bytes(dataset) / 1e6
@@ -139,7 +139,7 @@ def fits_devices(
 
 
 def _in_use(device: str) -> int:
-    """Returns the bytes in use on a device; 0 where TensorFlow does not tell."""
+    """Returns the bytes in use on a device; 0 where TensorFlow does not report them."""
     spec = tf.DeviceSpec.from_string(device)
     try:
         name = f"{spec.device_type}:{spec.device_index}"
@@ -159,7 +159,7 @@ class TrialMemory(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of it together."""
+        """The sum of all parts, in bytes."""
         return sum(self)
 
     def __str__(self) -> str:
@@ -208,7 +208,7 @@ def _variable_bytes(variables: Iterable[tf.Variable]) -> int:
 
 
 def memory_of(device: str) -> int | None:
-    """Returns the bytes that a logical device has, or None where nobody tells.
+    """Returns the bytes of memory of a logical device, or None where unreported.
 
     Not run on a GPU or TPU by us.
     """
@@ -241,7 +241,7 @@ def _gpu_memory() -> dict[int | None, int]:
 
 
 def check_trial(name: str, needed: TrialMemory, device: str, sharing: str) -> str:
-    """Returns what a user is told where nothing can be checked; else nothing.
+    """Returns a note for the user where nothing can be checked, else ''.
 
     Args:
         name: of the cell.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,22 +14,18 @@ from dps_tf._keras import keras
 from dps_tf.core import VALIDATION
 from dps_tf.objectives import Objective
 from dps_tf.training import strategy as strategies
+from dps_tf.training.device_data import PlacedData
 
-if TYPE_CHECKING:
-    from dps_tf.data import Examples
-    from dps_tf.training.device_data import PlacedData
-
-BATCH_SIZE = 500  # Examples; fits the cache of a core for small images.
-GOAL_BATCH_SIZE = 200  # Smaller, so that an evaluation can stop early.
-BATCH_TOKENS = 32_000  # Each has a logit for every token of the vocabulary.
+GOAL_BATCH_SIZE = 200
+"""Examples at once where an evaluation may stop early: fewer than `BATCH_SIZE`."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a network is worth on a split.
+    """The metrics of a network on a split.
 
     Attributes:
-        metrics: columns `split/metric`; NaN where a bound knows nothing of them.
+        metrics: columns `split/metric`; NaN for those that a bound does not decide.
         loss_sum: of the positions that were looked at, without penalties.
         is_bound: evaluation stopped once the goal was out of reach: metrics that are
             decided by the count of the goal's are bounds, the others NaN.
@@ -43,14 +39,6 @@ class Evaluation:
     def is_finite(self) -> bool:
         """Whether the loss of everything that was looked at is finite."""
         return math.isfinite(self.loss_sum)
-
-
-def batch_size(examples: Examples) -> int:
-    """Returns how many examples are evaluated at once: fewer of long sequences."""
-    inputs = examples.inputs
-    if inputs.dtype.kind != "i":
-        return BATCH_SIZE
-    return max(1, min(BATCH_SIZE, BATCH_TOKENS // int(np.prod(inputs.shape[1:]))))
 
 
 def outputs_of(model: keras.Model, inputs: tf.Tensor) -> tf.Tensor:

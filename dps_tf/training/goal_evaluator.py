@@ -1,8 +1,8 @@
 """Evaluation that stops as soon as the goal is out of reach; it then reports a bound.
 
-It looks first at what the trial got wrong, or nearly wrong, the last time. Where the
-goal may be within reach it evaluates exactly, so steps-to-result are those of exact
-evaluation.
+Examples that the trial got wrong, or nearly wrong, the last time are evaluated first.
+Where the goal may be within reach the whole split is evaluated, so steps-to-result are
+those of exact evaluation.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ class ResidentGoalEvaluator(GoalEvaluator):
 class StreamedGoalEvaluator(GoalEvaluator):
     """Looks at one batch after the other as they arrive from the host.
 
-    The order is known to the host alone, which has to see the ranks anyway.
-    Replicas share each batch.
+    The host alone orders the examples, since it reads their ranks anyway. Replicas
+    share each batch.
     """
 
     def _compiled(self, data: StreamedData, jit_compile: bool) -> Any:

@@ -101,13 +101,28 @@ class TrainingRunner(Runner):
             values = masked(program.network, values, masks)
         return program.fresh_state(values)
 
+    def try_step(self, point: Mapping[str, float]) -> None:
+        """Makes the first step of trial 0 at a point, and forgets it.
+
+        Whatever would fail a trial before its first evaluation fails here: its initial
+        point, its pruning and its step.
+        """
+        job = Job(0, point, None, 1)
+        self._load(self._programs[0], job)
+        self._slice(0, self._programs[0], job, 0)
+
+    def _load(self, program: Program, job: Job) -> TrialState:
+        """Returns the state of a trial, of which the program now is."""
+        state = self._begin(program, job.trial) if job.state is None else job.state
+        masks = self._mask_set(job.trial).masks
+        program.load(state, job.point, masks, self.initial_seed(job.trial))
+        return state
+
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Trains to the job's evaluation, unless it diverges or is stopped before."""
         begun, waited = time.monotonic(), data_wait()
         program = self._programs[slot]
-        state = self._begin(program, job.trial) if job.state is None else job.state
-        masks = self._mask_set(job.trial).masks
-        program.load(state, job.point, masks, self.initial_seed(job.trial))
+        state = self._load(program, job)
         step, loss, diverged = state.step, math.nan, False
         while step < job.until and not diverged:
             done = self._slice(slot, program, job, step)
@@ -115,7 +130,7 @@ class TrainingRunner(Runner):
             if stop() or time.monotonic() - begun > TURN_SECONDS:
                 break
         metrics, is_bound = None, False
-        if step == job.until and not diverged:
+        if self._is_evaluated(job, step) and not diverged:
             evaluation = program.evaluate()
             diverged = not evaluation.is_finite
             if not diverged:
@@ -137,6 +152,10 @@ class TrainingRunner(Runner):
             data_wait=data_wait() - waited,
         )
 
+    def _is_evaluated(self, job: Job, step: int) -> bool:
+        """Returns whether a turn that ends at a step evaluates there."""
+        return step == job.until
+
     def _check_sparsity(
         self, program: Program, trial: int, reached: TrialState
     ) -> None:
@@ -156,14 +175,14 @@ class TrainingRunner(Runner):
         self, program: Program, step: int, metrics: dict[str, float], is_bound: bool
     ) -> dict[str, float]:
         """Returns metrics with those of the further splits of an evaluation."""
-        known: list[str] = []
-        # A goal on a further split is known to be met only once that is evaluated.
+        evaluated: list[str] = []
+        # Whether a goal on a further split is met shows only once that is evaluated.
         while asked := [
             split
             for split in self._splits_at(step, metrics, is_bound)
-            if split not in known
+            if split not in evaluated
         ]:
-            known += asked
+            evaluated += asked
             for split in asked:
                 metrics = {**metrics, **program.evaluate(split).metrics}
         return metrics

@@ -17,13 +17,13 @@ import tensorflow as tf
 
 from dps_tf.core import VALIDATION
 from dps_tf.data import Examples
-from dps_tf.training import evaluation
 from dps_tf.training.device_data import (
     Part,
     PlacedData,
     PlacedSplit,
     TrainBatches,
     Values,
+    evaluation_batch_size,
     padded_rows,
     part_of,
 )
@@ -81,7 +81,7 @@ class StreamedData(PlacedData):
         )
 
     def _placed_split(self, examples: Examples) -> PlacedSplit:
-        batch_size = min(evaluation.batch_size(examples), len(examples))
+        batch_size = min(evaluation_batch_size(examples), len(examples))
         stream = ExampleStream(examples, self.strategy, batch_size, with_valid=True)
         # A row holds one batch for each replica, in the order of the replicas.
         rows = padded_rows(np.arange(len(examples)), batch_size * self._replicas)

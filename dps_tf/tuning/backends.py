@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Sequence
 
-from dps_tf.core import Backend, PreparedStudy, StudySpecification, SweepSpecification
+from dps_tf import sparsity
+from dps_tf.core import (
+    Backend,
+    PreparedStudy,
+    StudySpecification,
+    SweepSpecification,
+    UserError,
+    error_cause,
+)
 from dps_tf.models import structure_hash
 from dps_tf.store import NETWORK, FileSystem, SweepLayout
 from dps_tf.training import TrainingRunner, device_memory, environment
@@ -14,6 +23,16 @@ from dps_tf.tuning import build
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.resources import Resources, check_batch_size
 from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
+
+_NO_KIND = (
+    "cell.batch_size",
+    "cell.seed",
+    "cell.sparsity",
+    "workload.evaluation_interval",
+    "workload.explicit_points",
+    "workload.step_budget",
+)
+"""What studies of one kind may differ in: the same code trains them."""
 
 
 class TrainedBackend:
@@ -38,8 +57,9 @@ class TrainedBackend:
         build.check_study(study)
 
     def check_data(self, study: StudySpecification) -> None:
-        """Raises UserError unless the data are there and a batch fits them."""
+        """Raises UserError unless the data are there, and fit batch size and goal."""
         dataset = build.load_dataset(study.workload, self._options.data_dir)
+        build.check_goal(study, dataset)
         check_batch_size(study, dataset)
 
     def prepare(
@@ -79,9 +99,10 @@ class TrainedBackend:
         studies: Sequence[StudySpecification],
         built: Sequence[StudySpecification],
     ) -> None:
-        """Builds a program of each study of `built`.
+        """Lets one trial of each study of `built` make one step.
 
-        Raises UserError where the devices cannot share a batch of one of `studies`.
+        It is initialized and pruned before, and nothing is kept. Raises UserError for
+        whatever fails, and where the devices cannot share a batch of `studies`.
         """
         options = self._options
         machine = Resources.of_this_machine(
@@ -93,8 +114,25 @@ class TrainedBackend:
         for study in studies:
             check_shares(study.cell.batch_size, machine.strategies[0])
         for study in built:
-            dataset = build.load_dataset(study.workload, options.data_dir)
-            machine.programs(study, dataset)
+            self._try_step(study, machine)
+
+    def _try_step(self, study: StudySpecification, machine: Resources) -> None:
+        workload, cell = study.workload, study.cell
+        dataset = build.load_dataset(workload, self._options.data_dir)
+        programs = machine.programs(study, dataset)
+        prune = None
+        if cell.sparsity > 0:
+            prune = build.Pruner(study, dataset, None, self._files)
+        try:
+            runner = TrainingRunner(programs, cell.seed, workload.order, prune)
+            runner.try_step(workload.draw(cell.seed, 1)[0])
+        except UserError:
+            raise
+        except Exception as error:
+            cause = error_cause("".join(traceback.format_exception(error)))
+            raise UserError(
+                f"{cell.name}: no trial could make its first step: {cause}"
+            ) from error
 
     def _machine(self) -> Resources:
         if self._resources is None:
@@ -121,22 +159,32 @@ class Backends:
 
     def check(self, sweep: SweepSpecification) -> None:
         """Raises UserError unless every name in a sweep is registered."""
+        for name in sweep.sparsity_methods:
+            sparsity.SPARSITY_METHODS.reads(name)
         for study in sweep.studies:
             self(study).check(study)
 
     def try_out(self, sweep: SweepSpecification) -> None:
         """Raises UserError for whatever would keep a study from being trained.
 
-        Loads the data, starts the devices and builds the programs of a sweep; those
-        that differ in the batch size alone are built for the largest one.
+        Loads the data, starts the devices and lets one trial of each kind of study make
+        one step, at the largest batch size and then the highest sparsity of the kind.
         """
         for study in sweep.studies:
             self(study).check_data(study)
         trained = [s for s in sweep.studies if not is_simulated(s.workload)]
         largest: dict[str, StudySpecification] = {}
-        for study in sorted(trained, key=lambda study: study.cell.batch_size):
-            same = study.identity()
-            for name in ("cell.batch_size", "cell.seed"):
-                del same[name]
+        for study in sorted(trained, key=_load_of):
+            same = {
+                name: value
+                for name, value in study.identity().items()
+                if not name.startswith(_NO_KIND)
+            }
+            same["is_pruned"] = study.cell.sparsity > 0
             largest[json.dumps(same, sort_keys=True)] = study
         self._trained.try_out(trained, list(largest.values()))
+
+
+def _load_of(study: StudySpecification) -> tuple[int, float]:
+    """Returns by what a study is the heaviest of its kind."""
+    return study.cell.batch_size, study.cell.sparsity

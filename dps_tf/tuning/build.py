@@ -66,7 +66,7 @@ def _check_names(workload: Workload) -> None:
             "one of these is given: set both in workload.fixed, or make them axes."
         )
     reads = optim.reads(workload.optimizer, workload.learning_rate_schedule)
-    workload.check_metaparameters({**reads, **build_objective(workload).reads})
+    workload.check_metaparameters({**reads, **_objective_of(workload).reads})
 
 
 def _check_workers(specification: StudySpecification) -> None:
@@ -81,19 +81,37 @@ def _check_workers(specification: StudySpecification) -> None:
         )
 
 
+_SOME_TOKEN_BYTES = (1,)
+"""Stands for the bytes of a vocabulary before the data set is loaded."""
+
+
 def _check_objective(specification: StudySpecification) -> None:
-    goal, objective = specification.goal, build_objective(specification.workload)
+    """Raises UserError for a goal on what no data set gives the objective."""
+    objective = _objective_of(specification.workload, _SOME_TOKEN_BYTES)
+    _check_metric(specification, objective, "")
+    if specification.evaluation == "goal":
+        objective.bounded_metric(specification.goal)
+
+
+def check_goal(specification: StudySpecification, dataset: Dataset) -> None:
+    """Raises UserError for a goal on a metric that this data set does not allow."""
+    objective = build_objective(specification.workload, dataset)
+    _check_metric(specification, objective, f" on {dataset.name!r}")
+
+
+def _check_metric(
+    specification: StudySpecification, objective: Objective, where: str
+) -> None:
     splits = (VALIDATION, *specification.further_splits)
     columns = [name for split in splits for name in objective.columns(split)]
     columns.append(TRAIN_LOSS)
-    if goal.metric not in columns:
-        known = near_matches(goal.metric, columns)
+    metric = specification.goal.metric
+    if metric not in columns:
         raise UserError(
-            f"goal.metric {goal.metric!r} is no metric of the objective "
-            f"{specification.workload.objective!r}: {known}."
+            f"goal.metric {metric!r} is no metric of the objective "
+            f"{specification.workload.objective!r}{where}: "
+            f"{near_matches(metric, columns)}."
         )
-    if specification.evaluation == "goal":
-        objective.bounded_metric(goal)
 
 
 @functools.lru_cache(maxsize=2)
@@ -128,7 +146,7 @@ def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
     return _loaded(workload.dataset, data_dir, json.dumps(options, sort_keys=True))
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=8)
 def _objective(
     name: str, arguments: str, token_bytes: tuple[int, ...] | None
 ) -> Objective:
@@ -136,14 +154,23 @@ def _objective(
     return objectives.build(name, json.loads(arguments), token_bytes)
 
 
-def build_objective(workload: Workload, dataset: Dataset | None = None) -> Objective:
-    """Returns the objective of a workload; a data set tells it what it knows."""
-    known = None if dataset is None else dataset.token_bytes
-    return _objective(
-        workload.objective,
-        json.dumps(dict(workload.objective_arguments), sort_keys=True),
-        None if known is None else tuple(int(length) for length in known),
+def build_objective(workload: Workload, dataset: Dataset) -> Objective:
+    """Returns the objective of a workload on a data set.
+
+    The data set gives the bytes of its tokens, where it has them, to an objective that
+    reads them.
+    """
+    lengths = dataset.token_bytes
+    return _objective_of(
+        workload, None if lengths is None else tuple(int(each) for each in lengths)
     )
+
+
+def _objective_of(
+    workload: Workload, token_bytes: tuple[int, ...] | None = None
+) -> Objective:
+    arguments = json.dumps(dict(workload.objective_arguments), sort_keys=True)
+    return _objective(workload.objective, arguments, token_bytes)
 
 
 def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
@@ -266,14 +293,14 @@ class Pruner:
 
     Scores depend on the network, the data and the initial point alone, so their cache
     serves every batch size, optimizer and (one-shot methods) sparsity. `scores` is its
-    folder; `progress` is told how far the scores of a trial are.
+    folder, None to keep nothing; `progress` is told how far the scores of a trial are.
     """
 
     def __init__(
         self,
         specification: StudySpecification,
         dataset: Dataset,
-        scores: str,
+        scores: str | None,
         files: FileSystem,
         progress: Callable[[str], None] | None = None,
     ):
@@ -281,7 +308,7 @@ class Pruner:
         self._progress = progress
         self._dataset = dataset
         self._network = scratch_network(specification.workload, dataset)
-        self._cache = sparsity.ScoreCache(scores, files)
+        self._cache = None if scores is None else sparsity.ScoreCache(scores, files)
 
     def __call__(self, trial: int, initial: list[np.ndarray]) -> sparsity.MaskSet:
         """Returns the masks of a trial."""

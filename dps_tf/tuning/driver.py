@@ -211,8 +211,13 @@ class StudyDriver:
             self._record_turn(trial, future)
         self._snapshot()
         if self._progress is not None:
-            running, data_wait = len(self._running), self._record.history.data_wait
-            self._progress.update(todo, self._trajectories, running, data_wait)
+            self._progress.update(
+                todo,
+                self._trajectories,
+                len(self._running),
+                self._record.history.data_wait,
+                self._record.nearest(),
+            )
 
     def _record_turn(self, trial: int, future: Future[TurnReport]) -> None:
         """Records what a turn did, or that it failed."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dps_tf.core import Plan, RaceRule, Trajectory, duration, steps_left
+from dps_tf.core import Nearest, Plan, RaceRule, Trajectory, duration, steps_left
 
 _LINE_SECONDS = 15.0
 """How often a line is written where the output is no terminal."""
@@ -118,9 +118,15 @@ class StudyProgress:
         trajectories: Sequence[Trajectory],
         running: int,
         data_wait: float = 0.0,
+        nearest: Nearest | None = None,
     ) -> None:
-        """Shows how the study stands; on a log at most every _LINE_SECONDS."""
-        state = self._state(todo, trajectories, running, data_wait)
+        """Shows how the study stands; on a log at most every _LINE_SECONDS.
+
+        `nearest`: the evaluation that came nearest to the goal.
+        """
+        state = replace(
+            self._state(todo, trajectories, running, data_wait), nearest=nearest
+        )
         if self._live is None:
             self._show(state.sentence(self._label), state.share)
         else:
@@ -180,6 +186,7 @@ class _State:
     rate: float
     is_bound: bool
     data_wait: float
+    nearest: Nearest | None = None
 
     @property
     def share(self) -> float:
@@ -195,7 +202,15 @@ class _State:
 
     @property
     def _best(self) -> str:
-        return "none reached yet" if self.best is None else f"best {self.best}"
+        if self.best is not None:
+            return f"best {self.best}"
+        near = self.nearest
+        if near is None:
+            return "none reached yet"
+        return (
+            f"none reached yet, nearest {near.value:.4g} at step {near.step} of trial "
+            f"{near.trial}"
+        )
 
     @property
     def _waiting(self) -> str:

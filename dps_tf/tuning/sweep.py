@@ -27,8 +27,10 @@ from dps_tf.store import (
     SweepReader,
     best_first,
     check_continues,
+    shortfall,
     write_json,
 )
+from dps_tf.store.tables import to_frame
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import Display, StudyProgress
@@ -262,6 +264,8 @@ class Sweep:
         if study.workload.points == 1:
             self.say(curve_of(self.files, cell))
         self.say(describe_result(name, result))
+        if not result.finishers:
+            self.say(describe_shortfall(StudyReader(self.files, cell), study))
 
 
 def _cost(study: StudySpecification) -> int:
@@ -342,6 +346,16 @@ def describe_result(name: str, result: StudyResult) -> str:
     low = result.trials[trial].bracket_low
     bound = "at most " if counts["failed"] else ""
     return f"{name}: K* = {bound}{steps} in ({low}, {steps}], trial {trial} ({told})"
+
+
+def describe_shortfall(study: StudyReader, asked: StudySpecification) -> str:
+    """Returns how near a study came to the goal that it did not reach, and advice."""
+    tables = {name: to_frame(table) for name, table in study.tables().items()}
+    row = tables["studies"].iloc[0].to_dict()
+    found = shortfall(asked.goal, row, tables["trials"], tables["curves"])
+    if found is None:
+        return "  no trial was evaluated."
+    return f"  {found.best}. {found.advice}"
 
 
 def describe_failures(name: str, result: StudyResult) -> str:

@@ -1,7 +1,7 @@
-"""What gin binds: the sweep and its parts. Every value is checked after parsing.
+"""The functions that a gin file configures: the sweep and its parts.
 
-`sweep` is the root; everything else is a part of it. Gin accepts any type, so the
-values of `core` refuse what they cannot mean.
+`sweep` is the root; all others make parts of a sweep. Gin accepts values of any type,
+so the classes of `core` check every value after parsing.
 """
 
 from __future__ import annotations

@@ -83,11 +83,11 @@ def configure(
 ) -> SweepConfiguration:
     """Returns a sweep from gin files, Python values, or both.
 
-    A value counts in place of what the files say. Without files, `sweep.workloads`,
+    A value replaces the one of the files. Without files, `sweep.workloads`,
     `workload.goal` and `workload.evaluation` are those of the sections of these names;
-    a text that begins with `@` or `%` is a reference, as in a gin file. What is made is
-    what the command `train` makes of the same files and bindings, so the two can go on
-    with each other's sweeps.
+    a text that begins with `@` or `%` is a reference, as in a gin file. The command
+    `train` makes the same sweep of the same files and bindings, so either can continue
+    a sweep that the other began.
 
     Args:
         gin_files: gin files, or names of shipped ones.

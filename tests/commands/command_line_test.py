@@ -22,6 +22,7 @@ NEEDED = {
     "fit": "--csv is missing",
     "import_runs": "--read is missing: folder or file that holds the runs.",
     "measure": "--sweep_dir is missing: where the sweep is kept.",
+    "new": "--name is missing",
     "prepare": "--dataset is missing",
     "report": "--sweep_dir is missing",
     "status": "--sweep_dir is missing: a sweep directory",

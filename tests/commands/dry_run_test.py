@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import tensorflow as tf
 
+from dps_tf import sparsity
+from dps_tf._keras import keras
 from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.core import UserError
 from dps_tf.models import NETWORKS
@@ -40,6 +43,18 @@ MISTAKES = {
     "an optimizer whose points lack a metaparameter": (
         "workload.space = None\nworkload.points = [{'label_smoothing': 0.1}]",
         "learning_rate",
+    ),
+    "a negative seed of the split": (
+        "workload.split_seed = -1",
+        "split_seed is -1; it must be a whole number, at least 0",
+    ),
+    "a split in the place of a number": (
+        "workload.validation_examples = 'given'",
+        "validation_examples is 'given'; it must be a whole number",
+    ),
+    "a sparsity method that is not there and prunes no cell": (
+        "sweep.sparsity_methods = ('snap',)",
+        "did you mean 'snip'",
     ),
     "a sparsity method that is not there": (
         "sweep.sparsities = (0.5,)\nsweep.sparsity_methods = ('snap',)",
@@ -101,6 +116,77 @@ def test_a_program_of_each_network_is_built_at_its_largest_batch(monkeypatch):
     sweep = configure("smoke/quickstart", values=values)
     assert "cells: 6" in SweepRun(sweep, Options("")).try_out()
     assert sorted(built) == [[8], [16]]
+
+
+def broken_network(monkeypatch, **layer):
+    """Registers the network `broken`, whose layer has these methods, for a test."""
+    own = type("Own", (keras.layers.Layer,), layer)
+
+    def broken(input_shape, classes):
+        inputs = keras.Input(input_shape)
+        flat = keras.layers.Flatten()(inputs)
+        return keras.Model(inputs, keras.layers.Dense(classes)(own()(flat)))
+
+    monkeypatch.setitem(NETWORKS._entries, "broken", broken)
+    monkeypatch.setitem(NETWORKS._reads, "broken", {})
+
+
+def unseeded(self, shape):
+    self.noise = tf.Variable(tf.random.normal(shape[1:]))
+
+
+def fails_in_a_step(self, inputs, training=False):
+    del self
+    if training:
+        tf.debugging.assert_less(tf.reduce_sum(inputs), -1e9)
+    return inputs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        ({"build": unseeded, "call": lambda self, x: x + self.noise}, "add_weight"),
+        ({"call": fails_in_a_step}, r"no trial could make its first step: .*Invalid"),
+    ],
+)
+def test_what_fails_each_trial_at_its_first_step_fails_a_dry_run(
+    monkeypatch, layer, said
+):
+    broken_network(monkeypatch, **layer)
+    values = {
+        "sweep.batch_sizes": (16,),
+        "workload.network": "broken",
+        "workload.network_arguments": {},
+    }
+    sweep = configure("smoke/quickstart", values=values)
+    with pytest.raises(UserError, match=said):
+        SweepRun(sweep, Options("")).try_out()
+
+
+@pytest.mark.slow
+def test_a_dry_run_prunes_and_keeps_nothing(tmp_path, monkeypatch):
+    pruned = []
+    original = sparsity.SPARSITY_METHODS["snip"].prune
+
+    def noted(request, cache, progress):
+        assert cache is None
+        pruned.append(request.sparsity)
+        return original(request, cache, progress)
+
+    monkeypatch.setattr(
+        sparsity.SPARSITY_METHODS["snip"].__class__,
+        "prune",
+        lambda self, *arguments: noted(*arguments),
+    )
+    values = {
+        "sweep.batch_sizes": (16, 32),
+        "sweep.sparsities": (0.0, 0.5, 0.9),
+        "sweep.sparsity_methods": ("snip",),
+    }
+    sweep = configure("smoke/quickstart", values=values)
+    SweepRun(sweep, Options(str(tmp_path / "s"))).try_out()
+    assert pruned == [0.9] and not list(tmp_path.iterdir())
 
 
 def test_a_study_of_other_content_in_the_directory_is_refused(tmp_path):

@@ -16,8 +16,8 @@ from absl.testing import parameterized
 import dps_tf
 from dps_tf import data, models
 from dps_tf.core import UserError
-from dps_tf.probing import trial_export
-from dps_tf.sparsity import export
+from dps_tf.probing import trained_trial
+from dps_tf.sparsity import load_sparse
 from dps_tf.store import LocalFiles, SweepReader
 from tests import interpreter
 
@@ -94,7 +94,7 @@ class ExportCommandTest(parameterized.TestCase):
         self.assertIn(f"{DENSE}, trial {WINNER}, after 20 steps", done.stdout)
         dataset = data.load("digits")
         network = models.build("mlp", dataset.input_shape, dataset.classes)
-        masks = export.load_sparse(str(self.root / "best"), network)
+        masks = load_sparse(str(self.root / "best"), network)
         trial = dps_tf.load_trial(self.sweep, DENSE)
         self.assertEqual(trial.trial, WINNER)
         self.assertEqual(trial.point, {"learning_rate": 0.1, "momentum": 0.9})
@@ -112,7 +112,7 @@ class ExportCommandTest(parameterized.TestCase):
     def test_best_of_a_cell_that_nobody_finished_is_refused(self):
         best = mock.Mock(best_trial=lambda: None)
         with self.assertRaisesRegex(UserError, "no trial of b8 has reached the goal"):
-            trial_export._trial_number(best, "b8", "best")
+            trained_trial._trial_number(best, "b8", "best")
 
     def test_damage_that_is_passed_over_is_told(self):
         copy = self.root / "damaged"
@@ -123,7 +123,7 @@ class ExportCommandTest(parameterized.TestCase):
         newest.write_bytes(newest.read_bytes()[:-1])
         sweep = SweepReader(LocalFiles(), str(copy))
         try:
-            told = trial_export.trained_trial(LocalFiles(), sweep, DENSE).problems
+            told = trained_trial.trained_trial(LocalFiles(), sweep, DENSE).problems
         except UserError as error:  # there was no older state
             told = (*sweep.problems, str(error))
         self.assertIn("trials.parquet", " ".join(told))
@@ -136,7 +136,7 @@ class ExportCommandTest(parameterized.TestCase):
         self.assertIn(f"{sparsity:.4f}\nsaved in", done.stdout)
         dataset = data.load("digits")
         network = models.build("mlp", dataset.input_shape, dataset.classes)
-        found = export.load_sparse(str(self.root / cell), network)
+        found = load_sparse(str(self.root / cell), network)
         self.assertAlmostEqual(found.realised_sparsity, sparsity, places=3)
         for value, mask in zip(network.get_weights(), found.masks, strict=True):
             np.testing.assert_array_equal(value[mask == 0], 0)

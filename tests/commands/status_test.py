@@ -19,11 +19,18 @@ from dps_tf.analysis.sweep_status import (
 from dps_tf.core import SweepSpecification
 from dps_tf.store import LocalFiles, SweepLayout, SweepReader, read_json, write_json
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from dps_tf.tuning.sweep import start_sweep
+from dps_tf.tuning.sweep import describe_shortfall, start_sweep
 from tests import interpreter
 from tests.analysis.synthetic_sweeps import write_open_study
 from tests.faults.damage_test import damage
-from tests.tuning.studies import SIX, SIX_TRIALS, interrupting, run, study_of
+from tests.tuning.studies import (
+    SIX,
+    SIX_TRIALS,
+    interrupting,
+    run,
+    study_of,
+    trials_of,
+)
 from tests.tuning.synthetic_runner import SyntheticRunner
 
 STUDY = study_of(SIX)
@@ -80,6 +87,57 @@ def test_an_open_cell_tells_what_is_left(tmp_path):
     assert cell.steps_left > 0 and f"at most {cell.steps_left} steps" in cell.line
     assert cell.line.endswith("left, nobody is running it")
     assert cell.outcomes["running"] > 0
+
+
+# Errors at steps 10 to 50, of which none is at most a quarter.
+SHORT = trials_of(
+    [1, 0.9, 0.6, 0.7, 0.8],
+    [1, 0.5, 0.4, 0.35, 0.3],
+    [1, 1, 1, 1, 1],
+    ([1, 1, 1, 1, 1], 15),
+    [1, 1, 1, 1, 1],
+    [1, 1, 0.9, 0.31, 1],
+)
+NEAR = "best validation/classification_error 0.3, at step 50 of trial 1"
+
+
+def test_a_cell_that_reached_nothing_tells_how_near_it_came_and_what_to_change(
+    tmp_path,
+):
+    run(tmp_path, STUDY, SyntheticRunner(SHORT))
+    [cell], _ = status_of(tmp_path)
+    assert cell.closed and cell.steps_to_result is None
+    assert f"none reached, {NEAR}" in cell.line
+    assert "finished. To reach a goal: raise workload.step_budget" in cell.line
+    assert cell.line.endswith("or set goal.threshold to 0.300, which it met.")
+    # The command that trains says the same.
+    study = SweepReader(FILES, str(tmp_path)).study(STUDY.cell.name)
+    told = describe_shortfall(study, STUDY)
+    assert NEAR in told and cell.advice in told
+    # So does the report, for the goal that it is asked for.
+    [caution] = [
+        caution
+        for caution in assemble(loading.load(tmp_path, goal=0.2)).cautions
+        if caution.title == "Goal not reached"
+    ]
+    assert NEAR in caution.text and cell.advice in caution.text
+
+
+def test_a_running_cell_tells_how_near_it_came_so_far(tmp_path):
+    stop = StopRequest()
+    runner = SyntheticRunner(SHORT, slice_steps=10, before_slice=interrupting(stop, 12))
+    with pytest.raises(Interrupted):
+        run(tmp_path, STUDY, runner, stop=stop)
+    [cell], _ = status_of(tmp_path)
+    assert not cell.closed and cell.advice is None
+    history = SweepReader(FILES, str(tmp_path)).study(STUDY.cell.name).history
+    known = [
+        (errors["validation/classification_error"], step, number)
+        for number, trial in history.trials.items()
+        for step, errors in trial.evaluations.items()
+    ]
+    value, step, number = min(known)
+    assert f"{value:.4g}, at step {step} of trial {number};" in cell.line
 
 
 def test_a_cell_that_waits_is_not_started(tmp_path):

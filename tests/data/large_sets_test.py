@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +33,7 @@ from dps_tf.data import tfds as reading
 from dps_tf.data.arrays import Arrays, has_arrays, verify_arrays
 from dps_tf.data.preparation import prepare
 from dps_tf.data.prepared import check_space
-from dps_tf.models import Draws
+from dps_tf.models import StepDraws
 from dps_tf.training import Program, StreamedData
 from tests.training.problems import Problem, one_device
 
@@ -370,7 +371,7 @@ def test_sentences_are_predicted_to_their_end_and_padding_is_not(
     np.testing.assert_array_equal(shorter.validation.inputs[np.arange(30)], inputs)
     stored = shorter.step_examples
     pair = [tf.constant(a[np.arange(9)]) for a in (stored.inputs, stored.labels)]
-    draws = Draws(tf.constant(1), tf.constant(2), 0, 9)
+    draws = StepDraws(tf.constant(1), tf.constant(2), 0, 9)
     for whole, short in zip(pair, shorter.transform(*pair, draws), strict=True):
         np.testing.assert_array_equal(whole[:, :4], short)
     same = data.load("lm1b", tmp_path, training_length=10, **given)
@@ -480,6 +481,18 @@ def test_vocabulary_of_another_size_is_refused(text, tmp_path):
     (place / "sentences-30-10").rename(place / "sentences-50-10")
     with pytest.raises(UserError, match="has 30 sub-words and not 50"):
         prepared("text_folder", tmp_path, folder, sub_words=(50, 10))
+
+
+@pytest.mark.parametrize("kind", ["image_folder", "text_folder"])
+def test_a_pipe_among_the_files_is_refused_and_not_waited_for(kind, tmp_path):
+    root = tmp_path / "mine"
+    for name in ("cats", "dogs"):
+        (root / name).mkdir(parents=True)
+        (root / name / "one.jpg").write_bytes(jpeg(10))
+    pipe = root / "cats" / ("two.jpg" if kind == "image_folder" else "two.txt")
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=r"two\.\w+ is no regular file"):
+        prepared(kind, tmp_path / "data", root, sub_words=(30, 10))
 
 
 def test_folder_of_images_has_a_class_for_each_subfolder(tmp_path):

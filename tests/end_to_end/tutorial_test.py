@@ -74,6 +74,15 @@ def test_the_first_hour_ends_with_two_curves_in_a_figure(tmp_path):
     assert "worst_digit_error <= 0.2" in looser
 
 
+@pytest.mark.slow
+def test_python_alone_ends_with_k_star(tmp_path):
+    printed = run([str(TUTORIAL / "python_only.py")], tmp_path)
+    rows = re.findall(r"^\d +(8|32|128) +(\d+) +[\d.]+$", printed, re.M)
+    steps = {int(batch): int(number) for batch, number in rows}
+    assert list(steps) == [8, 32, 128]
+    assert steps[8] > steps[32] > steps[128]
+
+
 # The notebook.
 
 # Runs the cells of a notebook in one IPython, as a kernel does; one that fails ends it.

@@ -84,17 +84,51 @@ class InitialPointTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(model.get_weights(), before)
         self.assertAllClose(point, point_of("mlp_batch_norm"))
 
+    def test_weights_of_an_own_layer_are_drawn_as_keras_draws_them(self):
+        class Own(keras.layers.Layer):
+            def build(self, shape):
+                self.kernel = self.add_weight("kernel", [400, 600])
+                self.scale = self.add_weight("scale", [2], initializer="ones")
+                self.listed = [
+                    self.add_weight("listed", [1000], initializer=wide()) for _ in "ab"
+                ]
+
+            def call(self, inputs):
+                return inputs * self.scale
+
+        def wide():
+            return keras.initializers.RandomNormal(3.0, 0.5)
+
+        def network(input_shape, classes):
+            inputs = keras.Input(input_shape)
+            return keras.Model(inputs, keras.layers.Dense(classes)(Own()(inputs)))
+
+        models.register("own_weights", network)
+        model = models.build("own_weights", (2,), 3)
+        kernel, scale, one, other, *_ = models.initial_point(model, 0)
+        # Glorot and Bengio 2010: uniform up to sqrt(6 / (fan_in + fan_out)).
+        limit = math.sqrt(6 / 1000)
+        self.assertLess(abs(kernel).max(), limit)
+        self.assertAllClose(kernel.std(), limit / math.sqrt(3), rtol=0.01)
+        self.assertAllEqual(scale, [1, 1])
+        self.assertAllClose((one.mean(), one.std()), (3.0, 0.5), atol=0.06)
+        self.assertNotAllClose(one, other)
+        self.assertAllEqual(models.initial_point(model, 0)[0], kernel)
+        self.assertNotAllClose(models.initial_point(model, 1)[0], kernel)
+        copy = models.in_precision(model, "mixed_bfloat16")
+        self.assertAllEqual(models.initial_point(copy, 0)[0], kernel)
+
     def test_variable_without_initializer_is_named(self):
         class Bare(keras.layers.Layer):
             def build(self, shape):
-                self.scale = self.add_weight("scale", [2])
+                self.scale = tf.Variable(tf.random.normal([2]), name="scale")
 
             def call(self, inputs):
                 return inputs * self.scale
 
         model = keras.Sequential([Bare(name="bare")])
         model.build((None, 2))
-        with self.assertRaisesRegex(UserError, "'bare/scale:0'.*_initializer"):
+        with self.assertRaisesRegex(UserError, "'bare/scale:0'.*add_weight"):
             models.initial_point(model, 0)
 
     def test_initializer_that_cannot_be_repeated_is_refused(self):

@@ -11,13 +11,13 @@ from scipy import stats
 
 from dps_tf._keras import keras
 from dps_tf.core import UserError
-from dps_tf.models import Draws, check_graph, draws_at_random, seed_layers
+from dps_tf.models import StepDraws, check_graph, draws_at_random, seed_layers
 
 layers = keras.layers
 
 
-def draws(seed=7, step=3, first=0, examples=8) -> Draws:
-    return Draws(
+def draws(seed=7, step=3, first=0, examples=8) -> StepDraws:
+    return StepDraws(
         tf.constant(seed, tf.int64), tf.constant(step, tf.int64), first, examples
     )
 
@@ -179,7 +179,7 @@ class LayersTest(tf.test.TestCase, parameterized.TestCase):
 
         @tf.function(autograph=False)
         def step(images, seed, number, first):
-            of_step = Draws(seed, number, first, images.shape[0])
+            of_step = StepDraws(seed, number, first, images.shape[0])
             with of_step.active():
                 return model(images, training=True)
 

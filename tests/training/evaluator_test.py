@@ -28,7 +28,7 @@ HELD = problems.BLOBS.validation  # 75 examples, four classes
 def batches_of(exact: int = 500, goal: int = 200):
     """Makes programs that are built inside evaluate in such batches."""
     stack = contextlib.ExitStack()
-    stack.enter_context(mock.patch.object(evaluation, "BATCH_SIZE", exact))
+    stack.enter_context(mock.patch.object(device_data, "BATCH_SIZE", exact))
     stack.enter_context(mock.patch.object(evaluation, "GOAL_BATCH_SIZE", goal))
     return stack
 
@@ -110,9 +110,9 @@ class BatchSizeTest(parameterized.TestCase):
     @parameterized.parameters((8, 500), (64, 500), (256, 125), (40_000, 1))
     def test_fewer_of_long_sequences_are_evaluated_at_once(self, length, expected):
         tokens = Examples(np.zeros([2, length], np.int32), np.zeros([2], np.int32))
-        self.assertEqual(evaluation.batch_size(tokens), expected)
+        self.assertEqual(device_data.evaluation_batch_size(tokens), expected)
         numbers = Examples(np.zeros([2, length], np.float32), tokens.labels)
-        self.assertEqual(evaluation.batch_size(numbers), 500)
+        self.assertEqual(device_data.evaluation_batch_size(numbers), 500)
 
 
 class OddLogitsTest(tf.test.TestCase):

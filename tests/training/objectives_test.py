@@ -160,7 +160,7 @@ class EvaluationTest(tf.test.TestCase, parameterized.TestCase):
     def test_exact_average_precision_sees_every_example_once(self, placed):
         task = task_of("sigmoid_cross_entropy")
         # Batches of 8 over two replicas leave 11 places of padding.
-        with mock.patch("dps_tf.training.evaluation.BATCH_SIZE", 8):
+        with mock.patch("dps_tf.training.device_data.BATCH_SIZE", 8):
             program = program_of(task, two(), placed)
         _, found = trained(program)
         held = task.dataset.validation

@@ -5,7 +5,14 @@ import re
 
 import pytest
 
-from dps_tf.core import EvaluationSchedule, RaceRule, Trajectory, duration, plan
+from dps_tf.core import (
+    EvaluationSchedule,
+    Nearest,
+    RaceRule,
+    Trajectory,
+    duration,
+    plan,
+)
 from dps_tf.tuning import progress
 from dps_tf.tuning.progress import StudyProgress
 
@@ -63,6 +70,15 @@ def test_line_tells_how_the_race_stands(clock):
     # 70 steps in 20 s; trial 3 has 10 of 20 to go, trial 1 none.
     assert "4 steps/s" in line
     assert "3 s left" in line
+
+
+def test_line_tells_how_near_a_race_came_that_reached_nothing(clock):
+    stream = io.StringIO()
+    bar = StudyProgress("tiny", RULE, stream=stream)
+    known = [Trajectory(10), Trajectory(10)]
+    clock[0] += 20
+    bar.update(plan(known, RULE), known, 2, nearest=Nearest(0.3, 10, 1))
+    assert "none reached yet, nearest 0.3 at step 10 of trial 1, " in stream.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,25 @@ def test_another_network_is_refused(tmp_path):
     assert record["training_inputs"][NETWORK] == "c0ffee" * 10
 
 
+def test_a_study_whose_trials_all_failed_at_once_begins_anew_with_the_repaired_network(
+    undisturbed, tmp_path
+):
+    def broken(trial: int, step: int) -> None:
+        raise RuntimeError("no initializer")
+
+    said: list[str] = []
+    for network in ("c0ffee" * 10, "decaf" * 12):
+        inputs = {**TRAINING_INPUTS, NETWORK: network}
+        for _ in range(3):
+            runner = SyntheticRunner(SIX_TRIALS, before_slice=broken)
+            result = run(tmp_path, STUDY, runner, training_inputs=inputs, said=said)
+            assert {trial.outcome for trial in result.trials} == {"failed"}
+    assert sum("is begun anew with another network" in line for line in said) == 1
+    inputs = {**TRAINING_INPUTS, NETWORK: "f00d" * 15}
+    run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS), training_inputs=inputs)
+    assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
+
+
 def test_another_machine_is_refused_allowed_by_flag_and_recorded(undisturbed, tmp_path):
     stop = StopRequest()
     interrupted = SyntheticRunner(SIX_TRIALS, before_slice=interrupting(stop, 5))

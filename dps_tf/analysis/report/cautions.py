@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import FEW_POINTS, MISFIT
-from dps_tf.analysis.loading import SweepRecord
+from dps_tf.analysis.loading import SweepRecord, Tables
 from dps_tf.analysis.report.content import Caution, ReportContext
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.naming import cell_names
-from dps_tf.analysis.tables import study_key
+from dps_tf.analysis.tables import belongs, cell_name, study_key
 from dps_tf.analysis.wording import and_list, count, percent
+from dps_tf.store import shortfall
 
 COARSE = 0.1
 """An evaluation interval of a tenth of K*: 0.14 octaves, the size of the scatter of
@@ -26,6 +27,8 @@ MOSTLY_ALONE = 0.5
 MET_AT_ONCE = 0.5
 """Share of trials that met the goal at the first evaluation of all."""
 _SPARSITY_SLACK = 0.005
+_FEW_SHORT = 3
+"""Cells without K* of which the page says how near they came."""
 
 
 def caution_text(caution: Caution) -> str:
@@ -48,7 +51,7 @@ def cautions(context: ReportContext) -> tuple[Caution, ...]:
     cells = curves.cells.merge(asked, on=names)
     cells["name"] = cell_names(cells)
     found = [*_not_begun(tables.sweeps), *_damaged(tables.problems)]
-    found += [*_results(cells, trials), *_search(cells), *_unequal(cells)]
+    found += [*_results(cells, tables), *_search(cells), *_unequal(cells)]
     found += [*_laws(curves), *_pruning(cells, trials)]
     return tuple(sorted(found, key=lambda caution: caution.is_note))
 
@@ -77,8 +80,26 @@ def _about_curves(title: str, text: str, curves: Sequence[str]) -> Iterator[Caut
         yield Caution(title, text, tuple(curves), unit="curve")
 
 
-def _results(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
+def _how_near(tables: Tables) -> str:
+    """Returns for the first cells without K* how near they came, and what to change."""
+    sentences: list[str] = []
+    results = zip(tables.results["steps_to_result"].isna(), tables.goals, strict=True)
+    for place, (is_missing, goal) in enumerate(results):
+        study = tables.studies.iloc[[place]]
+        if not (is_missing and study["closed"].iloc[0]) or len(sentences) == _FEW_SHORT:
+            continue
+        trials = tables.bounded[belongs(tables.bounded, study)]
+        curves = tables.curves[belongs(tables.curves, study)]
+        short = shortfall(goal, study.iloc[0].to_dict(), trials, curves)
+        if short is not None:
+            name = cell_name(study.iloc[0].to_dict())
+            sentences.append(f"{name}: {short.best}. {short.advice}")
+    return " ".join(sentences)
+
+
+def _results(cells: pd.DataFrame, tables: Tables) -> Iterator[Caution]:
     """Yields what is missing from results."""
+    trials = tables.trials
     yield from _about(
         "Study still open",
         "Not all of its trials are decided: K* may still fall.",
@@ -87,8 +108,7 @@ def _results(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
     missing = cells["steps_to_result"].isna()
     yield from _about(
         "Goal not reached",
-        "No trial is known to have met the goal. Where a lower bound is given, raise "
-        "the step budget; where all trials diverged, widen the range downwards.",
+        f"No trial is known to have met the goal. {_how_near(tables)}".strip(),
         cells[missing & cells["closed"]],
     )
     yield from _about(

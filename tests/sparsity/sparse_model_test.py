@@ -11,8 +11,9 @@ from absl.testing import parameterized
 
 from dps_tf import models
 from dps_tf.core import Pruning, UserError
-from dps_tf.sparsity import export, prunable, tfmot
+from dps_tf.sparsity import load_sparse, prunable, save_sparse, tfmot
 from dps_tf.sparsity.selection import select
+from dps_tf.sparsity.sparse_model import table
 from tests.sparsity.data import ones_like
 
 
@@ -29,16 +30,16 @@ def sparse_model(sparsity=0.75):
     return network, masks
 
 
-class ExportTest(tf.test.TestCase, parameterized.TestCase):
+class SparseModelTest(tf.test.TestCase, parameterized.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = Path(self.get_temp_dir()) / "out"
 
     def test_weights_and_masks_come_back(self):
         network, masks = sparse_model()
-        saved = export.save_sparse(network, masks, str(self.folder), about={"trial": 3})
+        saved = save_sparse(network, masks, str(self.folder), about={"trial": 3})
         other = models.build("mlp_batch_norm", (6,), 3, widths=(8,))
-        found = export.load_sparse(str(self.folder), other)
+        found = load_sparse(str(self.folder), other)
         for ours, theirs in zip(
             other.get_weights(), network.get_weights(), strict=True
         ):
@@ -52,7 +53,7 @@ class ExportTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_files_are_usable_without_this_package(self):
         network, masks = sparse_model()
-        export.save_sparse(network, masks, str(self.folder))
+        save_sparse(network, masks, str(self.folder))
         with np.load(self.folder / "masks.npz") as archive:
             self.assertAllEqual(archive["dense1/kernel"], masks[0])
         record = json.loads((self.folder / "sparse_model.json").read_text())
@@ -63,8 +64,8 @@ class ExportTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_table_shows_every_layer_and_the_total(self):
         network, masks = sparse_model()
-        found = export.save_sparse(network, masks, str(self.folder))
-        lines = export.table(found).splitlines()
+        found = save_sparse(network, masks, str(self.folder))
+        lines = table(found).splitlines()
         self.assertEqual(
             [line.split()[0] for line in lines],
             ["variable", "dense1/kernel", "dense2/kernel", "all"],
@@ -74,29 +75,29 @@ class ExportTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters("model.weights.h5", "masks.npz", "sparse_model.json")
     def test_a_changed_byte_or_a_missing_file_is_an_error(self, name):
         network, masks = sparse_model()
-        export.save_sparse(network, masks, str(self.folder))
+        save_sparse(network, masks, str(self.folder))
         place = self.folder / name
         content = bytearray(place.read_bytes())
         content[len(content) // 2] ^= 1
         place.write_bytes(bytes(content))
         with self.assertRaisesRegex(UserError, "export the model again"):
-            export.load_sparse(str(self.folder), network)
+            load_sparse(str(self.folder), network)
         place.unlink()
         with self.assertRaisesRegex(UserError, "holds no complete exported model"):
-            export.load_sparse(str(self.folder), network)
+            load_sparse(str(self.folder), network)
 
     def test_another_network_is_refused(self):
         network, masks = sparse_model()
-        export.save_sparse(network, masks, str(self.folder))
+        save_sparse(network, masks, str(self.folder))
         other = models.build("mlp_batch_norm", (6,), 3, widths=(9,))
         with self.assertRaisesRegex(UserError, "another form"):
-            export.load_sparse(str(self.folder), other)
+            load_sparse(str(self.folder), other)
 
     def test_weights_outside_of_the_masks_are_refused(self):
         network, masks = sparse_model()
         network.set_weights([np.ones_like(v) for v in network.get_weights()])
         with self.assertRaisesRegex(UserError, "dense1/kernel has .* not zero"):
-            export.save_sparse(network, masks, str(self.folder))
+            save_sparse(network, masks, str(self.folder))
 
     def test_masks_of_tfmot_are_found_in_the_state_of_a_trial(self):
         network = models.build("mlp_batch_norm", (6,), 3, widths=(8,))
@@ -110,21 +111,21 @@ class ExportTest(tf.test.TestCase, parameterized.TestCase):
         values = [v.numpy() for v in wrapped.weights]
         arrays = values + values + [v.numpy() for v in wrapped.state_variables]
         other = tfmot.wrap_with_schedule(network, "tfmot_constant", 0.5, once, 9)
-        found = export.masks_in_state(other, [*arrays, np.zeros(3)])
+        found = tfmot.masks_in_state(other, [*arrays, np.zeros(3)])
         for ours, theirs in zip(found, expected.masks, strict=True):
             self.assertAllEqual(ours, theirs)
         with self.assertRaisesRegex(UserError, "no masks of tfmot"):
-            export.masks_in_state(other, values)
+            tfmot.masks_in_state(other, values)
 
     def test_a_folder_with_other_files_is_left_alone(self):
         network, masks = sparse_model()
         self.folder.mkdir()
         (self.folder / "thesis.tex").write_text("x")
         with self.assertRaisesRegex(UserError, "thesis.tex"):
-            export.save_sparse(network, masks, str(self.folder))
+            save_sparse(network, masks, str(self.folder))
         (self.folder / "thesis.tex").unlink()
-        export.save_sparse(network, masks, str(self.folder))
-        export.save_sparse(network, masks, str(self.folder))
+        save_sparse(network, masks, str(self.folder))
+        save_sparse(network, masks, str(self.folder))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import numpy as np
 from dps_tf._keras import keras
 from dps_tf.core import StudySpecification, UserError, derive_seed
 from dps_tf.models import initial_point
-from dps_tf.sparsity import export, prunable, tfmot
+from dps_tf.sparsity import prunable, save_sparse, tfmot
+from dps_tf.sparsity.sparse_model import table
 from dps_tf.store import FileSystem, State, StudyReader, SweepReader, trial_points
 from dps_tf.training import Task
 from dps_tf.tuning import build
@@ -70,17 +71,17 @@ class TrainedTrial:
         }
 
     def save(self, out: str) -> str:
-        """Writes weights and masks to a folder; returns what to tell the user.
+        """Writes weights and masks to a folder; returns its sparsity by layer, as text.
 
         Raises:
             UserError: the folder holds something else.
         """
         about = {"cell": self.about, "trial": self.trial, "step": self.step}
         masks = list(self.masks.values())
-        found = export.save_sparse(self.model, masks, out, self.prunable, about)
+        found = save_sparse(self.model, masks, out, self.prunable, about)
         return (
             f"{self.cell}, trial {self.trial}, after {self.step} steps:\n"
-            f"{export.table(found)}\nsaved in {out}"
+            f"{table(found)}\nsaved in {out}"
         )
 
 
@@ -203,7 +204,7 @@ def _tfmot_masks(
         pruning,
         specification.workload.step_budget,
     )
-    masks = export.masks_in_state(wrapper, state.arrays)
+    masks = tfmot.masks_in_state(wrapper, state.arrays)
     wrapper.check_reached(state.step)
     model.set_weights(prunable.masked(model, model.get_weights(), masks))
     return masks

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +35,6 @@ from dps_tf.store import (
     explained,
     read_json,
 )
-
-if TYPE_CHECKING:
-    from dps_tf.sparsity.tfmot import PrunedModel
 
 WEIGHTS, MASKS, RECORD = "model.weights.h5", "masks.npz", "sparse_model.json"
 
@@ -122,34 +119,6 @@ def load_sparse(path: str, network: keras.Model) -> MaskSet:
     with np.load(io.BytesIO(contents[MASKS]), allow_pickle=False) as archive:
         masks = [archive[role.name].astype(np.float32) for role in roles(network)]
     return describe(masks, roles(network), record["prunable"])
-
-
-def masks_in_state(
-    pruned: PrunedModel, arrays: Sequence[np.ndarray]
-) -> list[np.ndarray]:
-    """Returns the masks of a trial that tfmot pruned, one per trainable variable.
-
-    Args:
-        pruned: the trial's network in its wrappers, whose state is overwritten.
-        arrays: state of the trial, the wrappers' `state_variables` one after the other
-            somewhere among them: masks that alternate with scalar thresholds, so that
-            nothing else looks like them.
-
-    Raises:
-        UserError: they are not there.
-    """
-    own = pruned.state_variables
-    forms = [(tuple(v.shape), v.dtype.as_numpy_dtype) for v in own]
-    found = [(array.shape, array.dtype.type) for array in arrays]
-    for start in range(len(arrays) - len(own) + 1):
-        if found[start : start + len(own)] == forms:
-            for variable, value in zip(own, arrays[start:], strict=False):
-                variable.assign(value)
-            return pruned.masks()
-    raise UserError(
-        "the state of the trial holds no masks of tfmot: it was trained by another "
-        "sparsity method or network"
-    )
 
 
 def table(found: MaskSet) -> str:

@@ -1,0 +1,130 @@
+"""How near trials came to a goal that none of them reached, and what to change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+from dps_tf.core.goal import Goal
+from dps_tf.core.space import Space
+
+_MANY_DIVERGED = 0.5
+"""Share of trials: above it, the space reaches too far up."""
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The evaluation that came nearest to a goal, the first one of several.
+
+    Attributes:
+        value: of the goal's metric; over several evaluations, see `Goal.over_window`.
+        step: of the evaluation.
+        trial: its number.
+    """
+
+    value: float
+    step: int
+    trial: int
+
+    def told(self, goal: Goal) -> str:
+        """Returns the evaluation in words.
+
+        >>> goal = Goal("validation/classification_error", 0.1)
+        >>> Nearest(0.25, 40, 3).told(goal)
+        'best validation/classification_error 0.25, at step 40 of trial 3'
+        """
+        where = f"at step {self.step} of trial {self.trial}"
+        return f"best {goal.metric} {self.value:.4g}, {where}"
+
+
+def nearest_in(goal: Goal, trial: int, curve: Mapping[int, float]) -> Nearest | None:
+    """Returns the evaluation of one trial that came nearest, or None for none.
+
+    `curve`: metric by evaluated step, ascending; NaN for what is only a bound.
+    """
+    values = list(curve.values())
+    windows = [
+        goal.over_window(values[: end + 1][-goal.window :])
+        for end in range(len(values))
+    ]
+    return nearest_of(
+        goal,
+        (
+            Nearest(value, step, trial)
+            for step, value in zip(curve, windows, strict=True)
+        ),
+    )
+
+
+def nearest_of(goal: Goal, found: Iterable[Nearest | None]) -> Nearest | None:
+    """Returns the one of several that came nearest; of equals the least (step, trial).
+
+    What is NaN, or None, came nowhere.
+    """
+    sign = 1 if goal.direction == "minimize" else -1
+    known = [near for near in found if near is not None and not math.isnan(near.value)]
+    return min(
+        known, key=lambda near: (sign * near.value, near.step, near.trial), default=None
+    )
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search that reached no goal was like.
+
+    Attributes:
+        last_evaluation: the last one that the step budget allows.
+        outcomes: one of OUTCOMES per trial.
+        space: what its points were drawn from.
+        point: metaparameters of the trial that came nearest.
+    """
+
+    last_evaluation: int
+    outcomes: Sequence[str]
+    space: Space
+    point: Mapping[str, float]
+
+
+def advice(goal: Goal, near: Nearest, search: Search) -> str:
+    """Returns what to change so that the goal may be reached, as one sentence.
+
+    That is the budget where the nearest trial was at its best in the end, the space
+    where that trial lies at an end of it or most trials diverged, and always the goal.
+    """
+    ways = []
+    if near.step >= search.last_evaluation:
+        ways.append(
+            "raise workload.step_budget (the best value is that of the last evaluation)"
+        )
+    ends = search.space.at_boundary(search.point)
+    if ends:
+        told = " and ".join(f"{name} = {search.point[name]:.4g}" for name in ends)
+        ways.append(f"widen workload.space ({told} lies at an end of it)")
+    diverged = sum(outcome == "infeasible" for outcome in search.outcomes)
+    if diverged > _MANY_DIVERGED * len(search.outcomes):
+        ways.append(
+            f"move workload.space to smaller learning rates ({diverged} of "
+            f"{len(search.outcomes)} trials diverged)"
+        )
+    ways.append(f"set goal.threshold to {reachable(goal, near.value)}, which it met")
+    return f"To reach a goal: {'; or '.join(ways)}."
+
+
+def reachable(goal: Goal, value: float) -> str:
+    """Returns the nearest threshold of three digits that a value meets.
+
+    >>> reachable(Goal("validation/classification_error", 0.1), 0.26936)
+    '0.270'
+    >>> reachable(Goal("validation/accuracy", 0.9, "maximize", inclusive=False), 0.5)
+    '0.499'
+    """
+    exact = Decimal(value)
+    unit = Decimal((0, (1,), exact.adjusted() - 2 if exact else -3))
+    rounding = ROUND_CEILING if goal.direction == "minimize" else ROUND_FLOOR
+    threshold = exact.quantize(unit, rounding=rounding)
+    if not replace(goal, threshold=float(threshold)).reaches(value):
+        # The value itself, which a strict goal does not meet.
+        threshold += unit if goal.direction == "minimize" else -unit
+    return f"{threshold:f}" if -6 < exact.adjusted() < 9 else f"{threshold:e}"

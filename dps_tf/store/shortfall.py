@@ -1,0 +1,66 @@
+"""How far a study that reached no goal fell short of it, from its tables."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from dps_tf.core import Goal, Nearest, Search, Space, advice, nearest_in, nearest_of
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """The evaluation that came nearest to a goal, and what to change.
+
+    Attributes:
+        best: the evaluation in words.
+        advice: what to change, as one sentence.
+    """
+
+    best: str
+    advice: str
+
+
+def shortfall(
+    goal: Goal, study: Mapping[Any, Any], trials: pd.DataFrame, curves: pd.DataFrame
+) -> Shortfall | None:
+    """Returns how far the trials of one study fell short, or None without evaluations.
+
+    Args:
+        goal: that no trial reached.
+        study: its row of the table `studies`.
+        trials: its rows of `trials`.
+        curves: its rows of `curves`.
+    """
+    near = _nearest(goal, curves)
+    if near is None:
+        return None
+    interval, budget = int(study["evaluation_interval"]), int(study["step_budget"])
+    # Evaluations of runs from elsewhere may be irregular: their interval is 0.
+    last = budget // interval * interval if interval else int(curves["step"].max())
+    row = trials[trials["trial"] == near.trial].iloc[0]
+    space = Space.from_dict(json.loads(str(study["space"])))
+    point = {name: float(row.get(name, math.nan)) for name in space.names}
+    # Nor do their points have to lie inside of the space that is named.
+    inside = tuple(p for p in space.parameters if p.low <= point[p.name] <= p.high)
+    outcomes = [str(outcome) for outcome in trials["outcome"]]
+    search = Search(last, outcomes, Space(inside), point)
+    return Shortfall(near.told(goal), advice(goal, near, search))
+
+
+def _nearest(goal: Goal, curves: pd.DataFrame) -> Nearest | None:
+    if goal.metric not in curves:
+        return None
+    rows = curves.sort_values(["trial", "step"])
+    values = rows[goal.metric].where(~rows["is_bound"].astype(bool), math.nan)
+    found = []
+    for trial, own in values.groupby(rows["trial"]):
+        steps = rows.loc[own.index, "step"]
+        curve = dict(zip(map(int, steps), map(float, own), strict=True))
+        found.append(nearest_in(goal, int(str(trial)), curve))
+    return nearest_of(goal, found)

@@ -1,0 +1,122 @@
+"""Can a goal be on any metric that a curve has?"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from dps_tf import data
+from dps_tf.analysis.loading import load
+from dps_tf.core import UserError
+from dps_tf.objectives import OBJECTIVES
+from tests.packaging.source_tree import SOURCE_TREE
+from tests.tuning.small_sweeps import configured, launched
+
+PAGE = SOURCE_TREE / "docs" / "pages" / "how-to" / "objective.md"
+CLASSES, LENGTH = 5, 6
+SETS = {
+    "softmax_cross_entropy": "goal_classes",
+    "token_cross_entropy": "goal_tokens",
+    "sigmoid_cross_entropy": "goal_indicators",
+    "squared_error": "goal_numbers",
+}
+MAXIMIZED = {"accuracy", "average_precision", "macro_average_precision", "r_squared"}
+
+
+def documented() -> dict[str, list[str]]:
+    """Returns the metrics of each objective that the table of the page names."""
+    rows = re.findall(r"^\| `(\w+)`[^|]*\|[^|]*\|([^|]*)\|$", PAGE.read_text(), re.M)
+    return {
+        name: [
+            word
+            for word in re.findall(r"`(\w+)`", text)
+            if word.split("_")[-1] != "thresholds"
+        ]
+        for name, text in rows
+        if name in OBJECTIVES.names()
+    }
+
+
+GOALS = [
+    *((name, metric) for name, metrics in documented().items() for metric in metrics),
+    *((name, "train/loss") for name in documented()),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sets():
+    """Registers a set of each kind of label, of 40 examples."""
+    generator = np.random.default_rng(0)
+    inputs = generator.normal(size=(40, CLASSES)).astype(np.float32)
+    tokens = generator.integers(0, CLASSES, (40, LENGTH + 1)).astype(np.int32)
+    kinds = {
+        "goal_classes": (inputs, inputs.argmax(-1), None),
+        "goal_indicators": (inputs, (inputs > 0.5).astype(np.int32), None),
+        "goal_numbers": (inputs, 2 * inputs, None),
+        "goal_tokens": (tokens[:, :-1], tokens[:, 1:], [1, 2, 1, 3, 1]),
+    }
+    before = dict(data.DATASETS._entries)
+    for name, (examples, labels, lengths) in kinds.items():
+        source = data.Source(examples, labels, CLASSES, 8, token_bytes=lengths)
+        data.register(name, lambda data_dir, source=source: source)
+    yield
+    for name in kinds.keys() - before.keys():
+        data.DATASETS._entries.pop(name)
+
+
+def bindings(objective: str, metric: str, **more: object) -> list[str]:
+    """Returns a sweep of one trial of two steps for a goal that is met at once."""
+    name = metric.rpartition("/")[2]
+    column = metric if "/" in metric else f"validation/{metric}"
+    is_maximized = name in MAXIMIZED
+    arguments = {"top": (2,)} if name.startswith("top_") else {}
+    is_text = SETS[objective] == "goal_tokens"
+    values = {
+        "workload.name": "any",
+        "workload.dataset": SETS[objective],
+        "workload.network": "tiny_transformer" if is_text else "mlp",
+        "workload.network_arguments": {} if is_text else {"widths": ()},
+        "workload.optimizer": "sgd",
+        "workload.points": [{"learning_rate": 0.01}],
+        "workload.step_budget": 2,
+        "workload.objective": objective,
+        "workload.objective_arguments": arguments,
+        "goal.metric": column.replace("top_5", "top_2"),
+        "goal.direction": "maximize" if is_maximized else "minimize",
+        "goal.threshold": -1e6 if is_maximized else 1e6,
+        "evaluation.steps": 1,
+        "sweep.batch_sizes": (8,),
+        "sweep.finishers": 1,
+        **more,
+    }
+    parts = ["sweep.workloads = @workload()", "workload.goal = @goal()"]
+    parts.append("workload.evaluation = @evaluation()")
+    return [*parts, *(f"{key} = {value!r}" for key, value in values.items())]
+
+
+def test_the_page_names_the_metrics_of_all_shipped_objectives():
+    assert set(documented()) == set(SETS)
+    assert len(GOALS) >= 18
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("objective", "metric"), GOALS)
+def test_a_sweep_trains_for_every_metric_of_the_page(objective, metric, tmp_path):
+    launched(tmp_path, configured(bindings(objective, metric)))
+    [trial] = load(tmp_path).trials.to_dict("records")
+    assert (trial["outcome"], trial["steps_to_result"]) == ("complete", 1)
+
+
+def test_a_goal_on_a_metric_that_the_data_do_not_allow_is_one_sentence(tmp_path):
+    """A sequence of tokens whose bytes nobody told has no bits per byte."""
+    sweep = configured(
+        bindings(
+            "token_cross_entropy",
+            "bits_per_byte",
+            **{"workload.dataset": "synthetic_tokens"},
+        )
+    )
+    with pytest.raises(UserError, match=r"bits_per_byte.*on 'synthetic_tokens'"):
+        launched(tmp_path, sweep)
