@@ -103,7 +103,6 @@ class CurveFit:
             "bracket_low": low,
             "rows_left_out": self.left_out,
             "fit": self.fit.to_json(),
-            "misfits": list(misfits(self.fit)),
             "regimes": [regime.to_json() for regime in self.regimes],
         }
 
@@ -266,13 +265,11 @@ def _observations(rows: pd.DataFrame) -> Observations:
         return Observations.from_results(rows)
     columns = ["batch_size", "steps_to_result", "bracket_low", "noise"]
     table = rows.reindex(columns=columns).astype(np.float64)
-    seed = rows["seed"].to_numpy() if "seed" in rows.columns else np.zeros(len(rows))
+    table["seed"] = rows["seed"].to_numpy() if "seed" in rows.columns else 0
     is_beyond = table["steps_to_result"].isna() & (table["bracket_low"] > 0)
     table.loc[is_beyond, "steps_to_result"] = np.inf
     known = table[table["steps_to_result"].notna()]
-    seed = seed[table["steps_to_result"].notna()]
-    b, steps, low, noise = (known[name].to_numpy() for name in columns)
-    return Observations.of(b, steps, low, noise, seed)
+    return Observations.of(*(known[name].to_numpy() for name in [*columns, "seed"]))
 
 
 def text_of(table: TableFit) -> str:
@@ -326,19 +323,14 @@ def _law(fit: LawFit) -> list[str]:
         f"    {fit.prior};",
         f"    {EXPONENT_PRIOR}",
     ]
-    if fit.is_short:
-        lines.append(
-            f"  Fewer than {FEW_POINTS} batch sizes with more than a bound: the prior "
-            "decides the ends."
-        )
-    if not fit.plateau_resolved:
-        lines.append("  No plateau is resolved: c2 = 0 is not refused.")
-    if not fit.slope_resolved:
-        lines.append("  No slope is resolved: c1 = 0 is not refused.")
-    for sentence in misfits(fit):
-        lines += textwrap.wrap(
-            sentence, 86, initial_indent="  ", subsequent_indent="  "
-        )
+    few = f"Fewer than {FEW_POINTS} batch sizes with more than a bound: the prior "
+    said = {
+        few + "decides the ends.": fit.is_short,
+        "No plateau is resolved: c2 = 0 is not refused.": not fit.plateau_resolved,
+        "No slope is resolved: c1 = 0 is not refused.": not fit.slope_resolved,
+    }
+    for text in (*(text for text, applies in said.items() if applies), *misfits(fit)):
+        lines += textwrap.wrap(text, 86, initial_indent="  ", subsequent_indent="  ")
     return lines
 
 

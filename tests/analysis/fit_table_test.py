@@ -83,7 +83,7 @@ def test_rows_with_a_lower_bound_alone_stay_as_bounds(tmp_path):
     assert "c1 log-uniform" in text
     values = curve.to_json()
     assert values["steps_to_result"][7] is None
-    assert values["fit"]["residuals_octaves"][7] is None
+    assert values["fit"]["residuals"][7] is None
 
 
 def test_noise_of_a_csv_makes_rows_weigh_less(tmp_path):

@@ -313,7 +313,7 @@ def test_upper_ends_do_not_hang_on_the_largest_scale_thought_possible(monkeypatc
     # moves by 0.19 and 0.28.
     assert np.ptp(np.log2(ends), axis=0).max() < 0.25
     assert fit.is_short and not fit_law(Observations.of(B, 1e5 / B + 300)).is_short
-    assert "log-uniform" in fit.prior and fit.to_json()["prior"] == fit.prior
+    assert "log-uniform" in fit.prior
 
 
 def test_prior_of_c2_is_proper_and_has_the_least_k_star_as_its_median():

@@ -69,8 +69,7 @@ class Estimate:
     @property
     def octaves(self) -> float:
         """The width of the interval in octaves."""
-        with np.errstate(divide="ignore"):
-            return float(np.log2(self.high) - np.log2(self.low))
+        return float(np.log2(self.high / self.low)) if self.low else float("inf")
 
     def to_json(self) -> dict[str, float | None]:
         """Returns value, low and high; None stands for infinity."""
@@ -183,26 +182,21 @@ class LawFit:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fit without its data; None stands for infinity."""
+        estimates = ("c1", "c2", "critical_batch_size", "scale", "exponent")
         return {
             "law": "steps_to_result = c1 / batch_size + c2",
-            "c1": self.c1.to_json(),
-            "c2": self.c2.to_json(),
-            "critical_batch_size": self.critical_batch_size.to_json(),
+            **{
+                name: getattr(self, name).to_json()
+                for name in (*estimates, "critical_averaged")
+            },
             "level": self.level,
-            "prior": self.prior,
+            "prior": f"{PRIOR}; {EXPONENT_PRIOR}",
             "points": len(self.observations),
-            "residual_scale_octaves": self.scale.to_json(),
-            "rms_residual_octaves": self.rms,
-            "residuals_octaves": [
-                None if np.isnan(r) else float(r) for r in self.residuals
-            ],
+            "rms": self.rms,
+            "residuals": [None if np.isnan(r) else float(r) for r in self.residuals],
             "plateau_resolved": self.plateau_resolved,
             "slope_resolved": self.slope_resolved,
-            "exponent": self.exponent.to_json(),
-            "exponent_prior": EXPONENT_PRIOR,
-            "critical_batch_size_averaged_over_exponent": (
-                self.critical_averaged.to_json()
-            ),
+            "misfits": list(misfits(self)),
         }
 
 
@@ -295,22 +289,17 @@ def misfits(fit: LawFit) -> tuple[str, ...]:
 def _rise(points: Observations) -> tuple[float, float, float]:
     """Returns the largest rise of K* with the batch size in octaves, and where."""
     located = points.located()
-    low = np.where(located.is_exact, located.high, located.low)
-    best = (0.0, 0.0, 0.0)
-    for i, b in enumerate(located.batch_size):
-        later = located.batch_size > b
-        if later.any():
-            j = int(np.argmax(np.where(later, low, 0)))
-            rise = float(np.log2(max(low[j], 1e-9) / located.high[i]))
-            best = max(best, (rise, float(b), float(located.batch_size[j])))
-    return best
+    b, low = located.batch_size, np.fmax(located.low, 1e-9)
+    low = np.where(located.is_exact, located.high, low)
+    rises = np.where(b > b[:, None], np.log2(low / located.high[:, None]), 0.0)
+    i, j = np.unravel_index(int(rises.argmax()), rises.shape)
+    return float(rises[i, j]), float(b[i]), float(b[j])
 
 
 def _differ(one: Estimate, other: Estimate) -> bool:
     """Returns whether an end differs by more than a share of the interval's width."""
-    for mine, theirs in ((one.low, other.low), (one.high, other.high)):
-        if 0 < mine < np.inf and 0 < theirs < np.inf:
-            width = one.octaves if np.isfinite(one.octaves) else 2.0
-            if abs(np.log2(mine / theirs)) > _DEPENDS * width:
-                return True
-    return False
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends = np.log2([[each.low, each.high] for each in (one, other)])
+        moved = np.nan_to_num(np.abs(ends[0] - ends[1]), posinf=0.0)
+    width = one.octaves if np.isfinite(one.octaves) else 2.0
+    return bool(moved.max() > _DEPENDS * width)
