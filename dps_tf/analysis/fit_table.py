@@ -291,16 +291,14 @@ def _curve(curve: CurveFit) -> list[str]:
         f"{curve.curve}: K* = c1/B + c2, {len(sizes)} steps-to-result, batch sizes "
         f"{sizes[0]:.12g} to {sizes[-1]:.12g}"
     )
-    bounds = int(fit.observations.is_bound.sum())
-    if bounds:
-        head += f"; {bounds} of them bounds"
+    if fit.observations.is_bound.any():
+        head += f"; {fit.observations.is_bound.sum()} of them bounds"
     if curve.left_out:
         head += f"; {curve.left_out} rows without a usable one"
     return [head, *_law(fit), *_residuals(fit), *_regimes(curve)]
 
 
 def _span(e: Estimate) -> str:
-    """Returns a value with its interval; no value where an end is open."""
     ends = interval(e.low, e.high)
     if e.low > 0 and np.isfinite(e.high):
         return f"{number(e.value):>10}  ({ends})"
@@ -371,9 +369,10 @@ def _regimes(curve: CurveFit) -> list[str]:
 def _end(regime: Regime, smallest: float) -> str:
     if regime.low is None:
         return (">=" if regime.is_open else "") + f"{regime.batch_size:.12g}"
-    if regime.batch_size < smallest:
-        return f"<{smallest:.12g}"
-    return number(regime.batch_size)
+    if regime.high is None:
+        return f">{number(regime.low)}"
+    below = regime.batch_size < smallest
+    return f"<{smallest:.12g}" if below else number(regime.batch_size)
 
 
 def _comparison(found: Comparison, exponent: Estimate) -> list[str]:
@@ -396,7 +395,6 @@ def _comparison(found: Comparison, exponent: Estimate) -> list[str]:
             )
     return [
         *lines,
-        "  (p: twice that of the less likely side of 1, adjusted for all (Holm);",
-        f"  within: factors beyond it are excluded at {100 * found.level:g} %; equal: "
-        f"within {found.margin:g})",
+        "  (p: twice that of the less likely side of 1, adjusted (Holm); factors",
+        f"  beyond that of `within` are excluded at {100 * found.level:g} %)",
     ]
