@@ -129,7 +129,7 @@ def test_equal_searches_are_told_once():
 
 def test_smoothness_of_winners_is_shown_without_a_mean_or_a_ratio(grid):
     tables, found = grid
-    context = ReportContext(tables, found, None, {}, {}, ReportOptions())
+    context = ReportContext(tables, found, None, {}, ReportOptions())
     part = smoothness_part(context)
     assert [item.name for item in part.illustrations] == ["smoothness"] or len(
         part.illustrations

@@ -721,9 +721,7 @@ def test_exhaustive_study_shows_what_budgets_buy():
     tables = tables_of(make(whole))
     own = curves.curves_of(tables.results, naming.naming(tables.results))
     found = best_values(tables, own)
-    context = ReportContext(
-        tables, own, regimes.regimes_of(own), {}, {}, ReportOptions()
-    )
+    context = ReportContext(tables, own, regimes.regimes_of(own), {}, ReportOptions())
     names = [item.name for item in budgets_part(context).illustrations]
     assert {"best_step_budget_sgd", "best_epoch_budget_sgd"} <= set(names)
     table = budget_table(found)
