@@ -85,7 +85,7 @@ def summary(curves: Curves, regimes: pd.DataFrame) -> tuple[str, ...]:
 def _range(name: str, rows: pd.DataFrame) -> str:
     """Returns K* at the ends of a curve, a clause without full stop."""
     if rows.empty:
-        return f"{name}: no K* above 0 is known exactly"
+        return f"{name}: no K* is known exactly"
     rows = rows.sort_values("batch_size")
     first, last = rows.iloc[0], rows.iloc[-1]
     start = (
