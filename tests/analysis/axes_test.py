@@ -102,7 +102,7 @@ def test_the_fit_of_a_results_table_has_a_curve_for_every_value(tables, tmp_path
         f"optimizer momentum, {WIDTH} 16",
         f"optimizer sgd, {WIDTH} ",
     }
-    assert found.joint is not None
+    assert found.comparison is not None
 
 
 def test_the_report_and_the_terminal_tell_the_axis(tables, tmp_path, monkeypatch):

@@ -782,7 +782,7 @@ def test_tensorboard_is_named_when_it_is_missing(tmp_path, monkeypatch):
     # Made first: SciPy, too, imports its parts when they are first needed.
     tables = tables_of(make(SMALL))
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(UserError, match=r"pip install dps_tf\[tensorboard\]"):
+    with pytest.raises(UserError, match="pip install 'tensorboard>=2.20'"):
         event_files.write_events(tables, tmp_path)
 
 
