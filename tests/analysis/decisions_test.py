@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dps_tf.analysis.law import Observations
@@ -163,6 +163,8 @@ def test_predict_takes_tables_and_sparsities_between_measured_ones():
         predict(table, [0.0])
 
 
+@pytest.mark.slow
+@settings(max_examples=8)
 @given(
     critical=st.floats(16, 4096),
     knee=st.floats(4, 8192),
