@@ -8,13 +8,14 @@ none is recommended, and tables; --out also writes them, with the figure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.cli.command_line import FINISHED, run, tell_of_damage
+from dps_tf.cli import flags as common
+from dps_tf.cli.command_line import FINISHED, command, tell_of_damage
 from dps_tf.core import UserError, printable
 
 if TYPE_CHECKING:
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
     from dps_tf.analysis.law import Observations
     from dps_tf.analysis.recommend import Recommendation
 
-_SWEEP_DIRS = flags.DEFINE_multi_string(
-    "sweep_dir", [], "A sweep directory; may be repeated."
-)
+common.section("What is recommended")
+_SWEEP_DIRS = common.sweep_dirs()
 _CSV = flags.DEFINE_string(
     "csv", None, "In place of sweeps: a table as of `dps_tf.fit`."
 )
@@ -47,9 +47,9 @@ _OUT = flags.DEFINE_string(
 )
 
 
-def main(argv: Sequence[str]) -> int:
+@command
+def main() -> int:
     """Prints the recommendation of every curve; returns the exit code 0."""
-    del argv
     if bool(_SWEEP_DIRS.value) == bool(_CSV.value):
         raise UserError(
             "give --sweep_dir, the directory of a sweep, or --csv, a table of batch "
@@ -123,11 +123,6 @@ def _write(found: Mapping[str, Recommendation], folder: Path) -> None:
         pd.concat(parts, ignore_index=True).to_csv(folder / f"{name}.csv", index=False)
     write_figure(found, folder / "recommendation.png")
     print(f"written: {folder}")
-
-
-def entry_point() -> None:
-    """Runs the command as the console script `dps-recommend`."""
-    run(main)
 
 
 if __name__ == "__main__":
