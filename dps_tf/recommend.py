@@ -126,4 +126,4 @@ def _write(found: Mapping[str, Recommendation], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

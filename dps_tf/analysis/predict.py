@@ -70,7 +70,7 @@ def too_far(points: Observations, batch_size: float) -> str:
 
 
 def predict_curve(
-    points: Observations, batch_sizes: Sequence[float], level: float = LEVEL
+    points: Observations, batch_sizes: Sequence[float] | Floats, level: float = LEVEL
 ) -> pd.DataFrame:
     """Returns predictions of one curve, one row per batch size; see `predict`."""
     sizes = np.asarray(batch_sizes, np.float64)
@@ -181,8 +181,10 @@ def _over_sparsities(
     for key, rows in families:
         name = ", ".join(str(value) for value in key)
         measured = {
-            float(sparsity): observations_by_curve(part.assign(curve=name))[name]
-            for sparsity, part in rows.groupby("sparsity")
+            float(part["sparsity"].iloc[0]): observations_by_curve(
+                part.assign(curve=name)
+            )[name]
+            for _, part in rows.groupby("sparsity")
         }
         for sparsity in sparsities:
             part = _at_sparsity(measured, float(sparsity), sizes, level)

@@ -83,7 +83,7 @@ class Recommendation:
         """Returns the recommendation as a sentence."""
         if self.abstains:
             return f"No batch size is recommended: {self.abstains}."
-        best = self.choices.set_index("choice").loc["fastest"]
+        (best,) = self.choices.query("choice == 'fastest'").to_dict("records")
         span = interval(best["low"], best["high"])
         return (
             f"Train with batch size {steps(best['batch_size'])} on "
@@ -263,7 +263,7 @@ def _cheapest(
         used = used[used["time_seconds"] <= deadline]
     if used.empty:
         return []
-    row = used.loc[used["cost"].idxmin()]
+    row = used.iloc[int(used["cost"].argmin())]
     within = "" if deadline is None else f" within {deadline:g} seconds"
     return [
         [
