@@ -110,7 +110,7 @@ class _Cells:
         if "steps" in table.columns:
             steps = np.log2((table["steps"] / table["trials"]).to_numpy(np.float64))
         return cls(
-            table["curve"].map(places).to_numpy(np.int64),
+            np.array([places[curve] for curve in table["curve"]], np.int64),
             np.log2(table["batch_size"].to_numpy(np.float64)),
             steps,
         )
@@ -175,4 +175,9 @@ def _fit(cells: _Cells, curves: int, spread: float, noise: float) -> _Fit:
     evidence = -0.5 * (residual @ residual + distance @ distance)
     evidence -= len(steps) * np.log(noise) + np.log(deviation).sum()
     evidence += 0.5 * np.linalg.slogdet(covariance)[1]
-    return _Fit(found, covariance, noise, float(evidence))
+    return _Fit(
+        np.asarray(found, np.float64),
+        np.asarray(covariance, np.float64),
+        noise,
+        float(evidence),
+    )
