@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from dps_tf.analysis.wording import number
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import FINISHED, command, tell_of_damage
 from dps_tf.core import UserError, printable
@@ -72,10 +73,16 @@ def main() -> int:
     for name, each in found.items():
         print(printable(f"{name}: {each}"))
         if not each.choices.empty:
-            print(each.choices.drop(columns="meaning").to_string(index=False), "\n")
+            print(_text(each.choices), "\n")
     if _OUT.value:
         _write(found, Path(_OUT.value))
     return FINISHED
+
+
+def _text(choices: pd.DataFrame) -> str:
+    """Returns choices as a table of plain numbers; nothing stands for what is not."""
+    shown = choices.drop(columns="meaning")
+    return shown.to_string(index=False, float_format=number, na_rep="")
 
 
 def _none() -> pd.DataFrame:
