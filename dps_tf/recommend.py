@@ -82,7 +82,8 @@ def main() -> int:
 def _text(choices: pd.DataFrame) -> str:
     """Returns choices as a table of plain numbers; nothing stands for what is not."""
     shown = choices.drop(columns="meaning")
-    return shown.to_string(index=False, float_format=number, na_rep="")
+    text = shown.to_string(index=False, float_format=number, na_rep="")
+    return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 def _none() -> pd.DataFrame:
