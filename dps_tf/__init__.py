@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 if TYPE_CHECKING:
+    from dps_tf.analysis.predict import predict as predict
     from dps_tf.cli.notebook import load as load
     from dps_tf.cli.notebook import load_trial as load_trial
     from dps_tf.cli.notebook import run as run
@@ -39,6 +40,7 @@ __all__ = [
     "__version__",
     "load",
     "load_trial",
+    "predict",
     "register_dataset",
     "register_metric",
     "register_network",
@@ -55,6 +57,7 @@ _LAZY = {
     "Goal": ("dps_tf.core.goal", "Goal"),
     "load": ("dps_tf.cli.notebook", "load"),
     "load_trial": ("dps_tf.cli.notebook", "load_trial"),
+    "predict": ("dps_tf.analysis.predict", "predict"),
     "run": ("dps_tf.cli.notebook", "run"),
     "sweep": ("dps_tf.workloads.reading", "configure"),
     "StepsToResult": ("dps_tf.training.callback", "StepsToResult"),

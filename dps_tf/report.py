@@ -158,7 +158,7 @@ def _wanted_goal() -> Goal | float | None:
 
 def _options() -> ReportOptions:
     from dps_tf.analysis import report
-    from dps_tf.analysis.cost import read_step_times
+    from dps_tf.analysis.step_times import read_step_times
 
     times = read_step_times(_STEP_TIMES.value) if _STEP_TIMES.value else None
     published = _published() if _PUBLISHED.value else None

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.cost import Budget, best_under_budget
+from dps_tf.analysis.budgets import Budget, best_under_budget
 from dps_tf.analysis.interchange.foreign_study import ArchiveRules
 from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.law import Observations

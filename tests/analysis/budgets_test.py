@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.cost import Budget, best_under_budget
+from dps_tf.analysis.budgets import Budget, best_under_budget
 from dps_tf.core import UserError
 from tests.analysis.synthetic import ERROR, Truth, random_truth, tables
 

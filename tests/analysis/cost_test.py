@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.cost import read_step_times, time_and_cost
+from dps_tf.analysis.step_times import read_step_times, time_and_cost
 from dps_tf.core import UserError
 
 

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis import loading, report
-from dps_tf.analysis.cost import seconds_per_step
 from dps_tf.analysis.report import (
     assembly,
     content,
@@ -27,6 +26,7 @@ from dps_tf.analysis.report import (
     sensitivity,
 )
 from dps_tf.analysis.report import repeats as report_repeats
+from dps_tf.analysis.step_times import seconds_per_step
 from dps_tf.core import CELL_KEY, UserError, duration
 from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_sweeps import write_sweep

@@ -8,7 +8,7 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf.analysis.cost import read_step_times
+from dps_tf.analysis.step_times import read_step_times
 from tests.benchmarks import problem, step_time, worker
 
 

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.cost import seconds_per_step
 from dps_tf.analysis.interchange import foreign_files
 from dps_tf.analysis.interchange.foreign_study import INCOMPLETE
 from dps_tf.analysis.interchange.run_tables import Runs
 from dps_tf.analysis.interchange.runs import Run, curve_of, runs_of
 from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.step_times import seconds_per_step
 from dps_tf.analysis.tables import (
     cell_name,
     metaparameter_names,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from dps_tf.analysis.cost import GOOD, Budget, best_under_budget
+from dps_tf.analysis.budgets import GOOD, Budget, best_under_budget
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.cost import seconds_per_step, time_and_cost
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     Column,
@@ -31,6 +30,7 @@ from dps_tf.analysis.report.content import (
 from dps_tf.analysis.report.curves import Curves, best_trials_of, of_curve
 from dps_tf.analysis.report.measurements import averaged, mean_scale
 from dps_tf.analysis.report.style import Axes, LineStyle
+from dps_tf.analysis.step_times import seconds_per_step, time_and_cost
 from dps_tf.analysis.wording import listed, number, steps
 
 _COLUMNS = (

@@ -1,0 +1,68 @@
+"""The figure of a recommendation: time to the goal against what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from dps_tf.analysis.recommend import Recommendation
+from dps_tf.analysis.report import style
+from dps_tf.analysis.report.style import Axes
+
+
+def write_figure(found: Mapping[str, Recommendation], path: Path) -> None:
+    """Writes the frontier of time and cost of some curves as a PNG file.
+
+    One line per curve joins its numbers of devices, each at its fastest batch size,
+    which is written beside the point with the number of devices; the band holds the
+    time over the posterior. No file is written where no curve has candidates.
+    """
+    tables = [
+        frontier(each.candidates).assign(curve=name)
+        for name, each in found.items()
+        if not each.candidates.empty
+    ]
+    if not tables:
+        return
+    table = pd.concat(tables, ignore_index=True)
+    line_styles = style.assign_styles(dict.fromkeys(table["curve"]))
+    with style.one_axis(line_styles) as (figure, axis):
+        draw_frontiers(axis, table, line_styles)
+        path.write_bytes(style.png(figure))
+
+
+def frontier(candidates: pd.DataFrame) -> pd.DataFrame:
+    """Returns the fastest candidate on each number of devices."""
+    fastest = candidates.groupby("devices")["time_seconds"].idxmin()
+    return candidates.loc[fastest].reset_index(drop=True)
+
+
+def draw_frontiers(
+    axis: Axes, table: pd.DataFrame, line_styles: Mapping[str, style.LineStyle]
+) -> None:
+    """Draws rows of `frontier`, with a column `curve`, on logarithmic axes."""
+    for name, rows in table.groupby("curve", sort=False):
+        line_style = style.line_style_of(line_styles, str(name))
+        ends = rows["time_low"], rows["time_high"]
+        axis.fill_between(rows["cost"], *ends, color=line_style.color, alpha=0.15)
+        axis.plot(rows["cost"], rows["time_seconds"], **style.joined_marks(line_style))
+        for row in rows.to_dict("records"):
+            axis.annotate(
+                f"{row['devices']:.0f}: {row['batch_size']:,.0f}",
+                (row["cost"], row["time_seconds"]),
+                textcoords="offset points",
+                xytext=(6, 6),
+                fontsize=9,
+            )
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set(
+        xlabel="Cost of reaching the goal",
+        ylabel="Seconds to the goal",
+        title="Devices: fastest batch size",
+    )
+    style.log10_axis(axis, "x")
+    axis.margins(x=0.15)
+    style.log10_axis(axis, "y")

@@ -1,0 +1,137 @@
+"""Recommends a batch size: `python -m dps_tf.recommend --sweep_dir=D --devices=8`.
+
+Answers with which batch size the goal is reached first on N devices, and cheapest, from
+K* of a sweep (or of any table, --csv) and from the seconds of a step: those of
+--step_times, or those that the sweep recorded. Prints a sentence for each curve, or why
+none is recommended, and tables; --out also writes them, with the figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from dps_tf.analysis.wording import number
+from dps_tf.cli import flags as common
+from dps_tf.cli.command_line import FINISHED, command, tell_of_damage
+from dps_tf.core import UserError, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dps_tf.analysis.law import Observations
+    from dps_tf.analysis.recommend import Recommendation
+
+common.section("What is recommended")
+_SWEEP_DIRS = common.sweep_dirs()
+_CSV = flags.DEFINE_string(
+    "csv", None, "In place of sweeps: a table as of `dps_tf.fit`."
+)
+_STEP_TIMES = flags.DEFINE_string(
+    "step_times",
+    None,
+    "CSV with batch_size, devices, seconds (of a step) and price (per hour of all "
+    "these devices; may be absent); by default what the sweep recorded.",
+)
+_DEVICES = flags.DEFINE_integer("devices", 1, "Devices that share each batch.")
+_DEADLINE = flags.DEFINE_float(
+    "deadline", None, "Seconds within which the cheapest choice reaches the goal."
+)
+_COMMUNICATION = flags.DEFINE_float(
+    "communication", None, "Seconds a step in which devices exchange gradients."
+)
+_OUT = flags.DEFINE_string(
+    "out", None, "Folder for candidates.csv, choices.csv and recommendation.png."
+)
+
+
+@command
+def main() -> int:
+    """Prints the recommendation of every curve; returns the exit code 0."""
+    if bool(_SWEEP_DIRS.value) == bool(_CSV.value):
+        raise UserError(
+            "give --sweep_dir, the directory of a sweep, or --csv, a table of batch "
+            "sizes and steps."
+        )
+    # After the flags are checked: SciPy takes seconds to load.
+    from dps_tf.analysis.recommend import recommend
+
+    curves, times = _inputs()
+    found = {
+        name: recommend(
+            points,
+            times.get(name, times.get("", _none())),
+            _DEVICES.value,
+            deadline=_DEADLINE.value,
+            communication=_COMMUNICATION.value,
+        )
+        for name, points in curves.items()
+    }
+    for name, each in found.items():
+        print(printable(f"{name}: {each}"))
+        if not each.choices.empty:
+            print(_text(each.choices), "\n")
+    if _OUT.value:
+        _write(found, Path(_OUT.value))
+    return FINISHED
+
+
+def _text(choices: pd.DataFrame) -> str:
+    """Returns choices as a table of plain numbers; nothing stands for what is not."""
+    shown = choices.drop(columns="meaning")
+    text = shown.to_string(index=False, float_format=number, na_rep="")
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def _none() -> pd.DataFrame:
+    import pandas as pd
+
+    from dps_tf.analysis.step_times import COLUMNS
+
+    return pd.DataFrame(columns=COLUMNS)
+
+
+def _inputs() -> tuple[Mapping[str, Observations], Mapping[str, pd.DataFrame]]:
+    """Returns K* by curve, and step times by curve, those of "" being of all."""
+    from dps_tf.analysis.fit_table import observations_by_curve, read_table
+    from dps_tf.analysis.step_times import read_step_times
+
+    given = read_step_times(_STEP_TIMES.value) if _STEP_TIMES.value else None
+    if _CSV.value:
+        if given is None:
+            raise UserError(
+                "--step_times is missing: a table of K* does not say what a step takes."
+            )
+        return observations_by_curve(read_table(_CSV.value)), {"": given}
+    from dps_tf.analysis.fit_table import curves_of_table
+    from dps_tf.analysis.step_times import recorded_step_times
+    from dps_tf.cli.notebook import load
+
+    tables = load(*_SWEEP_DIRS.value)
+    tell_of_damage(tables.problems, set())
+    if given is not None:
+        return observations_by_curve(tables.results), {"": given}
+    times = recorded_step_times(tables.work)
+    return observations_by_curve(tables.results), curves_of_table(times)
+
+
+def _write(found: Mapping[str, Recommendation], folder: Path) -> None:
+    import pandas as pd
+
+    from dps_tf.analysis.report.recommendation import write_figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("candidates", "choices"):
+        parts = [
+            getattr(each, name).assign(curve=curve) for curve, each in found.items()
+        ]
+        pd.concat(parts, ignore_index=True).to_csv(folder / f"{name}.csv", index=False)
+    write_figure(found, folder / "recommendation.png")
+    print(f"written: {folder}")
+
+
+if __name__ == "__main__":
+    main()

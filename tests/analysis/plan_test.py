@@ -1,0 +1,113 @@
+"""The predicted cost of a sweep, replayed on recorded ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dps_tf.analysis.plan import predicted_steps
+from dps_tf.core import UserError
+from tests.packaging.source_tree import SOURCE_TREE
+
+RECORDED = (
+    "lee2021/rivals",
+    "lee2021/mnist_repeats",
+    "optimizers/fashion_mnist_fc",
+    "optimizers/text_transformer",
+    "parallelism/delay",
+    "parallelism/local_sgd",
+    "shallue2019/mnist_fc_ghosts",
+    "shallue2019/mnist_fc_sizes",
+    "shallue2019/mnist_optimizers",
+    "shallue2019/mnist_subsets",
+    "shallue2019/text_networks",
+)
+IDENTITY = ["curve", "workload", "optimizer", "sparsity_method", "seed", "sparsity"]
+
+
+def recorded_work(name: str) -> pd.DataFrame:
+    """Returns curve, batch_size, trials and steps of each raced cell.
+
+    A race followed its censored trials to the last finisher, which the committed tables
+    name; those that diverged had done a part of that.
+    """
+    trials = pd.read_csv(SOURCE_TREE / "gin_configs" / f"{name}_trials.csv")
+    if "repeat" in trials.columns:
+        trials = trials[trials["repeat"].isna()]
+    axes = [column for column in trials.columns if "." in column]
+    keys = [column for column in [*IDENTITY, *axes] if column in trials.columns]
+    texts = trials[keys].astype(str).agg("|".join, axis=1)
+    trials = trials.assign(curve=texts)
+    cell = ["curve", "batch_size"]
+    last = trials.groupby(cell)["steps_to_result"].transform("max")
+    share = np.where(trials["outcome"] == "infeasible", 0.3, 1.0)
+    trials = trials.assign(end=trials["steps_to_result"].fillna(last * share))
+    trials = trials[last.notna()]
+    found = trials.groupby(cell)["end"].agg(trials="size", steps="sum").reset_index()
+    return found[found["trials"] > 1].reset_index(drop=True)
+
+
+def replayed(name: str, rng: np.random.Generator) -> list[bool]:
+    """Returns whether 80 % intervals hold the true work, over some replays."""
+    cells = recorded_work(name)
+    held: list[bool] = []
+    for _ in range(5):
+        # Cheap cells come first, more or less; some of them are done.
+        cost = cells["steps"] / cells["trials"] * np.sqrt(cells["batch_size"])
+        order = np.argsort(cost.to_numpy() * np.exp(rng.normal(0, 0.7, len(cells))))
+        number = int(rng.integers(1, len(cells) - 2))
+        done, waiting = cells.iloc[order[:number]], cells.iloc[order[number:]]
+        found, _ = predicted_steps(done, waiting)
+        truth = (waiting["steps"] / waiting["trials"]).to_numpy()
+        held += list((found["low"] <= truth) & (truth <= found["high"]))
+    return held
+
+
+def test_intervals_hold_what_they_say_on_recorded_sweeps():
+    rng = np.random.default_rng(0)
+    held = [hit for name in RECORDED for hit in replayed(name, rng)]
+    assert len(held) > 400
+    assert 0.7 <= np.mean(held) <= 0.9
+
+
+def test_a_curve_of_the_law_is_followed_to_its_other_end():
+    sizes = 2.0 ** np.arange(3, 12)
+    steps = 40_000 / sizes + 80
+    cells = pd.DataFrame({"curve": "a", "batch_size": sizes, "trials": 10})
+    cells["steps"] = 10 * steps
+    found, draws = predicted_steps(cells.iloc[:7], cells.iloc[7:])
+    assert found["steps"].to_numpy() == pytest.approx(steps[7:], rel=0.1)
+    assert draws.shape[1] == 2
+    assert (found["low"] < found["steps"]).all()
+    assert (found["steps"] < found["high"]).all()
+
+
+def test_curves_teach_each_other():
+    """One cell of a second curve suffices where the first one is known."""
+    sizes = 2.0 ** np.arange(3, 12)
+    first = pd.DataFrame({"curve": "a", "batch_size": sizes, "trials": 10})
+    first["steps"] = 10 * (40_000 / sizes + 80)
+    second = first.assign(curve="b", steps=4 * first["steps"])
+    both, _ = predicted_steps(pd.concat([first, second.iloc[[0]]]), second.iloc[[8]])
+    alone, _ = predicted_steps(second.iloc[[0]], second.iloc[[8]])
+    truth = second["steps"].iloc[8] / 10
+    assert both["low"][0] <= truth <= both["high"][0]
+    width = np.log2(both["high"] / both["low"])[0]
+    assert width < 0.7 * np.log2(alone["high"] / alone["low"])[0]
+
+
+def test_sums_over_cells_know_that_their_errors_go_together():
+    cells = pd.DataFrame({"curve": "a", "batch_size": [8.0], "trials": 10})
+    done = cells.assign(steps=10_000.0)
+    waiting = pd.DataFrame({"curve": "a", "batch_size": [256.0, 512.0, 1024.0]})
+    _, draws = predicted_steps(done, waiting)
+    logs = np.log2(draws)
+    assert np.corrcoef(logs.T)[0, 2] > 0.5
+
+
+def test_nothing_is_predicted_from_nothing():
+    nothing = pd.DataFrame(columns=["curve", "batch_size", "trials", "steps"])
+    waiting = pd.DataFrame({"curve": ["a"], "batch_size": [8.0]})
+    with pytest.raises(UserError, match="--like"):
+        predicted_steps(nothing, waiting)
