@@ -319,7 +319,7 @@ def test_upper_ends_do_not_hang_on_the_largest_scale_thought_possible(monkeypatc
 def test_prior_of_c2_is_proper_and_has_the_least_k_star_as_its_median():
     observations = Observations.of(B, 1e5 / B + 300)
     log2_c2 = np.linspace(-30, 50, 20_001)
-    weight = np.exp(integration.log_prior_of_c2(log2_c2, observations))
+    weight = np.exp(prior.log_prior_of_c2(log2_c2, observations))
     median = log2_c2[np.searchsorted(np.cumsum(weight) / weight.sum(), 0.5)]
     assert 2**median == pytest.approx(observations.high.min(), rel=0.01)
     assert weight[-1] / weight.max() < 1e-10 and weight[0] / weight.max() < 1e-10

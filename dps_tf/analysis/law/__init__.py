@@ -2,7 +2,7 @@
 
 `Observations` go in; `fit_law` fits one curve, and `compare` gives the ratios of
 several in a joint fit. Predictions draw from `LawFit.posterior`. The modules, in the
-order of their imports: `likelihood`, `lattice`, `distribution`, `posterior`,
+order of their imports: `likelihood`, `prior`, `lattice`, `distribution`, `posterior`,
 `integration`, `fit`, `comparison`.
 """
 
@@ -29,6 +29,6 @@ from dps_tf.analysis.law.fit import (
     misfits,
 )
 from dps_tf.analysis.law.integration import posterior
-from dps_tf.analysis.law.lattice import EXPONENT_PRIOR
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Draws, Posterior
+from dps_tf.analysis.law.prior import EXPONENT_PRIOR

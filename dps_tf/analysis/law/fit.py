@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from dps_tf.analysis.law.distribution import Distribution
-from dps_tf.analysis.law.integration import PRIOR, posterior, support
-from dps_tf.analysis.law.lattice import EXPONENT_PRIOR
+from dps_tf.analysis.law.integration import posterior, support
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Draws, Posterior
+from dps_tf.analysis.law.prior import EXPONENT_PRIOR, PRIOR
 from dps_tf.analysis.tables import Floats
 from dps_tf.core import UserError
 

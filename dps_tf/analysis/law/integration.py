@@ -5,11 +5,7 @@ large batch sizes share one bracket, and so one rounding error. Residuals then s
 nothing of it, and neither does a bootstrap that redraws them. The likelihood of
 `likelihood.py` keeps what is known, that the curve passes each bracket.
 
-The prior (PRIOR, printed beside intervals): c1 is log-uniform. c2 has the density
-1 / (1 + c2/m)^2, a proper one whose median m is the least K* of the curve: flat towards
-0, so that a plateau that the data do not show has an upper end, and falling beyond what
-was measured. The residual scale is log-uniform. The exponent a is 1, or log-normal
-about 1 (EXPONENT_PRIOR).
+What is assumed beforehand stands in `prior.py`.
 
 Residual scale and exponent lie on a lattice. Each pair of them, a slice, has a grid of
 (log2 c1, log2 c2) of its own, on what is not negligible there: the posterior of a small
@@ -27,7 +23,6 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dps_tf.analysis.law.lattice import (
-    EXPONENT_SPREAD,
     NEGLIGIBLE,
     Lattice,
     Ranges,
@@ -40,15 +35,8 @@ from dps_tf.analysis.law.likelihood import (
     log_likelihood,
 )
 from dps_tf.analysis.law.posterior import Posterior
+from dps_tf.analysis.law.prior import EXPONENT_SPREAD, log_prior_of_c2, prior_ends
 from dps_tf.analysis.tables import Floats
-
-C1_BELOW, C1_ABOVE = 6.0, 8.0
-"""Octaves below the least K* B^a, and above the largest, at which the prior of c1 ends:
-a falling part of that size is 2 % of K* at the smallest batch size. The lower end
-matters where no slope is resolved."""
-C2_BEYOND = 16.0
-"""Octaves about m beyond which the prior of c2 has 3e-5 of its weight."""
-PRIOR = "c1 log-uniform; c2 ~ 1/(1 + c2/m)^2, m the least K*; scale log-uniform"
 
 _COARSE, _PASSES, _ROUNDS, _EXACT_ROUNDS = 18, 14, 5, 2
 _LOG_SCALES = (float(np.log(SCALE_FLOOR)), float(np.log(SCALE_CEILING)))
@@ -114,7 +102,7 @@ def _evaluate(
     `null` names the constant that is 0. A `rough` one takes brackets for densities and
     adds to the scale what the lattice of exponents is too coarse for.
     """
-    ends = _prior_ends(observations, lattice)
+    ends = prior_ends(observations, lattice.exponent)
     if null:
         # So far below that its term is less than a millionth of a step.
         place = int(null == "c2")
@@ -144,16 +132,6 @@ def _evaluate(
     area = sum(np.log(w) for w, size in zip(widths, shape, strict=True) if size > 1)
     weight = logsumexp(density, axis=(1, 2)) + area
     return Posterior(lattice, axes[0], axes[1], density, np.asarray(weight))
-
-
-def _prior_ends(observations: Observations, lattice: Lattice) -> list[Floats]:
-    """Returns the ends of the priors of log2 c1 and log2 c2, each [s, 2]."""
-    located = observations.located()
-    steps = np.log2(located.middle)[None, :]
-    examples = steps + lattice.exponent[:, None] * np.log2(located.batch_size)[None, :]
-    c1 = examples.min(axis=1) - C1_BELOW, examples.max(axis=1) + C1_ABOVE
-    middle = np.full(len(lattice.scale), steps.min())
-    return [np.stack(c1, axis=1), np.stack([middle - C2_BEYOND, middle + C2_BEYOND], 1)]
 
 
 def _axes(
@@ -220,12 +198,6 @@ def _density(
     if null == "c2":
         return value
     return value + log_prior_of_c2(axes[1], observations)[:, None, :]
-
-
-def log_prior_of_c2(log2_c2: Floats, observations: Observations) -> Floats:
-    """Returns the natural logarithm of the density of log2 c2; see the module."""
-    over = np.log(2) * (log2_c2 - np.log2(observations.located().middle.min()))
-    return np.asarray(over - 2 * np.logaddexp(0, over) + np.log(np.log(2)), np.float64)
 
 
 def support(found: Posterior, observations: Observations, constant: str) -> float:

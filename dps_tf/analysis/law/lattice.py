@@ -8,12 +8,9 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import norm
 
+from dps_tf.analysis.law.prior import EXPONENT_SPREAD
 from dps_tf.analysis.tables import Floats
 
-EXPONENT_SPREAD = 0.22
-"""Of ln a beforehand: a is between 0.65 and 1.54 at 95 %, as are the exponents of
-published curves."""
-EXPONENT_PRIOR = f"ln a normal about 0 with standard deviation {EXPONENT_SPREAD}"
 NEGLIGIBLE = 11.0
 """Nats below the maximum: 2e-5 of it."""
 _NEGLIGIBLE_EXPONENT = 8.0
