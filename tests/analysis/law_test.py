@@ -14,6 +14,7 @@ from dps_tf.analysis.law import (
     integration,
     misfits,
     posterior,
+    prior,
 )
 from dps_tf.analysis.law.lattice import Resolution
 from dps_tf.analysis.law.likelihood import log_likelihood
