@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -336,7 +337,8 @@ def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
 
 
 def _open(files: FileSystem, directory: str) -> SweepReader:
-    if files.is_local and not files.exists(absolute(directory)):
+    path = absolute(directory)
+    if files.is_local and not (files.exists(path) and Path(path).is_dir()):
         raise UserError(
             f"there is no directory {directory}: name the one that was given to train "
             "as --sweep_dir."

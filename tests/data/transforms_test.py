@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dps_tf.data.transforms import SCALINGS, SquareCrops, decoded_square
-from dps_tf.models import Draws
+from dps_tf.models import StepDraws
 
 MEAN = (123.68, 116.78, 103.94)
 
@@ -58,7 +58,7 @@ def test_evaluation_takes_224_pixels_from_the_middle_of_a_photograph():
 def test_mean_colour_is_subtracted_and_nothing_divided():
     image = tf.constant(np.full((1, 320, 320, 3), (200, 100, 50), np.uint8))
     expected = np.tile([200 - 123.68, 100 - 116.78, 50 - 103.94], (224, 224, 1))
-    for draws in (None, Draws(tf.constant(1), tf.constant(2), 0, 1)):
+    for draws in (None, StepDraws(tf.constant(1), tf.constant(2), 0, 1)):
         found, _ = SquareCrops()(image, tf.constant([0]), draws)
         np.testing.assert_allclose(found[0], expected, atol=1e-3)
 
@@ -99,7 +99,7 @@ def test_sizes_places_and_sides_are_drawn_from_all_that_are_allowed(
     crops, stored, count
 ):
     """They are read off where the pixels of a crop come from."""
-    draws = Draws(tf.constant(3), tf.constant(0), 0, count)
+    draws = StepDraws(tf.constant(3), tf.constant(0), 0, count)
     images = np.tile(places(stored, stored), (count, 1, 1, 1))
     found = cropped(crops, images, draws)
     one, other = crops.side // 2 - 1, crops.side // 2  # on both sides of the middle

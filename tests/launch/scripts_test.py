@@ -104,8 +104,8 @@ def installed(pip: StandIns, kind: str) -> list[list[str]]:
 
 
 def test_cpu_and_gpu_are_the_package_and_its_extra(pip):
-    assert installed(pip, "cpu") == [[".[ray]"]]
-    assert installed(pip, "gpu")[1:] == [[".[gpu,ray]"]]
+    assert installed(pip, "cpu") == [[".[cloud,ray]"]]
+    assert installed(pip, "gpu")[1:] == [[".[cloud,gpu,ray]"]]
 
 
 def test_tpu_has_the_verified_pins_and_no_other_tensorflow(pip):
@@ -125,7 +125,7 @@ def test_tpu_has_the_verified_pins_and_no_other_tensorflow(pip):
         if line and not line.startswith("#")
     }
     left_out = {"tensorflow", "tf-keras", "tensorflow-model-optimization"}
-    assert names == needed - left_out | {"dm-tree", "six"}
+    assert names == needed - left_out | {"dm-tree", "obstore", "six"}
 
 
 def test_an_unknown_kind_of_machine_is_told(pip):

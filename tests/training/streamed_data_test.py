@@ -25,6 +25,7 @@ from dps_tf.training import (
     Program,
     StreamedData,
     TrainingRunner,
+    device_data,
     evaluation,
     streamed_data,
 )
@@ -62,7 +63,7 @@ def streamed(
     strategy = strategy or problems.one_device()
     with (
         mock.patch.object(streamed_data, "PIECE_BYTES", piece_bytes),
-        mock.patch.object(evaluation, "BATCH_SIZE", 8),
+        mock.patch.object(device_data, "BATCH_SIZE", 8),
         mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 10),
     ):
         data = StreamedData(problem.dataset, strategy)
@@ -74,7 +75,7 @@ def held(
 ) -> Program:
     """The same on the device."""
     with (
-        mock.patch.object(evaluation, "BATCH_SIZE", 8),
+        mock.patch.object(device_data, "BATCH_SIZE", 8),
         mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 10),
     ):
         return problem.program(strategy, **arguments)
