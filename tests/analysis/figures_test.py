@@ -15,9 +15,7 @@ from matplotlib.container import ErrorbarContainer
 from dps_tf.analysis import report
 from dps_tf.analysis.report import (
     budgets,
-    cost,
     drawing,
-    effects,
     health,
     law,
     learning_curves,
@@ -28,7 +26,6 @@ from dps_tf.analysis.report import (
     published,
     regimes,
     repeats,
-    sensitivity,
     style,
 )
 from tests import interpreter
@@ -101,17 +98,6 @@ DRAWINGS = {
     "normalized": lambda a: law.draw_ratios(
         a, two_curves(ratio=[1.0, 0.3, 0.1], base=[4, 4, 4]), STYLES
     ),
-    "effects": lambda a: effects.draw_effects(
-        a,
-        pd.DataFrame({"curve": ["a", "a", "b"], "value": ["0.5", "0.9", "0.9"]}).assign(
-            base="0",
-            c1=[1.2, 2.0, 0.5],
-            c1_low=[1.0, 1.5, 0.0],
-            c1_high=[1.4, 2.5, np.inf],
-        ),
-        "c1",
-        STYLES,
-    ),
     "best_of_n": lambda a: health.draw_quantiles(
         a, QUANTILES, line_style=STYLES["a"], top=2.0
     ),
@@ -169,14 +155,6 @@ DRAWINGS = {
     "training_curve": lambda a: learning_curves.draw_training(
         a, STEPS.assign(value=[0.9, 0.3, 0.02, 0.8, 0.2, 0.03]), 0.03, STYLES
     ),
-    "frontier": lambda a: cost.draw_frontier(
-        a,
-        two_curves(steps=[900.0, 300.0, 100.0], examples=[3600.0, 4800.0, 6400.0]),
-        pd.DataFrame({"curve": "a", "steps": [900.0, 90.0]}).assign(
-            examples=[3500.0, 7000.0], c1=3000.0, c2=50.0
-        ),
-        STYLES,
-    ),
     "repeats": lambda a: repeats.draw_repeats(
         a,
         two_curves(median=[900.0, 300.0, np.inf], recorded=[800.0, 280.0, 90.0]).assign(
@@ -184,27 +162,12 @@ DRAWINGS = {
         ),
         STYLES,
     ),
-    "goals": lambda a: sensitivity.draw_goals(
-        a, two_curves(steps=[900.0, 300.0, 100.0]), STYLES
-    ),
-    "law_and_goal": lambda a: sensitivity.draw_constant(
-        a,
-        pd.DataFrame({"threshold": [0.02, 0.03], "c2": [50.0, 40.0]}).assign(
-            c2_low=[30.0, 0.0], c2_high=[90.0, np.inf]
-        ),
-        "c2",
-    ),
     "budgets": lambda a: budgets.draw_best(
         a,
         pd.DataFrame({"budget": ["1", "1", "2"], "batch_size": [4, 8, 4]}).assign(
             value=[0.1, 0.2, 0.05], is_exact=[True, False, True]
         ),
         style.assign_styles(["1", "2"]),
-    ),
-    "cost": lambda a: cost.draw_costs(
-        a,
-        two_curves(value=[9.0, 3.0, 5.0], is_least=[False, True, False]),
-        STYLES,
     ),
 }
 

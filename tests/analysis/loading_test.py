@@ -11,7 +11,7 @@ import pytest
 from dps_tf.analysis import loading
 from dps_tf.analysis.repeats import spread_over_seeds
 from dps_tf.analysis.report.naming import naming
-from dps_tf.analysis.tables import study_key
+from dps_tf.analysis.tables import study_key, with_open_ends
 from dps_tf.core import Goal, UserError
 from tests import interpreter
 from tests.analysis.synthetic_sweeps import (
@@ -196,9 +196,9 @@ def test_trial_of_an_open_study_has_not_spent_its_budget():
     assert (made.trials["outcome"] == "incomplete").any()
     still_open = made.studies.assign(closed=False)
     shorter = made.trials.assign(end_step=made.trials["end_step"] - 50)
-    found = loading.with_open_ends(shorter, still_open)
+    found = with_open_ends(shorter, still_open)
     assert not (found["outcome"] == "incomplete").any()
-    same = loading.with_open_ends(made.trials, still_open)
+    same = with_open_ends(made.trials, still_open)
     assert (same["outcome"] == made.trials["outcome"]).all()
 
 

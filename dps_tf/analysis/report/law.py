@@ -62,7 +62,7 @@ def law_part(context: ReportContext) -> Part:
     tables = [fit_table(curves), prediction_table(curves)]
     if joint:
         tables.append(joint_table(curves, joint))
-    tables.append(regime_page_table(curves, context.options.anchor))
+    tables.append(regime_page_table(curves))
     tables.append(exponent_table(curves))
     return Part(paragraphs, (), tables)
 
