@@ -121,11 +121,8 @@ def _tables(told: set[str]) -> Tables:
     return tables
 
 
-def _published() -> pd.DataFrame | None:
+def _published() -> pd.DataFrame:
     from dps_tf.analysis.published import read_published
-
-    if not _PUBLISHED.value:
-        return None
 
     return read_published(_PUBLISHED.value, _PUBLISHED_CURVES.value)
 
@@ -146,7 +143,7 @@ def _wanted_goal() -> Goal | float | None:
 def _report_sweeps(out: Path) -> None:
     from dps_tf.analysis import report
 
-    published = _published()
+    published = _published() if _PUBLISHED.value else None
     tables = _tables(set())
     found = report.write_report(tables, out, published)
     print(printable(report.terminal_text(found, tables)), end="")
@@ -157,7 +154,7 @@ def _watch(out: Path) -> int:
     from dps_tf.analysis import report
     from dps_tf.analysis.sweep_status import progress_line
 
-    published = _published()
+    published = _published() if _PUBLISHED.value else None
     told: set[str] = set()
     with served(out, _PORT.value) as address:
         print(f"watching: {address}/report.html (Ctrl-C ends it)", flush=True)
