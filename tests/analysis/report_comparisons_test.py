@@ -18,7 +18,7 @@ from dps_tf.analysis.report import (
     write_report,
 )
 from dps_tf.analysis.report.content import ReportContext
-from dps_tf.analysis.report.curves import effects, searches_sentence
+from dps_tf.analysis.report.curves import effects
 from dps_tf.analysis.report.measurements import smoothness_part
 from dps_tf.analysis.report.page import specification_table
 from dps_tf.analysis.report.results import terminal_table
@@ -105,13 +105,6 @@ def test_every_comparison_names_points_and_dimension(grid):
         *["24 points in 1 dimension"] * 2,
         *["64 points in 2 dimensions"] * 2,
     ]
-
-
-def test_equal_searches_are_told_once():
-    assert searches_sentence([("a", "8 points"), ("b", "8 points")]) == (
-        "Each K* is the best of 8 points."
-    )
-    assert searches_sentence([]) == ""
 
 
 def test_smoothness_of_winners_is_shown_without_a_mean_or_a_ratio(grid):

@@ -22,7 +22,7 @@ from dps_tf.analysis.report import (
 )
 from dps_tf.analysis.report import repeats as report_repeats
 from dps_tf.analysis.step_times import seconds_per_step
-from dps_tf.core import CELL_KEY, UserError, duration
+from dps_tf.core import CELL_KEY, UserError
 from tests.analysis.few_sections import context_of, draw_only
 from tests.analysis.synthetic_sweeps import write_sweep
 from tests.analysis.synthetic_tables import METRIC, Made, Sweep, make, tables_of
@@ -49,14 +49,6 @@ def test_speeds_are_seconds_over_steps():
     speeds = seconds_per_step(work_of(tables, 0.25))
     assert speeds["seconds"].to_list() == pytest.approx(0.25 * (speeds["trial"] + 1))
     assert len(speeds) == len(tables.trials)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "0 s"), (59.6, "1 min"), (3661, "1 h 1 min"), (86400, "1 d")],
-)
-def test_durations_have_two_units_at_most(seconds, text):
-    assert duration(seconds) == text
 
 
 # Pairs of pruned and dense networks.

@@ -16,7 +16,7 @@ import pytest
 from dps_tf.analysis import loading, report
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.report import curves, naming, page, regimes
-from dps_tf.analysis.report.assembly import assemble, csv_bytes
+from dps_tf.analysis.report.assembly import assemble
 from dps_tf.analysis.report.budgets import best_values, budget_table, budgets_part
 from dps_tf.analysis.report.cautions import cautions
 from dps_tf.analysis.report.content import (
@@ -33,7 +33,6 @@ from dps_tf.analysis.report.published import beside_published
 from dps_tf.analysis.report.results import steps_text, terminal_table
 from dps_tf.analysis.report.summary import summary
 from dps_tf.analysis.tables import study_key
-from dps_tf.analysis.wording import interval, number
 from dps_tf.core import UserError
 from tests.analysis.few_sections import context_of, draw_only
 from tests.analysis.synthetic_tables import (
@@ -136,16 +135,6 @@ def test_same_tables_give_the_same_bytes(tmp_path, monkeypatch):
     assert first == second
 
 
-def test_columns_of_the_results_are_in_the_documented_order():
-    sweep = dataclasses.replace(SMALL, optimizers=("sgd", "nesterov"))
-    header = csv_bytes(tables_of(make(sweep)).results).decode().splitlines()[0]
-    assert header.startswith(
-        "workload,optimizer,sparsity_method,seed,batch_size,sparsity,precision,"
-        "goal,steps_to_result,bracket_low,best_trial,learning_rate,momentum,trials,"
-        "complete,incomplete,infeasible,censored,failed,at_boundary,"
-    )
-
-
 def test_outcomes_add_up_to_trials_and_csv_says_what_parquet_says(pair):
     # As text: how exactly pandas reads numbers depends on its version.
     csv = pd.read_csv(pair.folder / "results.csv", dtype=str)
@@ -190,36 +179,6 @@ def test_what_matters_comes_first_and_all_else_is_folded(pair):
     folded = {d.get("id") for d in Elements(text).all("details")}
     assert {"summary", "law", "definitions", "configuration"} <= folded
     assert not folded & {"headline", "cautions", "table"}
-
-
-class VisibleWords(html.parser.HTMLParser):
-    """Collects the words that a reader sees before anything is unfolded."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.words: list[str] = []
-        self._inside: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        if tag in ("details", "summary", "script", "style", "title"):
-            self._inside.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag in self._inside:
-            self._inside.remove(tag)
-
-    def handle_data(self, data):
-        hidden = {"script", "style", "title"} & {*self._inside}
-        if not hidden and self._inside.count("details") <= self._inside.count(
-            "summary"
-        ):
-            self.words += data.split()
-
-
-def test_a_sweep_of_four_cells_has_few_words_before_unfolding(pair):
-    words = VisibleWords(pair.page).words
-    assert "sparsity" in words and 100 < len(words) <= 1200
 
 
 def test_captions_have_four_lines_and_definitions_a_section(pair):
@@ -410,24 +369,6 @@ def test_repeats_give_bars_from_the_least_to_the_greatest():
     assert (found["low"] < found["high"]).any()
 
 
-def test_regimes_state_their_definition_and_tolerance(pair):
-    found = curves_of(PAIR)
-    ends = regimes.regimes_of(found)
-    assert ends["tolerance"].eq(regimes.TOLERANCE).all()
-    assert "1.2" in regimes.DEFINITION
-    headline_section = next(s for s in pair.report.sections if s.name == "headline")
-    caption = headline_section.illustrations[0].caption
-    assert regimes.BARS in caption
-    assert regimes.DEFINITION in headline_section.illustrations[0].definition
-    shown = regimes.regime_page_table(found)
-    assert [c.title for c in shown.columns][2:] == [
-        "t = 10 %",
-        "t = 20 %",
-        "t = 50 %",
-        "t = 100 %",
-    ]
-
-
 def test_noise_and_gradient_are_averaged_before_they_are_divided():
     tables = tables_of(make(dataclasses.replace(SMALL, measured=True)))
     found = context_of(tables).curves
@@ -486,26 +427,6 @@ def test_trials_that_an_oracle_chose_are_not_redrawn():
     assert set(table["batch_size"]) == set(studies["batch_size"][~learned])
     everything = best_of_n_table(tables.bounded, studies.assign(oracle="other"))
     assert everything.empty
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"),
-        (64.0, "64"),
-        (0.000123456, "0.000123"),
-        (12345.0, "12,300"),
-        (1e9, "1.00e+09"),
-        (float("nan"), "unknown"),
-    ],
-)
-def test_numbers_are_spelled_for_people(value, text):
-    assert number(value) == text
-
-
-def test_open_ends_of_intervals_are_words():
-    assert interval(0, float("inf")) == "unknown"
-    assert interval(5, float("inf")) == "at least 5"
 
 
 @pytest.mark.parametrize(
@@ -737,13 +658,6 @@ def test_published_curves_alone_make_a_report(tmp_path):
     }
     text = report.published_text(found)
     assert "cifar_10-resnet_8-sgd" in text and len(text.splitlines()) == 3
-
-
-def test_template_files_are_part_of_the_package():
-    folder = Path(page.__file__).parents[1] / "templates"
-    assert {"report.html.j2", "report.css", "report.js"} <= {
-        path.name for path in folder.iterdir()
-    }
 
 
 def test_ends_of_regimes_below_what_was_measured_are_no_values():
