@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dps_tf.analysis.loading import Tables
-    from dps_tf.analysis.report import ReportOptions
 
 common.section("What is shown")
 _SWEEP_DIRS = common.sweep_dirs()
@@ -71,21 +70,6 @@ _PUBLISHED_CURVES = flags.DEFINE_list(
 )
 common.section("How it is shown")
 _IMPORT = common.imports("sections")
-_STEP_TIMES = flags.DEFINE_string(
-    "step_times",
-    None,
-    "CSV with batch_size, devices, seconds (of a step), price (per hour of all "
-    "devices), for time-to-result and cost in place of the recorded times.",
-)
-_ANCHOR = flags.DEFINE_integer(
-    "anchor",
-    None,
-    "Batch size from which rules for the learning rate and linear scaling count; the "
-    "smallest of each curve by default.",
-)
-_TENSORBOARD = flags.DEFINE_bool(
-    "tensorboard", False, "Also write curves and metaparameters for TensorBoard."
-)
 _WATCH = flags.DEFINE_bool(
     "watch",
     False,
@@ -156,28 +140,13 @@ def _wanted_goal() -> Goal | float | None:
     return Goal(_METRIC.value, _GOAL.value, _DIRECTION.value or "minimize")
 
 
-def _options() -> ReportOptions:
-    from dps_tf.analysis import report
-    from dps_tf.analysis.step_times import read_step_times
-
-    times = read_step_times(_STEP_TIMES.value) if _STEP_TIMES.value else None
-    published = _published() if _PUBLISHED.value else None
-    return report.ReportOptions(published, times, _ANCHOR.value)
-
-
 def _report_sweeps(out: Path) -> None:
     from dps_tf.analysis import report
 
-    options = _options()
+    published = _published() if _PUBLISHED.value else None
     tables = _tables(set())
-    found = report.write_report(tables, out, options)
+    found = report.write_report(tables, out, published)
     print(printable(report.terminal_text(found, tables)), end="")
-    if _TENSORBOARD.value:
-        from dps_tf.analysis.interchange.event_files import write_events
-
-        folder = out / "tensorboard"
-        runs = write_events(tables, folder)
-        print(f"\n{runs} runs for TensorBoard: tensorboard --logdir={folder}")
 
 
 def _watch(out: Path) -> int:
@@ -185,7 +154,7 @@ def _watch(out: Path) -> int:
     from dps_tf.analysis import report
     from dps_tf.analysis.sweep_status import progress_line
 
-    options = _options()
+    published = _published() if _PUBLISHED.value else None
     told: set[str] = set()
     with served(out, _PORT.value) as address:
         print(f"watching: {address}/report.html (Ctrl-C ends it)", flush=True)
@@ -195,10 +164,10 @@ def _watch(out: Path) -> int:
                 waiting = any(sweep.not_begun for sweep in tables.sweeps)
                 is_done = bool(tables.studies["closed"].all()) and not waiting
                 if is_done:
-                    report.write_report(tables, out, options)
+                    report.write_report(tables, out, published)
                     break
                 progress = progress_line(cell_statuses(_SWEEP_DIRS.value, told))
-                report.write_report(tables, out, options, _PAUSE, progress)
+                report.write_report(tables, out, published, _PAUSE, progress)
                 time.sleep(_PAUSE)
         except KeyboardInterrupt:
             pass

@@ -1,18 +1,13 @@
-"""Whether a rule for the learning rate would have found what the search found.
+"""The best learning rate of each cell, and what rules would have said of it.
 
 The effective learning rate is lr / (1 - momentum). The linear rule multiplies it by
 B/B0 from its best value at an anchor batch size B0, the square-root rule by sqrt(B/B0).
-What K* a rule would have given is read off the measured trial that is nearest to the
-rule's rate; nothing is trained.
 
 Source: Shallue et al. 2019, Figure 8 and published notebook, anchored there at the
 smallest batch size.
 """
 
 from __future__ import annotations
-
-import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,14 +20,11 @@ from dps_tf.analysis.tables import (
     require,
     study_key,
 )
-from dps_tf.core import UserError
 
 RULES = {"linear": 1.0, "square_root": 0.5}
 """Power of B/B0 by which a rule multiplies the rate."""
 WITHIN = 0.1
 """Share of K* within which a trial counts as good as the best one."""
-DISTANCE = 0.5
-"""Octaves between a rule's rate and the nearest trial's, beyond which there is none."""
 
 
 def effective_learning_rate(trials: pd.DataFrame) -> Floats:
@@ -106,80 +98,25 @@ def best_rates(
     )
 
 
-def rules(
-    studies: pd.DataFrame, trials: pd.DataFrame, anchor: int | None = None
-) -> pd.DataFrame:
-    """Returns what each rule would have given, one row per cell and rule.
+def rules(studies: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
+    """Returns the rate that each rule gives, one row per cell and rule.
 
-    Columns: those of `study_key`, rule, anchor (batch size), rule_rate, nearest_trial,
-    outcome (of the nearest trial), steps_to_result (of that trial; NA if it did not
-    reach the goal), steps_bound (what is known of a trial that was stopped), over_best
-    (steps_to_result / K* of the cell). The columns of the trial are NA where none lies
-    within DISTANCE. Curves without K* at the anchor are left out. The anchor is by
-    default the smallest batch size of each curve with a K*; trials have the bounds of
-    `reduce.with_bounds`.
-
-    Raises:
-        UserError: no curve has a K* at the anchor.
+    Columns: those of `study_key`, rule, anchor (the smallest batch size of the curve
+    with a K*, from which the rule counts), rule_rate. Curves without a K* are left out.
+    Trials have the bounds of `reduce.with_bounds`.
     """
-    of_cells = _trials_of_cells(studies, trials)
-    best = [_best_of(mine) for mine in of_cells]
-    batch = studies["batch_size"].to_numpy(np.int64)
-    keys: list[dict[Any, Any]] = studies[study_key(studies)].to_dict("records")
-    rows = []
-    curves = studies.reset_index(drop=True).groupby(curve_key(studies), sort=False)
-    for _, curve in curves:
-        cells = curve.sort_values("batch_size", kind="stable").index.tolist()
-        known = [c for c in cells if best[c] is not None and anchor in (None, batch[c])]
-        if not known:
-            continue
-        start = best[known[0]]
-        assert start is not None
-        for cell in cells:
-            for rule, power in RULES.items():
-                growth = float(batch[cell] / batch[known[0]]) ** power
-                wanted = float(start["rate"]) * growth
-                found = _nearest(of_cells[cell], wanted)
-                rows.append(
-                    {
-                        **keys[cell],
-                        "rule": rule,
-                        "anchor": int(batch[known[0]]),
-                        "rule_rate": wanted,
-                        **found,
-                        "over_best": _over_best(found["steps_to_result"], best[cell]),
-                    }
-                )
-    if not rows:
-        raise UserError(
-            f"no curve has a steps-to-result at the anchor batch size {anchor}: choose "
-            "one that has."
-        )
-    return pd.DataFrame(rows).astype(
-        {"nearest_trial": "Int64", "steps_to_result": "Int64"}
+    names = ["anchor", "anchor_rate"]
+    best = best_rates(studies, trials)
+    known = best.dropna(subset="effective_learning_rate")
+    first = known.sort_values("batch_size").drop_duplicates(curve_key(known))
+    first = first.rename(
+        columns={"batch_size": "anchor", "effective_learning_rate": "anchor_rate"}
     )
-
-
-def _nearest(trials: pd.DataFrame, wanted: float) -> dict[str, object]:
-    """Returns what is known of the trial of the nearest rate, if it is near enough."""
-    octaves = np.abs(np.log2(trials["rate"].to_numpy(np.float64) / wanted))
-    place = int(np.argmin(octaves)) if len(trials) else -1
-    if place < 0 or not octaves[place] <= DISTANCE:
-        missing = dict.fromkeys(("nearest_trial", "outcome", "steps_to_result"))
-        return {**missing, "steps_bound": ""}
-    trial = trials.iloc[place]
-    low, steps = float(trial["earliest"]), float(trial["latest"])
-    reached = math.isfinite(steps)
-    stopped = not reached and math.isfinite(low)
-    return {
-        "nearest_trial": int(trial["trial"]),
-        "outcome": str(trial["outcome"]),
-        "steps_to_result": int(steps) if reached else None,
-        "steps_bound": f">= {int(low)}" if stopped else "",
-    }
-
-
-def _over_best(steps: object, best: pd.Series | None) -> float:
-    if best is None or not isinstance(steps, int):
-        return float("nan")
-    return steps / float(best["latest"]) if best["latest"] else np.nan
+    keys = curve_key(studies)
+    both = studies[study_key(studies)].merge(first[[*keys, *names]], on=keys)
+    growth = both["batch_size"] / both["anchor"]
+    found = [
+        both.assign(rule=rule, rule_rate=both["anchor_rate"] * growth**power)
+        for rule, power in RULES.items()
+    ]
+    return pd.concat(found, ignore_index=True).drop(columns="anchor_rate")

@@ -21,7 +21,6 @@ from dps_tf.analysis.tables import (
     GOAL_COLUMNS,
     axes_of,
     belongs,
-    cell_codes,
     cell_name,
     meaning,
     metaparameter_names,
@@ -29,6 +28,7 @@ from dps_tf.analysis.tables import (
     study_goal,
     study_key,
     with_axes,
+    with_open_ends,
     with_precision,
 )
 from dps_tf.core import Goal, UserError
@@ -136,13 +136,8 @@ class Tables(Record):
             UserError: a study never recorded the metric of the goal.
         """
         found = tables_of(self, goal)
-        return replace(
-            self,
-            results=found.results,
-            bounded=found.bounded,
-            goals=found.goals,
-            repeats=pd.DataFrame(),
-        )
+        of_goal = ("results", "bounded", "goals", "repeats")
+        return replace(self, **{name: getattr(found, name) for name in of_goal})
 
     def compare(
         self, reference: str | None = None, margin: float = 1.25
@@ -322,20 +317,6 @@ def _by_goal(
     ]
 
 
-def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    """Returns trials in which none of an open study counts as having spent its budget.
-
-    A trial that may still go on is `censored`: its record ends before it could answer.
-    """
-    interval = studies["evaluation_interval"].clip(lower=1)
-    last = (studies["step_budget"] // interval * interval).to_numpy(np.int64)
-    cells = cell_codes(trials, studies)
-    goes_on = ~studies["closed"].to_numpy(bool)[cells]
-    goes_on &= trials["end_step"].to_numpy(np.int64) < last[cells]
-    goes_on &= (trials["outcome"] == "incomplete").to_numpy(bool)
-    return trials.assign(outcome=trials["outcome"].mask(goes_on, "censored"))
-
-
 def _open(files: FileSystem, directory: str) -> SweepReader:
     path = absolute(directory)
     if files.is_local and not (files.exists(path) and Path(path).is_dir()):
@@ -354,19 +335,17 @@ def _read(sweep: SweepReader, directory: str) -> StoredTables:
             f"{directory} is a sweep in which no {begun} has begun: train first, or "
             "wait."
         )
-    changed: dict[str, Any] = {
-        name: with_precision(getattr(tables, name), tables.studies)
-        for name in _FRAMES
-        if name != "studies"
-    }
-    return replace(tables, **changed)
+    # The table of studies, the first, has its precision from its specification.
+    return _changed(tables, lambda t: with_precision(t, tables.studies), _FRAMES[1:])
 
 
 def _changed(
-    tables: StoredTables, change: Callable[[pd.DataFrame], pd.DataFrame]
+    tables: StoredTables,
+    change: Callable[[pd.DataFrame], pd.DataFrame],
+    names: Sequence[str] = _FRAMES,
 ) -> StoredTables:
-    """Returns tables each of which was changed in the same way."""
-    changed: dict[str, Any] = {name: change(getattr(tables, name)) for name in _FRAMES}
+    """Returns tables some of which were changed in the same way."""
+    changed: dict[str, Any] = {name: change(getattr(tables, name)) for name in names}
     return replace(tables, **changed)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.law import Draws, Estimate, Observations, posterior
-from dps_tf.analysis.tables import Floats, curve_key, read_csv, require, study_key
+from dps_tf.analysis.tables import Floats, read_csv, require, study_key
 from dps_tf.core import UserError
 
 COLUMNS = ["batch_size", "devices", "seconds"]
@@ -209,49 +209,3 @@ def _price(used: pd.DataFrame, devices: int) -> float:
         return 0.0
     each = used[PRICE].to_numpy(np.float64) / used["devices"].to_numpy(np.float64)
     return float(np.median(each) * devices)
-
-
-def time_and_cost(results: pd.DataFrame, step_times: pd.DataFrame) -> pd.DataFrame:
-    """Returns time-to-result and cost, one row per cell with a K* and its devices.
-
-    Columns: those of `study_key`, steps_to_result, steps_bound, devices, seconds,
-    price, time_seconds = K* x seconds, cost = time x price, and within each curve
-    is_fastest and is_cheapest (ties: the smaller batch, then fewer devices). Cells
-    whose K* is only bounded are never either.
-
-    Raises:
-        UserError: no cell with a K* has a step time.
-    """
-    times = checked_step_times(step_times)
-    if PRICE not in times.columns:
-        times = times.assign(price=0.0)
-    keys = [name for name in study_key(times) if name in times.columns]
-    reached = results[results["steps_to_result"].notna()]
-    columns = [*study_key(results), "steps_to_result", "steps_bound"]
-    frame = reached[columns].merge(
-        times[[*keys, *COLUMNS[1:], PRICE]], on=keys, how="inner"
-    )
-    if frame.empty:
-        measured = ", ".join(str(b) for b in sorted(reached["batch_size"].unique()))
-        raise UserError(
-            "no cell with a steps-to-result has a step time: give times for some of "
-            f"the batch sizes {measured or '(none)'}."
-        )
-    steps = frame["steps_to_result"].to_numpy(np.float64)
-    seconds = frame["seconds"].to_numpy(np.float64)
-    frame["time_seconds"] = steps * seconds
-    hourly = frame["price"].to_numpy(np.float64) / SECONDS_PER_HOUR
-    frame["cost"] = frame["time_seconds"] * hourly
-    frame = frame.sort_values(
-        [*curve_key(frame), "batch_size", "devices"], kind="stable"
-    )
-    frame = frame.reset_index(drop=True)
-    frame["is_fastest"] = _is_least(frame, "time_seconds")
-    frame["is_cheapest"] = _is_least(frame, "cost")
-    return frame
-
-
-def _is_least(frame: pd.DataFrame, column: str) -> pd.Series:
-    exact = frame[frame["steps_bound"] == ""]
-    least = exact.groupby(curve_key(exact), sort=False)[column].idxmin()
-    return pd.Series(frame.index.isin(least), index=frame.index)

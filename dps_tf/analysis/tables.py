@@ -207,6 +207,20 @@ def cell_codes(frame: pd.DataFrame, cells: pd.DataFrame) -> Codes:
     return codes
 
 
+def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
+    """Returns trials in which none of an open study counts as having spent its budget.
+
+    A trial that may still go on is `censored`: its record ends before it could answer.
+    """
+    interval = studies["evaluation_interval"].clip(lower=1)
+    last = (studies["step_budget"] // interval * interval).to_numpy(np.int64)
+    cells = cell_codes(trials, studies)
+    goes_on = ~studies["closed"].to_numpy(bool)[cells]
+    goes_on &= trials["end_step"].to_numpy(np.int64) < last[cells]
+    goes_on &= (trials["outcome"] == "incomplete").to_numpy(bool)
+    return trials.assign(outcome=trials["outcome"].mask(goes_on, "censored"))
+
+
 def has_rows(cells: pd.DataFrame, frame: pd.DataFrame) -> Bools:
     """Returns for each cell whether any row of the frame belongs to it."""
     present = np.zeros(len(cells), bool)

@@ -106,7 +106,7 @@ def test_the_fit_of_a_results_table_has_a_curve_for_every_value(tables, tmp_path
 
 
 def test_the_report_and_the_terminal_tell_the_axis(tables, tmp_path, monkeypatch):
-    draw_only(monkeypatch, "headline", "table", "law", "frontier")
+    draw_only(monkeypatch, "headline", "table", "law")
     report.write_report(tables, tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "sgd, width 16" in page

@@ -87,12 +87,6 @@ def test_a_budget_is_steps_or_epochs(arguments):
         Budget(**arguments)
 
 
-def test_unknown_metric_names_the_near_ones():
-    studies, trials, curves = tables(random_truth(np.random.default_rng(0)))
-    with pytest.raises(UserError, match="validation/classification_error"):
-        best_under_budget(studies, trials, curves, Budget(steps=1), "validation/error")
-
-
 def test_rows_of_cells_are_in_the_order_of_the_studies():
     rng = np.random.default_rng(0)
     truths = [random_truth(rng, batch_size=b, **FULL) for b in (32, 8, 16)]

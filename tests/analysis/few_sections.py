@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.report import assembly
+from dps_tf.analysis.report.content import ReportContext
+from dps_tf.analysis.report.curves import curves_of
+from dps_tf.analysis.report.naming import naming
+from dps_tf.analysis.report.regimes import regimes_of
 
 _COMMAND = """
 import runpy, sys
@@ -25,3 +30,9 @@ def draw_only(patch: pytest.MonkeyPatch, *names: str) -> None:
     """Leaves all other sections out of reports that are written from now on."""
     known = {entry.name: entry for entry in assembly.SECTIONS}
     patch.setattr(assembly, "SECTIONS", [known[name] for name in names])
+
+
+def context_of(tables: Tables) -> ReportContext:
+    """Returns what every section is made from, without joint fits."""
+    found = curves_of(tables.results, naming(tables.results), tables.studies)
+    return ReportContext(tables, found, regimes_of(found), {})

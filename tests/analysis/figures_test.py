@@ -15,9 +15,7 @@ from matplotlib.container import ErrorbarContainer
 from dps_tf.analysis import report
 from dps_tf.analysis.report import (
     budgets,
-    cost,
     drawing,
-    effects,
     health,
     law,
     learning_curves,
@@ -26,9 +24,9 @@ from dps_tf.analysis.report import (
     metaparameters,
     pruning,
     published,
+    recommendation,
     regimes,
     repeats,
-    sensitivity,
     style,
 )
 from tests import interpreter
@@ -101,17 +99,6 @@ DRAWINGS = {
     "normalized": lambda a: law.draw_ratios(
         a, two_curves(ratio=[1.0, 0.3, 0.1], base=[4, 4, 4]), STYLES
     ),
-    "effects": lambda a: effects.draw_effects(
-        a,
-        pd.DataFrame({"curve": ["a", "a", "b"], "value": ["0.5", "0.9", "0.9"]}).assign(
-            base="0",
-            c1=[1.2, 2.0, 0.5],
-            c1_low=[1.0, 1.5, 0.0],
-            c1_high=[1.4, 2.5, np.inf],
-        ),
-        "c1",
-        STYLES,
-    ),
     "best_of_n": lambda a: health.draw_quantiles(
         a, QUANTILES, line_style=STYLES["a"], top=2.0
     ),
@@ -169,14 +156,6 @@ DRAWINGS = {
     "training_curve": lambda a: learning_curves.draw_training(
         a, STEPS.assign(value=[0.9, 0.3, 0.02, 0.8, 0.2, 0.03]), 0.03, STYLES
     ),
-    "frontier": lambda a: cost.draw_frontier(
-        a,
-        two_curves(steps=[900.0, 300.0, 100.0], examples=[3600.0, 4800.0, 6400.0]),
-        pd.DataFrame({"curve": "a", "steps": [900.0, 90.0]}).assign(
-            examples=[3500.0, 7000.0], c1=3000.0, c2=50.0
-        ),
-        STYLES,
-    ),
     "repeats": lambda a: repeats.draw_repeats(
         a,
         two_curves(median=[900.0, 300.0, np.inf], recorded=[800.0, 280.0, 90.0]).assign(
@@ -184,15 +163,12 @@ DRAWINGS = {
         ),
         STYLES,
     ),
-    "goals": lambda a: sensitivity.draw_goals(
-        a, two_curves(steps=[900.0, 300.0, 100.0]), STYLES
-    ),
-    "law_and_goal": lambda a: sensitivity.draw_constant(
+    "recommendation": lambda a: recommendation.draw_frontiers(
         a,
-        pd.DataFrame({"threshold": [0.02, 0.03], "c2": [50.0, 40.0]}).assign(
-            c2_low=[30.0, 0.0], c2_high=[90.0, np.inf]
+        two_curves(cost=[1.0, 2.0, 4.0], time_seconds=[9.0, 5.0, 4.0]).assign(
+            time_low=3.0, time_high=11.0, devices=[1, 2, 4] * 2
         ),
-        "c2",
+        STYLES,
     ),
     "budgets": lambda a: budgets.draw_best(
         a,
@@ -200,11 +176,6 @@ DRAWINGS = {
             value=[0.1, 0.2, 0.05], is_exact=[True, False, True]
         ),
         style.assign_styles(["1", "2"]),
-    ),
-    "cost": lambda a: cost.draw_costs(
-        a,
-        two_curves(value=[9.0, 3.0, 5.0], is_least=[False, True, False]),
-        STYLES,
     ),
 }
 
@@ -246,7 +217,7 @@ def test_every_drawing_is_tested():
         for name in re.findall(r"^def (draw_\w+)", path.read_text(), re.MULTILINE)
     } - {("drawing", "draw_curves")}
     source = Path(__file__).read_text()
-    assert len(found) > 15
+    assert len(found) > 12
     assert not [pair for pair in found if ".".join(pair) not in source]
 
 
@@ -264,12 +235,6 @@ def test_no_two_line_styles_are_the_same():
     shown = style.assign_styles([str(i) for i in range(500)])
     seen = {(one.color, one.marker, str(one.line)) for one in shown.values()}
     assert len(seen) == 500
-
-
-def test_seven_curves_differ_in_marker_and_line_without_colour():
-    shown = list(style.assign_styles([str(i) for i in range(7)]).values())
-    assert len({one.marker for one in shown}) == 7
-    assert len({str(one.line) for one in shown}) == 7
 
 
 def luminance(color: str) -> float:
@@ -319,14 +284,6 @@ def test_repeats_have_whiskers_from_the_least_to_the_greatest():
     np.testing.assert_allclose(segment, [[4, 700], [4, 1100]])
 
 
-def test_an_open_bound_does_not_stretch_the_axis():
-    with style.styled():
-        axis = style.new_figure(5, 4).subplots()
-        points = PLOT_ROWS.assign(low=[800.0, 200.0, 90.0, 800.0, 1.0, 1.0])
-        drawing.draw_steps_to_result(axis, points, LINE, STYLES)
-    assert axis.get_ylim()[0] > 50
-
-
 def test_bracket_from_step_zero_stays_on_the_axis():
     with style.styled():
         axis = style.new_figure(4, 3).subplots()
@@ -352,24 +309,6 @@ def test_perfect_scaling_starts_at_the_smallest_batch_size():
     x, y = dotted.get_data()
     assert x[0] == 4
     np.testing.assert_allclose(np.asarray(x) * np.asarray(y), 3600)
-
-
-@pytest.mark.parametrize(
-    ("limits", "ticks"),
-    [
-        ((1e-4, 1.0), {1e-4, 1e-3, 1e-2, 1e-1, 1.0}),
-        ((1.0, 30.0), {1, 2, 5, 10, 20}),
-        ((1.0, 1.5), {1.0, 1.1, 1.2, 1.3, 1.4}),
-    ],
-)
-def test_narrow_axes_get_more_ticks(limits, ticks):
-    with style.styled():
-        axis = style.new_figure(4, 3).subplots()
-        axis.plot([1, 2], limits)
-        axis.set_ylim(*limits)
-        style.log10_axis(axis, "y")
-    shown = {round(t, 6) for t in axis.get_yticks() if limits[0] <= t <= limits[1]}
-    assert ticks <= shown
 
 
 def test_contours_join_equal_effective_rates():

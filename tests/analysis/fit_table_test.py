@@ -95,12 +95,6 @@ def test_noise_of_a_csv_makes_rows_weigh_less(tmp_path):
     assert weighted.fit.c2.value < plain.fit.c2.value
 
 
-def test_short_curves_are_warned_about_and_ends_on_the_fit_lead():
-    text = text_of(fit_table(table()[:4]))
-    assert "Fewer than 5 batch sizes" in text
-    assert text.index("fit: t c1/c2") < text.index("last B before")
-
-
 def test_rows_without_a_result_are_left_out_and_counted():
     frame = table()
     frame.loc[[1, 4], "steps_to_result"] = np.nan
@@ -157,11 +151,6 @@ def test_an_end_below_what_was_measured_is_no_number():
     text = text_of(fit_table(frame))
     line = next(x for x in text.splitlines() if "where K B = (1+t) c1" in x)
     assert "<4" in line
-
-
-def test_escapes_of_a_name_are_not_printed():
-    text = text_of(fit_table(table(curve="\x1b[31mred")))
-    assert "\x1b" not in text
 
 
 @pytest.mark.parametrize("start", [float("nan"), -1.0, 0.0, float("inf")])

@@ -17,38 +17,25 @@ from dps_tf.analysis.report import (
     regimes,
     write_report,
 )
-from dps_tf.analysis.report.content import ReportContext, ReportOptions
-from dps_tf.analysis.report.curves import effects, searches_sentence
-from dps_tf.analysis.report.learning_rates import rates_of, rule_table
+from dps_tf.analysis.report.content import ReportContext
+from dps_tf.analysis.report.curves import effects
 from dps_tf.analysis.report.measurements import smoothness_part
 from dps_tf.analysis.report.page import specification_table
 from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.report.summary import summary
-from dps_tf.core import UserError
 from dps_tf.store import LocalFiles, write_json
 from tests.analysis.few_sections import draw_only
 from tests.analysis.synthetic_sweeps import write_sweep
-from tests.analysis.synthetic_tables import Sweep, make
+from tests.analysis.synthetic_tables import Sweep, make, tables_of
 
 GRID = Sweep(batch_sizes=(8, 16, 32, 64, 128, 256), points=24)
-
-
-def tables_of(*sweeps: Sweep) -> loading.Tables:
-    """Returns the tables of several made-up sweeps as if they were one."""
-    made = [make(sweep) for sweep in sweeps]
-    joined = [
-        loading.pd.concat([getattr(one, name) for one in made], ignore_index=True)
-        for name in ("studies", "trials", "curves", "measurements")
-    ]
-    return loading.tables_of(loading.Record(*joined))
 
 
 @pytest.fixture(scope="module")
 def grid() -> tuple[loading.Tables, curves.Curves]:
     """Returns SGD with 24 points and Nesterov with 64, each dense and at 0.9."""
-    tables = tables_of(
-        GRID, dataclasses.replace(GRID, optimizers=("nesterov",), points=64)
-    )
+    other = dataclasses.replace(GRID, optimizers=("nesterov",), points=64)
+    tables = tables_of(make(GRID), make(other))
     named = naming.naming(tables.results)
     return tables, curves.curves_of(tables.results, named, tables.studies)
 
@@ -120,40 +107,15 @@ def test_every_comparison_names_points_and_dimension(grid):
     ]
 
 
-def test_equal_searches_are_told_once():
-    assert searches_sentence([("a", "8 points"), ("b", "8 points")]) == (
-        "Each K* is the best of 8 points."
-    )
-    assert searches_sentence([]) == ""
-
-
 def test_smoothness_of_winners_is_shown_without_a_mean_or_a_ratio(grid):
     tables, found = grid
-    context = ReportContext(tables, found, None, {}, ReportOptions())
+    context = ReportContext(tables, found, None, {})
     part = smoothness_part(context)
     assert [item.name for item in part.illustrations] == ["smoothness"] or len(
         part.illustrations
     ) == len(found.naming.panels)
     assert not part.tables
     assert "does not enter c2" in " ".join(part.paragraphs)
-
-
-def test_a_chosen_batch_size_anchors_rules_and_linear_scaling(grid):
-    tables, found = grid
-    table = regimes.regime_page_table(found, 32).frame
-    linear = table[table["definition"] == "linear scaling from B1, last success"]
-    assert len(linear) == 4
-    observed = found.fits["mnist_simple_cnn", "sgd, sparsity 0"].observations
-    scaled = observed.high * observed.batch_size
-    start = scaled[observed.batch_size == 32][0]
-    within = (observed.batch_size >= 32) & (scaled <= 1.2 * start)
-    assert linear["t0.2"].iloc[0].key == observed.batch_size[within].max()
-    _, rules = rates_of(found, tables, 32)
-    assert set(rules["anchor"]) == {32}
-    frame = rule_table(found, rules).frame
-    assert 32 not in set(frame["batch_size"]) and 8 in set(frame["batch_size"])
-    with pytest.raises(UserError, match="anchor batch size 5"):
-        rates_of(found, tables, 5)
 
 
 def test_cells_that_have_not_begun_are_named(tmp_path, monkeypatch):
@@ -178,7 +140,7 @@ def test_precisions_are_curves_of_their_own_and_the_report_says_which(
     tmp_path, monkeypatch
 ):
     pair = dataclasses.replace(GRID, sparsities=(0.0, 0.9), batch_sizes=(8, 32, 128))
-    tables = tables_of(pair, dataclasses.replace(pair, precision=HALF))
+    tables = tables_of(make(pair), make(dataclasses.replace(pair, precision=HALF)))
     named = naming.naming(tables.results)
     found = curves.curves_of(tables.results, named, tables.studies)
     names = ["sparsity 0, float32", f"sparsity 0, {HALF}"]
@@ -206,7 +168,9 @@ def test_precisions_are_curves_of_their_own_and_the_report_says_which(
 
 def test_a_table_of_both_precisions_is_fitted_as_two_curves():
     pair = dataclasses.replace(GRID, sparsities=(0.0,), batch_sizes=(8, 32, 128))
-    results = tables_of(pair, dataclasses.replace(pair, precision=HALF)).results
+    results = tables_of(
+        make(pair), make(dataclasses.replace(pair, precision=HALF))
+    ).results
     assert {fit.curve for fit in fit_table(results).curves} == {
         "precision float32",
         f"precision {HALF}",

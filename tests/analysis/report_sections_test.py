@@ -14,38 +14,20 @@ from dps_tf.analysis import loading, report
 from dps_tf.analysis.report import (
     assembly,
     content,
-    cost,
-    curves,
-    effects,
     headline,
-    law,
     learning_curves,
     naming,
     pruning,
-    regimes,
     sensitivity,
 )
 from dps_tf.analysis.report import repeats as report_repeats
 from dps_tf.analysis.step_times import seconds_per_step
-from dps_tf.core import CELL_KEY, UserError, duration
-from tests.analysis.few_sections import draw_only
+from dps_tf.core import CELL_KEY, UserError
+from tests.analysis.few_sections import context_of, draw_only
 from tests.analysis.synthetic_sweeps import write_sweep
-from tests.analysis.synthetic_tables import METRIC, Made, Sweep, make
+from tests.analysis.synthetic_tables import METRIC, Made, Sweep, make, tables_of
 
 SMALL = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8, measured=False)
-
-
-def tables_of(made: Made, **more) -> loading.Tables:
-    trials = loading.with_open_ends(made.trials, made.studies)
-    record = loading.Record(made.studies, trials, made.curves, made.measurements)
-    return loading.tables_of(record, **more)
-
-
-def context_of(tables: loading.Tables) -> content.ReportContext:
-    found = curves.curves_of(tables.results, naming.naming(tables.results))
-    options = content.ReportOptions()
-    ends = regimes.regimes_of(found)
-    return content.ReportContext(tables, found, ends, {}, options)
 
 
 def work_of(tables: loading.Tables, seconds: float) -> pd.DataFrame:
@@ -59,46 +41,7 @@ def work_of(tables: loading.Tables, seconds: float) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-# Steps against examples.
-
-
-def test_every_point_of_a_frontier_solves_its_equation():
-    found = context_of(tables_of(make(dataclasses.replace(SMALL, points=32)))).curves
-    lines = cost.frontiers(found)
-    assert len(lines) > 10
-    s, e = lines["steps"] / lines["c2"], lines["examples"] / lines["c1"]
-    np.testing.assert_allclose((s - 1) * (e - 1), 1.0)
-
-
-def test_examples_are_steps_times_batch_size():
-    tables = tables_of(make(SMALL))
-    found = cost.examples(context_of(tables).curves)
-    results = tables.results.sort_values("batch_size")
-    expected = results["steps_to_result"] * results["batch_size"]
-    np.testing.assert_allclose(found["examples"], expected.astype(float))
-
-
 # Times.
-
-
-def test_recorded_times_are_those_of_the_best_trial():
-    tables = tables_of(make(SMALL))
-    tables = dataclasses.replace(tables, work=work_of(tables, 0.5))
-    times = cost.recorded_step_times(context_of(tables))
-    expected = 0.5 * (tables.results["best_trial"].astype(int) + 1)
-    found = times.set_index("batch_size")["seconds"]
-    assert found.to_dict() == pytest.approx(
-        dict(zip(tables.results["batch_size"], expected, strict=True))
-    )
-    part = cost.cost_part(context_of(tables))
-    frame = part.tables[0].frame.set_index("batch_size")
-    steps = tables.results.set_index("batch_size")["steps_to_result"].astype(float)
-    np.testing.assert_allclose(frame["time_seconds"], (found * steps)[frame.index])
-
-
-def test_without_recorded_times_nothing_is_said_of_time():
-    part = cost.cost_part(context_of(tables_of(make(SMALL))))
-    assert part == content.Part()
 
 
 def test_speeds_are_seconds_over_steps():
@@ -106,14 +49,6 @@ def test_speeds_are_seconds_over_steps():
     speeds = seconds_per_step(work_of(tables, 0.25))
     assert speeds["seconds"].to_list() == pytest.approx(0.25 * (speeds["trial"] + 1))
     assert len(speeds) == len(tables.trials)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "0 s"), (59.6, "1 min"), (3661, "1 h 1 min"), (86400, "1 d")],
-)
-def test_durations_have_two_units_at_most(seconds, text):
-    assert duration(seconds) == text
 
 
 # Pairs of pruned and dense networks.
@@ -183,17 +118,17 @@ def test_ranges_say_what_bounds_them():
     assert text({"low": np.inf, "high": np.inf}).text == "not reached"
 
 
-def test_sensitivity_shows_own_goal_as_measured_and_looser_ones_below():
-    tables = tables_of(make(dataclasses.replace(SMALL, points=16)))
-    part = sensitivity.sensitivity_part(context_of(tables))
-    frames = {table.name: table.frame for table in part.tables}
-    own = frames["by-goal"]["at_1"].map(lambda cell: cell.key)
-    assert sorted(own) == sorted(tables.results["steps_to_result"].astype(float))
-    last = frames["by-goal"].columns[-1]
-    looser = frames["by-goal"][last].map(lambda cell: cell.key)
-    assert (looser <= own).all() and (looser < own).any()
-    assert set(frames) == {"by-interval", "by-points", "by-goal"}
-    assert len(part.illustrations) == 1
+def test_k_star_at_coarser_intervals_stands_beside_its_own():
+    tables = tables_of(make(SMALL))
+    [table] = sensitivity.sensitivity_part(context_of(tables)).tables
+    assert [column.name for column in table.columns] == [
+        "cell",
+        "steps",
+        "at_2",
+        "at_4",
+    ]
+    for row in table.frame.to_dict("records"):
+        assert row["steps"].key <= row["at_2"].key <= row["at_4"].key
 
 
 def test_repeats_stand_beside_the_minimum_they_repeat():
@@ -285,33 +220,6 @@ def test_legends_hide_whole_curves_and_steps_have_ticks_at_powers_of_two():
     assert any({1.0, 2.0, 1024.0} <= set(of_axis) for of_axis in ticks)
     # A bar of regimes under the curve.
     assert '"name": "HBar"' in text
-
-
-def test_effects_are_ratios_of_curves_that_differ_in_one_axis():
-    sweep = dataclasses.replace(
-        SMALL,
-        sparsities=(0.0, 0.5, 0.9),
-        optimizers=("sgd", "nesterov"),
-        batch_sizes=(8, 16, 64, 256),
-        points=32,
-    )
-    found = context_of(tables_of(make(sweep))).curves
-    joint = law.joint_fits(found)
-    table = effects.effects_of(found, joint)
-    [fit] = joint.values()
-    by_names = {(r.curve, r.reference): r for r in fit.ratios}
-    sparser = table[
-        (table["axis"] == "sparsity") & table["curve"].str.startswith("sgd")
-    ]
-    assert sparser["value"].tolist() == ["0.5", "0.9"] and set(sparser["base"]) == {
-        "0.0"
-    }
-    ratio = by_names["sgd, sparsity 0.9", "sgd, sparsity 0"]
-    [row] = sparser[sparser["value"] == "0.9"].to_dict("records")
-    assert (row["c1"], row["c1_low"]) == (ratio.c1.value, ratio.c1.low)
-    assert set(table["axis"]) == {"sparsity", "optimizer"} and len(table) == len(
-        by_names
-    )
 
 
 # Several sweeps, and sections of a user's own.

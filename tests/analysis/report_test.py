@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import html.parser
-import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,18 +16,14 @@ import pytest
 from dps_tf.analysis import loading, report
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.report import curves, naming, page, regimes
-from dps_tf.analysis.report.assembly import assemble, csv_bytes
+from dps_tf.analysis.report.assembly import assemble
 from dps_tf.analysis.report.budgets import best_values, budget_table, budgets_part
 from dps_tf.analysis.report.cautions import cautions
 from dps_tf.analysis.report.content import (
     CAPTION,
     Caution,
-    Illustration,
     Report,
-    ReportContext,
-    ReportOptions,
 )
-from dps_tf.analysis.report.cost import costs
 from dps_tf.analysis.report.headline import headline
 from dps_tf.analysis.report.health import best_of_n_table
 from dps_tf.analysis.report.measurements import averaged, noise_table
@@ -38,9 +33,8 @@ from dps_tf.analysis.report.published import beside_published
 from dps_tf.analysis.report.results import steps_text, terminal_table
 from dps_tf.analysis.report.summary import summary
 from dps_tf.analysis.tables import study_key
-from dps_tf.analysis.wording import interval, number
 from dps_tf.core import UserError
-from tests.analysis.few_sections import draw_only
+from tests.analysis.few_sections import context_of, draw_only
 from tests.analysis.synthetic_tables import (
     METRIC,
     Made,
@@ -48,22 +42,16 @@ from tests.analysis.synthetic_tables import (
     c1_of,
     c2_of,
     make,
+    tables_of,
 )
 
 SMALL = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8, measured=False)
 PAIR = Sweep(batch_sizes=(8, 16, 64, 256), points=8)
 
 
-def tables_of(made: Made, goal: float | None = None) -> loading.Tables:
-    trials = loading.with_open_ends(made.trials, made.studies)
-    record = loading.Record(made.studies, trials, made.curves, made.measurements)
-    sweeps = (loading.SweepRecord("sweeps/x", "a.b = 3\n", ({"tensorflow": "2"},)),)
-    return loading.tables_of(record, goal, sweeps=sweeps)
-
-
 @functools.cache
-def made_report(sweep: Sweep, goal: float | None = None):
-    return assemble(tables_of(make(sweep), goal))
+def made_report(sweep: Sweep):
+    return assemble(tables_of(make(sweep)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,26 +69,19 @@ class Written:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory) -> Written:
-    tables = tables_of(make(PAIR))
+    ran = loading.SweepRecord("sweeps/x", "a.b = 3\n", ({"tensorflow": "2"},))
+    tables = dataclasses.replace(tables_of(make(PAIR)), sweeps=(ran,))
     folder = tmp_path_factory.mktemp("pair") / "new" / "folder"
     return Written(tables, report.write_report(tables, folder), folder)
 
 
 def curves_of(sweep: Sweep) -> curves.Curves:
-    results = tables_of(make(sweep)).results
-    return curves.curves_of(results, naming.naming(results))
+    return context_of(tables_of(make(sweep))).curves
 
 
 def cautions_of(tables: loading.Tables) -> tuple[Caution, ...]:
     """Returns the cautions alone: drawing takes most of the time of a report."""
-    found = curves.curves_of(tables.results, naming.naming(tables.results))
-    ends = regimes.regimes_of(found)
-    return cautions(ReportContext(tables, found, ends, {}, ReportOptions()))
-
-
-def headline_of(tables: loading.Tables) -> Illustration:
-    found = curves.curves_of(tables.results, naming.naming(tables.results))
-    return headline(found, regimes.regimes_of(found))
+    return cautions(context_of(tables))
 
 
 def warned(sweep: Sweep) -> list[str]:
@@ -154,16 +135,6 @@ def test_same_tables_give_the_same_bytes(tmp_path, monkeypatch):
     assert first == second
 
 
-def test_columns_of_the_results_are_in_the_documented_order():
-    sweep = dataclasses.replace(SMALL, optimizers=("sgd", "nesterov"))
-    header = csv_bytes(tables_of(make(sweep)).results).decode().splitlines()[0]
-    assert header.startswith(
-        "workload,optimizer,sparsity_method,seed,batch_size,sparsity,precision,"
-        "goal,steps_to_result,bracket_low,best_trial,learning_rate,momentum,trials,"
-        "complete,incomplete,infeasible,censored,failed,at_boundary,"
-    )
-
-
 def test_outcomes_add_up_to_trials_and_csv_says_what_parquet_says(pair):
     # As text: how exactly pandas reads numbers depends on its version.
     csv = pd.read_csv(pair.folder / "results.csv", dtype=str)
@@ -208,36 +179,6 @@ def test_what_matters_comes_first_and_all_else_is_folded(pair):
     folded = {d.get("id") for d in Elements(text).all("details")}
     assert {"summary", "law", "definitions", "configuration"} <= folded
     assert not folded & {"headline", "cautions", "table"}
-
-
-class VisibleWords(html.parser.HTMLParser):
-    """Collects the words that a reader sees before anything is unfolded."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.words: list[str] = []
-        self._inside: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        if tag in ("details", "summary", "script", "style", "title"):
-            self._inside.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag in self._inside:
-            self._inside.remove(tag)
-
-    def handle_data(self, data):
-        hidden = {"script", "style", "title"} & {*self._inside}
-        if not hidden and self._inside.count("details") <= self._inside.count(
-            "summary"
-        ):
-            self.words += data.split()
-
-
-def test_a_sweep_of_four_cells_has_few_words_before_unfolding(pair):
-    words = VisibleWords(pair.page).words
-    assert "sparsity" in words and 100 < len(words) <= 1200
 
 
 def test_captions_have_four_lines_and_definitions_a_section(pair):
@@ -414,11 +355,7 @@ def test_a_crowd_of_curves_gets_a_panel_per_optimizer():
 def test_workloads_and_goals_never_share_a_panel():
     first = make(SMALL)
     second = make(dataclasses.replace(SMALL, workload="other", goal=0.02))
-    made = Made(*(
-        pd.concat([getattr(m, f.name) for m in (first, second)], ignore_index=True)
-        for f in dataclasses.fields(Made)
-    ))  # fmt: skip
-    assert naming.naming(tables_of(made).results).panels == [
+    assert naming.naming(tables_of(first, second).results).panels == [
         "mnist_simple_cnn",
         "other",
     ]
@@ -432,27 +369,9 @@ def test_repeats_give_bars_from_the_least_to_the_greatest():
     assert (found["low"] < found["high"]).any()
 
 
-def test_regimes_state_their_definition_and_tolerance(pair):
-    found = curves_of(PAIR)
-    ends = regimes.regimes_of(found)
-    assert ends["tolerance"].eq(regimes.TOLERANCE).all()
-    assert "1.2" in regimes.DEFINITION
-    headline_section = next(s for s in pair.report.sections if s.name == "headline")
-    caption = headline_section.illustrations[0].caption
-    assert regimes.BARS in caption
-    assert regimes.DEFINITION in headline_section.illustrations[0].definition
-    shown = regimes.regime_page_table(found)
-    assert [c.title for c in shown.columns][2:] == [
-        "t = 10 %",
-        "t = 20 %",
-        "t = 50 %",
-        "t = 100 %",
-    ]
-
-
 def test_noise_and_gradient_are_averaged_before_they_are_divided():
     tables = tables_of(make(dataclasses.replace(SMALL, measured=True)))
-    found = curves.curves_of(tables.results, naming.naming(tables.results))
+    found = context_of(tables).curves
     averages = averaged(found, tables.measurements).set_index("batch_size")
     scale = averages["scale"]
     cell = tables.measurements[tables.measurements["batch_size"] == 64]
@@ -508,26 +427,6 @@ def test_trials_that_an_oracle_chose_are_not_redrawn():
     assert set(table["batch_size"]) == set(studies["batch_size"][~learned])
     everything = best_of_n_table(tables.bounded, studies.assign(oracle="other"))
     assert everything.empty
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"),
-        (64.0, "64"),
-        (0.000123456, "0.000123"),
-        (12345.0, "12,300"),
-        (1e9, "1.00e+09"),
-        (float("nan"), "unknown"),
-    ],
-)
-def test_numbers_are_spelled_for_people(value, text):
-    assert number(value) == text
-
-
-def test_open_ends_of_intervals_are_words():
-    assert interval(0, float("inf")) == "unknown"
-    assert interval(5, float("inf")) == "at least 5"
 
 
 @pytest.mark.parametrize(
@@ -711,7 +610,8 @@ def test_all_trials_diverged_and_the_report_says_so(tmp_path):
 def test_goal_that_records_cannot_answer_shows_bounds():
     tables = tables_of(make(SMALL), goal=0.001)
     assert tables.results["steps_to_result"].isna().all()
-    figure = headline_of(tables)
+    context = context_of(tables)
+    figure = headline(context.curves, context.regimes)
     assert "Hollow marks are bounds" in figure.caption
     assert '"at least ' in figure.chart and "bracket (" not in figure.chart
 
@@ -719,9 +619,8 @@ def test_goal_that_records_cannot_answer_shows_bounds():
 def test_exhaustive_study_shows_what_budgets_buy():
     whole = dataclasses.replace(SMALL, search_mode="exhaustive", step_budget=2000)
     tables = tables_of(make(whole))
-    own = curves.curves_of(tables.results, naming.naming(tables.results))
-    found = best_values(tables, own)
-    context = ReportContext(tables, own, regimes.regimes_of(own), {}, ReportOptions())
+    context = context_of(tables)
+    found = best_values(tables, context.curves)
     names = [item.name for item in budgets_part(context).illustrations]
     assert {"best_step_budget_sgd", "best_epoch_budget_sgd"} <= set(names)
     table = budget_table(found)
@@ -746,7 +645,7 @@ SHALLUE = "shallue2019/published.csv"
 
 def test_published_curves_are_laid_beside_and_fitted():
     tables = tables_of(make(SMALL))
-    own = curves.curves_of(tables.results, naming.naming(tables.results))
+    own = context_of(tables).curves
     section = beside_published(own, read_published(SHALLUE, ["*mnist*sgd"]))
     assert "mnist-simple_cnn_base-sgd" in section.illustrations[0].caption
     assert len(section.tables[0].frame) == 1
@@ -759,65 +658,6 @@ def test_published_curves_alone_make_a_report(tmp_path):
     }
     text = report.published_text(found)
     assert "cifar_10-resnet_8-sgd" in text and len(text.splitlines()) == 3
-
-
-def test_step_times_give_the_fastest_batch_size():
-    times = pd.DataFrame(
-        {"batch_size": [16, 64, 256], "devices": 1, "seconds": [1.0, 1.1, 9.0]}
-    ).assign(price=3600.0)
-    frame = costs(curves_of(SMALL), times).set_index("batch_size")
-    assert frame["note"].tolist() == ["", "fastest, cheapest", ""]
-    # A price of one a second makes cost the time.
-    np.testing.assert_allclose(frame["cost"], frame["time_seconds"])
-
-
-def test_tensorboard_is_named_when_it_is_missing(tmp_path, monkeypatch):
-    import importlib
-
-    from dps_tf.analysis.interchange import event_files
-
-    def missing(name: str):
-        raise ImportError(f"No module named {name!r}")
-
-    # Made first: SciPy, too, imports its parts when they are first needed.
-    tables = tables_of(make(SMALL))
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(UserError, match="pip install 'tensorboard>=2.20'"):
-        event_files.write_events(tables, tmp_path)
-
-
-def test_tensorboard_gets_every_evaluation_and_session(tmp_path):
-    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
-    from tensorboard.compat.proto import event_pb2
-    from tensorboard.plugins.hparams import metadata
-
-    from dps_tf.analysis.interchange import event_files
-
-    tables = tables_of(make(dataclasses.replace(SMALL, batch_sizes=(64,))))
-    assert event_files.write_events(tables, tmp_path) == 8
-    events = []
-    best = int(tables.results["best_trial"].iloc[0])
-    (file,) = tmp_path.glob(f"*/trial_{best:04d}/events*")
-    data = io.BytesIO(file.read_bytes())
-    while head := data.read(12):
-        size = int.from_bytes(head[:8], "little")
-        events.append(event_pb2.Event.FromString(data.read(size)))
-        data.read(4)
-    values = [(e.step, v) for e in events for v in e.summary.value]
-    curve = tables.curves[tables.curves["trial"] == best]
-    found = {step: v.simple_value for step, v in values if v.tag == METRIC}
-    assert found == pytest.approx(dict(zip(curve["step"], curve[METRIC], strict=True)))
-    tags = [v.tag for _, v in values]
-    assert metadata.SESSION_START_INFO_TAG in tags
-    assert metadata.SESSION_END_INFO_TAG in tags
-    assert "steps_to_result" in tags
-
-
-def test_template_files_are_part_of_the_package():
-    folder = Path(page.__file__).parents[1] / "templates"
-    assert {"report.html.j2", "report.css", "report.js"} <= {
-        path.name for path in folder.iterdir()
-    }
 
 
 def test_ends_of_regimes_below_what_was_measured_are_no_values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import subprocess
+import sys
 
 import numpy as np
 import optuna
@@ -375,3 +376,10 @@ def test_runs_that_cannot_be_are_one_sentence(tmp_path):
         from_tensorboard(tmp_path, batch_size=8)
     with pytest.raises(UserError, match="no runs to join"):
         join([])
+
+
+def test_tensorboard_is_named_when_it_is_missing(tmp_path, monkeypatch):
+    (tmp_path / "events.out.tfevents.1").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
+    with pytest.raises(UserError, match="pip install 'tensorboard>=2.20'"):
+        from_tensorboard(tmp_path, batch_size=8)

@@ -1,4 +1,4 @@
-"""Does the report say how far K* depends on interval, points and goal?"""
+"""Does the report say how far K* depends on the evaluation interval?"""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import pytest
 
 from dps_tf.analysis import sensitivity
 from dps_tf.analysis.loading import Record, tables_of
-from dps_tf.core import Goal
-from tests.analysis.synthetic import ERROR, Truth, random_truth, tables
+from tests.analysis.synthetic import Truth, tables
 
 
-def loaded(*truths, goal=None):
+def loaded(*truths):
     studies, trials, curves = tables(*truths)
-    return tables_of(Record(studies, trials, curves, pd.DataFrame()), goal)
+    return tables_of(Record(studies, trials, curves, pd.DataFrame()))
 
 
 def k_star(errors, interval, every, threshold):
@@ -65,62 +64,3 @@ def test_ranges_from_a_race_hold_what_full_curves_give(seed):
     for _, row in sensitivity.by_interval(race).iterrows():
         wanted = k_star(errors, 10, row["multiple"], 0.1)
         assert row["low"] <= wanted <= row["high"]
-    row = sensitivity.by_points(race).iloc[0]
-    assert row["points"] == 3
-    assert row["low"] <= k_star(errors[:3], 10, 1, 0.1) <= row["high"]
-
-
-def test_the_first_half_is_the_first_half_and_no_redraw():
-    errors = np.full((6, 10), 0.5)
-    errors[0, 7:] = errors[4, 2:] = 0.05
-    row = sensitivity.by_points(loaded(Truth(errors, exhaustive=True))).iloc[0]
-    assert (row["steps_to_result"], row["low"], row["high"]) == (300, 800, 800)
-    race = sensitivity.by_points(loaded(Truth(errors))).iloc[0]
-    # The race stopped the other five at 300 steps.
-    assert race["low"] == 300 or race["low"] == 400
-    assert race["high"] == np.inf
-
-
-def test_looser_goals_are_answered_by_the_curves_and_need_fewer_steps():
-    truths = [
-        random_truth(np.random.default_rng(size), batch_size=size, exhaustive=True)
-        for size in (8, 16, 32, 64)
-    ]
-    of_goal = sensitivity.by_goal(loaded(*truths))
-    assert of_goal["threshold"].unique() == pytest.approx(
-        [truths[0].goal.threshold * m for m in sensitivity.GOALS]
-    )
-    for truth in truths:
-        mine = of_goal[of_goal["batch_size"] == truth.batch_size]
-        assert (np.diff(mine["high"]) <= 0).all()
-        for _, row in mine.iterrows():
-            wanted = k_star(truth.errors, truth.interval, 1, row["threshold"])
-            assert row["low"] <= wanted <= row["high"]
-
-
-def test_a_metric_that_is_maximized_keeps_its_distance_from_one():
-    truth = Truth(
-        np.full((2, 4), 0.95), goal=Goal("validation/accuracy", 0.9, "maximize")
-    )
-    studies, trials, curves = tables(truth)
-    curves = curves.rename(columns={ERROR: "validation/accuracy"})
-    found = sensitivity.by_goal(
-        tables_of(Record(studies, trials, curves, pd.DataFrame()))
-    )
-    assert found["threshold"].to_list() == pytest.approx([0.9, 0.875, 0.85, 0.8, 0.7])
-
-
-def test_the_law_is_fitted_for_each_goal():
-    sizes = 2 ** np.arange(8)
-    truths = []
-    for size in sizes:
-        # Goal 0.1 needs twice the steps of goal 0.2, at every batch size.
-        steps = np.ceil(400 / size + 4).astype(int)
-        row = np.full(2 * steps, 0.5)
-        row[steps:], row[-1] = 0.2, 0.1
-        truths.append(Truth(row[None], batch_size=int(size), interval=1))
-    law = sensitivity.law_by_goal(sensitivity.by_goal(loaded(*truths), (1.0, 2.0)))
-    strict, loose = (law[law["multiple"] == m].iloc[0] for m in (1.0, 2.0))
-    assert strict["c1"] == pytest.approx(2 * loose["c1"], rel=0.1)
-    assert strict["c2"] == pytest.approx(2 * loose["c2"], rel=0.2)
-    assert loose["c1_low"] < loose["c1"] < loose["c1_high"]

@@ -8,6 +8,7 @@ step and meets the goal at the drawn step.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis import loading
+from dps_tf.analysis.tables import with_open_ends
 from dps_tf.core import (
     CELL_KEY,
     EvaluationSchedule,
@@ -112,6 +115,18 @@ def make(sweep: Sweep = Sweep()) -> Made:  # noqa: B008 (frozen)
         pd.concat(curves, ignore_index=True),
         pd.DataFrame(measurements) if measurements else _nothing_measured(),
     )
+
+
+def tables_of(*made: Made, goal: float | None = None) -> loading.Tables:
+    """Returns the tables of one or several made-up sweeps, as `load` would."""
+    studies, trials, curves, measurements = (
+        pd.concat([getattr(one, field.name) for one in made], ignore_index=True)
+        for field in dataclasses.fields(Made)
+    )
+    record = loading.Record(
+        studies, with_open_ends(trials, studies), curves, measurements
+    )
+    return loading.tables_of(record, goal)
 
 
 def _study(sweep: Sweep, optimizer: str) -> dict[str, object]:

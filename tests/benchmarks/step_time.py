@@ -1,6 +1,6 @@
 """Seconds of a step by strategy, batch size and devices: the table of cost analysis.
 
-`python -m dps_tf.report --step_times=FILE` reads what this writes. One trial whose
+`python -m dps_tf.recommend --step_times=FILE` reads what this writes. One trial whose
 batch is shared by the devices; nothing else runs beside it.
 """
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -57,9 +55,3 @@ def test_what_a_user_can_mend_is_one_line(arguments, message):
     assert done.returncode == 2
     assert message in done.stderr and done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_does_not_load_tensorflow():
-    script = "import dps_tf.fit, sys; sys.exit('tensorflow' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
-    assert done.returncode == 0

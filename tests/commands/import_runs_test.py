@@ -96,13 +96,6 @@ def test_flags_choose_studies_goal_and_trials(place):
     assert results["trials"].tolist() == [1, 1]
 
 
-def test_reading_again_goes_on(place):
-    run(place, *ARCHIVE, "--sweep_dir=p", "--only=*/8")
-    done = run(place, *ARCHIVE, "--sweep_dir=p")
-    assert done.stdout.count("there already") == 1
-    assert done.stdout.rstrip().splitlines()[-1].startswith("6 studies in p")
-
-
 def test_what_was_read_cannot_be_trained_again(place):
     run(place, *ARCHIVE, "--sweep_dir=p", "--only=*/8")
     (place / "blocked" / "tensorflow.py").unlink()
@@ -134,18 +127,3 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_two(place, arguments, te
     assert done.returncode == 2, done.stdout
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
     assert text in done.stderr
-
-
-@pytest.mark.slow
-def test_a_thousand_trials_of_five_hundred_rows_are_read(place):
-    rng = np.random.default_rng(0)
-    steps = np.arange(0, 500 * 40, 40)
-    for b in (2, 8, 32, 128, 512, 2048, 8192, 16384, 32768, 65536):
-        rates = rng.uniform(0.01, 0.05, 100)
-        falling = np.exp(-rates[:, None] * np.arange(500))
-        trials = [("COMPLETE", steps, np.maximum(errors, 0.005)) for errors in falling]
-        write_study(place / "large", "mnist", MODEL, "sgd", b, trials)
-    done = run(place, "--read=large", ARCHIVE[1], "--sweep_dir=tables")
-    assert done.returncode == 0, done.stderr
-    tables = load(place / "tables")
-    assert (len(tables.trials), len(tables.curves)) == (1000, 500_000)

@@ -109,7 +109,6 @@ def test_reports_on_a_sweep_that_still_runs(place):
         (["--published=a.csv"], "--out is missing"),
         (["--published=a.csv", "--out=x"], "'a.csv'"),
         (["--sweep_dir=sgd", "--published_curves=a"], "--published_curves needs"),
-        (["--sweep_dir=sgd", "--step_times=none.csv"], "none.csv"),
         (["--sweep_dir=sgd", "--out=blocked/tensorflow.py/x"], "cannot be written"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -120,13 +119,6 @@ def test_what_a_user_can_mend_is_one_line_and_exit_code_two(place, arguments, te
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
     assert text in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_an_anchor_that_is_no_batch_size_is_refused(place):
-    program = few_sections.command("training")
-    done = run(place, "--sweep_dir=sgd", "--anchor=5", program=program)
-    assert done.returncode == 2, done.stderr
-    assert "anchor batch size 5" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_watching_a_finished_sweep_ends(place):
@@ -222,6 +214,6 @@ def test_another_metric_is_reported_with_its_own_threshold(place):
 def test_help_names_every_flag(place):
     done = run(place, "--help")
     flags = "sweep_dir label out goal metric direction published published_curves"
-    flags += " step_times anchor tensorboard watch port"
+    flags += " watch port"
     for flag in flags.split():
         assert f"--{flag}" in done.stdout or f"--[no]{flag}" in done.stdout

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.report import ReportOptions, write_report
+from dps_tf.analysis.report import write_report
 from dps_tf.cli import notebook
 from dps_tf.core import Goal
 from tests.analysis.few_sections import draw_only
@@ -91,7 +91,7 @@ def test_report_shows_the_test_error_at_the_step_of_the_result(tmp_path, monkeyp
     sizes = "sweep.batch_sizes = (8, 16)"
     found = curves(tmp_path / "sweep", sizes)
     tables = notebook.load(str(tmp_path / "sweep"))
-    report = write_report(tables, tmp_path / "report", ReportOptions())
+    report = write_report(tables, tmp_path / "report")
     (section,) = (s for s in report.sections if s.name == "generalization")
     assert [item.name for item in section.illustrations] == [f"generalization_{ERROR}"]
     (table,) = section.tables

@@ -17,12 +17,9 @@ from dps_tf.analysis.report.content import (
     Part,
     Report,
     ReportContext,
-    ReportOptions,
     section_of,
 )
-from dps_tf.analysis.report.cost import cost_part, frontier_part
 from dps_tf.analysis.report.curves import curves_of
-from dps_tf.analysis.report.effects import effects_part
 from dps_tf.analysis.report.generalization import generalization_part
 from dps_tf.analysis.report.headline import headline_part
 from dps_tf.analysis.report.health import best_of_n_part, best_of_n_table, health_part
@@ -73,14 +70,11 @@ _FILES = {
 SECTIONS = [
     SectionEntry("headline", "K* against batch size", (headline_part,), is_open=True),
     SectionEntry("table", "Results", (results_part,), is_open=True),
-    SectionEntry("effects", "Effects of the axes", (effects_part,)),
     SectionEntry("law", "The law K* = c1/B + c2", (normalized_part, law_part)),
-    SectionEntry("frontier", "Steps against examples", (frontier_part,)),
     SectionEntry(
         "sensitivity", "How sure are these numbers?", (repeats_part, sensitivity_part)
     ),
     SectionEntry("published", "Beside published curves", (published_part,)),
-    SectionEntry("cost", "Time and cost", (cost_part,)),
     SectionEntry(
         "training",
         "Metaparameters and training",
@@ -118,11 +112,11 @@ def register_report_section(
     SECTIONS.append(SectionEntry(name, title, (part,)))
 
 
-def assemble(tables: Tables, options: ReportOptions = ReportOptions()) -> Report:  # noqa: B008 (frozen)
-    """Returns the report of some sweeps."""
+def assemble(tables: Tables, published: pd.DataFrame | None = None) -> Report:
+    """Returns the report of some sweeps, beside published curves if there are any."""
     curves = curves_of(tables.results, naming(tables.results), tables.studies)
     regimes, joint = regimes_of(curves), joint_fits(curves)
-    context = ReportContext(tables, curves, regimes, joint, options)
+    context = ReportContext(tables, curves, regimes, joint, published)
     sections = [
         section_of(name, title, [part(context) for part in parts], is_open=is_open)
         for name, title, parts, is_open in SECTIONS
@@ -227,7 +221,7 @@ def _state(tables: Tables) -> str:
 def write_report(
     tables: Tables,
     out: str | Path,
-    options: ReportOptions = ReportOptions(),  # noqa: B008 (frozen)
+    published: pd.DataFrame | None = None,
     refresh: int = 0,
     progress: str = "",
 ) -> Report:
@@ -239,10 +233,10 @@ def write_report(
     how far the sweeps are while they run, for the top of the page.
 
     Raises:
-        UserError: the directory cannot be written, or an option cannot be met.
+        UserError: the directory cannot be written.
     """
     folder = made_folder(Path(out))
-    report = assemble(tables, options)
+    report = assemble(tables, published)
     if progress:
         report = replace(report, state=f"{report.state} Now: {progress}.".strip())
     trials = tables.bounded.drop(columns=["earliest", "latest"])

@@ -184,7 +184,7 @@ def _alone(cells: pd.DataFrame) -> Iterator[Caution]:
         yield from _about(
             "The winner is alone",
             f"{far}: the minimum was found once, and more trials may lower it further. "
-            "The table of sensitivities has K* of the first half of the trials.",
+            "The best of n trials shows what fewer of them would have found.",
             alone,
         )
         return

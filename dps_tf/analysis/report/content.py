@@ -187,22 +187,6 @@ class Section(Part):
 
 
 @dataclass(frozen=True)
-class ReportOptions:
-    """What a reader may ask for beside the sweeps themselves.
-
-    Attributes:
-        published: curves to lay beside, a table of `published.read_published`.
-        step_times: table of step times, for time and cost.
-        anchor: batch size from which rules for the learning rate and linear scaling
-            count; the smallest of each curve with a K* if it is None.
-    """
-
-    published: pd.DataFrame | None = None
-    step_times: pd.DataFrame | None = None
-    anchor: int | None = None
-
-
-@dataclass(frozen=True)
 class ReportContext:
     """What every section is made from.
 
@@ -211,14 +195,14 @@ class ReportContext:
         curves: names, plotted rows and fits of all curves.
         regimes: see `regimes.regimes_of`.
         joint: joint fits of comparable curves, by name; see `law.joint_fits`.
-        options: what the reader asked for.
+        published: curves to lay beside, a table of `published.read_published`, if any.
     """
 
     tables: Tables
     curves: Curves
     regimes: pd.DataFrame
     joint: Mapping[str, Comparison]
-    options: ReportOptions
+    published: pd.DataFrame | None = None
 
 
 def section_of(

@@ -14,13 +14,11 @@ from dps_tf.analysis.law import (
     EXPONENT_PRIOR,
     Comparison,
     CurveRatio,
-    Estimate,
     LawFit,
     compare,
 )
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
-    NOTHING,
     Column,
     FigureText,
     PageTable,
@@ -59,10 +57,10 @@ def law_part(context: ReportContext) -> Part:
         "size. What that shares among the K* of a curve moves c1 and c2 together and "
         "is in none of their intervals; c1/c2 does not feel it.",
     )
-    tables = [fit_table(curves), prediction_table(curves)]
+    tables = [fit_table(curves)]
     if joint:
         tables.append(joint_table(curves, joint))
-    tables.append(regime_page_table(curves, context.options.anchor))
+    tables.append(regime_page_table(curves))
     tables.append(exponent_table(curves))
     return Part(paragraphs, (), tables)
 
@@ -102,37 +100,6 @@ def fit_table(curves: Curves) -> PageTable:
         ),
     )
     return page_table("law", "Fits of K* = c1/B + c2", columns, rows)
-
-
-def prediction_table(curves: Curves) -> PageTable:
-    """Returns where K* of a new study would lie just beyond what was measured."""
-    columns = (
-        Column("curve", "Curve"),
-        Column("below", "At half the smallest batch size"),
-        Column("above", "At twice the largest batch size"),
-    )
-    rows = [
-        {
-            "curve": curves.title(*pair),
-            "below": _predicted(fit, fit.observations.batch_size[0] / 2),
-            "above": _predicted(fit, fit.observations.batch_size[-1] * 2),
-        }
-        for pair, fit in curves.fits.items()
-    ]
-    caption = (
-        "K* of a new study at batch sizes that were not measured, if the law holds "
-        "there; those between are on the figure"
-    )
-    return page_table("predictions", caption, columns, rows)
-
-
-def _predicted(fit: LawFit, batch_size: float) -> SortableText:
-    if batch_size < 1:
-        return NOTHING
-    at = np.array([batch_size])
-    low, high = (float(end[0]) for end in fit.prediction(at))
-    found = estimate_text(Estimate(float(fit.steps(at)[0]), low, high))
-    return SortableText(f"{batch_size:g}: {found.text}", found.key)
 
 
 def _residual(fit: LawFit) -> SortableText:

@@ -1,40 +1,25 @@
-"""Would a rule for the learning rate have found what the search found?"""
+"""How does the best learning rate grow with the batch size, beside that of rules?"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.heuristics import DISTANCE, RULES, WITHIN, best_rates, rules
-from dps_tf.analysis.loading import Tables
+from dps_tf.analysis.heuristics import WITHIN, best_rates, rules
 from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
-    Column,
     FigureText,
     Illustration,
-    PageTable,
     Part,
     ReportContext,
-    SortableText,
     illustration,
-    number_text,
-    page_table,
 )
 from dps_tf.analysis.report.curves import Curves, first_seed
 from dps_tf.analysis.report.drawing import two_abreast
 from dps_tf.analysis.report.naming import file_name
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.wording import (
-    and_list,
-    listed,
-    number,
-    percent,
-    steps,
-    with_panel,
-)
-from dps_tf.core import UserError
+from dps_tf.analysis.wording import and_list, listed, number, percent, with_panel
 
 _LEAST_SIZES = 2
 _RULE_LINES: dict[str, dict[str, Any]] = {
@@ -50,40 +35,18 @@ _SPREAD: dict[str, Any] = {
 
 
 def learning_rates_part(context: ReportContext) -> Part:
-    """Returns best rates beside those of rules, and what the rules would have given."""
-    curves = context.curves
-    best, by_rule = rates_of(curves, context.tables, context.options.anchor)
-    table = rule_table(curves, by_rule)
-    figures = learning_rate_figures(curves, best, by_rule)
-    return Part((), figures, () if table is None else (table,))
+    """Returns best rates beside those of rules, of the first seed of each curve.
 
-
-def rates_of(
-    curves: Curves, tables: Tables, anchor: int | None = None
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Returns best rates and rules of the curves, of the first seed of each, named.
-
-    Both are empty where no learning rate was tuned or no curve has a K*. Rules start
-    from the anchor, by default the smallest batch size with a K*.
-
-    Raises:
-        UserError: an anchor at which no curve has a K*.
+    Nothing where no learning rate was tuned or no curve has a K*.
     """
-    none = pd.DataFrame(), pd.DataFrame()
-    bounded = tables.bounded
+    curves, bounded = context.curves, context.tables.bounded
     if bounded.empty or "learning_rate" not in bounded:
-        return none
-    first = first_seed(tables.studies).reset_index(drop=True)
+        return Part()
+    first = first_seed(context.tables.studies).reset_index(drop=True)
     group = bounded[bounded["seed"] == first["seed"].iloc[0]]
-    try:
-        by_rule = rules(first, group, anchor)
-    except UserError:
-        if anchor is not None:
-            raise
-        # Nobody reached the goal: there is no best rate to start a rule from.
-        return none
     best = best_rates(first, group).dropna(subset="effective_learning_rate")
-    return curves.naming.name(best), curves.naming.name(by_rule)
+    named = curves.naming.name(best), curves.naming.name(rules(first, group))
+    return Part((), learning_rate_figures(curves, *named))
 
 
 def learning_rate_figures(
@@ -172,44 +135,3 @@ def _figure_text(panel: str, best: pd.DataFrame, by_rule: pd.DataFrame) -> Figur
         ),
         alt=f"Line charts of the best effective learning rate. {listing}.",
     )
-
-
-def rule_table(curves: Curves, by_rule: pd.DataFrame) -> PageTable | None:
-    """Returns what K* each rule would have given, or None without any rule."""
-    if by_rule.empty:
-        return None
-    beyond = by_rule[by_rule["batch_size"] != by_rule["anchor"]]
-    keys = ["panel", "curve", "batch_size"]
-    rows = []
-    for (panel, curve, size), cell in beyond.groupby(keys, sort=False):
-        title = curves.title(panel, curve)
-        row: dict[str, Any] = {"curve": title, "batch_size": size}
-        for entry in cell.to_dict("records"):
-            row[f"{entry['rule']}_rate"] = number_text(entry["rule_rate"])
-            row[f"{entry['rule']}_steps"] = _steps(entry)
-        rows.append(row)
-    if not rows:
-        return None
-    columns = [Column("curve", "Curve"), Column("batch_size", "Batch size")]
-    of_nearest = (
-        "Steps to result of the measured trial nearest to that rate, at most "
-        f"{DISTANCE:g} octaves away, and how many times K* it is."
-    )
-    for rule in RULES:
-        title = rule.replace("_", " ").capitalize()
-        columns.append(Column(f"{rule}_rate", f"{title}: rate", "What the rule says."))
-        columns.append(Column(f"{rule}_steps", f"{title}: steps", of_nearest))
-    caption = "What rules for the learning rate would have given"
-    return page_table("rules", caption, columns, rows)
-
-
-def _steps(entry: Any) -> SortableText:
-    if pd.isna(entry["nearest_trial"]):
-        return SortableText("no trial near", np.nan)
-    if pd.isna(entry["steps_to_result"]):
-        bound = str(entry["steps_bound"])
-        return SortableText(bound or str(entry["outcome"]), np.nan)
-    value = float(entry["steps_to_result"])
-    over = entry["over_best"]
-    times = f" ({number(float(over))} K*)" if pd.notna(over) else ""
-    return SortableText(f"{steps(value)}{times}", value)

@@ -50,9 +50,9 @@ _COLUMNS = (
 
 def published_part(context: ReportContext) -> Part:
     """Returns overlay and fits of the published curves that the reader named."""
-    if context.options.published is None:
+    if context.published is None:
         return Part()
-    return beside_published(context.curves, context.options.published)
+    return beside_published(context.curves, context.published)
 
 
 def beside_published(curves: Curves | None, published: pd.DataFrame) -> Part:

@@ -13,7 +13,6 @@ from dps_tf.analysis.regimes import (
     DEFINITIONS,
     TOLERANCE,
     Regime,
-    by_batch_size,
     ends,
     fitted_regimes,
     measured_regimes,
@@ -48,13 +47,11 @@ _NAMES = {
     "perfect_scaling_first": "perfect scaling, first failure",
     "perfect_scaling_last": "perfect scaling, last success",
     "maximum_useful": "maximum useful",
-    "linear_scaling_from": "linear scaling from B1, last success",
 }
 _EXPLANATION = (
     "; ".join(f"{name}: {DEFINITIONS[key]}" for key, name in _NAMES.items())
-    + ". B0 is the smallest batch size and K0 its K*, B1 the batch size given as "
-    "--anchor, else the smallest. 'At least' where the end may lie beyond the largest "
-    "one measured. Zhang et al. 2024 use t = 20 %."
+    + ". B0 = B1 is the smallest batch size and K0 its K*. 'At least' where the end "
+    "may lie beyond the largest one measured. Zhang et al. 2024 use t = 20 %."
 )
 
 
@@ -96,27 +93,20 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=None if rows else ["panel", "curve"])
 
 
-def regime_page_table(curves: Curves, anchor: int | None = None) -> PageTable:
-    """Returns every definition at every tolerance, one row per curve and definition.
-
-    Linear scaling is counted from the anchor, by default each smallest batch size.
-    """
+def regime_page_table(curves: Curves) -> PageTable:
+    """Returns every definition at every tolerance, one row per curve and definition."""
     rows: list[dict[str, Any]] = []
     tolerances: list[float] = []
     for (panel, curve), fit in curves.fits.items():
-        observations = fit.observations
-        # The fit answers for a batch size that this curve has not measured.
-        start = anchor if anchor in by_batch_size(observations).batch_size else None
-        found = measured_regimes(observations, linear_from=start)
         # What rests on the fit leads: ends on points rest on single K*.
-        found = [*fitted_regimes(fit, linear_from=anchor), *found]
+        found = [*fitted_regimes(fit), *measured_regimes(fit.observations)]
         tolerances = sorted({regime.tolerance for regime in found})
         for name in dict.fromkeys(regime.name for regime in found):
             row: dict[str, Any] = {
                 "curve": curves.title(panel, curve),
                 "definition": _NAMES[name],
             }
-            smallest = float(observations.batch_size.min())
+            smallest = float(fit.observations.batch_size.min())
             row |= {
                 f"t{regime.tolerance:g}": _text(regime, smallest)
                 for regime in found
