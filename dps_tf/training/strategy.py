@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import UserError, near_matches
+from dps_tf.core import UserError, check_known, near_matches
 
 STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
 
@@ -113,9 +113,7 @@ def build(
     Raises:
         UserError: unknown name, a device that is not there, or no TPU.
     """
-    if name not in STRATEGIES:
-        known = near_matches(str(name), STRATEGIES)
-        raise UserError(f"strategy {name!r} is unknown: {known}.")
+    check_known("strategy", name, STRATEGIES)
     for gpu in tf.config.list_physical_devices("GPU"):
         _grow_memory(gpu)
     if name == "auto":
