@@ -32,11 +32,6 @@ class TrialState:
     step: int
     arrays: tuple[NDArray[Any], ...]
 
-    @property
-    def nbytes(self) -> int:
-        """Memory that the arrays take, in bytes."""
-        return sum(array.nbytes for array in self.arrays)
-
 
 @dataclass(frozen=True)
 class Job:
