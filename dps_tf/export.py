@@ -12,7 +12,6 @@ from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import (
     FINISHED,
     command,
-    files_of,
     import_modules,
     import_tensorflow,
     tell_of_damage,
@@ -41,10 +40,10 @@ def main() -> int:
     import_tensorflow()
     import_modules(_IMPORT.value)
     from dps_tf.probing.trained_trial import trained_trial
-    from dps_tf.store import SweepReader
+    from dps_tf.store import SweepReader, files_for
     from dps_tf.tuning.resources import configure_threads
 
-    files = files_of(_SWEEP_DIR.value)
+    files = files_for(_SWEEP_DIR.value)
     sweep = SweepReader(files, _SWEEP_DIR.value)
     configure_threads()
     found = trained_trial(files, sweep, _CELL.value, _TRIAL.value, _DATA_DIR.value)

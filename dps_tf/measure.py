@@ -18,7 +18,6 @@ from dps_tf.cli.command_line import (
     FINISHED,
     RUN_AGAIN,
     command,
-    files_of,
     import_modules,
     import_ray,
     import_tensorflow,
@@ -86,11 +85,11 @@ _RAY_ADDRESS = common.ray_address()
 def main() -> int:
     """Measures what the flags name and prints it; returns the exit code."""
     common.require(_SWEEP_DIR)
-    from dps_tf.store import SweepLayout, SweepReader
+    from dps_tf.store import SweepLayout, SweepReader, files_for
 
     layout = SweepLayout(_SWEEP_DIR.value)
     cells = _CELL.value or finished_cells(
-        SweepReader(files_of(layout.root), layout.root)
+        SweepReader(files_for(layout.root), layout.root)
     )
     import_tensorflow()
     import_modules(_IMPORT.value)
@@ -136,9 +135,9 @@ def _measure(
     if _PAIRS.value and found:
         import pandas as pd
 
-        from dps_tf.store import SweepReader
+        from dps_tf.store import SweepReader, files_for
 
-        sweep = SweepReader(files_of(options.sweep_dir), options.sweep_dir)
+        sweep = SweepReader(files_for(options.sweep_dir), options.sweep_dir)
         trials = sweep.tables(("trials",)).trials
         print(compared(pd.concat(found, ignore_index=True), trials))
     return FINISHED
@@ -149,10 +148,10 @@ def _here(
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Gives the measurements of cells, one after another."""
     from dps_tf.probing import Measurer, ProgramCache
-    from dps_tf.store import SweepLayout
+    from dps_tf.store import SweepLayout, files_for
 
     measurer = Measurer(
-        files_of(options.sweep_dir),
+        files_for(options.sweep_dir),
         SweepLayout(options.sweep_dir),
         _wanted(),
         data_dir=options.data_dir,
@@ -169,7 +168,7 @@ def _on_ray(
     """Gives the measurements of cells, as many side by side as there are slots."""
     from dps_tf.probing import Measurer
     from dps_tf.probing.measurement import replayed_elsewhere
-    from dps_tf.store import SweepLayout
+    from dps_tf.store import SweepLayout, files_for
 
     wanted = _wanted()
     cluster = import_ray("ray_cluster", options.ray_address)
@@ -182,7 +181,7 @@ def _on_ray(
                 print(sentence)
             return rows
 
-        files, layout = files_of(options.sweep_dir), SweepLayout(options.sweep_dir)
+        files, layout = files_for(options.sweep_dir), SweepLayout(options.sweep_dir)
         measurer = Measurer(files, layout, wanted, stop=stop, replays=replays)
         with ThreadPoolExecutor(_MAX_CELLS) as pool:
             parts = [

@@ -26,7 +26,6 @@ from dps_tf.core import UserError, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.sweep_status import CellStatus
-    from dps_tf.store import FileSystem
 
 FINISHED, DEFECT, USER_ERROR, RUN_AGAIN = 0, 1, 2, 75
 
@@ -196,23 +195,15 @@ def tell_of_damage(problems: Iterable[str], told: set[str]) -> None:
             print(printable(f"note: {problem}"), file=sys.stderr)
 
 
-def files_of(directory: str) -> FileSystem:
-    """Returns the file system of a sweep directory; see `files_for` of the store."""
-    # After the flags are checked: tables take a second to load.
-    from dps_tf.store import files_for
-
-    return files_for(directory)
-
-
 def cell_statuses(sweep_dirs: Sequence[str], told: set[str]) -> list[CellStatus]:
     """Returns the state of every cell of some sweeps; notes damaged files."""
     # After the flags are checked: tables take a second to load.
     from dps_tf.analysis.sweep_status import merged_status, sweep_status
-    from dps_tf.store import SweepReader
+    from dps_tf.store import SweepReader, files_for
 
     statuses = []
     for directory in sweep_dirs:
-        files = files_of(directory)
+        files = files_for(directory)
         sweep = SweepReader(files, directory)
         statuses.append(sweep_status(files, sweep))
         tell_of_damage(sweep.problems, told)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from dps_tf.analysis import loading
 from dps_tf.analysis.tables import documentation
-from dps_tf.cli.command_line import files_of, import_tensorflow, tell_of_damage
-from dps_tf.core import UserError, near_matches
+from dps_tf.cli.command_line import import_tensorflow, tell_of_damage
+from dps_tf.core import UserError, check_known
+from dps_tf.store import files_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +72,7 @@ def load(
     Raises:
         UserError: see `analysis.loading.load`.
     """
-    read = loading.load(*sweep_dirs, goal=goal, labels=labels, files=files_of)
+    read = loading.load(*sweep_dirs, goal=goal, labels=labels, files=files_for)
     return Tables(**vars(read))
 
 
@@ -155,7 +156,8 @@ def run(
     from dps_tf.tuning.options import Options
     from dps_tf.tuning.resources import configure_threads
 
-    _check_options(options, [field.name for field in fields(Options)])
+    for name in options:
+        check_known("option", name, [field.name for field in fields(Options)])
     configure_threads()
     folder = None if data_dir is None else os.fspath(data_dir)
     given = Options(os.fspath(sweep_dir), folder, **options)
@@ -172,13 +174,6 @@ def run(
             ) from None
     sweep_run.tell(outcome)
     return load(sweep_dir)
-
-
-def _check_options(options: Mapping[str, Any], known: list[str]) -> None:
-    """Raises UserError for an unknown option."""
-    for name in options:
-        if name not in known:
-            raise UserError(f"run has no option {name!r}: {near_matches(name, known)}.")
 
 
 def load_trial(
@@ -208,7 +203,7 @@ def load_trial(
     from dps_tf.store import SweepReader
     from dps_tf.tuning.resources import configure_threads
 
-    files = files_of(directory)
+    files = files_for(directory)
     sweep = SweepReader(files, directory)
     names = list(sweep.studies)
     if cell is None and len(names) != 1:

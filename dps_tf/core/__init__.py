@@ -14,6 +14,7 @@ from dps_tf.core.cell import (
 )
 from dps_tf.core.errors import (
     UserError,
+    check_known,
     duration,
     is_whole,
     near_matches,
@@ -29,6 +30,7 @@ from dps_tf.core.execution import (
     TrialProvenance,
     TrialState,
     TurnReport,
+    processors,
 )
 from dps_tf.core.goal import Goal
 from dps_tf.core.nearest import Nearest, Search, advice, nearest_in, nearest_of

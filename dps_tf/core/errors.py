@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class UserError(ValueError):
@@ -27,10 +27,11 @@ def check_whole(name: str, value: object, least: int = 1) -> None:
         )
 
 
-def check_known(kind: str, name: str, known: Iterable[str]) -> None:
+def check_known(kind: str, name: object, known: Collection[str]) -> None:
     """Raises UserError, with near matches, unless a name is among the known ones."""
     if name not in known:
-        raise UserError(f"{kind} {name!r} is unknown: {near_matches(name, known)}.")
+        near = near_matches(str(name), known)
+        raise UserError(f"{kind} {name!r} is unknown: {near}.")
 
 
 def near_matches(name: str, known: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -9,6 +10,13 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from dps_tf.core.study import StudySpecification
+
+
+def processors() -> int:
+    """Returns how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -23,11 +31,6 @@ class TrialState:
 
     step: int
     arrays: tuple[NDArray[Any], ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that the arrays take, in bytes."""
-        return sum(array.nbytes for array in self.arrays)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from dps_tf.core.errors import UserError, near_matches
+from dps_tf.core.errors import UserError, check_known, near_matches
 
 Entry = TypeVar("Entry")
 
@@ -174,10 +174,7 @@ class Registry(Generic[Entry]):
 
     def __getitem__(self, name: str) -> Entry:
         """Returns an entry; UserError with near matches for an unknown name."""
-        if name not in self._entries:
-            raise UserError(
-                f"{self.kind} {name!r} is unknown: {near_matches(name, self._entries)}"
-            )
+        check_known(self.kind, name, self._entries)
         return self._entries[name]
 
     def reads(self, name: str) -> Reads | None:

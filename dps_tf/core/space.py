@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf.core.errors import UserError, check_known, near_matches
+from dps_tf.core.errors import UserError, check_known
 from dps_tf.core.registry import Reads
 
 SCALES = ("log", "reverse_log", "linear", "integer", "discrete")
@@ -70,12 +70,7 @@ class Parameter:
 
     def __post_init__(self) -> None:
         check_metaparameter(self.name)
-        if self.scale not in SCALES:
-            raise UserError(
-                f"{self.name} has scale {self.scale!r}; "
-                + near_matches(str(self.scale), SCALES)
-                + "."
-            )
+        check_known(f"scale of {self.name}", self.scale, SCALES)
         problem = self._range_problem()
         if problem:
             raise UserError(f"{self.name} ({self.scale}) {problem}.")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dps_tf.core import Registry, UserError, arguments_of, near_matches
+from dps_tf.core import Registry, UserError, arguments_of, check_known
 from dps_tf.data import photographs, prepared, sentences
 from dps_tf.data.arrays import (
     DecodedRows,
@@ -198,8 +198,7 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
         arguments: those of the loader, for example `length` of a sequence.
     """
     arguments = DATASETS.resolve(name, arguments)
-    if split not in SPLITS:
-        raise UserError(f"no split is named {split!r}: {near_matches(split, SPLITS)}")
+    check_known("split", split, SPLITS)
     source = DATASETS[name](None if data_dir is None else Path(data_dir), **arguments)
     sizes = validation_examples, test_examples
     parts = divided(name, source, split, split_seed, sizes, test, training_examples)

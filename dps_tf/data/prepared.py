@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dps_tf.core import UserError, near_matches
+from dps_tf.core import UserError, check_known
 from dps_tf.data.arrays import Arrays, has_arrays, open_arrays, write_arrays
 from dps_tf.data.dataset import Source, identity, split_indices, split_key
 from dps_tf.data.raw import PUBLISHED, content_sum
@@ -131,9 +131,7 @@ def images(name: str) -> Callable[..., Source]:
             arrays = _read_arrays(name, folder)
         source = _image_source(name, arrays)
         if pixels != WHITENED:
-            if pixels not in SCALINGS:
-                known = near_matches(pixels, [WHITENED, *SCALINGS])
-                raise UserError(f"pixels {pixels!r} is unknown: {known}")
+            check_known("pixels", pixels, [WHITENED, *SCALINGS])
             # The sums in the manifest are those of whitened images.
             source = replace(source, preprocess=SCALINGS[pixels], split_hashes={})
         return replace(

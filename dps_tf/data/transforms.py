@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core import UserError, near_matches
+from dps_tf.core import UserError, check_known
 
 _COUNTED_IMAGES = 1_000  # at a time: counting takes eight bytes for each
 Pair = tuple[tf.Tensor, tf.Tensor]
@@ -221,9 +221,7 @@ IMAGE_TRANSFORMS: dict[str, Transform] = {
 def image_augmentation(names: Sequence[str]) -> Transform | None:
     """Returns the named transforms of images, in that order; None for no names."""
     for name in names:
-        if name not in IMAGE_TRANSFORMS:
-            known = near_matches(str(name), IMAGE_TRANSFORMS)
-            raise UserError(f"no augmentation is named {name!r}: {known}")
+        check_known("augmentation", name, IMAGE_TRANSFORMS)
     return Chain(tuple(IMAGE_TRANSFORMS[name] for name in names)) if names else None
 
 

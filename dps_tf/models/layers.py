@@ -268,6 +268,3 @@ class SelfAttention(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "heads": self.heads, "causal": self.causal}
-
-
-_register = keras.utils.register_keras_serializable(package="dps_tf")

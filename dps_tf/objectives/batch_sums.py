@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import queue
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from dps_tf.core import processors
 
 Progress = Callable[[int, int], None]
 """Called with (done, total)."""
@@ -120,6 +121,4 @@ def _available() -> int:
     """Returns how many batches at a time keep the machine busy."""
     if tf.config.list_physical_devices("GPU"):
         return 1
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return min(cores, _MOST_THREADS)
+    return min(processors(), _MOST_THREADS)

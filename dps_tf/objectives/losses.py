@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core import FRACTION, Argument, UserError, is_whole, near_matches
+from dps_tf.core import FRACTION, Argument, UserError, check_known, is_whole
 from dps_tf.objectives.metric import Metric, Sums, fractions, mean_loss
 from dps_tf.objectives.objective import INDICATORS, NUMBERS, Metaparameters, Objective
 
@@ -93,9 +93,7 @@ def softmax_cross_entropy(
         smoothing: convention of the metaparameter `label_smoothing`, of SMOOTHINGS.
         top: numbers K >= 2 of guesses among which the label has to be, such as (5,).
     """
-    if smoothing not in SMOOTHINGS:
-        known = near_matches(str(smoothing), SMOOTHINGS)
-        raise UserError(f"no convention of smoothing is named {smoothing!r}: {known}.")
+    check_known("convention of smoothing", smoothing, SMOOTHINGS)
     for k in top:
         if not is_whole(k, 2):
             raise UserError(

@@ -11,6 +11,7 @@ import numpy as np
 from dps_tf._keras import keras
 from dps_tf.core import StudySpecification, UserError, derive_seed
 from dps_tf.models import initial_point
+from dps_tf.probing.replay import dataset_of
 from dps_tf.sparsity import prunable, save_sparse, tfmot
 from dps_tf.sparsity.sparse_model import table
 from dps_tf.store import FileSystem, State, StudyReader, SweepReader, trial_points
@@ -109,12 +110,7 @@ def trained_trial(
     specification = study.trained()
     number = _trial_number(study, cell, trial)
     state, damaged = _state(study, cell, number)
-    dataset = build.load_dataset(specification.workload, data_dir)
-    if dataset.content_hash != study.training_inputs["content_hash"]:
-        raise UserError(
-            f"the data set in the data_dir {data_dir} is not the one that {cell} was "
-            "trained on: name the folder that the sweep was run with."
-        )
+    dataset = dataset_of(study, data_dir)
     task = build.build_task(specification.workload, dataset)
     model = task.network()
     model.set_weights(state.arrays[: len(model.weights)])

@@ -13,6 +13,7 @@ from dps_tf.sparsity.methods import (
 )
 from dps_tf.sparsity.prunable import (
     MaskSet,
+    counts_of,
     entries_outside,
     masked,
     roles,
@@ -49,6 +50,7 @@ __all__ = [
     "ScoreCache",
     "SparsityMethod",
     "check_pruning",
+    "counts_of",
     "load_sparse",
     "masks_for",
     "register_selection",

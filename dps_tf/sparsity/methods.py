@@ -25,8 +25,8 @@ from dps_tf.core import (
     Reads,
     Registry,
     UserError,
+    check_known,
     derive_seed,
-    near_matches,
 )
 from dps_tf.data import Dataset
 from dps_tf.objectives import Objective, Progress
@@ -108,11 +108,8 @@ def own_arguments(name: str, pruning: Pruning) -> dict[str, Any]:
             own[key] = value
         elif key == name:
             own.update(value)
-        elif key not in known:
-            raise UserError(
-                f"pruning.arguments has values for {key!r}, which is no sparsity "
-                f"method or selection: {near_matches(key, known)}"
-            )
+        else:
+            check_known("sparsity method or selection of pruning.arguments", key, known)
     return SPARSITY_METHODS.resolve(name, own)
 
 

@@ -9,6 +9,7 @@ parameter.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dps_tf._keras import keras
-from dps_tf.core import UserError, near_matches
+from dps_tf.core import check_known
 
 KERNEL, BIAS, OTHER = "kernel", "bias", "other"
 PRUNABLE_SETS: dict[str, frozenset[str]] = {
@@ -40,9 +41,7 @@ class VariableRole:
         Raises:
             UserError: there is no set of that name.
         """
-        if prunable not in PRUNABLE_SETS:
-            known = near_matches(prunable, PRUNABLE_SETS)
-            raise UserError(f"prunable {prunable!r} is unknown: {known}")
+        check_known("prunable", prunable, PRUNABLE_SETS)
         return self.role in PRUNABLE_SETS[prunable]
 
 
@@ -133,20 +132,30 @@ def describe(
 
     `known`: what each trainable variable is, as `roles` tells.
     """
-    rows: list[dict[str, Any]] = []
-    for mask, role in zip(masks, known, strict=True):
-        if role.is_in(prunable):
-            kept = int(np.count_nonzero(mask))
-            rows.append(
-                {
-                    "name": role.name,
-                    "role": role.role,
-                    "parameters": int(mask.size),
-                    "kept": kept,
-                    "emptied": role.role == KERNEL and kept == 0,
-                }
-            )
+    counts = [(int(mask.size), int(np.count_nonzero(mask))) for mask in masks]
+    counted = counts_of(counts, known, prunable)
+    return dataclasses.replace(counted, masks=list(masks), examples=examples)
+
+
+def counts_of(
+    counts: Sequence[tuple[int, int]], known: Sequence[VariableRole], prunable: str
+) -> MaskSet:
+    """Returns a set without masks from (parameters, kept ones) of each variable.
+
+    `known` and `prunable`: as those of `describe`.
+    """
+    rows: list[dict[str, Any]] = [
+        {
+            "name": role.name,
+            "role": role.role,
+            "parameters": parameters,
+            "kept": kept,
+            "emptied": role.role == KERNEL and kept == 0,
+        }
+        for (parameters, kept), role in zip(counts, known, strict=True)
+        if role.is_in(prunable)
+    ]
     parameters = sum(row["parameters"] for row in rows)
     kept = sum(row["kept"] for row in rows)
     realised = 1 - kept / parameters if parameters else 0.0
-    return MaskSet(list(masks), realised, rows, examples)
+    return MaskSet(None, realised, rows)

@@ -12,8 +12,6 @@ import hashlib
 import json
 from typing import Any
 
-import numpy.typing as npt
-
 from dps_tf.store.errors import DamagedError, OtherFormatError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import set_aside_path
@@ -144,6 +142,3 @@ def free_name(files: FileSystem, path: str) -> str:
     while files.exists(set_aside_path(path, number)):
         number += 1
     return set_aside_path(path, number)
-
-
-Array = npt.NDArray[Any]

@@ -20,8 +20,8 @@ from dps_tf.core import (
     CELL_KEY,
     UserError,
     cell_key,
+    check_known,
     is_axis,
-    near_matches,
 )
 from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
@@ -103,10 +103,7 @@ class SweepReader:
 
     def study(self, cell: str) -> StudyReader:
         """Returns the reader of a cell; UserError for one that is not there."""
-        if cell not in self.studies:
-            raise UserError(
-                f"cell {cell!r} is unknown: {near_matches(cell, self.studies)}."
-            )
+        check_known("cell", cell, self.studies)
         return self.studies[cell]
 
     @functools.cached_property

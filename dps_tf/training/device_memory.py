@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import UserError, near_matches
+from dps_tf.core import UserError, check_known
 from dps_tf.data import Dataset, Examples
 from dps_tf.training.device_data import DeviceData, PlacedData
 from dps_tf.training.program import Task
@@ -39,15 +39,6 @@ of it for the others. Written from memory of Google's pages; v4's alone was look
 TensorFlow itself gives every type the same number."""
 
 
-def check_placement(placement: str) -> None:
-    """Raises UserError for a placement that is none."""
-    if placement not in PLACEMENTS:
-        raise UserError(
-            f"data placement {placement!r} is unknown: "
-            f"{near_matches(str(placement), PLACEMENTS)}."
-        )
-
-
 def place(
     dataset: Dataset,
     strategy: tf.distribute.Strategy,
@@ -66,7 +57,7 @@ def place(
     Raises:
         UserError: there is no such placement.
     """
-    check_placement(placement)
+    check_known("data placement", placement, PLACEMENTS)
     if goes_on_devices(dataset, strategy, placement, host_memory):
         return DeviceData(dataset, strategy)
     return StreamedData(dataset, strategy)

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import UserError, near_matches
+from dps_tf.core import UserError, check_known
 
 STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
 
@@ -111,11 +111,9 @@ def build(
         devices: for `one_device` and `mirrored`, the devices to use.
 
     Raises:
-        UserError: unknown name, a device that is not there, or no TPU.
+        UserError: unknown name, or no TPU.
     """
-    if name not in STRATEGIES:
-        known = near_matches(str(name), STRATEGIES)
-        raise UserError(f"strategy {name!r} is unknown: {known}.")
+    check_known("strategy", name, STRATEGIES)
     for gpu in tf.config.list_physical_devices("GPU"):
         _grow_memory(gpu)
     if name == "auto":
@@ -124,8 +122,6 @@ def build(
     if name == "tpu":
         return tf.distribute.TPUStrategy(_started_tpu(tpu)[0])
     devices = devices or local_devices()
-    for device in devices:
-        _check_device(device)
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(list(devices), _reduction(devices))
     return tf.distribute.OneDeviceStrategy(devices[0])
@@ -138,24 +134,6 @@ def local_devices() -> tuple[str, ...]:
         if found:
             return tuple(f"/device:{kind}:{i}" for i in range(len(found)))
     raise UserError("TensorFlow finds neither a GPU nor a CPU device.")
-
-
-def _check_device(device: str) -> None:
-    """Raises UserError unless this process has the device."""
-    known = [d.name for d in tf.config.list_logical_devices()]
-
-    def kind_and_number(name: str) -> tuple[str | None, int | None]:
-        spec = tf.DeviceSpec.from_string(name)
-        return spec.device_type, spec.device_index
-
-    try:
-        is_known = kind_and_number(device) in map(kind_and_number, known)
-    except ValueError:
-        is_known = False
-    if not is_known:
-        raise UserError(
-            f"device {device!r} is not there: {near_matches(device, known)}."
-        )
 
 
 def _reduction(devices: tuple[str, ...]) -> tf.distribute.CrossDeviceOps | None:

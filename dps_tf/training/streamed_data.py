@@ -6,7 +6,6 @@ state: it can begin at any step, and its values depend on the indices alone.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dps_tf.core import VALIDATION
+from dps_tf.core import VALIDATION, processors
 from dps_tf.data import Examples
 from dps_tf.training.device_data import (
     Part,
@@ -255,9 +254,7 @@ def gathers() -> int:
     the processors busy while an accelerator trains, and costs little where gathering is
     cheap.
     """
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
-    processors = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(2, min(processors, _MOST_GATHERS))
+    return max(2, min(processors(), _MOST_GATHERS))
 
 
 def _distributed_types(

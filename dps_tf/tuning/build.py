@@ -19,6 +19,7 @@ from dps_tf.core import (
     StudySpecification,
     UserError,
     Workload,
+    check_known,
     derive_seed,
     near_matches,
 )
@@ -51,9 +52,7 @@ def check_study(specification: StudySpecification) -> None:
 def _check_names(workload: Workload) -> None:
     data.DATASETS.resolve(workload.dataset, workload.dataset_arguments)
     models.NETWORKS.resolve(workload.network, workload.network_arguments)
-    if workload.split not in data.SPLITS:
-        known = near_matches(workload.split, data.SPLITS)
-        raise UserError(f"split {workload.split!r} is unknown: {known}")
+    check_known("split", workload.split, data.SPLITS)
     for name in set(optim.COMPILED) & set(workload.metaparameters):
         if name not in workload.fixed:
             raise UserError(
@@ -267,25 +266,10 @@ def _scheduled_point(
     """Returns how a trial will be pruned while it trains: variable by variable."""
     # A trial that does not arrive there fails, so this can be said beforehand.
     network = scratch_network(specification.workload, dataset)
-    prunable = specification.pruning.prunable
-    layers: list[dict[str, Any]] = []
-    for variable, role in zip(network.trainable_variables, roles(network), strict=True):
-        if role.is_in(prunable):
-            size = int(np.prod(variable.shape))
-            # As tfmot does, which keeps one entry at least.
-            kept = max(1, kept_count(size, specification.cell.sparsity))
-            layers.append(
-                {
-                    "name": role.name,
-                    "role": role.role,
-                    "parameters": size,
-                    "kept": kept,
-                    "emptied": False,
-                }
-            )
-    parameters = sum(layer["parameters"] for layer in layers)
-    kept = sum(layer["kept"] for layer in layers)
-    return sparsity.MaskSet(None, 1 - kept / parameters, layers)
+    sizes = [int(np.prod(variable.shape)) for variable in network.trainable_variables]
+    # As tfmot does, which keeps one entry at least.
+    counts = [(n, max(1, kept_count(n, specification.cell.sparsity))) for n in sizes]
+    return sparsity.counts_of(counts, roles(network), specification.pruning.prunable)
 
 
 class Pruner:

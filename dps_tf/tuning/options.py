@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dps_tf.core import UserError, near_matches
+from dps_tf.core import UserError, check_known
 from dps_tf.training import device_memory
 
 ENGINES = ("local", "ray")
@@ -59,11 +59,9 @@ class Options:
     imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        device_memory.check_placement(self.data_placement)
-        if self.engine not in ENGINES:
-            raise UserError(
-                f"--engine={self.engine}: {near_matches(self.engine, ENGINES)}."
-            )
+        placement = self.data_placement
+        check_known("data placement", placement, device_memory.PLACEMENTS)
+        check_known("--engine", self.engine, ENGINES)
         if self.ray_address is not None and self.engine != "ray":
             raise UserError(
                 f"--ray_address={self.ray_address} goes with --engine=ray: add that."

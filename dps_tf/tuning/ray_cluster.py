@@ -21,11 +21,10 @@ import ray
 from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from dps_tf.core import SlotLost, UserError, duration
+from dps_tf.core import SlotLost, UserError, duration, processors
 from dps_tf.tuning.cluster_slots import RemoteSlot, SlotPool
 from dps_tf.tuning.interruption import SIGNALS, Interrupted, StopRequest
 from dps_tf.tuning.options import LOOPBACK_ONLY, Options
-from dps_tf.tuning.resources import processors
 
 _LOOK_SECONDS = 2.0
 """How often the nodes of the cluster are looked at."""

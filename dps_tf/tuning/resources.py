@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
+import psutil
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import StudySpecification, UserError, near_matches
+from dps_tf.core import StudySpecification, UserError, check_known, processors
 from dps_tf.data import Dataset
 from dps_tf.training import PlacedData, Program, Task, device_memory
 from dps_tf.training import strategy as strategies
@@ -19,13 +18,6 @@ from dps_tf.tuning.options import SPLITS
 
 _MAX_SLOTS = 64
 """Largest number of trials side by side on a CPU; one per processor fills it."""
-
-
-def processors() -> int:
-    """Returns how many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def configure_threads() -> None:
@@ -90,8 +82,7 @@ class Resources:
             raise UserError(f"slots is {slots}; it must be at least 0.")
         if tpu is not None and strategy == "auto":
             strategy = "tpu"
-        if split not in SPLITS:
-            raise UserError(f"--split={split}: {near_matches(split, SPLITS)}.")
+        check_known("--split", split, SPLITS)
         sharing: str | None = None
         if strategy == "tpu" and split == "trials":
             cores = strategies.build_cores(tpu)
@@ -195,9 +186,4 @@ def _activation_bytes(model: keras.Model, batch_size: int) -> int:
 
 def free_memory() -> float:
     """Returns the bytes of memory that this machine has to spare now."""
-    info = Path("/proc/meminfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return float(line.split()[1]) * 1024
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
+    return float(psutil.virtual_memory().available)

@@ -30,8 +30,8 @@ from dps_tf.core import (
     TurnReport,
     UserError,
     Workload,
+    check_known,
     derive_seed,
-    near_matches,
 )
 
 DATASET = "simulation"
@@ -58,11 +58,11 @@ def is_simulated(workload: Workload) -> bool:
 
 def model_of(workload: Workload) -> NoisyQuadratic:
     """Returns the model of a simulated workload; UserError if its names are unknown."""
-    _known("network", workload.network, _MODELS)
+    check_known("network", workload.network, _MODELS)
     model = _MODELS[workload.network]
     takes = inspect.signature(model).parameters
     for name, value in workload.network_arguments.items():
-        _known("argument of the network", name, takes)
+        check_known("argument of the network", name, takes)
         _check_number(name, value, whole=isinstance(takes[name].default, int))
     if workload.dataset_arguments:
         raise UserError(
@@ -80,11 +80,6 @@ def _check_number(name: str, value: object, *, whole: bool) -> None:
         )
 
 
-def _known(kind: str, name: str, names: Mapping[str, object]) -> None:
-    if name not in names:
-        raise UserError(f"{kind} {name!r} is unknown: {near_matches(name, names)}.")
-
-
 class SimulatedBackend:
     """Simulates studies; there are no data, so nothing can be missing."""
 
@@ -92,7 +87,7 @@ class SimulatedBackend:
         """Raises UserError unless a simulated study can be run."""
         workload = study.workload
         model_of(workload)
-        _known("optimizer", workload.optimizer, _READS)
+        check_known("optimizer", workload.optimizer, _READS)
         workload.check_metaparameters(_READS[workload.optimizer])
         for name, value, only in (
             ("goal.metric", study.goal.metric, METRIC),

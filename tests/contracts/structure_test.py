@@ -73,28 +73,3 @@ def test_architecture_names_every_room():
 def test_modules_are_named_after_what_they_do():
     assert FILES
     assert not [file for file in FILES if file.stem in SHAPELESS_NAMES]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        ".ci/run",
-        "ARCHITECTURE.md",
-        "CHANGELOG.md",
-        "CITATION.cff",
-        "CONTRIBUTING.md",
-        "LICENSE",
-        "README.md",
-        "dps_tf/core",
-        "gin_configs/lee2021",
-        "gin_configs/quickstart.gin",
-        "gin_configs/smoke",
-        "launch/quickstart",
-        "launch/test",
-        "pyproject.toml",
-        "setup.cfg",
-        "tests",
-    ],
-)
-def test_top_level_holds_what_the_documents_name(name):
-    assert (SOURCE_TREE / name).exists()

@@ -170,11 +170,6 @@ def test_one_lucky_evaluation_meets_a_plain_goal_only():
     assert str(Goal(ERROR, 0.2, mean_of=3)).endswith("<= 0.2, mean of 3")
 
 
-def test_a_goal_comes_back_from_its_record():
-    for goal in (Goal(ERROR, 0.2, in_a_row=3), Goal(ERROR, 0.2, mean_of=2)):
-        assert Goal.from_json(goal.to_json()) == goal
-
-
 @pytest.mark.parametrize(
     "change,message",
     [

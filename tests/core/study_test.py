@@ -39,11 +39,6 @@ def test_specification_comes_back_from_the_text_of_its_json(study):
     assert again.workload.draw(3, 5) == study.workload.draw(3, 5)
 
 
-def test_plain_specification_comes_back_equal():
-    study = specification()
-    assert StudySpecification.from_json(study.to_json()) == study
-
-
 def test_fingerprint_is_frozen():
     # A change here makes every existing study another one, and is refused there: raise
     # RESULTS_VERSION if numbers change, and FORMAT of the store with a migration if the

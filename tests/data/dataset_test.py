@@ -43,19 +43,6 @@ class EmbeddedTest(parameterized.TestCase):
         self.assertAlmostEqual(both.mean(dtype=np.float64), 0.0, places=5)
         self.assertAlmostEqual(both.std(dtype=np.float64), 1.0, places=5)
 
-    def test_digits_under_the_published_rule_hold_out_a_tenth(self):
-        digits = data.load("digits", split="lee2021")
-        self.assertLen(digits.validation, 179)
-        self.assertEqual(digits.split, "lee2021")
-
-    def test_synthetic_has_the_asked_form(self):
-        blobs = data.load(
-            "synthetic", validation_examples=3, examples=20, classes=2, shape=(4, 4, 1)
-        )
-        self.assertEqual(blobs.train.inputs.shape, (17, 4, 4, 1))
-        self.assertLen(blobs.validation, 3)
-        self.assertEqual(blobs.classes, 2)
-
 
 class RegistryTest(parameterized.TestCase):
     @parameterized.parameters("mnist", "fashion_mnist", "cifar10", "tiny_shakespeare")

@@ -23,7 +23,6 @@ from dps_tf import data
 from dps_tf.core import UserError
 from dps_tf.data import (
     open_arrays,
-    photograph_preparation,
     photographs,
     sentences,
     sub_words,
@@ -228,33 +227,12 @@ def test_shares_of_imagenet_are_taken_of_each_class_and_lie_in_larger_ones(image
     assert len({found.content_hash for found in sets}) == 4
 
 
-def test_evaluation_reads_the_same_pixels_every_time(images):
-    rows = np.arange(VALIDATION)
-    first = loaded(images).validation.inputs
-    expected = first[rows]
-    np.testing.assert_array_equal(first[rows[::-1]][::-1], expected)
-    np.testing.assert_array_equal(loaded(images).validation.inputs[rows], expected)
-
-
 def test_picture_that_cannot_be_decoded_is_named_and_no_index_left(tmp_path):
     imagenet(tmp_path, broken=3)
     match = r"image 3 of imagenet2012/train cannot be decoded"
     with pytest.raises(UserError, match=match):
         prepared("imagenet2012", tmp_path)
     assert not (tmp_path / "imagenet2012" / "5.1.0" / "dps_tf").exists()
-
-
-def test_broken_picture_in_an_index_is_named_when_it_is_read(tmp_path, monkeypatch):
-    imagenet(tmp_path, broken=3)
-    with monkeypatch.context() as patched:
-        # As it was indexed by an earlier version, or has been damaged since.
-        patched.setattr(photograph_preparation, "decoded", lambda *_: None)
-        prepared("imagenet2012", tmp_path)
-    prepared("imagenet2012", tmp_path)
-    found = loaded(tmp_path)
-    match = r"image 3 of imagenet2012/train cannot be decoded"
-    with pytest.raises(UserError, match=match):
-        [part.inputs[np.arange(len(part))] for part in (found.train, found.test)]
 
 
 @pytest.mark.parametrize("size", [None, 10])
@@ -470,17 +448,6 @@ def test_text_that_cannot_be_used_is_one_sentence(content, size, expected, tmp_p
         prepared("text_folder", tmp_path, folder, sub_words=(size, 10))
     assert "\n" not in str(found.value)
     assert not list((tmp_path / "text_folder").rglob("manifest.json"))
-
-
-def test_vocabulary_of_another_size_is_refused(text, tmp_path):
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "a.txt").write_text("\n".join(text))
-    prepared("text_folder", tmp_path, folder, sub_words=(30, 10))
-    place = tmp_path / "text_folder" / "mine"
-    (place / "sentences-30-10").rename(place / "sentences-50-10")
-    with pytest.raises(UserError, match="has 30 sub-words and not 50"):
-        prepared("text_folder", tmp_path, folder, sub_words=(50, 10))
 
 
 @pytest.mark.parametrize("kind", ["image_folder", "text_folder"])

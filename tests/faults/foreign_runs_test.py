@@ -79,13 +79,6 @@ def test_a_long_row_of_runs_is_refused(tmp_path, name):
     check_sentence(said.value)
 
 
-def test_a_long_row_of_step_times_is_refused(tmp_path):
-    path = tmp_path / "times.csv"
-    path.write_text("batch_size,seconds\n8,0.1,9\n")
-    with pytest.raises(UserError, match="has 3 fields in line 2"):
-        read_step_times(path)
-
-
 # Event files
 
 
@@ -112,14 +105,6 @@ def test_a_damaged_event_file_cuts_its_run_off(tmp_path, damage):
     tables = load(tmp_path / "sweep")
     assert tables.trials["outcome"].tolist() == ["censored"]
     assert tables.results["steps_bound"].tolist() == [">= 40"]
-
-
-def test_a_goal_met_before_the_damage_is_met(tmp_path):
-    path = tmp_path / "logs" / "events.out.tfevents.1"
-    path.parent.mkdir()
-    path.write_bytes(write_event_file(path)[:-3])
-    write_runs(read_events(tmp_path / "logs"), tmp_path / "sweep", GOAL)
-    assert load(tmp_path / "sweep").results["steps_to_result"].tolist() == [40]
 
 
 def test_pipes_and_links_among_event_files_are_passed_over(tmp_path):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -93,28 +91,3 @@ def test_killed_a_few_times_it_leaves_the_same_tables(children, undisturbed, tmp
     check_all(tmp_path / "sweep", undisturbed)
     totals = work(tmp_path / "sweep", study_of(STUDY))
     assert totals["steps"] >= totals["floor_steps"]
-
-
-# A minute; what the one above shows with fewer kills.
-@pytest.mark.by_hand
-def test_killed_a_hundred_times_it_leaves_the_same_tables(
-    children, undisturbed, tmp_path
-):
-    kill_at_random(children, tmp_path / "sweep", kills=100, seed=2)
-    check_all(tmp_path / "sweep", undisturbed)
-
-
-def test_owner_that_was_killed_does_not_block(children, tmp_path):
-    child = children.start(
-        kind="synthetic", directory=str(tmp_path), slots=2, seconds=0.05
-    )
-    log = Path(layout_of(tmp_path, study_of(STUDY)).log("main"))
-    deadline = time.monotonic() + 60
-    while not log.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    assert children.end() == -signal.SIGKILL
-    begun = time.monotonic()
-    children.start(kind="synthetic", directory=str(tmp_path))
-    assert children.end() == 0
-    assert time.monotonic() - begun < 30

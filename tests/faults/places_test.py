@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from dps_tf.core import SweepSpecification, UserError
+from dps_tf.core import UserError
 from dps_tf.store import (
     LocalFiles,
     StoreError,
@@ -21,7 +18,7 @@ from dps_tf.store import (
     read_json,
     read_log,
 )
-from dps_tf.tuning.sweep import check_directory, start_sweep
+from dps_tf.tuning.sweep import check_directory
 from tests import interpreter
 from tests.core.naive_race import Study
 from tests.faults.victim import STUDY, TRIALS
@@ -94,14 +91,6 @@ def test_directory_of_something_else_is_refused(tmp_path):
         check_directory(LocalFiles(), SweepLayout(str(tmp_path)))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_directory_without_write_permission_is_told(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(StoreError, match="make it writable"):
-        run_in_sweep(tmp_path, study_of(SMALL), SyntheticRunner(SMALL_TRIALS))
-    tmp_path.chmod(0o700)
-
-
 def bytes_written(directory: Path) -> int:
     return max(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
@@ -148,28 +137,6 @@ def test_cell_that_another_process_runs_is_left_to_it(children, expected, tmp_pa
     again = run_in_sweep(tmp_path, study, SyntheticRunner(TRIALS, STUDY.interval))
     assert again.finished_before and not again.busy
     assert tables(tmp_path, study) == expected
-
-
-def test_owner_that_has_died_does_not_block_even_if_it_is_not_reaped(tmp_path):
-    study = study_of(SMALL)
-    code = "import os, sys; from dps_tf.store import LocalFiles, Lock; "
-    code += "print(Lock(LocalFiles(), sys.argv[1]).acquire(), flush=True); "
-    code += "os.kill(os.getpid(), 9)"
-    cell = layout_of(tmp_path, study)
-    start_sweep(
-        LocalFiles(), SweepLayout(str(tmp_path)), SweepSpecification((study,)), ""
-    )
-    LocalFiles().make_directory(cell.root)
-    with subprocess.Popen(
-        [sys.executable, "-c", code, cell.root],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout.read() == "True\n"
-        # A zombie until it is waited for.
-        outcome = run_in_sweep(tmp_path, study, SyntheticRunner(SMALL_TRIALS))
-    assert process.returncode == -signal.SIGKILL
-    assert outcome.ran and not outcome.busy
 
 
 COMMANDS = (

@@ -126,8 +126,3 @@ def test_every_command_line_is_understood_by_the_real_command(tmp_path):
     for (name, command), (code, said) in zip(given.items(), answers, strict=True):
         assert code == 0, f"{name}\n{command}\n{said}"
         assert "trials: " in said
-
-
-def test_a_command_line_with_a_slip_would_be_noticed(tmp_path):
-    ((code, said),) = dry_run([["--gin_file=quickstart", "--slot=8"]], tmp_path)
-    assert code == 2 and "Unknown command line flag 'slot'" in said

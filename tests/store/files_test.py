@@ -21,7 +21,7 @@ from dps_tf.store import (
 )
 from dps_tf.store.local_files import temporary_path
 from dps_tf.store.object_files import ObjectFiles
-from tests.store.faulty_files import FaultyFiles, Killed, at_every_write_point
+from tests.store.faulty_files import Killed, at_every_write_point
 from tests.store.object_store import MemoryFiles
 
 
@@ -295,18 +295,3 @@ def test_temporary_files_of_the_living_stay(tmp_path):
     assert LocalFiles().list_names(str(tmp_path)) == [
         ".writing-something-else.temporary"
     ]
-
-
-def test_the_faulty_files_fail_once_at_each_point(tmp_path):
-    files = FaultyFiles(LocalFiles())
-    files.write_atomic(f"{tmp_path}/a", b"x")
-    files.append(f"{tmp_path}/b", b"x")
-    points = files.points
-    failures = list(
-        at_every_write_point(
-            tmp_path,
-            "torn",
-            lambda f, d: (f.write_atomic(f"{d}/a", b"x"), f.append(f"{d}/b", b"x")),
-        )
-    )
-    assert len(failures) == points

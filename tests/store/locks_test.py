@@ -104,15 +104,6 @@ def test_an_owner_that_beats_never_expires_however_seldom_one_looks(world):
     assert not b.acquire()
 
 
-def test_an_owner_that_comes_back_is_not_taken_for_its_former_self(world):
-    a, b = world.lock("a"), world.lock("b")
-    assert a.acquire() and not b.acquire()
-    a.release()
-    world.expire("b", 10_000)
-    assert a.acquire()
-    assert not b.acquire() and a.still_owned()
-
-
 def test_nothing_depends_on_the_clocks_of_files(tmp_path):
     world = World(NetworkFiles(), str(tmp_path))
     a, b = world.lock("a"), world.lock("b")
@@ -140,16 +131,6 @@ def test_a_returning_owner_cannot_write_nor_undo_the_taking_over(world):
         lost.check()
     assert lost.acquire()
     assert f"cell.{3:08d}.claim" in world.files.list_names(world.claims)
-
-
-def test_of_two_that_take_over_at_once_one_owns(world):
-    a, b, c = world.lock("a"), world.lock("b"), world.lock("c")
-    a.acquire()
-    for observer in (b, c):
-        observer.acquire()
-    world.expire("b")
-    world.expire("c")
-    assert b.acquire() and not c.acquire() and b.still_owned()
 
 
 def test_one_who_comes_two_generations_late_takes_nothing(world, monkeypatch):

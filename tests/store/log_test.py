@@ -18,7 +18,7 @@ from dps_tf.store import (
     scan,
 )
 from dps_tf.store.log import LogWriter, SegmentedLogWriter
-from tests.store.faulty_files import FaultyFiles, Killed, at_every_write_point
+from tests.store.faulty_files import FaultyFiles, at_every_write_point
 from tests.store.object_store import MemoryFiles
 
 VALUES = st.recursive(
@@ -225,12 +225,3 @@ def test_the_logs_of_all_writers_are_read_by_name(tmp_path):
     assert list(every.items()) == [("a", [{"by": "a"}]), ("b", [{"by": "b"}])]
     assert problems == []
     assert read_logs(LocalFiles(), f"{tmp_path}/missing") == ({}, [])
-
-
-def test_a_dead_writer_writes_no_more(tmp_path):
-    files = FaultyFiles(LocalFiles(), 1)
-    log = LogWriter(files, f"{tmp_path}/w.log")
-    log.append({"n": 0})
-    for _ in range(2):
-        with pytest.raises(Killed):
-            log.flush()

@@ -10,17 +10,14 @@ from hypothesis import strategies as st
 from dps_tf.store import (
     FORMAT,
     DamagedError,
-    LocalFiles,
     OtherFormatError,
     canonical,
     encode_record,
     fingerprint,
     read_json,
     set_aside,
-    write_json,
 )
 from dps_tf.store.records import decode_record
-from tests.store.faulty_files import at_every_write_point
 from tests.store.frames import without_format
 from tests.store.object_store import MemoryFiles
 
@@ -127,18 +124,3 @@ def test_damaged_files_are_set_aside_side_by_side():
         assert not files.exists("s/study.json") and files.exists(aside)
     with pytest.raises(FileNotFoundError):
         read_json(files, "s/study.json")
-
-
-@pytest.mark.parametrize("mode", ["kill", "full", "torn"])
-def test_a_record_is_old_or_new_or_known_to_be_damaged(tmp_path, mode):
-    def act(files, folder):
-        write_json(LocalFiles(), f"{folder}/study.json", {"version": "old"})
-        write_json(files, f"{folder}/study.json", {"version": "new"})
-
-    seen = set()
-    for _, folder in at_every_write_point(tmp_path, mode, act):
-        try:
-            seen.add(read_json(LocalFiles(), f"{folder}/study.json")["version"])
-        except DamagedError:
-            seen.add("damaged")
-    assert seen == {"old", "new"} | ({"damaged"} if mode == "torn" else set())

@@ -13,7 +13,6 @@ from dps_tf.store import (
     LocalFiles,
     State,
     StateStore,
-    StoreError,
     decode_state,
     encode_state,
 )
@@ -160,15 +159,3 @@ def test_each_trial_has_its_old_or_new_state_after_a_failure(tmp_path, mode):
         store.save_many({n: State(300, _arrays(300 + n), {}) for n in trials})
         assert _steps(store) == {n: [200, 300] for n in trials}
     assert seen == {200, 300}
-
-
-def test_a_full_disk_leaves_the_states_as_they_were(tmp_path):
-    class Full(LocalFiles):
-        def write_many(self, contents):
-            raise StoreError("full", "x", 28)
-
-    store = StateStore(LocalFiles(), str(tmp_path))
-    store.save_many({1: State(100, _arrays(100), {})})
-    with pytest.raises(StoreError):
-        StateStore(Full(), str(tmp_path)).save_many({1: State(200, _arrays(200), {})})
-    assert store.load(1)[0].step == 100

@@ -178,15 +178,6 @@ def test_only_the_wanted_tables_are_read():
     assert tables.problems == ()
 
 
-def test_many_cells_are_joined(tmp_path):
-    files, sweep = LocalFiles(), SweepLayout(str(tmp_path))
-    for batch_size in range(40, 0, -1):
-        _close(files, sweep, batch_size)
-    tables = SweepReader(files, sweep.root).tables()
-    assert tables.studies["batch_size"].tolist() == list(range(1, 41))
-    assert tables.curves["batch_size"].is_monotonic_increasing
-
-
 @pytest.mark.parametrize("left", ["marker", "sweep", "study", "closed", "log"])
 def test_what_has_the_form_of_before_is_refused_and_stays_as_it_is(left):
     files, sweep = _sweep()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 
 import numpy as np
 import pandas as pd
@@ -13,20 +12,15 @@ from hypothesis import strategies as st
 from dps_tf.core import CELL_KEY
 from dps_tf.store import (
     CURVES,
-    MEASUREMENTS,
     SCHEMAS,
-    STUDIES,
     TRIALS,
     WORK,
     DamagedError,
-    LocalFiles,
     empty_frame,
     encode_table,
-    write_table,
 )
-from dps_tf.store.tables import decode_table, read_table, to_frame
+from dps_tf.store.tables import decode_table, to_frame
 from tests.store import frames
-from tests.store.faulty_files import at_every_write_point
 
 EXAMPLES = {
     "studies": pd.DataFrame([frames.study()]),
@@ -154,25 +148,3 @@ def test_numbers_keep_their_bits(values):
     np.testing.assert_array_equal(
         np.signbit(back)[~np.isnan(back)], np.signbit(expected)[~np.isnan(expected)]
     )
-
-
-def test_a_table_is_old_or_new_after_a_failure(tmp_path):
-    old, new = frames.measurements(), frames.measurements(value=-1.0)
-
-    def act(files, folder):
-        write_table(LocalFiles(), f"{folder}/m.parquet", old, MEASUREMENTS)
-        write_table(files, f"{folder}/m.parquet", new, MEASUREMENTS)
-
-    seen = set()
-    for _, folder in itertools.chain(
-        at_every_write_point(tmp_path, "kill", act),
-        at_every_write_point(tmp_path, "full", act),
-    ):
-        seen.add(read_table(LocalFiles(), f"{folder}/m.parquet")["value"][0])
-    assert seen == {3.25, -1.0}
-
-
-def test_studies_are_sorted_by_number_not_by_text():
-    rows = [frames.study(batch_size=b) for b in (512, 8, 64)]
-    back = _back(pd.DataFrame(rows), STUDIES)
-    assert list(back["batch_size"]) == [8, 64, 512]

@@ -172,25 +172,6 @@ def most_against(goal: Goal, count: int) -> int | None:
 
 
 class MetricsTest(tf.test.TestCase, parameterized.TestCase):
-    def test_error_is_a_quotient_of_counts(self):
-        counts = {"wrong": np.int64(120), "positions": np.int64(6000)}
-        sums = {"loss": 600.0, "weight": 6000.0, "metrics": [counts], "rows": []}
-        metrics = SOFTMAX.values("validation", sums)
-        self.assertEqual(metrics[ERROR], 0.02)
-        self.assertEqual(metrics["validation/accuracy"], 0.98)
-        self.assertEqual(metrics["validation/cross_entropy"], 0.1)
-        self.assertTrue(Goal(ERROR, 0.02).reaches(metrics[ERROR]))
-        self.assertFalse(Goal(ERROR, 0.02, inclusive=False).reaches(metrics[ERROR]))
-        self.assertEqual(tuple(metrics), COLUMNS)
-
-    def test_bound_knows_no_cross_entropy(self):
-        metric = SOFTMAX.metric(ERROR)
-        metrics = SOFTMAX.bounds("validation", metric, 120, 6000)
-        self.assertEqual(metrics[ERROR], 0.02)
-        self.assertEqual(metrics["validation/accuracy"], 0.98)
-        self.assertTrue(math.isnan(metrics["validation/cross_entropy"]))
-        self.assertEqual(tuple(metrics), COLUMNS)
-
     @parameterized.parameters(
         (Goal(ERROR, 0.02), 6000, 120),
         (Goal(ERROR, 0.02, inclusive=False), 6000, 119),

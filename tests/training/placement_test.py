@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf.core import UserError
 from dps_tf.training import DeviceData, StreamedData, device_memory
 from dps_tf.training import strategy as strategies
 from dps_tf.training.device_memory import place
@@ -70,14 +69,6 @@ class PlacementTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(device_memory.fits_devices(BLOBS, strategy, 0.0), fits)
         self.assertEqual(asked, ["GPU:0", "GPU:1"][: 2 if fits else 1])
 
-    def test_unknown_placement_is_refused_with_its_neighbours(self):
-        with self.assertRaisesRegex(UserError, "'steam' is unknown.*stream"):
-            place(BLOBS, problems.one_device(), "steam")
-
-    @parameterized.parameters(*device_memory.PLACEMENTS)
-    def test_each_placement_is_explained(self, name):
-        self.assertStartsWith(device_memory.explain(name), "data: ")
-
     def test_only_a_stream_is_worth_a_note(self):
         held, streamed = (
             place(BLOBS, problems.one_device(), name) for name in ("device", "stream")
@@ -87,9 +78,6 @@ class PlacementTest(tf.test.TestCase, parameterized.TestCase):
             device_memory.note(BLOBS, streamed),
             "synthetic: 0.0 MB, streamed from the host",
         )
-
-    def test_share_is_told(self):
-        self.assertIn("at most 25% of its free memory", device_memory.explain("auto"))
 
 
 if __name__ == "__main__":

@@ -169,13 +169,6 @@ class OneDeviceTest(BitsTestCase):
             second.advance(MLP.order(begin, steps))
         self.assertTrue(same_bits(whole.read(), second.read()))
 
-    def test_no_steps_at_all_change_nothing(self):
-        program = streamed(MLP)
-        MLP.begin(program)
-        before = program.read()
-        self.assertEqual(program.advance(MLP.order(0, 0)).steps, 0)
-        self.assertTrue(same_bits(before, program.read()))
-
     @parameterized.parameters(1, 500, 1 << 24)
     def test_loss_that_is_not_finite_ends_the_slice(self, piece_bytes):
         problem = Problem(optimizer="momentum")
@@ -187,22 +180,6 @@ class OneDeviceTest(BitsTestCase):
             found.append((advance.steps, program.read()))
         self.assertEqual(found[0][0], found[1][0])
         self.assertTrue(same_bits(found[0][1], found[1][1]))
-
-    def test_trials_side_by_side_have_the_bits_of_trials_by_themselves(self):
-        data = StreamedData(MLP.dataset, problems.one_device())
-        programs = [Program(MLP.task, data, MLP.batch_size) for _ in range(2)]
-
-        def train(slot: int, trial: int):
-            MLP.begin(programs[slot], seed=trial)
-            curve = MLP.curve(programs[slot], 12, 4, seed=trial)
-            return curve, programs[slot].read()
-
-        alone = [train(0, trial) for trial in range(2)]
-        with ThreadPoolExecutor(2) as pool:
-            together = list(pool.map(train, range(2), range(2)))
-        for (curve, state), (other_curve, other) in zip(alone, together, strict=True):
-            self.assertEqual(curve, other_curve)
-            self.assertTrue(same_bits(state, other))
 
 
 def mapped(dataset: Dataset, folder: str) -> Dataset:

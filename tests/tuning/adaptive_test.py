@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
 
 from dps_tf.core import Space, UserError
-from dps_tf.store import Irreproducible, StoreError, encode_event, scan
+from dps_tf.store import encode_event, scan
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, WholeTrial, answer
 from tests.tuning.studies import (
@@ -96,18 +95,6 @@ def test_search_that_learns_differs_from_one_that_does_not(tmp_path):
     assert a[2:] != b[2:]
 
 
-def test_more_points_go_on_with_the_search(tmp_path):
-    few = study(BAYESIAN, points=3)
-    run(tmp_path / "few", few, SyntheticRunner(TRIALS))
-    again = SyntheticRunner(TRIALS)
-    run(tmp_path / "few", study(BAYESIAN), again)
-    run(tmp_path / "whole", study(BAYESIAN), SyntheticRunner(TRIALS))
-    assert {turn.trial for turn in again.turns} == {3, 4}
-    assert tables(tmp_path / "few", study(BAYESIAN)) == tables(
-        tmp_path / "whole", study(BAYESIAN)
-    )
-
-
 def test_failing_trial_stops_nobody_and_is_tried_again(tmp_path):
     def before_slice(trial: int, step: int) -> None:
         if trial == 1 and step >= 10:
@@ -143,28 +130,6 @@ def test_a_recorded_point_that_the_oracle_would_not_choose_is_refused(tmp_path):
     log.write_bytes(b"".join(map(encode_event, events)))
     with pytest.raises(UserError, match=r"for trial 0, and chose .* 0\.125"):
         run(tmp_path, study(RANDOM), SyntheticRunner(TRIALS))
-
-
-@pytest.mark.parametrize(
-    "error", [StoreError("Cannot write: full.", "p"), Irreproducible("other bits")]
-)
-def test_errors_that_are_no_trials_own_end_the_search(tmp_path, error):
-    def before_slice(trial: int, step: int) -> None:
-        if trial == 1 and step == 10:
-            raise error
-
-    with pytest.raises(type(error)):
-        run(tmp_path, study(RANDOM), SyntheticRunner(TRIALS, before_slice=before_slice))
-    again = SyntheticRunner(TRIALS)
-    assert run(tmp_path, study(RANDOM), again).decided
-    assert min(turn.trial for turn in again.turns) == 1
-
-
-def test_divergence_of_every_trial_is_no_failure_of_the_search(tmp_path):
-    diverging = [WholeTrial((1,) * 5, 1 + i) for i in range(5)]
-    result = run(tmp_path, study(BAYESIAN), SyntheticRunner(diverging))
-    assert [trial.outcome for trial in result.trials] == ["infeasible"] * 5
-    assert not math.isnan(frame(tmp_path, study(BAYESIAN), "trials")["momentum"].sum())
 
 
 def test_search_stops_once_enough_trials_are_feasible(tmp_path):

@@ -78,26 +78,6 @@ def pool_of(slots: int) -> SlotPool:
     return pool
 
 
-def test_a_study_has_what_it_wants_and_the_next_one_the_rest():
-    pool = pool_of(5)
-    pool.enter("a", 3)
-    pool.enter("b", 9)
-    assert pool.lease("b", (), 9) == [0, 1]
-    assert pool.lease("a", (), 3) == [2, 3, 4]
-    assert pool.spare == 0
-
-
-def test_slots_that_a_race_needs_no_more_go_to_the_next_cell():
-    pool = pool_of(4)
-    pool.enter("a", 4)
-    assert len(pool.lease("a", (), 4)) == 4
-    assert pool.spare == 0
-    assert pool.lease("a", (0,), 1) == []
-    assert pool.spare == 3
-    pool.enter("b", 4)
-    assert pool.lease("b", (), 4) == [1, 2, 3]
-
-
 def test_an_earlier_study_gets_slots_back_as_they_become_idle():
     pool = pool_of(2)
     pool.enter("a", 1)

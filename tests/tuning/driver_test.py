@@ -77,37 +77,6 @@ def test_interruptions_leave_no_trace_in_the_tables(found, seed):
     assert one.tables() == undisturbed(study, trials)
 
 
-@settings(max_examples=25)
-@given(studies(), st.integers(0, 2**32))
-def test_interrupted_work_is_not_repeated(found, seed):
-    study, trials = found
-    rng = random.Random(seed)
-    one = MemoryStudy(study_of(study))
-    turns = []
-    for _ in range(200):
-        stop = StopRequest()
-        runner = SyntheticRunner(
-            trials,
-            study.interval,
-            slice_steps=rng.randint(1, 5),
-            before_slice=interrupting(stop, rng.randint(1, 8)),
-        )
-        try:
-            one.drive(runner, stop)
-        except Interrupted:
-            continue
-        finally:
-            turns += runner.turns
-        break
-    reached: dict[int, int] = {}
-    for turn in turns:
-        assert turn.first == reached.get(turn.trial, 0)
-        reached[turn.trial] = turn.last
-    whole = SyntheticRunner(trials, study.interval)
-    MemoryStudy(study_of(study)).drive(whole)
-    assert sum(turn.last - turn.first for turn in turns) == whole.steps
-
-
 @settings(max_examples=15)
 @given(studies(), st.booleans(), st.integers(0, 2**32))
 def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
@@ -124,12 +93,6 @@ def test_kill_after_any_write_leaves_a_study_that_goes_on(found, often, seed):
         # The log is on the disk before the states are.
         assert all(told.startswith("No state is left") for told in second.problems)
         assert second.tables() == expected
-
-
-def test_one_slot_executes_the_floor():
-    one, runner = MemoryStudy(study_of(SIX)), SyntheticRunner(SIX_TRIALS)
-    one.drive(runner)
-    assert runner.steps == sum(row.end_step for row in answer(SIX_TRIALS, SIX).rows)
 
 
 @pytest.mark.parametrize("slots", [2, 4, 6])
@@ -150,16 +113,6 @@ def test_trials_run_side_by_side_in_as_many_slots_as_there_are():
     runner = SyntheticRunner(SIX_TRIALS, slots=3, before_slice=meet)
     MemoryStudy(study_of(SIX)).drive(runner)
     assert runner.turns  # all three met, or the barrier would have broken
-
-
-def test_50_divergences_in_a_row_end_a_study_like_any_other():
-    study = Study(0.25, 10, 50, points=50, finishers=5, feasible=False, max_draws=0)
-    trials = trials_of(*[([1] * 5, 1 + n % 50) for n in range(50)])
-    one = MemoryStudy(study_of(study))
-    assert one.drive(SyntheticRunner(trials, slots=4)).decided
-    found = one.frame("trials")
-    assert set(found["outcome"]) == {"infeasible"}
-    assert list(found["diverged_step"]) == [1 + n % 50 for n in range(50)]
 
 
 def test_feasible_budget_that_runs_out_is_said():

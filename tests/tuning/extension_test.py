@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dps_tf.core import UserError
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
 from tests.tuning.memory_studies import MemoryStudy
@@ -83,26 +82,6 @@ def test_each_kind_of_more_costs_only_what_is_missing(less):
     MemoryStudy(one.study).drive(runners[2])
     assert 0 < runners[1].steps < runners[2].steps
     assert runners[0].steps + runners[1].steps == runners[2].steps
-
-
-def test_asking_for_less_is_refused_and_changes_nothing():
-    one = MemoryStudy(study_of(LARGE))
-    one.drive(SyntheticRunner(TRIALS))
-    before = dict(one.files.objects)
-    one.study = study_of(dataclasses.replace(LARGE, finishers=2))
-    with pytest.raises(UserError, match=r"finishers: stored 3, now 2"):
-        one.open()
-    assert one.files.objects == before
-
-
-def test_exhaustive_studies_grow_as_well():
-    large = dataclasses.replace(LARGE, exhaustive=True)
-    small = dataclasses.replace(large, points=2, budget=30)
-    one = MemoryStudy(study_of(small))
-    one.drive(SyntheticRunner(TRIALS))
-    one.study = study_of(large)
-    one.drive(SyntheticRunner(TRIALS, slots=2))
-    assert rows_of(one.frame("trials")) == list(answer(TRIALS, large).rows)
 
 
 def test_without_states_more_is_trained_from_the_beginning_to_the_same_end():

@@ -19,14 +19,6 @@ def test_signal_asks_to_stop_and_is_named(number):
         assert stop.signal_name == signal.Signals(number).name
 
 
-def test_first_signal_is_the_one_that_is_named():
-    with StopRequest().listening() as stop:
-        signal.raise_signal(signal.SIGUSR1)
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-        assert stop.signal_name == "SIGUSR1"
-
-
 def test_handlers_are_as_before_afterwards_whatever_happened():
     before = {number: signal.getsignal(number) for number in SIGNALS}
     with pytest.raises(ZeroDivisionError), StopRequest().listening():

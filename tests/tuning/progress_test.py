@@ -142,9 +142,3 @@ def test_what_matters_survives_at_any_width(clock, monkeypatch, width):
     assert (NAME in last) == (width >= 100)
     assert ("4 steps/s" in last) == (width == 200)
     assert last.startswith("cell 3 of 9 mnist") and "s0.9" in last.replace("…", "")
-
-
-def test_names_lose_their_middle():
-    assert progress.shortened("abcdefgh", 8) == "abcdefgh"
-    assert progress.shortened("abcdefgh", 5) == "ab…gh"
-    assert progress.shortened("abcdefgh", 6) == "abc…gh"

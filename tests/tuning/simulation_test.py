@@ -107,21 +107,6 @@ class SimulatedSweepTest(parameterized.TestCase):
             np.testing.assert_array_equal(curve[simulation.METRIC], losses)
         self.assertEqual(set(tables.studies["evaluation_examples"]), {0})
 
-    def test_looser_goal_is_answered_from_the_curves(self):
-        more = (
-            "sweep.search_mode = 'exhaustive'",
-            "sweep.stop_at_goal = False",
-            "workload.step_budget = 500",
-            "workload.points = 3",
-            "sweep.batch_sizes = (64,)",
-        )
-        sweep = small_sweeps.configured(more, ["smoke/nqm_sgd"])
-        self.run_without_networks(sweep)
-        found = load(self.sweep_dir, goal=0.2).results["steps_to_result"]
-        self.assertTrue(
-            (found <= load(self.sweep_dir).results["steps_to_result"]).all()
-        )
-
     def test_simulated_cells_have_nothing_to_measure(self):
         sweep = small_sweeps.configured(
             ("sweep.batch_sizes = (1024,)",), ["smoke/nqm_sgd"]
@@ -149,15 +134,6 @@ class SimulatedRunnerTest(parameterized.TestCase):
         alone = fresh.run(0, Job(0, point, first.state, 6), lambda: False)
         self.assertEqual(alone.metrics, second.metrics)
         self.assertEqual(alone.state, second.state)
-
-    def test_trials_do_not_mix(self):
-        runner = simulation.SimulatedRunner(self.study())
-        losses = [
-            runner.run(0, Job(trial, {"learning_rate": rate}, None, 3), bool).metrics
-            for trial, rate in ((0, 0.1), (1, 0.2), (0, 0.1))
-        ]
-        self.assertEqual(losses[0], losses[2])
-        self.assertNotEqual(losses[0], losses[1])
 
     def test_divergence_is_at_the_first_step_beyond_float64(self):
         study = self.study("evaluation.minimum = 1000")
@@ -216,19 +192,6 @@ class SimulatedRunnerTest(parameterized.TestCase):
             self.study(
                 "sweep.sparsities = (0.5,)", "sweep.sparsity_methods = ('snip',)"
             )
-
-
-class ShippedFilesTest(parameterized.TestCase):
-    @parameterized.parameters(
-        *(name for name in configurations.shipped() if "nqm" in name)
-    )
-    def test_file_is_a_simulated_sweep_with_its_tiny_version(self, name):
-        sweep = small_sweeps.configured((), [name])
-        for study in sweep.studies:
-            self.assertTrue(simulation.is_simulated(study.workload))
-        tiny = f"smoke/{name.replace('/', '_')}"
-        if not name.startswith("smoke/"):
-            self.assertIn(tiny, configurations.shipped())
 
 
 if __name__ == "__main__":

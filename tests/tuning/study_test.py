@@ -59,49 +59,11 @@ def test_record_names_the_machine_the_data_and_what_was_asked(undisturbed):
     assert record["training_inputs"] == TRAINING_INPUTS
 
 
-@pytest.mark.parametrize("slots", [2, 4])
-@pytest.mark.parametrize("slice_steps", [1, 7])
-def test_tables_depend_on_neither_slots_nor_slices(
-    undisturbed, tmp_path, slots, slice_steps
-):
-    runner = SyntheticRunner(SIX_TRIALS, slots=slots, slice_steps=slice_steps)
-    run(tmp_path, STUDY, runner)
-    assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
-
-
-def test_interrupted_study_is_not_closed_and_goes_on(undisturbed, tmp_path):
-    for session in range(100):
-        stop = StopRequest()
-        runner = SyntheticRunner(
-            SIX_TRIALS,
-            slots=1 + session % 2,
-            slice_steps=4,
-            before_slice=interrupting(stop, 6),
-        )
-        try:
-            run(tmp_path, STUDY, runner, stop=stop)
-            break
-        except Interrupted:
-            assert not is_finished(LocalFiles(), layout_of(tmp_path, STUDY), STUDY)
-    assert 5 < session < 99
-    assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
-
-
 def test_finished_study_is_finished_for_itself_and_not_for_more(undisturbed):
     layout = layout_of(undisturbed, STUDY)
     assert is_finished(LocalFiles(), layout, STUDY)
     more = study_of(dataclasses.replace(SIX, finishers=3))
     assert not is_finished(LocalFiles(), layout, more)
-
-
-def test_extension_on_disk_is_that_of_asking_at_once(undisturbed, tmp_path):
-    small = dataclasses.replace(SIX, points=3, finishers=1, budget=30, goal=0.5)
-    run(tmp_path, study_of(small), SyntheticRunner(SIX_TRIALS, slots=2))
-    said: list[str] = []
-    run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS, slots=2), said=said)
-    assert said == []
-    assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
-    assert layout_of(tmp_path, STUDY).root == layout_of(tmp_path, study_of(small)).root
 
 
 CHANGES = {
@@ -226,22 +188,6 @@ def test_another_machine_may_round_otherwise_where_it_is_allowed(tmp_path):
     assert rows_of(frame(tmp_path, STUDY, "trials")) == list(
         answer(SIX_TRIALS, SIX).rows
     )
-
-
-def test_study_with_a_failed_trial_stays_open_until_it_recovers(undisturbed, tmp_path):
-    def before_slice(trial: int, step: int) -> None:
-        if trial == 4:
-            raise RuntimeError("no memory\nat all")
-
-    for _ in range(2):
-        runner = SyntheticRunner(SIX_TRIALS, slots=2, before_slice=before_slice)
-        result = run(tmp_path, STUDY, runner)
-        assert result.trials[4].outcome == "failed"
-        assert result.finishers == ((30, 1),)
-        assert not result.decided
-        assert not is_finished(LocalFiles(), layout_of(tmp_path, STUDY), STUDY)
-    assert run(tmp_path, STUDY, SyntheticRunner(SIX_TRIALS)).decided
-    assert tables(tmp_path, STUDY) == tables(undisturbed, STUDY)
 
 
 def test_nobody_reaching_everybody_at_once_and_everybody_diverging_close(tmp_path):

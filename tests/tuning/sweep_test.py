@@ -26,10 +26,8 @@ from tests.core.naive_race import Study
 from tests.store.object_store import MemoryFiles
 from tests.tuning.studies import (
     SyntheticBackend,
-    interrupting,
     run,
     study_of,
-    tables,
     trials_of,
 )
 from tests.tuning.synthetic_runner import SyntheticRunner
@@ -119,23 +117,6 @@ def test_a_directory_is_a_sweeps_from_the_first_moment(tmp_path):
             check_directory(self, layout)
 
     start_sweep(Watched(), layout, SWEEP, "")
-
-
-def test_interruption_leaves_the_sweep_to_be_continued(tmp_path):
-    stop = StopRequest()
-
-    def runner_of(batch_size: int) -> SyntheticRunner:
-        slices = 2 if batch_size == 16 else 99
-        return SyntheticRunner(TRIALS, before_slice=interrupting(stop, slices))
-
-    with pytest.raises(Interrupted):
-        launch(tmp_path, runner_of, stop=stop)
-    outcome = launch(tmp_path, lambda size: SyntheticRunner(TRIALS))
-    assert outcome.finished_before == [CELLS[0].cell.name]
-    assert len(outcome.ran) == 2
-    # A cell does not depend on the company of others.
-    run(tmp_path / "alone", CELLS[1], SyntheticRunner(TRIALS))
-    assert tables(tmp_path, CELLS[1]) == tables(tmp_path / "alone", CELLS[1])
 
 
 def test_a_shard_runs_every_nth_cell_and_all_shards_together_run_all(tmp_path):
