@@ -80,11 +80,9 @@ class Tables(Record):
             `earliest` and `latest`, between which each met it.
         goals: the goal of each row of `studies`.
         sweeps: what each sweep was run with.
-        repeats: one row per repeat of a best point; see `analysis.repeats`. Without
-            rows and columns where nothing was repeated.
+        repeats: one row per repeat of a best point; empty where nothing was repeated.
         problems: sentences about damaged files that were skipped.
-        work: what was executed, by trial and quantity; see the store's schemas. Empty
-            for tables that no training wrote.
+        work: what was executed, by trial and quantity; empty if nothing was trained.
     """
 
     results: pd.DataFrame

@@ -21,7 +21,6 @@ from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
 from dps_tf.analysis.interchange.run_tables import join, read_runs, write_runs
 from dps_tf.analysis.interchange.runs import Run, runs_of
 from dps_tf.analysis.loading import load
-from dps_tf.analysis.step_times import read_step_times
 from dps_tf.core import UserError
 from tests import interpreter
 from tests.faults.recorded_runs import (
