@@ -1,4 +1,4 @@
-"""A sweep recorded as tables beside a document: K*, trials and measurements."""
+"""A sweep recorded as tables beside a document: K*, trials, curves, measurements."""
 
 from __future__ import annotations
 
@@ -15,16 +15,24 @@ from dps_tf.analysis.tables import axes_of, metaparameter_names, study_key, with
 
 
 def record(sweep_dir: str, stem: str) -> None:
-    """Writes the tables of a sweep beside a document: K*, trials, measurements."""
+    """Writes the tables of a sweep beside a document.
+
+    STEM.csv has K*, STEM_trials.csv the trials, STEM_evaluations.csv.gz each evaluation
+    of the goal's metric, so that anyone can ask for another goal, and
+    STEM_measurements.csv what was measured along training, if anything was.
+    """
     tables = load(sweep_dir)
     results = with_splits(tables)
     finished = results[results["closed"]]
-    cells, trials, measured = (
-        f"{stem}{end}.csv" for end in ("", "_trials", "_measurements")
-    )
+    ends = ("", "_trials", "_measurements")
+    cells, trials, measured = (f"{stem}{end}.csv" for end in ends)
+    evaluations = f"{stem}_evaluations.csv.gz"
     written = {
         cells: cells_of(finished, finished, cells),
         trials: cells_of(trainings(tables), finished, trials),
+        evaluations: cells_of(
+            curves_of(tables), finished, evaluations, float_format="%.6g"
+        ),
     }
     if len(tables.measurements) or Path(measured).exists():
         names = [*study_key(tables.measurements), "trial", "step", "examples"]
@@ -33,7 +41,20 @@ def record(sweep_dir: str, stem: str) -> None:
         ).reset_index()
         written[measured] = cells_of(wide, finished, measured, float_format="%.6g")
     for path, table in written.items():
-        table.to_csv(path, index=False)
+        # Without the time of writing, the same table gives the same bytes.
+        packed = {"method": "gzip", "mtime": 0} if path.endswith(".gz") else None
+        table.to_csv(path, index=False, compression=packed)
+
+
+def curves_of(tables: Tables) -> pd.DataFrame:
+    """Returns the evaluations of the goal's metric, one row each, in their order.
+
+    Columns: those that name a study, trial, step, is_bound (the value is then the least
+    that it can be), and the metric.
+    """
+    names = [*study_key(tables.curves), "trial", "step"]
+    metrics = sorted({goal.metric for goal in tables.goals})
+    return tables.curves[[*names, "is_bound", *metrics]].sort_values(names)
 
 
 def cells_of(

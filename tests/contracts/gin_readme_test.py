@@ -95,8 +95,9 @@ def recorded(stem: Path, *sweeps: Sweep) -> dict[str, pd.DataFrame]:
     for sweep in sweeps:
         folder = Path(tempfile.mkdtemp(dir=stem.parent)) / "sweep"
         documents().record(str(write_sweep(folder, make(sweep))), str(stem))
-    ends = ("", "_trials", "_measurements")
-    files = {end: stem.with_name(f"{stem.name}{end}.csv") for end in ends}
+    ends = {"": ".csv", "_trials": ".csv", "_measurements": ".csv"}
+    ends["_evaluations"] = ".csv.gz"
+    files = {end: stem.with_name(f"{stem.name}{end}{of}") for end, of in ends.items()}
     return {
         end: pd.read_csv(file, dtype=str, keep_default_na=False)
         for end, file in files.items()
