@@ -292,13 +292,6 @@ def test_bracket_from_step_zero_stays_on_the_axis():
     assert axis.get_yscale() == axis.get_xscale() == "log"
 
 
-def test_no_result_is_said_and_not_drawn():
-    with style.styled():
-        axis = style.new_figure(4, 3).subplots()
-        drawing.draw_steps_to_result(axis, PLOT_ROWS.iloc[:0], LINE.iloc[:0], STYLES)
-    assert "no cell" in axis.texts[0].get_text()
-
-
 def test_perfect_scaling_starts_at_the_smallest_batch_size():
     with style.styled():
         axis = style.new_figure(4, 3).subplots()

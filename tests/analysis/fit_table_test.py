@@ -86,15 +86,6 @@ def test_rows_with_a_lower_bound_alone_stay_as_bounds(tmp_path):
     assert values["fit"]["residuals"][7] is None
 
 
-def test_noise_of_a_csv_makes_rows_weigh_less(tmp_path):
-    frame = table().assign(noise=[*[0.0] * 7, 0.5])
-    frame.loc[7, "steps_to_result"] *= 1.4
-    frame.to_csv(tmp_path / "noise.csv", index=False)
-    [weighted] = fit_table(read_table(tmp_path / "noise.csv")).curves
-    [plain] = fit_table(frame.drop(columns="noise")).curves
-    assert weighted.fit.c2.value < plain.fit.c2.value
-
-
 def test_rows_without_a_result_are_left_out_and_counted():
     frame = table()
     frame.loc[[1, 4], "steps_to_result"] = np.nan
@@ -134,15 +125,6 @@ def test_open_ends_are_words_and_null():
     value = fitted.to_json()["curves"][0]["fit"]["critical_batch_size"]["high"]
     assert value is None
     json.dumps(fitted.to_json(), allow_nan=False)
-
-
-def test_linear_scaling_counts_from_a_stated_batch_size():
-    [curve] = fit_table(table(), FitSettings(linear_from=4.0)).curves
-    names = {regime.name for regime in curve.regimes}
-    assert "linear_scaling_from" in names
-    # Not measured: only the fitted curve can answer.
-    [curve] = fit_table(table(), FitSettings(linear_from=5.0)).curves
-    assert "linear_scaling_from" not in {regime.name for regime in curve.regimes}
 
 
 def test_an_end_below_what_was_measured_is_no_number():

@@ -168,11 +168,6 @@ def test_open_study_is_read_from_its_logs(tmp_path):
     assert len(tables.curves) == 4
 
 
-def test_open_study_lies_beside_closed_ones(sweep_dir, tmp_path):
-    tables = loading.load(sweep_dir, write_open_study(tmp_path, batch_size=128))
-    assert tables.results["closed"].tolist().count(False) == 1
-
-
 def test_trial_of_an_open_study_has_not_spent_its_budget():
     made = make(dataclasses.replace(SMALL, hopeless=(32, 64), step_budget=600))
     assert (made.trials["outcome"] == "incomplete").any()

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis import repeats
-from dps_tf.analysis.law import Observations, fit_law
 from dps_tf.analysis.tables import cell_name, study_key, with_axes
 from dps_tf.core import CELL_KEY, repeated_seed
 
@@ -79,20 +78,6 @@ def test_a_minimum_over_noisy_trials_is_optimistic_and_repeats_show_by_how_much(
     assert np.mean(optimism) == pytest.approx(1.867 * noise, rel=0.1)
     pooled = repeats.pooled_noise(pd.DataFrame(found))
     assert pooled == pytest.approx(noise, rel=0.1)
-
-
-def test_fits_can_weight_cells_by_their_noise():
-    sizes = [int(b) for b in 2 ** np.arange(8)]
-    steps = {b: round(1e5 / b + 3000) for b in sizes}
-    steps[128] = round(1.5 * steps[128])
-    cells = results({b: (0, k) for b, k in steps.items()})
-    quiet = {b: {0: [1000, 1010, 990]} for b in sizes[:-1]}
-    noisy = {128: {0: [1000, 2000, 4000]}}
-    weighted = repeats.with_noise(cells, repeats.summary(table(quiet | noisy), cells))
-    assert weighted["noise"].iloc[-1] == pytest.approx(1.0)
-    plain = fit_law(Observations.from_results(cells))
-    better = fit_law(Observations.from_results(weighted))
-    assert abs(better.c2.value - 3000) < 0.3 * abs(plain.c2.value - 3000)
 
 
 def test_cells_that_were_not_repeated_have_the_pooled_noise():

@@ -260,13 +260,6 @@ def test_page_has_landmarks_a_language_and_a_skip_link(pair):
     assert elements.all("a")[0]["href"] == "#main"
 
 
-def test_page_names_configuration_and_whom_to_cite(pair):
-    text = pair.page
-    for part in ("a.b = 3", "Journal of Machine Learning Research", "20(112)", "ICLR"):
-        assert part in text
-    assert "learning_rate 0.0001 to 1 (log)" in text
-
-
 @pytest.fixture(scope="module")
 def evil() -> str:
     """The page of a sweep whose names and gin text are code."""

@@ -122,13 +122,6 @@ def test_a_large_sweep_fits_a_terminal_too():
     assert "and 52 more" in str(large)
 
 
-def test_the_example_of_a_sweep_is_what_one_types():
-    example = dps_tf.sweep.__doc__.split("Examples:")[1]
-    assert (
-        'dps_tf.sweep("quickstart", values=' in example and "configure" not in example
-    )
-
-
 @pytest.mark.parametrize("values", [VALUES, WHOLE])
 def test_values_make_the_sweep_that_a_gin_file_makes(values):
     files = ["quickstart"] if values is VALUES else []
@@ -306,9 +299,3 @@ def test_outside_of_a_notebook_there_is_no_display():
     finally:
         del shell
         InteractiveShell.clear_instance()
-
-
-def test_environment_is_not_asked_for_more_than_is_needed():
-    script = "import dps_tf, sys; dps_tf.Goal; print('tensorflow' in sys.modules)"
-    done = interpreter.run(["-c", script], modules=interpreter.TABLES)
-    assert done.stdout.strip() == "False"

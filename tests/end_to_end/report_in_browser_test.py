@@ -177,17 +177,6 @@ def test_phone_shows_the_chart_and_tables_in_the_width_of_the_screen(page, file)
     page.resize(1200, 900)
 
 
-def test_colours_follow_the_reader(page):
-    def background() -> list[int]:
-        color = page.value("getComputedStyle(document.body).backgroundColor")
-        return [int(part) for part in color.strip("rgb()").split(",")]
-
-    page.prefer("dark")
-    assert max(background()) < 64
-    page.prefer("light")
-    assert min(background()) > 240
-
-
 def test_text_has_enough_contrast_in_both_schemes(page):
     # Relative luminance and contrast of WCAG 2, on what is painted behind the text.
     script = """
