@@ -210,7 +210,7 @@ def _laws(curves: Curves) -> Iterator[Caution]:
     yield from _about_curves(
         "The exponent is not 1",
         "The interval of a in c1/B^a + c2 excludes 1: c1, c2 and c1/c2 are those of a "
-        "form that fits worse. The table of exponents has the critical batch size "
+        "form that fits worse. The table of fits has the critical batch size "
         "averaged over a.",
         [
             n

@@ -61,7 +61,6 @@ def law_part(context: ReportContext) -> Part:
     if joint:
         tables.append(joint_table(curves, joint))
     tables.append(regime_page_table(curves))
-    tables.append(exponent_table(curves))
     return Part(paragraphs, (), tables)
 
 
@@ -74,6 +73,8 @@ def fit_table(curves: Curves) -> PageTable:
             "points": len(fit.observations),
             **constants(fit),
             "residual": _residual(fit),
+            "exponent": estimate_text(fit.exponent),
+            "averaged": estimate_text(fit.critical_averaged),
         }
         for (panel, curve), fit in curves.fits.items()
     ]
@@ -98,6 +99,8 @@ def fit_table(curves: Curves) -> PageTable:
             "Residual, octaves",
             "Root mean square of log2(K* / fit), and the largest with its batch size.",
         ),
+        Column("exponent", "a", f"Of c1/B^a + c2; 1 is the law. {EXPONENT_PRIOR}."),
+        Column("averaged", "c1/c2 averaged over a", "Where both terms are equal."),
     )
     return page_table("law", "Fits of K* = c1/B + c2", columns, rows)
 
@@ -107,26 +110,6 @@ def _residual(fit: LawFit) -> SortableText:
     value = float(fit.residuals[worst])
     size = fit.observations.batch_size[worst]
     return SortableText(f"{fit.rms:.2f} ({value:+.2f} at {size:g})", fit.rms)
-
-
-def exponent_table(curves: Curves) -> PageTable:
-    """Returns the exponent of each fitted curve, and c1/c2 averaged over it."""
-    rows = [
-        {
-            "curve": curves.title(*pair),
-            "exponent": estimate_text(fit.exponent),
-            "critical": estimate_text(fit.critical_batch_size),
-            "averaged": estimate_text(fit.critical_averaged),
-        }
-        for pair, fit in curves.fits.items()
-    ]
-    columns = (
-        Column("curve", "Curve"),
-        Column("exponent", "a", f"Of c1/B^a + c2; 1 is the law. {EXPONENT_PRIOR}."),
-        Column("critical", "c1/c2", "With an exponent of 1."),
-        Column("averaged", "Averaged over a", "Where both terms are equal."),
-    )
-    return page_table("exponents", "The exponent of the batch size", columns, rows)
 
 
 def joint_fits(curves: Curves) -> dict[str, Comparison]:
