@@ -16,6 +16,7 @@ from dps_tf.analysis import report
 from dps_tf.analysis.report import (
     budgets,
     drawing,
+    effects,
     health,
     law,
     learning_curves,
@@ -98,6 +99,17 @@ DRAWINGS = {
     ),
     "normalized": lambda a: law.draw_ratios(
         a, two_curves(ratio=[1.0, 0.3, 0.1], base=[4, 4, 4]), STYLES
+    ),
+    "effects": lambda a: effects.draw_effects(
+        a,
+        pd.DataFrame({"curve": ["a", "a", "b"], "value": ["0.5", "0.9", "0.9"]}).assign(
+            base="0",
+            c1=[1.2, 2.0, 0.5],
+            c1_low=[1.0, 1.5, 0.0],
+            c1_high=[1.4, 2.5, np.inf],
+        ),
+        "c1",
+        STYLES,
     ),
     "best_of_n": lambda a: health.draw_quantiles(
         a, QUANTILES, line_style=STYLES["a"], top=2.0

@@ -14,7 +14,9 @@ from dps_tf.analysis import loading, report
 from dps_tf.analysis.report import (
     assembly,
     content,
+    effects,
     headline,
+    law,
     learning_curves,
     naming,
     pruning,
@@ -220,6 +222,33 @@ def test_legends_hide_whole_curves_and_steps_have_ticks_at_powers_of_two():
     assert any({1.0, 2.0, 1024.0} <= set(of_axis) for of_axis in ticks)
     # A bar of regimes under the curve.
     assert '"name": "HBar"' in text
+
+
+def test_effects_are_ratios_of_curves_that_differ_in_one_axis():
+    sweep = dataclasses.replace(
+        SMALL,
+        sparsities=(0.0, 0.5, 0.9),
+        optimizers=("sgd", "nesterov"),
+        batch_sizes=(8, 16, 64, 256),
+        points=32,
+    )
+    found = context_of(tables_of(make(sweep))).curves
+    joint = law.joint_fits(found)
+    table = effects.effects_of(found, joint)
+    [fit] = joint.values()
+    by_names = {(r.curve, r.reference): r for r in fit.ratios}
+    sparser = table[
+        (table["axis"] == "sparsity") & table["curve"].str.startswith("sgd")
+    ]
+    assert sparser["value"].tolist() == ["0.5", "0.9"] and set(sparser["base"]) == {
+        "0.0"
+    }
+    ratio = by_names["sgd, sparsity 0.9", "sgd, sparsity 0"]
+    [row] = sparser[sparser["value"] == "0.9"].to_dict("records")
+    assert (row["c1"], row["c1_low"]) == (ratio.c1.value, ratio.c1.low)
+    assert set(table["axis"]) == {"sparsity", "optimizer"} and len(table) == len(
+        by_names
+    )
 
 
 # Several sweeps, and sections of a user's own.

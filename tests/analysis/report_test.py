@@ -181,6 +181,36 @@ def test_what_matters_comes_first_and_all_else_is_folded(pair):
     assert not folded & {"headline", "cautions", "table"}
 
 
+class VisibleWords(html.parser.HTMLParser):
+    """Collects the words that a reader sees before anything is unfolded."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.words: list[str] = []
+        self._inside: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag in ("details", "summary", "script", "style", "title"):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self._inside:
+            self._inside.remove(tag)
+
+    def handle_data(self, data):
+        hidden = {"script", "style", "title"} & {*self._inside}
+        if not hidden and self._inside.count("details") <= self._inside.count(
+            "summary"
+        ):
+            self.words += data.split()
+
+
+def test_a_sweep_of_four_cells_has_few_words_before_unfolding(pair):
+    words = VisibleWords(pair.page).words
+    assert "sparsity" in words and 100 < len(words) <= 1200
+
+
 def test_captions_have_four_lines_and_definitions_a_section(pair):
     figures = [item for part in pair.report.sections for item in part.illustrations]
     assert [i.name for i in figures if len(i.caption) > CAPTION] == []

@@ -20,6 +20,7 @@ from dps_tf.analysis.report.content import (
     section_of,
 )
 from dps_tf.analysis.report.curves import curves_of
+from dps_tf.analysis.report.effects import effects_part
 from dps_tf.analysis.report.generalization import generalization_part
 from dps_tf.analysis.report.headline import headline_part
 from dps_tf.analysis.report.health import best_of_n_part, best_of_n_table, health_part
@@ -70,6 +71,7 @@ _FILES = {
 SECTIONS = [
     SectionEntry("headline", "K* against batch size", (headline_part,), is_open=True),
     SectionEntry("table", "Results", (results_part,), is_open=True),
+    SectionEntry("effects", "Effects of the axes", (effects_part,)),
     SectionEntry("law", "The law K* = c1/B + c2", (normalized_part, law_part)),
     SectionEntry(
         "sensitivity", "How sure are these numbers?", (repeats_part, sensitivity_part)
