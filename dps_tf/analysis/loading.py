@@ -32,7 +32,7 @@ from dps_tf.analysis.tables import (
     with_precision,
 )
 from dps_tf.core import Goal, UserError
-from dps_tf.store import FileSystem, LocalFiles, StoredTables, SweepReader, absolute
+from dps_tf.store import StoredTables, SweepReader, absolute, files_for
 
 LABEL = "workload.label"
 """The axis that tells sweeps apart which have been given labels."""
@@ -183,7 +183,6 @@ def load(
     *sweep_dirs: str | os.PathLike[str],
     goal: Goal | float | None = None,
     labels: Sequence[str] = (),
-    files: Callable[[str], FileSystem] = lambda directory: LocalFiles(),
 ) -> Tables:
     """Returns the tables of one or several sweeps.
 
@@ -195,7 +194,6 @@ def load(
             before it could answer, K* is bounded (`steps_bound`).
         labels: one per directory, so that sweeps of the same cells lie side by side:
             cells have the further axis LABEL then, unless their label is empty.
-        files: the file system of a directory; that of this machine by default.
 
     Raises:
         UserError: no directory, one that holds no sweep, two that hold the same cell,
@@ -203,7 +201,7 @@ def load(
     """
     names = [os.fspath(directory) for directory in sweep_dirs]
     _check_names(names, labels)
-    sweeps = [_open(files(name), name) for name in names]
+    sweeps = [_open(name) for name in names]
     read = [_read(sweep, name) for sweep, name in zip(sweeps, names, strict=True)]
     found_labels = labels or [""] * len(names)
     records = _sweep_records(names, sweeps, read, found_labels)
@@ -223,9 +221,9 @@ def load(
         work=work,
     )
     repeats = [
-        _repeats(SweepReader(files(name), sweep.layout.repeats.root), tables, goal)
+        _repeats(SweepReader(files_for(name), sweep.layout.repeats.root), tables, goal)
         for name, sweep, tables in zip(names, sweeps, read, strict=True)
-        if files(name).exists(sweep.layout.repeats.marker)
+        if files_for(name).exists(sweep.layout.repeats.marker)
     ]
     if not repeats:
         return found
@@ -315,8 +313,8 @@ def _by_goal(
     ]
 
 
-def _open(files: FileSystem, directory: str) -> SweepReader:
-    path = absolute(directory)
+def _open(directory: str) -> SweepReader:
+    files, path = files_for(directory), absolute(directory)
     if files.is_local and not (files.exists(path) and Path(path).is_dir()):
         raise UserError(
             f"there is no directory {directory}: name the one that was given to train "

@@ -72,7 +72,7 @@ def load(
     Raises:
         UserError: see `analysis.loading.load`.
     """
-    read = loading.load(*sweep_dirs, goal=goal, labels=labels, files=files_for)
+    read = loading.load(*sweep_dirs, goal=goal, labels=labels)
     return Tables(**vars(read))
 
 

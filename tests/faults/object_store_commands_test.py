@@ -75,7 +75,7 @@ def trained(command, place) -> str:
 
 def test_training_on_a_store_equals_training_on_a_disk(place, disk, trained):
     files = files_for(place)
-    found = loading.load(place, files=files_for)
+    found = loading.load(place)
     expected = loading.load(disk)
     for name in ("results", "trials", "curves"):
         pd.testing.assert_frame_equal(
