@@ -15,6 +15,7 @@ COMMANDS = (
     "report",
     "measure",
     "fit",
+    "recommend",
     "export",
     "import_runs",
 )
