@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
@@ -33,7 +33,7 @@ from dps_tf.store import (
 from dps_tf.store.tables import to_frame
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.progress import Display, StudyProgress
+from dps_tf.tuning.progress import Display, Forecast, StudyProgress
 from dps_tf.tuning.study import RunContext, is_finished, run_study
 
 _WAIT_SECONDS = 0.5
@@ -80,6 +80,8 @@ class Sweep:
 
     Cells run one after another, or side by side where `spare_slots` returns the number
     of slots that no cell needs now. Progress is shown on a display or standard output.
+    `forecast` predicts what some cells cost from what is recorded; it returns None
+    where nothing is.
     """
 
     files: FileSystem
@@ -90,6 +92,9 @@ class Sweep:
     say: Callable[[str], None] = print
     spare_slots: Callable[[], int] | None = None
     display: Display | None = None
+    forecast: Callable[[Sequence[StudySpecification]], Forecast | None] = (
+        lambda studies: None
+    )
 
     def __post_init__(self) -> None:
         self._layout = SweepLayout(self.options.sweep_dir)
@@ -114,11 +119,15 @@ class Sweep:
         left = list(self.specification.studies[first::step])
         if self.spare_slots is not None:
             self._run_side_by_side(left, self.spare_slots)
+        left[:] = [study for study in left if not self._was_finished(study)]
         looks = 0
         while left:
-            for study in list(left):
+            waiting = list(left)
+            while waiting:
+                study, forecast = self._next(waiting)
+                waiting.remove(study)
                 lock = self._lock(study)
-                if self._run_if_free(study):
+                if self._run_if_free(study, forecast):
                     left.remove(study)
                 elif looks > _MAX_WAITS or (looks and lock.shows_life()):
                     left.remove(study)
@@ -149,6 +158,7 @@ class Sweep:
                 options=replace(
                     self.options, sweep_dir=self._layout.repeats.root, shard=(0, 1)
                 ),
+                forecast=lambda studies: None,
             )
             self.outcome.add(inside.run(gin_text))
 
@@ -189,7 +199,21 @@ class Sweep:
         lock = Lock(self.files, self._cell(study).root)
         return self._locks.setdefault(study.cell.name, lock)
 
-    def _run_if_free(self, study: StudySpecification) -> bool:
+    def _next(
+        self, waiting: Sequence[StudySpecification]
+    ) -> tuple[StudySpecification, Forecast | None]:
+        """Returns the cell that is predicted to be the cheapest, and the forecast.
+
+        The first cell where nothing can be predicted.
+        """
+        forecast = self.forecast(waiting)
+        if forecast is None:
+            return waiting[0], None
+        return waiting[forecast.examples.index(min(forecast.examples))], forecast
+
+    def _run_if_free(
+        self, study: StudySpecification, forecast: Forecast | None = None
+    ) -> bool:
         """Returns False if another owner is running the cell."""
         if self._was_finished(study):
             return True
@@ -199,7 +223,7 @@ class Sweep:
         with lock:
             # Its last owner may have finished it between the look and the lock.
             if not self._was_finished(study):
-                self._run(study, lock)
+                self._run(study, lock, forecast)
         return True
 
     def _run_side_by_side(
@@ -216,7 +240,8 @@ class Sweep:
             while (waiting and not self.stop()) or running:
                 is_room = spare_slots() > 0 or not running
                 if waiting and is_room and not self.stop():
-                    study = waiting.pop(0)
+                    study, _ = self._next(waiting)
+                    waiting.remove(study)
                     running.append(pool.submit(self._run_and_remove, study, left))
                 done, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
                 running = [future for future in running if future not in done]
@@ -241,12 +266,15 @@ class Sweep:
         self.outcome.finished_before.append(study.cell.name)
         return True
 
-    def _run(self, study: StudySpecification, lock: Lock) -> None:
+    def _run(
+        self, study: StudySpecification, lock: Lock, forecast: Forecast | None
+    ) -> None:
         name, cell = study.cell.name, self._cell(study)
         studies = self.specification.studies
         place = f"cell {studies.index(study) + 1} of {len(studies)}"
         live = self.spare_slots is None
         shown = StudyProgress(name, study.rule, place, live=live, display=self.display)
+        shown.sweep = forecast
         with shown as progress:
             context = RunContext(
                 stop=self.stop,
