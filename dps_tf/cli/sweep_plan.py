@@ -165,7 +165,8 @@ def plan_text(
         steps = np.minimum(steps, budget)
         seconds = seconds_of(steps, waiting["trials"].to_numpy(float))
         told = [
-            f"{_steps(steps[:, i], budget[i])}, {_cost(seconds[:, i], prices)}; at most {_time(most[i])}"
+            f"{_steps(steps[:, i], budget[i])}, {_cost(seconds[:, i], prices)}; "
+            f"at most {_time(most[i])}"
             for i in range(len(waiting))
         ]
         whole = f"{_cost(seconds.sum(axis=1), prices)}; "
