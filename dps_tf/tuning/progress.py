@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TextIO
 
@@ -12,7 +12,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dps_tf.core import Nearest, Plan, RaceRule, Trajectory, duration, steps_left
+from dps_tf.core import (
+    Nearest,
+    Plan,
+    RaceRule,
+    StudySpecification,
+    Trajectory,
+    duration,
+    steps_left,
+)
 
 _LINE_SECONDS = 15.0
 """How often a line is written where the output is no terminal."""
@@ -54,6 +62,14 @@ class Forecast:
 
     examples: list[float]
     slot_seconds: tuple[float, float] | None
+
+
+Forecaster = Callable[[Sequence[StudySpecification]], Forecast | None]
+"""Predicts what cells cost from what is recorded; None where nothing is."""
+
+
+def no_forecast(studies: Sequence[StudySpecification]) -> None:
+    """Predicts nothing."""
 
 
 class StudyProgress:

@@ -33,7 +33,13 @@ from dps_tf.store import (
 from dps_tf.store.tables import to_frame
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.progress import Display, Forecast, StudyProgress
+from dps_tf.tuning.progress import (
+    Display,
+    Forecast,
+    Forecaster,
+    StudyProgress,
+    no_forecast,
+)
 from dps_tf.tuning.study import RunContext, is_finished, run_study
 
 _WAIT_SECONDS = 0.5
@@ -92,13 +98,12 @@ class Sweep:
     say: Callable[[str], None] = print
     spare_slots: Callable[[], int] | None = None
     display: Display | None = None
-    forecast: Callable[[Sequence[StudySpecification]], Forecast | None] = (
-        lambda studies: None
-    )
+    forecast: Forecaster = no_forecast
 
     def __post_init__(self) -> None:
         self._layout = SweepLayout(self.options.sweep_dir)
         self._locks: dict[str, Lock] = {}
+        self._forecast: Forecast | None = None
         self.outcome = SweepOutcome()
 
     def run(self, gin_text: str) -> SweepOutcome:
@@ -124,10 +129,11 @@ class Sweep:
         while left:
             waiting = list(left)
             while waiting:
-                study, forecast = self._next(waiting)
+                # Cells that others have are looked at again in their order.
+                study = waiting[0] if looks else self._cheapest(waiting)
                 waiting.remove(study)
                 lock = self._lock(study)
-                if self._run_if_free(study, forecast):
+                if self._run_if_free(study):
                     left.remove(study)
                 elif looks > _MAX_WAITS or (looks and lock.shows_life()):
                     left.remove(study)
@@ -158,7 +164,7 @@ class Sweep:
                 options=replace(
                     self.options, sweep_dir=self._layout.repeats.root, shard=(0, 1)
                 ),
-                forecast=lambda studies: None,
+                forecast=no_forecast,
             )
             self.outcome.add(inside.run(gin_text))
 
@@ -199,21 +205,12 @@ class Sweep:
         lock = Lock(self.files, self._cell(study).root)
         return self._locks.setdefault(study.cell.name, lock)
 
-    def _next(
-        self, waiting: Sequence[StudySpecification]
-    ) -> tuple[StudySpecification, Forecast | None]:
-        """Returns the cell that is predicted to be the cheapest, and the forecast.
+    def _cheapest(self, waiting: Sequence[StudySpecification]) -> StudySpecification:
+        """Returns the cell that is predicted to be the cheapest, else the first one."""
+        found = self._forecast = self.forecast(waiting)
+        return waiting[found.examples.index(min(found.examples)) if found else 0]
 
-        The first cell where nothing can be predicted.
-        """
-        forecast = self.forecast(waiting)
-        if forecast is None:
-            return waiting[0], None
-        return waiting[forecast.examples.index(min(forecast.examples))], forecast
-
-    def _run_if_free(
-        self, study: StudySpecification, forecast: Forecast | None = None
-    ) -> bool:
+    def _run_if_free(self, study: StudySpecification) -> bool:
         """Returns False if another owner is running the cell."""
         if self._was_finished(study):
             return True
@@ -223,7 +220,7 @@ class Sweep:
         with lock:
             # Its last owner may have finished it between the look and the lock.
             if not self._was_finished(study):
-                self._run(study, lock, forecast)
+                self._run(study, lock)
         return True
 
     def _run_side_by_side(
@@ -240,7 +237,7 @@ class Sweep:
             while (waiting and not self.stop()) or running:
                 is_room = spare_slots() > 0 or not running
                 if waiting and is_room and not self.stop():
-                    study, _ = self._next(waiting)
+                    study = self._cheapest(waiting)
                     waiting.remove(study)
                     running.append(pool.submit(self._run_and_remove, study, left))
                 done, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
@@ -266,15 +263,13 @@ class Sweep:
         self.outcome.finished_before.append(study.cell.name)
         return True
 
-    def _run(
-        self, study: StudySpecification, lock: Lock, forecast: Forecast | None
-    ) -> None:
+    def _run(self, study: StudySpecification, lock: Lock) -> None:
         name, cell = study.cell.name, self._cell(study)
         studies = self.specification.studies
         place = f"cell {studies.index(study) + 1} of {len(studies)}"
         live = self.spare_slots is None
         shown = StudyProgress(name, study.rule, place, live=live, display=self.display)
-        shown.sweep = forecast
+        shown.sweep = self._forecast if live else None
         with shown as progress:
             context = RunContext(
                 stop=self.stop,

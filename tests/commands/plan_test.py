@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -20,18 +19,18 @@ from dps_tf.cli.sweep_plan import (
 )
 from dps_tf.cli.sweep_run import SweepRun
 from dps_tf.core import UserError
-from dps_tf.store import LocalFiles, SweepReader
-from dps_tf.train import main
+from dps_tf.store import LocalFiles, SweepLayout, SweepReader
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.calibration import Calibration, calibrate
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
+from dps_tf.tuning.sweep import start_sweep
 from dps_tf.workloads.reading import SweepConfiguration, configure
 from tests.launch.dry_runs import dry_run
 from tests.tuning.small_sweeps import BINDINGS, configured
 
 CELL = "noisy_quadratic-sgd-none-seed0-b{}-s0.0"
-KNOWN = Calibration("a network", 2, {16: 0.5, 64: 0.5, 256: 0.5}, 0.0, 0.0, 0.0)
+KNOWN = Calibration("a network", 2, {16: 0.5}, 0.0, 0.0, 0.0)
 ROW = re.compile(r"  (\S+): ([\d,]+) \(([\d,]+) to ([\d,]+)\) steps a trial, .*at most")
 
 
@@ -62,9 +61,7 @@ def planned(directory: str, sizes: tuple[int, ...], *others: str) -> str:
 def rows(text: str) -> dict[str, list[int]]:
     """Returns steps of a trial by cell: median, low, high."""
     found = [ROW.match(line) for line in text.splitlines()]
-    return {
-        m[1]: [int(m[i].replace(",", "")) for i in (2, 3, 4)] for m in found if m
-    }
+    return {m[1]: [int(m[i].replace(",", "")) for i in (2, 3, 4)] for m in found if m}
 
 
 def test_without_anything_measured_the_bound_stands_alone(tmp_path):
@@ -103,50 +100,53 @@ def test_a_finished_sweep_leaves_nothing_to_plan(small):
 
 
 def test_bounds_and_prices_are_products():
-    studies = simulated((16, 64)).specification.studies
+    (study,) = simulated((16,)).specification.studies
     nothing = pd.DataFrame(columns=["curve", "batch_size", "trials", "steps"])
-    waiting = asked_cells(studies).assign(budget=3600, draws=8, trials=4)
+    waiting = asked_cells([study]).assign(budget=3600, draws=8, trials=4)
     text = plan_text(nothing, waiting, KNOWN, Prices())
-    # 3600 steps of 0.5 s for eight trials in two slots, twice.
-    assert "at most 2 h" in text and text.endswith("all 2 cells: at most 4 h")
+    # 3600 steps of 0.5 s for eight trials in two slots.
+    assert text.endswith("s0.0: at most 2 h\nall 1 cells: at most 2 h")
     done = waiting.assign(steps=4 * 10**9)
     text = plan_text(done, waiting, KNOWN, Prices(money=3, watts=500))
-    assert text.count("more steps a trial than its 3,600") == 2
+    assert text.count("more steps a trial than its 3,600") == 1
     assert text.count("1 h (1 h to 1 h); 3 (3 to 3) money; 0.5 (0.5 to 0.5) kWh") == 2
 
 
-def test_intervals_of_the_whole_are_wider_than_those_of_the_law(small):
-    done = RecordedForecast(LocalFiles(), str(small)).done()
-    forecast = RecordedForecast(LocalFiles(), str(small))(
-        simulated((1024, 128)).specification.studies
-    )
-    assert len(done) == 2
-    low, high = forecast.slot_seconds
-    assert 0 < low < high and np.all(np.array(forecast.examples) > 0)
+def test_a_forecast_of_all_cells_has_two_ends(small):
+    forecast = RecordedForecast(LocalFiles(), str(small))
+    found = forecast(simulated((1024, 128)).specification.studies)
+    low, high = found.slot_seconds
+    assert 0 < low < high and len(found.examples) == 2
+    assert RecordedForecast(LocalFiles(), str(small / "none"))(()) is None
 
 
 def test_cells_begin_with_the_cheapest_that_is_predicted(tmp_path):
     assert run(tmp_path, (1024, 64, 16)) == [CELL.format(b) for b in (1024, 16, 64)]
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--plan", "--price=-1"], "--price=-1: give a number above 0"),
-        (["--plan", "--watts=nan"], "--watts=nan: give a number above 0"),
-        (["--price=2"], "--price is for a plan: give --plan too"),
-        (["--like=x"], "--like is for a plan: give --plan too"),
-        (["--plan", "--like=nothing"], "nothing holds no sweep"),
-        (["--plan", "--like=nothing.csv"], "no table of published curves"),
-    ],
-)
-def test_values_that_cannot_be_are_one_sentence(flags, sentence, told):
-    code, said = told[" ".join(flags)]
-    assert code == 2 and sentence in said and "Traceback" not in said
+MISTAKES = {
+    "--plan --price=-1": "--price=-1: give a number above 0",
+    "--plan --watts=nan": "--watts=nan: give a number above 0",
+    "--price=2": "--price is for a plan: give --plan too",
+    "--like=x": "--like is for a plan: give --plan too",
+    "--plan --like=nothing": "nothing holds no sweep",
+    "--plan --like=nothing.csv": "no table of published curves 'nothing.csv'",
+}
+
+
+def test_values_that_cannot_be_are_one_sentence(tmp_path):
+    given = [["--gin_file=smoke/nqm_sgd", *flags.split()] for flags in MISTAKES]
+    answers = dry_run(given, tmp_path)
+    for (code, said), sentence in zip(answers, MISTAKES.values(), strict=True):
+        assert code == 2
+        [line] = [each for each in said.splitlines() if each.startswith("error: ")]
+        assert sentence in line and "Traceback" not in said
 
 
 def test_a_sweep_without_a_finished_cell_teaches_nothing(tmp_path):
-    with pytest.raises(UserError, match="holds no sweep"):
+    sweep = simulated((16,))
+    start_sweep(LocalFiles(), SweepLayout(str(tmp_path)), sweep.specification, "")
+    with pytest.raises(UserError, match="has no finished cell"):
         like(str(tmp_path))
 
 

@@ -244,9 +244,7 @@ def test_time_left_of_a_sweep_counts_cells_that_run_and_those_that_wait():
 def in_seconds(text):
     words = text.split()
     units = {"s": 1, "min": 60, "h": 3600}
-    return sum(
-        int(n) * units[u] for n, u in zip(words[::2], words[1::2], strict=True)
-    )
+    return sum(int(n) * units[u] for n, u in zip(words[::2], words[1::2], strict=True))
 
 
 def test_time_left_is_not_stated_before_a_cell_is_finished():
