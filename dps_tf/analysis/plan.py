@@ -103,8 +103,8 @@ def seconds_per_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
 def slot_seconds(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats | None:
     """Returns draws of the seconds that cells take, of all slots together, [d, cells].
 
-    Steps are predicted, and so is the time of a step from what cells of the same curve
-    took, or all cells where the curve has none; None where no time is recorded.
+    Steps are predicted, and so is the time of a step, from the medians over the cells
+    of each batch size; None where no time is recorded.
 
     Args:
         done: cells that were measured, columns WORK.
@@ -113,14 +113,11 @@ def slot_seconds(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats | None:
     timed = done[done["seconds"] > 0]
     if timed.empty:
         return None
-    times = timed.assign(seconds=timed["seconds"] / timed["steps"])
+    each = (timed["seconds"] / timed["steps"]).groupby(timed["batch_size"])
+    times = each.median().rename("seconds").reset_index()
     _, steps = predicted_steps(done, waiting)
     found = steps * waiting["trials"].to_numpy(np.float64)
-    for curve in waiting["curve"].unique():
-        own = (waiting["curve"] == curve).to_numpy()
-        alike = times[times["curve"] == curve]
-        sizes = waiting["batch_size"].to_numpy(np.float64)[own]
-        found[:, own] *= seconds_per_step(times if alike.empty else alike, sizes)
+    found *= seconds_per_step(times, waiting["batch_size"].to_numpy(np.float64))
     return np.asarray(found, np.float64)
 
 
@@ -227,9 +224,10 @@ class _Fit:
     def draws(self, cells: _Cells, number: int, rng: np.random.Generator) -> Floats:
         """Returns draws of log2 of the steps of a trial, noise included, [d, cells]."""
         steps, derivative = cells.expected(self.mean)
-        covariance = derivative @ self.covariance @ derivative.T
-        covariance += self.noise**2 * np.eye(len(steps))
-        return rng.multivariate_normal(steps, covariance, number, method="eigh")
+        root = np.linalg.cholesky(self.covariance)
+        parameters = rng.standard_normal((number, len(root))) @ (derivative @ root).T
+        noise = self.noise * rng.standard_normal((number, len(steps)))
+        return np.asarray(steps + parameters + noise, np.float64)
 
 
 def _fit(cells: _Cells, curves: int, spread: float, noise: float) -> _Fit:

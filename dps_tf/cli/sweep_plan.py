@@ -184,7 +184,9 @@ def _seconds_of(
     waiting: pd.DataFrame, calibration: Calibration, per_step: Floats
 ) -> Callable[[Floats, Floats], Floats]:
     """Returns (steps of a trial [d, n], trials [n]) -> seconds of cells [d, n]."""
-    pruning = np.where(~waiting["curve"].str.contains("-none-"), calibration.pruning, 0)
+    pruning = np.where(
+        ~waiting["curve"].str.contains("-none-seed"), calibration.pruning, 0
+    )
     evaluation = calibration.evaluation / waiting["interval"].to_numpy(np.float64)
 
     def seconds(steps: Floats, trials: Floats) -> Floats:
