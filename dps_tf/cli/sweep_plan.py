@@ -20,9 +20,14 @@ from dps_tf.analysis.plan import (
 )
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.tables import Floats
-from dps_tf.cli.command_line import files_of
 from dps_tf.core import StudySpecification, UserError, duration
-from dps_tf.store import FileSystem, StudyReader, SweepLayout, SweepReader
+from dps_tf.store import (
+    FileSystem,
+    StudyReader,
+    SweepLayout,
+    SweepReader,
+    files_for,
+)
 from dps_tf.tuning.calibration import Calibration
 from dps_tf.tuning.progress import Forecast
 
@@ -130,7 +135,7 @@ def like(place: str) -> pd.DataFrame:
                 "seconds": np.nan,
             }
         )
-    files = files_of(place)
+    files = files_for(place)
     SweepReader(files, place)  # Refuses what is no sweep.
     done = RecordedForecast(files, place).done()
     if done.empty:
