@@ -42,6 +42,21 @@ _DRY_RUN = flags.DEFINE_bool(
     "Let one trial of each kind make one step, keep nothing, and show what would be "
     "run and what it may cost at most.",
 )
+common.section("Before paying")
+_PLAN = flags.DEFINE_bool(
+    "plan",
+    False,
+    "After what --dry_run does, measure the speed of this machine for some seconds and "
+    "show how long each cell and the whole will take, with 80 % intervals.",
+)
+_LIKE = flags.DEFINE_multi_string(
+    "like",
+    [],
+    "With --plan: a finished sweep of a similar workload, or a table (.csv) of "
+    "published curves, from which steps are predicted; may be repeated.",
+)
+_PRICE = flags.DEFINE_float("price", None, "With --plan: money per hour.")
+_WATTS = flags.DEFINE_float("watts", None, "With --plan: power of the machine.")
 common.section("Devices and machines")
 _SLOTS = flags.DEFINE_integer(
     "slots", 0, "Trials side by side; 0 is one per processor, or one per GPU."
@@ -113,6 +128,9 @@ def _options() -> Options:
     """Returns the options of the flags; UserError for values that are not taken."""
     from dps_tf.tuning.options import Options
 
+    for flag in (_LIKE, _PRICE, _WATTS):
+        if flag.value not in (None, []) and not _PLAN.value:
+            raise UserError(f"--{flag.name} is for a plan: give --plan too.")
     for flag in (_SHARE, _WORKERS):
         if flag.value is not None:
             raise UserError(
@@ -146,9 +164,10 @@ def _options() -> Options:
 @command
 def main() -> int:
     """Runs the sweep that the flags name; returns the exit code."""
-    if not _DRY_RUN.value:
+    if not (_DRY_RUN.value or _PLAN.value):
         common.require(_SWEEP_DIR)
     import_tensorflow()
+    from dps_tf.cli.sweep_plan import Prices
     from dps_tf.cli.sweep_run import SweepRun
     from dps_tf.tuning.resources import configure_threads
     from dps_tf.workloads.reading import SweepConfiguration, read_configuration
@@ -158,6 +177,10 @@ def main() -> int:
     configuration = SweepConfiguration(*given)
     options = _options()
     configure_threads()
+    if _PLAN.value:
+        prices = Prices(_PRICE.value, _WATTS.value)
+        print(SweepRun(configuration, options).plan(_LIKE.value, prices))
+        return FINISHED
     if _DRY_RUN.value:
         print(SweepRun(configuration, options).try_out())
         return FINISHED

@@ -14,16 +14,22 @@ same curve most. Seconds come from measured step times.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.tables import Codes, Floats, curve_key, curve_label
+from dps_tf.analysis.step_times import MINIMUM_SIZES, step_time_model
+from dps_tf.analysis.tables import Codes, Floats
 from dps_tf.core import UserError
+from dps_tf.store import StudyReader
 
 LEVEL = 0.8
+WORK = ("curve", "batch_size", "trials", "steps", "seconds")
+"""Columns of cells that were measured: steps and seconds are those of all trials."""
 SPREADS = (0.15, 0.3, 0.6, 1.0)
 """Octaves by which log2 c1 and log2 c1/c2 of curves of one sweep scatter."""
 NOISES = (0.1, 0.2, 0.35)
@@ -36,18 +42,90 @@ et al. 2019 and Lee et al. 2021."""
 _ROUNDS = 30
 _LARGEST_STEP = 3.0  # Octaves, of one round of Gauss-Newton.
 _DRAWS = 4_000
+_NAME = re.compile(r"(.+-seed\d+)-b(\d+)(-s.+)")
+"""See `Cell.name`."""
 
 
-def work_of(studies: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
-    """Returns the work of closed cells: curve, batch_size, trials, steps (of all)."""
-    keys = curve_key(studies)
-    closed = studies[studies["closed"].astype(bool)]
-    names = [curve_label(row, keys) for _, row in closed.iterrows()]
-    cells = closed[[*keys, "batch_size"]].assign(curve=names)
-    joined = trials.merge(cells, on=[*keys, "batch_size"])
-    groups = joined.groupby(["curve", "batch_size"], sort=False)["end_step"]
-    found = groups.agg(trials="size", steps="sum").reset_index()
-    return found[found["steps"] > 0].reset_index(drop=True)
+def curve_and_size(cell: str) -> tuple[str, int]:
+    """Returns the curve to which a cell belongs, and its batch size, from its name.
+
+    >>> curve_and_size("mlp-sgd-none-seed0-b64-s0.0")
+    ('mlp-sgd-none-seed0-s0.0', 64)
+    """
+    parts = _NAME.fullmatch(cell)
+    return (f"{parts[1]}{parts[3]}", int(parts[2])) if parts else (cell, 1)
+
+
+def recorded_work(study: StudyReader, cell: str) -> dict[str, Any] | None:
+    """Returns the work of a closed cell, one row with the columns of WORK, else None.
+
+    Trials are those that the study asked for: steps of trials that it drew in the place
+    of diverged ones count as theirs. Seconds are those of all slots together,
+    evaluations among them; NaN where none are recorded.
+    """
+    tables = study.closed(("trials", "work"))
+    if tables is None or not (steps := tables["trials"]["end_step"].sum()):
+        return None
+    curve, batch_size = curve_and_size(cell)
+    points, work = tables["studies"]["points"].iloc[0], tables["work"]
+    seconds = work[(work["quantity"] == "seconds") & work["trial"].isna()]["value"]
+    return {
+        "curve": curve,
+        "batch_size": batch_size,
+        "trials": len(tables["trials"]) if pd.isna(points) else int(points),
+        "steps": int(steps),
+        "seconds": float(seconds.sum(min_count=1)),
+    }
+
+
+def seconds_per_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
+    """Returns draws of the seconds of a step at some batch sizes, [d, n].
+
+    From three measured batch sizes on they follow latency + B / throughput. Fewer do
+    not tell these apart: then the part of a step that grows with the batch is uniform
+    between none and all of the step at the nearest measured size.
+
+    Args:
+        times: batch_size and seconds (of a step), one row at least.
+        batch_sizes: [n].
+    """
+    sizes = times["batch_size"].to_numpy(np.float64)
+    if len(np.unique(sizes)) >= MINIMUM_SIZES:
+        model = step_time_model(times.assign(devices=1), 1)
+        return model.seconds(batch_sizes)[:_DRAWS]
+    nearest = np.abs(np.log(batch_sizes)[:, None] - np.log(sizes)).argmin(axis=1)
+    growing = np.random.default_rng(1).random((_DRAWS, 1))
+    seconds = times["seconds"].to_numpy(np.float64)[nearest]
+    ratio = batch_sizes / sizes[nearest]
+    return np.asarray(seconds * (1 - growing + growing * ratio), np.float64)
+
+
+def slot_seconds(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats | None:
+    """Returns draws of the seconds that cells take, of all slots together, [d, cells].
+
+    Steps are predicted, and so is the time of a step, from the medians over the cells
+    of each batch size; None where no time is recorded.
+
+    Args:
+        done: cells that were measured, columns WORK.
+        waiting: curve, batch_size and trials.
+    """
+    timed = done[done["seconds"] > 0]
+    if timed.empty:
+        return None
+    each = (timed["seconds"] / timed["steps"]).groupby(timed["batch_size"])
+    times = each.median().rename("seconds").reset_index()
+    _, steps = predicted_steps(done, waiting)
+    found = steps * waiting["trials"].to_numpy(np.float64)
+    found *= seconds_per_step(times, waiting["batch_size"].to_numpy(np.float64))
+    return np.asarray(found, np.float64)
+
+
+def interval_of(draws: Floats, level: float = LEVEL) -> tuple[float, float, float]:
+    """Returns (median, low, high) of draws of one number."""
+    ends = [0.5, (1 - level) / 2, (1 + level) / 2]
+    middle, low, high = (float(end) for end in np.quantile(draws, ends))
+    return middle, low, high
 
 
 def predicted_steps(
@@ -61,7 +139,7 @@ def predicted_steps(
 
     Args:
         done: cells that were measured: curve, batch_size, trials, steps (of all
-            trials); see `work_of`. Cells of other sweeps teach as further curves.
+            trials); see `recorded_work`. Cells of other sweeps teach as further curves.
         waiting: curve and batch_size.
         level: nominal coverage of the intervals.
 
@@ -146,9 +224,10 @@ class _Fit:
     def draws(self, cells: _Cells, number: int, rng: np.random.Generator) -> Floats:
         """Returns draws of log2 of the steps of a trial, noise included, [d, cells]."""
         steps, derivative = cells.expected(self.mean)
-        covariance = derivative @ self.covariance @ derivative.T
-        covariance += self.noise**2 * np.eye(len(steps))
-        return rng.multivariate_normal(steps, covariance, number, method="eigh")
+        root = np.linalg.cholesky(self.covariance)
+        parameters = rng.standard_normal((number, len(root))) @ (derivative @ root).T
+        noise = self.noise * rng.standard_normal((number, len(steps)))
+        return np.asarray(steps + parameters + noise, np.float64)
 
 
 def _fit(cells: _Cells, curves: int, spread: float, noise: float) -> _Fit:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.tables import study_goal
+from dps_tf.analysis.plan import WORK, curve_and_size, interval_of, slot_seconds
+from dps_tf.analysis.tables import Floats, study_goal
 from dps_tf.core import (
     OUTCOMES,
     StudyResult,
@@ -47,6 +50,7 @@ class CellStatus:
             has not begun, or its record is damaged.
         seconds_left: steps_left at the pace so far, or None before the first turn.
         owner: who is running it, or None.
+        steps: that the trials of a closed study needed, all together; else 0.
         seconds: for which trials have been trained, all slots together.
         slots: trials that are trained side by side; 1 where that is not recorded.
         data_wait: share of an open study's time for which trials waited for data.
@@ -63,6 +67,7 @@ class CellStatus:
     steps_left: int | None = None
     seconds_left: float | None = None
     owner: str | None = None
+    steps: int = 0
     seconds: float = 0.0
     slots: int = 1
     data_wait: float = 0.0
@@ -148,28 +153,46 @@ def merged_status(sweeps: Sequence[Sequence[CellStatus]]) -> list[CellStatus]:
 def progress_line(cells: Sequence[CellStatus]) -> str:
     """Returns how far a whole sweep is and how long it takes still, in one line.
 
-    A cell that has not begun is taken to need what those that are finished took on the
-    average, so the time is an estimate wherever there is such a cell.
+    With a finished cell the time is predicted by `analysis.plan`, with an interval:
+    cells that have not begun are taken to ask for as many trials as finished ones.
     """
     finished = [cell for cell in cells if cell.closed]
-    begun = [c for c in cells if not c.closed and c.steps_left is not None]
-    waiting = len(cells) - len(finished) - len(begun)
+    waiting = [cell for cell in cells if not cell.closed]
     line = f"{len(finished)} of {len(cells)} cells finished"
-    known = [c.seconds_left for c in begun if c.seconds_left is not None]
-    if not begun and not waiting:
-        return line
-    if len(known) < len(begun) or (waiting and not finished):
-        return f"{line}; time left not known yet"
-    left = sum(known)
     if not waiting:
-        return f"{line}; at most {duration(left)} left"
+        return line
+    left = _predicted_left(finished, waiting)
+    if left is not None:
+        middle, low, high = (duration(each) for each in interval_of(left))
+        return f"{line}; about {middle} left (80 %: {low} to {high})"
+    known = [c.seconds_left for c in waiting if c.seconds_left is not None]
+    if len(known) < len(waiting):
+        return f"{line}; time left not known yet"
+    return f"{line}; at most {duration(sum(known))} left"
+
+
+def _predicted_left(
+    finished: Sequence[CellStatus], waiting: Sequence[CellStatus]
+) -> Floats | None:
+    """Returns draws of the seconds that cells need still, None if nothing tells."""
+    rows = [
+        (*curve_and_size(cell.name), 1, cell.steps, cell.seconds)
+        for cell in finished
+        if cell.steps
+    ]
+    if not rows:
+        return None
+    asked = [(*curve_and_size(cell.name), 1) for cell in waiting]
+    done = pd.DataFrame(rows, columns=list(WORK))
+    found = slot_seconds(done, pd.DataFrame(asked, columns=list(WORK[:3])))
+    if found is None:
+        return None
     # What is finished does not tell its slots; cells of a sweep have the same.
-    slots = max((cell.slots for cell in begun), default=1)
-    each = sum(cell.seconds for cell in finished) / len(finished) / slots
-    return (
-        f"{line}; about {duration(left + waiting * each)} left, if the {waiting} cells "
-        "that have not begun take as long as those finished did"
-    )
+    slots = max(cell.slots for cell in waiting)
+    spent = np.array([cell.seconds for cell in waiting])
+    most = [math.inf if c.seconds_left is None else c.seconds_left for c in waiting]
+    each = np.minimum(np.maximum(found - spent, 0) / slots, most)
+    return np.asarray(each.sum(axis=1), np.float64)
 
 
 def _cell_status(files: FileSystem, study: StudyReader, name: str) -> CellStatus:
@@ -222,6 +245,7 @@ def _closed_status(
         bracket_low=int(best[0]["bracket_low"]) if best else None,
         steps_left=0,
         seconds_left=0.0,
+        steps=int(trials["end_step"].sum()),
         seconds=float(seconds["value"].sum()),
         causes=_causes(trials["error"].dropna()),
         nearest=None if short is None else short.best,

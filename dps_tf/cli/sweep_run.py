@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
+from dps_tf.analysis.plan import WORK
+from dps_tf.cli import sweep_plan
 from dps_tf.cli.command_line import import_ray
-from dps_tf.core import UserError
-from dps_tf.store import absolute, files_for
+from dps_tf.cli.sweep_plan import Prices, RecordedForecast, asked_cells, plan_text
+from dps_tf.core import StudySpecification, UserError
+from dps_tf.store import SweepLayout, absolute, files_for
 from dps_tf.training import explain
 from dps_tf.tuning.backends import Backends
+from dps_tf.tuning.calibration import calibrate
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import Display
+from dps_tf.tuning.study import is_finished
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, describe_failures
 from dps_tf.workloads.reading import SweepConfiguration, describe
 
@@ -38,6 +46,7 @@ class SweepRun:
         self.options = options
         self._display = display
         self._files = files_for(options.sweep_dir)
+        self._forecast = RecordedForecast(self._files, options.sweep_dir)
         self._backends = Backends(options, self._files)
         self._backends.check(configuration.specification)
 
@@ -59,16 +68,45 @@ class SweepRun:
         told = describe(self.configuration.specification, self.configuration.gin)
         return f"{told}\n{explain(self.options.data_placement)}"
 
+    def plan(self, like: Sequence[str], prices: Prices) -> str:
+        """Tries out everything, measures for some seconds, and returns the plan.
+
+        Args:
+            like: sweep directories and tables of published curves, which teach how
+                many steps trials need.
+            prices: of an hour.
+
+        Raises:
+            UserError: as `try_out` does, or for what `like` names.
+        """
+        measured = [sweep_plan.like(place) for place in like]
+        told = self.try_out()
+        if self.options.sweep_dir:
+            measured.append(self._forecast.done())
+        waiting = [
+            s for s in self.configuration.specification.studies if self._waits(s)
+        ]
+        if not waiting:
+            return f"{told}\nnothing to plan: all cells are finished."
+        done = pd.concat([pd.DataFrame(columns=list(WORK)), *measured])
+        calibration = calibrate(self._backends, waiting)
+        plan = plan_text(done, asked_cells(waiting), calibration, prices)
+        return f"{told}\n\n{plan}"
+
+    def _waits(self, study: StudySpecification) -> bool:
+        if not self.options.sweep_dir:
+            return True
+        cell = SweepLayout(self.options.sweep_dir).cell(study.cell.name)
+        return not is_finished(self._files, cell, study)
+
     def run(self, stop: StopRequest) -> SweepOutcome:
         """Runs what is not finished; see `Sweep.run`."""
         gin_text = self.configuration.gin
+        sweep = self._sweep(stop)
         if self.options.engine != "ray":
-            return self._sweep(stop).run(gin_text)
-        sweep = self.configuration.specification
+            return sweep.run(gin_text)
         engine = import_ray("ray_engine", self.options.ray_address)
-        outcome: SweepOutcome = engine.run_sweep(
-            sweep, gin_text, self.options, self._files, self._backends, stop
-        )
+        outcome: SweepOutcome = engine.run_sweep(sweep, gin_text)
         return outcome
 
     def _sweep(self, stop: StopRequest) -> Sweep:
@@ -79,6 +117,7 @@ class SweepRun:
             self._backends,
             stop,
             display=self._display,
+            forecast=self._forecast,
         )
 
     def tell(self, outcome: SweepOutcome) -> None:

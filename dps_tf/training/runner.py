@@ -111,6 +111,40 @@ class TrainingRunner(Runner):
         self._load(self._programs[0], job)
         self._slice(0, self._programs[0], job, 0)
 
+    def timed(self, point: Mapping[str, float], limit: float) -> tuple[float, float]:
+        """Returns the seconds of a step and of an evaluation, of trial 0 at a point.
+
+        `limit`: seconds after which no more steps are made. Nothing is kept.
+        """
+        program, job, seconds, passed = (
+            self._programs[0],
+            Job(0, point, None, 1),
+            0.0,
+            0.0,
+        )
+        self.try_step(point)
+        number = 1
+        while passed < limit:
+            self._load(program, job)
+            begun = time.monotonic()
+            indices = examples_at(
+                0,
+                number,
+                self.order_seed(0),
+                program.data.train_count,
+                program.batch_size,
+            )
+            steps = program.advance(indices).steps
+            lasted = time.monotonic() - begun
+            seconds, passed = lasted / steps, passed + lasted
+            if steps < number:  # The trial diverged, which it will again.
+                break
+            number *= 2
+        program.evaluate()  # The first one is compiled.
+        begun = time.monotonic()
+        program.evaluate()
+        return seconds, time.monotonic() - begun
+
     def _load(self, program: Program, job: Job) -> TrialState:
         """Returns the state of a trial, of which the program now is."""
         state = self._begin(program, job.trial) if job.state is None else job.state

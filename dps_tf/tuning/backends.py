@@ -22,7 +22,7 @@ from dps_tf.training import check_batch_size as check_shares
 from dps_tf.tuning import build
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.resources import Resources, check_batch_size
-from dps_tf.tuning.simulation import SimulatedBackend, is_simulated
+from dps_tf.tuning.simulation import SimulatedBackend, SimulatedRunner, is_simulated
 
 _NO_KIND = (
     "cell.batch_size",
@@ -104,27 +104,29 @@ class TrainedBackend:
         It is initialized and pruned before, and nothing is kept. Raises UserError for
         whatever fails, and where the devices cannot share a batch of `studies`.
         """
-        options = self._options
-        machine = Resources.of_this_machine(
-            1, options.strategy, options.tpu, options.split
-        )
-        machine.data_placement = options.data_placement
-        if options.slots < 0:
-            Resources.of_this_machine(options.slots)
+        machine = self.machine(1)
+        if self._options.slots < 0:
+            Resources.of_this_machine(self._options.slots)
         for study in studies:
             check_shares(study.cell.batch_size, machine.strategies[0])
         for study in built:
             self._try_step(study, machine)
 
-    def _try_step(self, study: StudySpecification, machine: Resources) -> None:
-        workload, cell = study.workload, study.cell
-        dataset = build.load_dataset(workload, self._options.data_dir)
+    def scratch_runner(
+        self, study: StudySpecification, machine: Resources
+    ) -> TrainingRunner:
+        """Returns a runner that keeps nothing, no scores either."""
+        dataset = build.load_dataset(study.workload, self._options.data_dir)
         programs = machine.programs(study, dataset)
         prune = None
-        if cell.sparsity > 0:
+        if study.cell.sparsity > 0:
             prune = build.Pruner(study, dataset, None, self._files)
+        return TrainingRunner(programs, study.cell.seed, study.workload.order, prune)
+
+    def _try_step(self, study: StudySpecification, machine: Resources) -> None:
+        workload, cell = study.workload, study.cell
         try:
-            runner = TrainingRunner(programs, cell.seed, workload.order, prune)
+            runner = self.scratch_runner(study, machine)
             runner.try_step(workload.draw(cell.seed, 1)[0])
         except UserError:
             raise
@@ -136,12 +138,18 @@ class TrainedBackend:
 
     def _machine(self) -> Resources:
         if self._resources is None:
-            options = self._options
-            self._resources = Resources.of_this_machine(
-                options.slots, options.strategy, options.tpu, options.split
-            )
+            self._resources = self.machine(self._options.slots)
         self._resources.data_placement = self._options.data_placement
         return self._resources
+
+    def machine(self, slots: int) -> Resources:
+        """Returns so many slots on the devices of the options; 0 for all there are."""
+        options = self._options
+        found = Resources.of_this_machine(
+            slots, options.strategy, options.tpu, options.split
+        )
+        found.data_placement = options.data_placement
+        return found
 
 
 class Backends:
@@ -150,12 +158,25 @@ class Backends:
     def __init__(
         self, options: Options, files: FileSystem, resources: Resources | None = None
     ):
+        self._options = options
         self._trained = TrainedBackend(options, files, resources)
         self._simulated = SimulatedBackend()
 
     def __call__(self, study: StudySpecification) -> Backend:
         """Returns the backend of a study."""
         return self._simulated if is_simulated(study.workload) else self._trained
+
+    def slots(self, study: StudySpecification) -> int:
+        """Returns how many trials of a study this machine runs side by side."""
+        if is_simulated(study.workload):
+            return 1
+        return len(self._trained.machine(self._options.slots).strategies)
+
+    def runner(self, study: StudySpecification) -> TrainingRunner | SimulatedRunner:
+        """Returns a runner with one slot that keeps nothing."""
+        if is_simulated(study.workload):
+            return SimulatedRunner(study)
+        return self._trained.scratch_runner(study, self._trained.machine(1))
 
     def check(self, sweep: SweepSpecification) -> None:
         """Raises UserError unless every name in a sweep is registered."""

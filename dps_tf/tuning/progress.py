@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TextIO
 
@@ -12,7 +12,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dps_tf.core import Nearest, Plan, RaceRule, Trajectory, duration, steps_left
+from dps_tf.core import (
+    Nearest,
+    Plan,
+    RaceRule,
+    StudySpecification,
+    Trajectory,
+    duration,
+    steps_left,
+)
 
 _LINE_SECONDS = 15.0
 """How often a line is written where the output is no terminal."""
@@ -42,6 +50,28 @@ class Display(Protocol):
         """Takes it away, for the result to be read."""
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """What some cells of a sweep are predicted to cost.
+
+    Attributes:
+        examples: that each trains on, the median.
+        slot_seconds: the least and the most seconds that all of them together take, of
+            all slots together, an 80 % interval; None where no time is recorded.
+    """
+
+    examples: list[float]
+    slot_seconds: tuple[float, float] | None
+
+
+Forecaster = Callable[[Sequence[StudySpecification]], Forecast | None]
+"""Predicts what cells cost from what is recorded; None where nothing is."""
+
+
+def no_forecast(studies: Sequence[StudySpecification]) -> None:
+    """Predicts nothing."""
+
+
 class StudyProgress:
     """One live line per cell on a terminal, plain lines elsewhere.
 
@@ -54,6 +84,9 @@ class StudyProgress:
         stream: where to; standard output by default.
         live: whether a terminal gets a live line, of which there can be one.
         display: is given what there is to show instead of the stream.
+
+    Attributes:
+        sweep: what this cell and all that wait are predicted to cost, if that is known.
     """
 
     def __init__(
@@ -66,6 +99,8 @@ class StudyProgress:
         live: bool = True,
         display: Display | None = None,
     ):
+        self.sweep: Forecast | None = None
+        self._slots = 1
         self._name = name
         self._place = place
         self._rule = rule
@@ -124,14 +159,27 @@ class StudyProgress:
 
         `nearest`: the evaluation that came nearest to the goal.
         """
+        self._slots = max(self._slots, running)
         state = replace(
-            self._state(todo, trajectories, running, data_wait), nearest=nearest
+            self._state(todo, trajectories, running, data_wait),
+            nearest=nearest,
+            sweep=self._sweep_left,
         )
         if self._live is None:
             self._show(state.sentence(self._label), state.share)
         else:
             width = self._live.console.width
             self._show(state.fitted(self._place, self._name, width))
+
+    @property
+    def _sweep_left(self) -> str:
+        if self.sweep is None or self.sweep.slot_seconds is None:
+            return ""
+        elapsed = time.monotonic() - self._begun
+        low, high = (
+            max(0, end / self._slots - elapsed) for end in self.sweep.slot_seconds
+        )
+        return f", whole sweep {duration(low)} to {duration(high)} left (80 %)"
 
     def _show(self, line: str, share: float | None = None) -> None:
         now = time.monotonic()
@@ -187,6 +235,7 @@ class _State:
     is_bound: bool
     data_wait: float
     nearest: Nearest | None = None
+    sweep: str = ""
 
     @property
     def share(self) -> float:
@@ -223,6 +272,7 @@ class _State:
             f"{label}: {self.pending} of {self.prefix} trials running "
             f"({self.running} now), {self.reached} reached, {self.diverged} diverged, "
             f"{self._best}, {self.rate:.0f} steps/s, {self._time_left}{self._waiting}"
+            f"{self.sweep}"
         )
 
     def fitted(self, place: str, name: str, width: int) -> str:
@@ -233,6 +283,7 @@ class _State:
         room = max(_SHORTEST_NAME, width - len(start) - len(kept) - 1)
         line = f"{start}{shortened(name, room)} {kept}"
         for more in (
+            self.sweep,
             self._waiting,
             f", {self.pending} of {self.prefix} trials running",
             f", {self.reached} reached",

@@ -23,13 +23,11 @@ from dps_tf.core import (
     Runner,
     SlotLost,
     StudySpecification,
-    SweepSpecification,
     TrialProvenance,
     TrialState,
     TurnReport,
     UserError,
 )
-from dps_tf.store import FileSystem
 from dps_tf.tuning.cluster_slots import StateMissing
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
@@ -47,18 +45,12 @@ class HeldState(TrialState):
     slot: int = -1
 
 
-def run_sweep(
-    sweep: SweepSpecification,
-    gin_text: str,
-    options: Options,
-    files: FileSystem,
-    backend_of: Callable[[StudySpecification], Backend],
-    stop: StopRequest,
-) -> SweepOutcome:
+def run_sweep(sweep: Sweep, gin_text: str) -> SweepOutcome:
     """Runs a sweep on a Ray cluster, cells side by side; see `Sweep.run`.
 
     The backend of a study checks it on this machine.
     """
+    options, stop, backend_of = sweep.options, sweep.stop, sweep.backend_of
     cluster = RayCluster(options, stop)
 
     def on_cluster(study: StudySpecification) -> Backend:
@@ -70,7 +62,7 @@ def run_sweep(
         cluster.connect()
         return cluster.pool.spare
 
-    whole = Sweep(files, sweep, options, on_cluster, stop, spare_slots=spare_slots)
+    whole = replace(sweep, backend_of=on_cluster, spare_slots=spare_slots)
     try:
         return whole.run(gin_text)
     finally:

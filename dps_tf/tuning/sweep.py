@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
@@ -33,7 +33,13 @@ from dps_tf.store import (
 from dps_tf.store.tables import to_frame
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.progress import Display, StudyProgress
+from dps_tf.tuning.progress import (
+    Display,
+    Forecast,
+    Forecaster,
+    StudyProgress,
+    no_forecast,
+)
 from dps_tf.tuning.study import RunContext, is_finished, run_study
 
 _WAIT_SECONDS = 0.5
@@ -80,6 +86,8 @@ class Sweep:
 
     Cells run one after another, or side by side where `spare_slots` returns the number
     of slots that no cell needs now. Progress is shown on a display or standard output.
+    `forecast` predicts what some cells cost from what is recorded; it returns None
+    where nothing is.
     """
 
     files: FileSystem
@@ -90,10 +98,12 @@ class Sweep:
     say: Callable[[str], None] = print
     spare_slots: Callable[[], int] | None = None
     display: Display | None = None
+    forecast: Forecaster = no_forecast
 
     def __post_init__(self) -> None:
         self._layout = SweepLayout(self.options.sweep_dir)
         self._locks: dict[str, Lock] = {}
+        self._forecast: Forecast | None = None
         self.outcome = SweepOutcome()
 
     def run(self, gin_text: str) -> SweepOutcome:
@@ -114,9 +124,14 @@ class Sweep:
         left = list(self.specification.studies[first::step])
         if self.spare_slots is not None:
             self._run_side_by_side(left, self.spare_slots)
+        left[:] = [study for study in left if not self._was_finished(study)]
         looks = 0
         while left:
-            for study in list(left):
+            waiting = list(left)
+            while waiting:
+                # Cells that others have are looked at again in their order.
+                study = waiting[0] if looks else self._cheapest(waiting)
+                waiting.remove(study)
                 lock = self._lock(study)
                 if self._run_if_free(study):
                     left.remove(study)
@@ -149,6 +164,7 @@ class Sweep:
                 options=replace(
                     self.options, sweep_dir=self._layout.repeats.root, shard=(0, 1)
                 ),
+                forecast=no_forecast,
             )
             self.outcome.add(inside.run(gin_text))
 
@@ -189,6 +205,11 @@ class Sweep:
         lock = Lock(self.files, self._cell(study).root)
         return self._locks.setdefault(study.cell.name, lock)
 
+    def _cheapest(self, waiting: Sequence[StudySpecification]) -> StudySpecification:
+        """Returns the cell that is predicted to be the cheapest, else the first one."""
+        found = self._forecast = self.forecast(waiting)
+        return waiting[found.examples.index(min(found.examples)) if found else 0]
+
     def _run_if_free(self, study: StudySpecification) -> bool:
         """Returns False if another owner is running the cell."""
         if self._was_finished(study):
@@ -216,7 +237,8 @@ class Sweep:
             while (waiting and not self.stop()) or running:
                 is_room = spare_slots() > 0 or not running
                 if waiting and is_room and not self.stop():
-                    study = waiting.pop(0)
+                    study = self._cheapest(waiting)
+                    waiting.remove(study)
                     running.append(pool.submit(self._run_and_remove, study, left))
                 done, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
                 running = [future for future in running if future not in done]
@@ -247,6 +269,7 @@ class Sweep:
         place = f"cell {studies.index(study) + 1} of {len(studies)}"
         live = self.spare_slots is None
         shown = StudyProgress(name, study.rule, place, live=live, display=self.display)
+        shown.sweep = self._forecast if live else None
         with shown as progress:
             context = RunContext(
                 stop=self.stop,

@@ -78,6 +78,7 @@ def test_the_usual_flags_of_training_come_first():
     shown = interpreter.run(["-m", "dps_tf.train", "--help"]).stdout
     usual, _, others = shown.partition("\n\nDevices and machines:\n")
     first = ["gin_file", "gin_bindings", "sweep_dir", "data_dir", "import", "dry_run"]
+    first += ["plan", "like", "price", "watts"]
     assert re.findall(r"^  --(\w+)", usual, re.MULTILINE) == first
     assert "--slots=N               Trials side by side" in others
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -215,23 +216,42 @@ def test_the_command_reads_several_directories_and_tells_of_damage(tmp_path):
     ]
 
 
+def cell_of(batch_size, **fields):
+    return CellStatus(f"mlp-sgd-none-seed0-b{batch_size}-s0.0", **fields)
+
+
 def test_time_left_of_a_sweep_counts_cells_that_run_and_those_that_wait():
+    """Steps by the law, 40,000/B + 80 for each of ten trials, at 0.1 s a step."""
+    steps = {size: 10 * (40_000 // size + 80) for size in (8, 16, 32, 64, 128, 256)}
     finished = [
-        CellStatus(name, closed=True, seconds=s) for name, s in [("a", 40), ("b", 80)]
+        cell_of(size, closed=True, steps=steps[size], seconds=steps[size] / 10)
+        for size in (8, 16, 32, 64)
     ]
-    runs = CellStatus("c", steps_left=10, seconds_left=25.0, slots=2)
-    waits = [CellStatus("d"), CellStatus("e")]
-    # 25 s, and twice the 60 s of all slots that a finished cell took, in two slots.
+    runs = cell_of(128, steps_left=10, seconds_left=25.0, slots=2)
+    waits = [cell_of(256)]
     line = progress_line([*finished, runs, *waits])
-    assert line.startswith(
-        "2 of 5 cells finished; about 1 min 25 s left, if the 2 cells"
+    found = re.fullmatch(
+        r"4 of 6 cells finished; about .+ left \(80 %: (.+) to (.+)\)", line
     )
-    assert (
-        progress_line([*finished, runs]) == "2 of 3 cells finished; at most 25 s left"
-    )
-    assert progress_line(finished) == "2 of 2 cells finished"
-    unknown = CellStatus("c", steps_left=10)
-    for cells in ([unknown], [*finished, unknown], [runs, *waits], waits):
+    low, high = (in_seconds(each) for each in found.groups())
+    # At most 25 s, and what the last one takes in two slots.
+    assert low < 25 + steps[256] / 10 / 2 < high < 3 * low
+    nearly = progress_line([*finished, runs])
+    assert nearly.startswith("4 of 5 cells finished; about 25 s left")
+    assert progress_line(finished) == "4 of 4 cells finished"
+
+
+def in_seconds(text):
+    words = text.split()
+    units = {"s": 1, "min": 60, "h": 3600}
+    return sum(int(n) * units[u] for n, u in zip(words[::2], words[1::2], strict=True))
+
+
+def test_time_left_is_not_stated_before_a_cell_is_finished():
+    runs = cell_of(8, steps_left=10, seconds_left=25.0, slots=2)
+    unknown = cell_of(8, steps_left=10)
+    assert progress_line([runs]) == "0 of 1 cells finished; at most 25 s left"
+    for cells in ([unknown], [runs, cell_of(16)], [cell_of(16)]):
         assert progress_line(cells).endswith("; time left not known yet")
 
 

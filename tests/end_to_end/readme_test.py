@@ -27,6 +27,7 @@ PAGES = SOURCE_TREE / "docs" / "pages"
 DOCUMENTS = (
     SOURCE_TREE / "README.md",
     PAGES / "how-to" / "ask_more.md",
+    PAGES / "how-to" / "costs.md",
     PAGES / "tutorial" / "own_runs.md",
 )
 

@@ -14,7 +14,7 @@ from dps_tf.core import (
     plan,
 )
 from dps_tf.tuning import progress
-from dps_tf.tuning.progress import StudyProgress
+from dps_tf.tuning.progress import Forecast, StudyProgress
 
 RULE = RaceRule(4, 1, 100, EvaluationSchedule(10))
 KNOWN = [
@@ -70,6 +70,18 @@ def test_line_tells_how_the_race_stands(clock):
     # 70 steps in 20 s; trial 3 has 10 of 20 to go, trial 1 none.
     assert "4 steps/s" in line
     assert "3 s left" in line
+
+
+def test_line_tells_when_the_whole_sweep_ends(clock):
+    stream = io.StringIO()
+    bar = StudyProgress("tiny", RULE, stream=stream)
+    bar.sweep = Forecast([1.0], (120.0, 400.0))
+    bar.update(plan(KNOWN, RULE), KNOWN, 2)
+    clock[0] += 20.0
+    bar.update(plan(KNOWN, RULE), KNOWN, 2)
+    # In two slots, 20 s of which have gone.
+    told = "whole sweep 40 s to 3 min left (80 %)"
+    assert stream.getvalue().splitlines()[-1].endswith(told)
 
 
 def test_line_tells_how_near_a_race_came_that_reached_nothing(clock):

@@ -1,0 +1,223 @@
+"""What a sweep will cost, for `train --plan`, the live line and the order of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.analysis.plan import (
+    WORK,
+    curve_and_size,
+    interval_of,
+    predicted_steps,
+    recorded_work,
+    seconds_per_step,
+    slot_seconds,
+)
+from dps_tf.analysis.published import read_published
+from dps_tf.analysis.tables import Floats
+from dps_tf.core import StudySpecification, UserError, duration
+from dps_tf.store import (
+    FileSystem,
+    StudyReader,
+    SweepLayout,
+    SweepReader,
+    files_for,
+)
+from dps_tf.tuning.calibration import Calibration
+from dps_tf.tuning.progress import Forecast
+
+NOTHING_MEASURED = (
+    "no time is predicted, as no cell is finished: give --like=DIR of a finished sweep "
+    "of a similar workload, or --like=TABLE.csv of published curves."
+)
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What an hour costs: `money` for the whole machine, `watts` that it takes."""
+
+    money: float | None = None
+    watts: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UserError for what is no positive number."""
+        for flag, value in (("price", self.money), ("watts", self.watts)):
+            if value is not None and not 0 < value < np.inf:
+                raise UserError(f"--{flag}={value:g}: give a number above 0.")
+
+    def of(self, seconds: Sequence[float]) -> str:
+        """Returns the cost of (median, low, high) seconds, '' without prices."""
+        middle, low, high = (each / 3600 for each in seconds)
+        told = ""
+        for value, unit in ((self.money, ""), (self.watts, " kWh")):
+            if value is not None:
+                rate = value / 1000 if unit else value
+                told += f"; {middle * rate:.3g} ({low * rate:.3g} to {high * rate:.3g})"
+                told += unit or " money"
+        return told
+
+
+class RecordedForecast:
+    """Predicts what cells cost from the finished cells of a sweep directory.
+
+    A function of the records alone; tables of a closed cell are read once.
+    """
+
+    def __init__(self, files: FileSystem, directory: str) -> None:
+        """Reads nothing yet."""
+        self._files = files
+        self._directory = directory
+        self._rows: dict[str, dict[str, Any]] = {}
+
+    def done(self) -> pd.DataFrame:
+        """Returns the finished cells, columns WORK."""
+        layout = SweepLayout(self._directory)
+        for name in self._files.list_names(layout.cells):
+            if name not in self._rows:
+                study = StudyReader(self._files, layout.cell(name))
+                if (row := recorded_work(study, name)) is not None:
+                    self._rows[name] = row
+        return pd.DataFrame(list(self._rows.values()), columns=list(WORK))
+
+    def __call__(self, studies: Sequence[StudySpecification]) -> Forecast | None:
+        """Returns the forecast of some cells, None before one is finished."""
+        done = self.done()
+        if done.empty or not studies:
+            return None
+        waiting = asked_cells(studies)
+        table, _ = predicted_steps(done, waiting)
+        trials = waiting["trials"].to_numpy(np.float64)
+        examples = table["steps"] * table["batch_size"] * trials
+        seconds = slot_seconds(done, waiting)
+        _, *ends = interval_of(seconds.sum(axis=1)) if seconds is not None else (0.0,)
+        return Forecast([*map(float, examples)], (ends[0], ends[1]) if ends else None)
+
+
+def asked_cells(studies: Sequence[StudySpecification]) -> pd.DataFrame:
+    """Returns what is asked of each cell, one row per study."""
+    return pd.DataFrame(
+        [
+            {
+                "cell": study.cell.name,
+                "curve": curve_and_size(study.cell.name)[0],
+                "batch_size": study.cell.batch_size,
+                "trials": study.rule.points,
+                "draws": study.rule.draws_limit,
+                "budget": study.rule.last_evaluation,
+                "interval": study.rule.schedule.interval,
+            }
+            for study in studies
+        ]
+    )
+
+
+def like(place: str) -> pd.DataFrame:
+    """Returns the work of the cells of a sweep directory, or of published curves.
+
+    K* of a curve stands for the steps of each trial of a race.
+
+    Raises:
+        UserError: neither is there, or no cell of the sweep is finished.
+    """
+    if place.endswith(".csv"):
+        table = read_published(place)
+        return pd.DataFrame(
+            {
+                "curve": place + ": " + table["curve"].astype(str),
+                "batch_size": table["batch_size"],
+                "trials": 1,
+                "steps": table["steps_to_result"],
+                "seconds": np.nan,
+            }
+        )
+    files = files_for(place)
+    SweepReader(files, place)  # Refuses what is no sweep.
+    done = RecordedForecast(files, place).done()
+    if done.empty:
+        raise UserError(
+            f"--like={place} has no finished cell: name a sweep that has one, or a "
+            "table of published curves that ends in .csv."
+        )
+    return done.assign(curve=place + ": " + done["curve"])
+
+
+def plan_text(
+    done: pd.DataFrame,
+    waiting: pd.DataFrame,
+    calibration: Calibration,
+    prices: Prices,
+) -> str:
+    """Returns the plan: for each waiting cell and the whole, predictions and bounds."""
+    per_step = seconds_per_step(
+        pd.DataFrame(calibration.steps.items(), columns=["batch_size", "seconds"]),
+        waiting["batch_size"].to_numpy(np.float64),
+    )
+    budget, draws = waiting["budget"].to_numpy(float), waiting["draws"].to_numpy(float)
+    seconds_of = _seconds_of(waiting, calibration, per_step)
+    most = np.median(seconds_of(np.array([budget]), draws), axis=0)
+    lines = [str(calibration)]
+    if done.empty:
+        lines.append(NOTHING_MEASURED)
+        told = [f"at most {_time(each)}" for each in most]
+        whole = ""
+    else:
+        _, steps = predicted_steps(done, waiting)
+        steps = np.minimum(steps, budget)
+        seconds = seconds_of(steps, waiting["trials"].to_numpy(float))
+        told = [
+            f"{_steps(steps[:, i], budget[i])}, {_cost(seconds[:, i], prices)}; "
+            f"at most {_time(most[i])}"
+            for i in range(len(waiting))
+        ]
+        whole = f"{_cost(seconds.sum(axis=1), prices)}; "
+        lines.append(
+            f"predicted from {len(done)} cells that were measured; medians with 80 % "
+            "intervals. Cells that have begun count whole, repeats do not."
+        )
+    named = zip(waiting["cell"], told, strict=True)
+    lines += [f"  {name}: {text}" for name, text in named]
+    lines.append(f"all {len(waiting)} cells: {whole}at most {_time(most.sum())}")
+    return "\n".join(lines)
+
+
+def _seconds_of(
+    waiting: pd.DataFrame, calibration: Calibration, per_step: Floats
+) -> Callable[[Floats, Floats], Floats]:
+    """Returns (steps of a trial [d, n], trials [n]) -> seconds of cells [d, n]."""
+    pruning = np.where(
+        ~waiting["curve"].str.contains("-none-seed"), calibration.pruning, 0
+    )
+    evaluation = calibration.evaluation / waiting["interval"].to_numpy(np.float64)
+
+    def seconds(steps: Floats, trials: Floats) -> Floats:
+        slots = np.minimum(calibration.slots, trials)
+        each = steps * (per_step + evaluation) + pruning
+        return np.asarray(each * trials / slots + calibration.start_up, np.float64)
+
+    return seconds
+
+
+def _cost(seconds: Floats, prices: Prices) -> str:
+    found = interval_of(seconds)
+    return f"{_interval(found, _time)}{prices.of(found)}"
+
+
+def _time(seconds: float) -> str:
+    return duration(seconds) if seconds >= 1 else f"{seconds:.1g} s"
+
+
+def _steps(steps: Floats, budget: float) -> str:
+    found = interval_of(steps)
+    if found[0] >= budget:
+        return f"more steps a trial than its {budget:,.0f}"
+    return f"{_interval(found, lambda value: f'{value:,.0f}')} steps a trial"
+
+
+def _interval(found: Sequence[float], text: Callable[[float], str]) -> str:
+    middle, low, high = map(text, found)
+    return f"{middle} ({low} to {high})"

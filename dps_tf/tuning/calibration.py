@@ -1,0 +1,127 @@
+"""Seconds that the programs of a sweep take on this machine, measured in a few seconds.
+
+One network is measured, at its smallest, a middle and its largest batch size, by one
+trial on one slot: what slots cost each other is not seen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dps_tf.core import Job, StudySpecification
+from dps_tf.training import TrainingRunner
+from dps_tf.tuning.backends import Backends
+from dps_tf.tuning.simulation import SimulatedRunner
+
+STEPS_SECONDS = 1.0
+"""Steps of one batch size are made until they have lasted so long."""
+LIMIT_SECONDS = 25.0
+"""After this no further batch size is begun."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured; all times in seconds.
+
+    Attributes:
+        network: workload and optimizer, in words.
+        slots: trials side by side.
+        steps: seconds of a step, by batch size; one at least.
+        evaluation: the longest of an evaluation.
+        pruning: the longest of making and pruning an initial point.
+        start_up: the longest from nothing to the first step of a cell, compiling
+            included.
+    """
+
+    network: str
+    slots: int
+    steps: dict[int, float]
+    evaluation: float
+    pruning: float
+    start_up: float
+
+    def __str__(self) -> str:
+        """Returns what was measured and what is assumed, in sentences."""
+        steps = ", ".join(
+            f"{each:.2g} s at {size}" for size, each in self.steps.items()
+        )
+        side = "trial" if self.slots == 1 else "trials side by side"
+        return (
+            f"measured here with {self.network}: a step {steps}; an evaluation "
+            f"{self.evaluation:.2g} s; an initial point {self.pruning:.2g} s; a cell "
+            f"starts in {self.start_up:.2g} s.\n"
+            f"assumed: {self.slots} {side} on this machine, each at the speed of one "
+            "alone; all networks of the sweep at this speed."
+        )
+
+
+def calibrate(backends: Backends, studies: Sequence[StudySpecification]) -> Calibration:
+    """Returns the times of one of the networks of some studies; keeps nothing.
+
+    The smallest batch size is always measured, and further ones within LIMIT_SECONDS.
+    """
+    begun = time.monotonic()
+    found: dict[int, tuple[float, float, float, float]] = {}
+    chosen = _chosen(studies)
+    for study in chosen:
+        if found and time.monotonic() - begun > LIMIT_SECONDS:
+            break
+        found[study.cell.batch_size] = _timed(backends, study)
+    _, evaluations, prunings, starts = zip(*found.values(), strict=True)
+    cell = chosen[0].cell
+    return Calibration(
+        network=", ".join([cell.workload, cell.optimizer, *(a for _, a in cell.axes)]),
+        slots=backends.slots(chosen[0]),
+        steps={size: times[0] for size, times in sorted(found.items())},
+        evaluation=max(evaluations),
+        pruning=max(prunings),
+        start_up=max(starts),
+    )
+
+
+def _chosen(studies: Sequence[StudySpecification]) -> list[StudySpecification]:
+    """Returns the studies to measure: smallest, largest and middle batch size.
+
+    Those of the first network, and of each batch size the one of the highest sparsity.
+    """
+    first = studies[0].cell
+    network = first.workload, first.optimizer, first.axes
+    of_size: dict[int, StudySpecification] = {}
+    for study in sorted(studies, key=lambda study: study.cell.sparsity):
+        cell = study.cell
+        if (cell.workload, cell.optimizer, cell.axes) == network:
+            of_size[cell.batch_size] = study
+    sizes = sorted(of_size)
+    wanted = dict.fromkeys((sizes[0], sizes[-1], sizes[len(sizes) // 2]))
+    return [of_size[size] for size in wanted]
+
+
+def _timed(
+    backends: Backends, study: StudySpecification
+) -> tuple[float, float, float, float]:
+    """Returns seconds of a step, an evaluation, an initial point and the start-up."""
+    begun = time.monotonic()
+    runner = backends.runner(study)
+    point = study.workload.draw(study.cell.seed, 1)[0]
+    if not isinstance(runner, TrainingRunner):
+        return _simulated(runner, study), 0.0, 0.0, 0.0
+    runner.try_step(point)
+    started = time.monotonic()
+    runner.provenance(1)
+    pruned = time.monotonic()
+    step, evaluation = runner.timed(point, STEPS_SECONDS)
+    return step, evaluation, pruned - started, started - begun
+
+
+def _simulated(runner: SimulatedRunner, study: StudySpecification) -> float:
+    """Returns the seconds of a simulated step, its evaluations included."""
+    begun, interval = time.monotonic(), study.evaluations.interval
+    point, state, step = study.workload.draw(study.cell.seed, 1)[0], None, 0
+    while time.monotonic() - begun < STEPS_SECONDS / 10 or not step:
+        report = runner.run(0, Job(0, point, state, step + interval), lambda: False)
+        state, step = report.state, report.step
+        if report.diverged_step is not None:
+            break
+    return (time.monotonic() - begun) / step
