@@ -21,6 +21,7 @@ from dps_tf.analysis.wording import and_list, number
 
 KINDS = ("agrees", "does not", "not told apart", "not measured")
 SIDES = ("higher", "lower")
+SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,7 @@ def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
     Args:
         found: the comparison.
         p_adjusted: its `p`, adjusted for the comparisons of its row.
-        claim: `higher`, `lower`, `different`, `equal` (within the margin) or `beyond`
-            (the margin).
+        claim: `higher`, `lower`, `different` or `equal` (within the margin).
         margin: a factor, or a distance.
 
     Returns:
@@ -80,13 +80,12 @@ def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
     """
     if found.refused:
         return "not measured"
-    differs = p_adjusted < 1 - LEVEL and not found.is_small
+    differs = p_adjusted < SIGNIFICANT and not found.is_small
     side = "higher" if found.value > found.null else "lower"
     is_near = found.within <= margin
     agrees, refuted = {
         "equal": (is_near, differs),
         "different": (differs, is_near),
-        "beyond": (found.low > margin or found.high < 1 / margin, is_near),
     }.get(claim, (differs and side == claim, differs and side != claim))
     if agrees or refuted:
         return "agrees" if agrees else "does not"

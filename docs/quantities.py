@@ -187,10 +187,7 @@ class Records:
         return found
 
     def shared_trials(self, one: str, where: str, other: str) -> int:
-        """Returns how many trials of a table, those `where`, another table has too.
-
-        They have the same number, seed, batch size and learning rate.
-        """
+        """Returns how many trials of a table, those `where`, another table has too."""
         key = ["optimizer", "batch_size", "seed", "trial", "learning_rate"]
         return len(self.table(one).query(where)[key].merge(self.table(other)[key]))
 
@@ -240,37 +237,19 @@ class Records:
         """Returns the standard error of the difference of two means."""
         return float(np.hypot(first.sem(), second.sem()))
 
-    def chance_of_range(self, octaves: float, searches: int, noise: float) -> float:
-        """Returns the probability that K* of searches lie so far apart by chance.
-
-        `noise` is the standard deviation of one K*, in octaves.
-        """
-        return float(stats.studentized_range.sf(octaves / noise, searches, np.inf))
-
     # Comparisons.
 
-    def law(
-        self, study: str, curve: str, reference: str, quantity: str, other: str = ""
-    ) -> Evidence:
-        """Returns c1, c2 or c1/c2 of a curve over that of a reference, by a joint fit.
-
-        That of all curves of the study, or of two where `other` has the reference.
-        """
-        if other:
-            both = {study: curve, other: reference}
-            curves = {each: self._curves(each)[name] for each, name in both.items()}
-            (pair,) = compare(curves, other).ratios
-        else:
-            pair = self.ratio(study, curve, reference)
+    def law(self, study: str, curve: str, reference: str, quantity: str) -> Evidence:
+        """Returns c1, c2 or c1/c2 of a curve over a reference, by a joint fit."""
+        pair = self.ratio(study, curve, reference)
         ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
         is_small = ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES
         about = f"{quantity} of {plain_name(curve)} / {plain_name(reference)}"
-        studies = (study, other) if other else (study,)
         p = 2 * min(ratio.probability, 1 - ratio.probability)
         refused = ratio.verdict.partition("refused: ")[2]
         ends = (ratio.value, ratio.low, ratio.high, p, ratio.within)
-        about = f"{about} {files(studies)}"
-        return Evidence(about, studies, *ends, refused=refused, is_small=is_small)
+        about = f"{about} {files([study])}"
+        return Evidence(about, (study,), *ends, refused=refused, is_small=is_small)
 
     def steps_at(
         self, study: str, columns: str, size: int, one: str, other: str
