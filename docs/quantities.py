@@ -9,6 +9,9 @@ its ending, `optimizers/delay`; a curve has the name that `dps_tf.fit` gives it.
 
 An estimate shows itself with its interval. A number has to say how: `| digits(n)`
 behind the point, `| whole`, or `| number` to three figures.
+
+A verdict rests on comparisons, which are expressions too: `evidence.py` has the rule by
+which each gets its word, `verdicts.py` makes the table.
 """
 
 from __future__ import annotations
@@ -17,12 +20,20 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import numpy as np
 import pandas as pd
-from scipy.stats import studentized_range
+from evidence import (
+    SIDES,
+    Evidence,
+    files,
+    log2_of,
+    of_t,
+    plain_name,
+    pooled_error,
+)
+from scipy import stats
 
 from dps_tf.analysis.fit_table import (
     curves_of_table,
@@ -30,10 +41,16 @@ from dps_tf.analysis.fit_table import (
     read_table,
 )
 from dps_tf.analysis.law import (
+    FEW_POINTS,
+    LEVEL,
+    MINIMUM_POINTS,
     Comparison,
     CurveRatio,
     Estimate,
     LawFit,
+    Observations,
+    Ratio,
+    common_exponent,
     compare,
     fit_law,
 )
@@ -43,12 +60,26 @@ from dps_tf.analysis.paired_ratios import (
     with_theory_products,
 )
 from dps_tf.analysis.published import read_published
+from dps_tf.analysis.repeats import STATED_NOISE
 from dps_tf.analysis.tables import read_csv, study_key
 from dps_tf.analysis.wording import and_list, number
 
 _MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--/-->", re.DOTALL)
-_NOISE = 0.16
-"""Octaves: standard deviation of K* of a search, as lee2021/mnist_repeats measured."""
+_NOISE = STATED_NOISE[1]
+"""Octaves: of one K*, where a study has neither seeds nor finishers to tell its own."""
+_CONSTANTS = {"c1": "c1", "c2": "c2", "c1/c2": "critical_batch_size"}
+LAW_TABLES = (
+    "lee2021/mnist_reproduction",
+    "lee2021/rivals",
+    "optimizers/fashion_mnist_fc",
+    "optimizers/text_transformer",
+    "parallelism/delay",
+    "parallelism/local_sgd",
+    "shallue2019/mnist_fc_sizes",
+    "shallue2019/text_networks",
+)
+"""Recorded searches with curves of FEW_POINTS or more K* that are no bounds. Unfinished
+ones, and those whose K* are those of another table, are left out."""
 
 
 class Records:
@@ -71,6 +102,12 @@ class Records:
     def text(self, template: str) -> str:
         """Returns a text whose expressions in double braces are filled in."""
         return self._environment.from_string(template).render()
+
+    def evidence(self, comparison: str) -> Evidence:
+        """Returns what a comparison found, such as `law(study, a, b, "c1/c2")`."""
+        found = self._environment.compile_expression(comparison)()
+        assert isinstance(found, Evidence), comparison
+        return found
 
     def holds(self, condition: str) -> bool:
         """Returns whether a condition holds, such as `end(a, b).low > 100`."""
@@ -137,14 +174,22 @@ class Records:
         return [self._fits(study, curve).rms for curve in curves]
 
     def _joint_fit(self, study: str, reference: str) -> Comparison:
+        return compare(self._curves(study), reference)
+
+    def _curves(self, study: str) -> dict[str, Observations]:
         curves = observations_by_curve(read_table(self._folder / f"{study}.csv"))
-        return compare(curves, reference)
+        return {n: c for n, c in curves.items() if c.batch_sizes >= MINIMUM_POINTS}
 
     def ratio(self, study: str, curve: str, reference: str) -> CurveRatio:
         """Returns c1 and c2 of a curve over those of a reference, by a joint fit."""
         ratios = self._joint_fits(study, reference).ratios
         (found,) = [ratio for ratio in ratios if ratio.curve == curve]
         return found
+
+    def shared_trials(self, one: str, where: str, other: str) -> int:
+        """Returns how many trials of a table, those `where`, another table has too."""
+        key = ["optimizer", "batch_size", "seed", "trial", "learning_rate"]
+        return len(self.table(one).query(where)[key].merge(self.table(other)[key]))
 
     # Measurements and noise.
 
@@ -171,59 +216,152 @@ class Records:
         medians = again.groupby(["sparsity", "batch_size", "seed"])["steps_to_result"]
         return medians.median().groupby(["batch_size", "sparsity"]).mean().unstack()
 
+    def _best(self, study: str, column: str) -> pd.Series:
+        """Returns errors of the trials with the least validation error, one a study."""
+        ordered = self.table(study).sort_values("least_validation")
+        return ordered.groupby(["workload", "batch_size", "seed"])[column].first()
+
     def best_errors(
         self, study: str, workload: str, column: str = "test_at_least"
     ) -> list[str]:
         """Returns errors of the trials with the least validation error, by batch size.
 
-        Means over seeds with their standard errors.
+        Means over seeds with their standard error, pooled over all cells of the study.
         """
-        table = self.table(study)
-        table = table[table["workload"] == workload]
-        shown = []
-        for _, cells in table.groupby("batch_size"):
-            ordered = cells.sort_values("least_validation")
-            errors = ordered.groupby("seed")[column].first()
-            shown.append(f"{errors.mean():.4f} ± {errors.sem():.4f}")
-        return shown
-
-    def chance_of_range(self, octaves: float, searches: int) -> float:
-        """Returns the probability that K* of searches lie so far apart by chance."""
-        return float(studentized_range.sf(octaves / _NOISE, searches, np.inf))
+        best = self._best(study, column)
+        error = pooled_error(best)
+        means = best[workload].groupby("batch_size").mean()
+        return [f"{mean:.4f} ± {error:.4f}" for mean in means]
 
     def standard_error(self, first: pd.Series, second: pd.Series) -> float:
         """Returns the standard error of the difference of two means."""
         return float(np.hypot(first.sem(), second.sem()))
 
+    # Comparisons.
 
-def verdicts(path: Path, records: Records) -> list[Sequence[str]]:
-    """Returns claim, what was found, trials, verdict and command of each verdict.
+    def law(self, study: str, curve: str, reference: str, quantity: str) -> Evidence:
+        """Returns c1, c2 or c1/c2 of a curve over a reference, by a joint fit."""
+        pair = self.ratio(study, curve, reference)
+        ratio: Ratio = getattr(pair, _CONSTANTS[quantity])
+        is_small = ratio.p_adjusted < 1 - LEVEL and ratio.verdict not in SIDES
+        about = f"{quantity} of {plain_name(curve)} / {plain_name(reference)}"
+        p = 2 * min(ratio.probability, 1 - ratio.probability)
+        refused = ratio.verdict.partition("refused: ")[2]
+        ends = (ratio.value, ratio.low, ratio.high, p, ratio.within)
+        about = f"{about} {files([study])}"
+        return Evidence(about, (study,), *ends, refused=refused, is_small=is_small)
 
-    Raises:
-        ValueError: what a verdict's words rely on does not hold.
-    """
-    rows: list[Sequence[str]] = []
-    for row in _tables_of(path):
-        for condition in row.get("holds", ()):
-            if not records.holds(condition):
-                raise ValueError(f"{row['claim']!r}: {condition} does not hold")
-        texts = (row[name] for name in ("claim", "found", "trials", "verdict"))
-        command = (
-            f"`python -m dps_tf.train --gin_file={row['study']} --sweep_dir=D "
-            "--data_dir=P`"
-        )
-        shown = (records.text(" ".join(str(text).split())) for text in texts)
-        rows.append((*shown, command))
-    return rows
+    def steps_at(
+        self, study: str, columns: str, size: int, one: str, other: str
+    ) -> Evidence:
+        """Returns K* of one curve over another at a batch size.
 
+        The noise of each K* is the greatest that studies had, as this one has neither
+        seeds nor finishers.
+        """
+        k = np.log2(self.steps(study, columns).loc[size])
+        about = f"K\\* at {size}, {one} / {other}, {_NOISE} octaves of noise each,"
+        about = f"{about} {files([study])}"
+        error = _NOISE * np.sqrt(2)
+        return of_t(about, (study,), (k[one] - k[other], error, np.inf), 1)
 
-def _tables_of(path: Path) -> list[dict[str, Any]]:
-    try:
-        import tomllib
-    except ImportError:  # Python 3.10
-        import tomli as tomllib
-    with path.open("rb") as file:
-        return tomllib.load(file)["verdict"]
+    def networks(self, study: str, quantity: str, matched: str) -> Evidence:
+        """Returns a quantity in networks pruned by SNIP over dense ones, by seeds."""
+        found = self.paired(study, quantity, matched)
+        about = f"{quantity} at equal {matched}, SNIP / dense, {files([study])}"
+        return of_t(about, (study,), log2_of(found), 1)
+
+    def product_over_constant(self, study: str, name: str, matched: str) -> Evidence:
+        """Returns the ratio of a product of the theory over that of c1 or c2.
+
+        Logarithms are independent, with the degrees of freedom of the product.
+        """
+        product = log2_of(self.paired(study, f"theory_{name}", matched))
+        fits = "lee2021/mnist_reproduction"
+        ratio = getattr(self.ratio(fits, "SGD, 0.9", "SGD, sparsity 0"), name)
+        error = np.log2(ratio.high / ratio.low) / 2 / stats.norm.ppf(0.5 + LEVEL / 2)
+        both = product[0] - np.log2(ratio.value), np.hypot(product[1], error)
+        about = f"product over {name} at equal {matched} {files([study, fits])}"
+        return of_t(about, (study, fits), (*both, product[2]), 1)
+
+    def repeated(self, study: str) -> Evidence:
+        """Returns the median steps of repeats at sparsity 0.9 over dense, by seeds."""
+        table = self.table(study)
+        again = table[table["repeat"].notna()]
+        cells = again.groupby(["seed", "batch_size", "sparsity"])["steps_to_result"]
+        logs = np.log2(cells.median().unstack())
+        by_seed = (logs[0.9] - logs[0.0]).groupby("seed").mean()
+        about = f"median of repeats, 0.9 / dense {files([study])}"
+        found = by_seed.mean(), by_seed.sem(), len(by_seed) - 1
+        return of_t(about, (study,), found, 1)
+
+    def errors(
+        self, study: str, workload: str, size: int, reference: int, other: str = ""
+    ) -> Evidence:
+        """Returns the test error at one batch size less that at another, by seeds.
+
+        Of the trials with the least validation error; `other` is another workload.
+        """
+        best = self._best(study, "test_at_least")
+        first, second = best[workload, size], best[other or workload, reference]
+        names = f"{size} and {reference} of {workload}"
+        if other:
+            names = f"{size} of {workload} and of {other}"
+        return self.welch(f"test error at {names}", study, first, second)
+
+    def welch(
+        self, about: str, study: str, first: pd.Series, second: pd.Series
+    ) -> Evidence:
+        """Returns the difference of two means, by Welch's t."""
+        error = self.standard_error(first, second)
+        parts = [
+            (each.var() / len(each)) ** 2 / (len(each) - 1) for each in (first, second)
+        ]
+        found = first.mean() - second.mean(), error, error**4 / sum(parts)
+        return of_t(f"{about} {files([study])}", (study,), found, 0)
+
+    def errors_at_result(self, study: str, least: int, most: int) -> Evidence:
+        """Returns the test error at K* from a batch size on less that up to another."""
+        table = self.table(study)
+        large = table[table["batch_size"] >= least]["test_at_result"]
+        small = table[table["batch_size"] <= most]["test_at_result"]
+        about = f"test error at K\\* from {least:,} on and up to {most}"
+        return self.welch(about, study, large, small)
+
+    def exponent(self) -> Evidence:
+        """Returns how far the exponent that recorded curves share lies from 1."""
+        found = self.shared_exponent()
+        error = (found.high - found.low) / 2 / stats.norm.ppf(0.5 + LEVEL / 2)
+        about = f"exponent less 1 {files(LAW_TABLES)}"
+        return of_t(about, LAW_TABLES, (found.value - 1, error, np.inf), 0)
+
+    def shared_exponent(self) -> Estimate:
+        """Returns a of c1/B^a + c2, one for the long curves of LAW_TABLES."""
+        return self._shared_exponent
+
+    def curves(self) -> int:
+        """Returns how many curves these are."""
+        return len(self._distinct())
+
+    def _distinct(self) -> dict[str, Observations]:
+        """Returns these curves, and those of the same trials once."""
+        found: dict[tuple[float, ...], tuple[str, Observations]] = {}
+        for study in LAW_TABLES:
+            for name, curve in self._curves(study).items():
+                if curve.batch_sizes >= FEW_POINTS:
+                    found.setdefault((*curve.high[:3],), (f"{study} {name}", curve))
+        return dict(found.values())
+
+    @functools.cached_property
+    def _shared_exponent(self) -> Estimate:
+        return common_exponent(self._distinct())
+
+    def not_kept(self, *studies: str) -> str:
+        """Returns which of these tables have no trials beside them, as a sentence."""
+        stems = dict.fromkeys(re.sub("_(trials|measurements)$", "", s) for s in studies)
+        bare = [s for s in stems if not (self._folder / f"{s}_trials.csv").is_file()]
+        names = and_list([f"{stem.rpartition('/')[2]}.csv" for stem in bare])
+        return f"no trials of {names} were kept" if bare else ""
 
 
 def _shown(value: object) -> str:

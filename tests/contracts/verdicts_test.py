@@ -6,14 +6,16 @@ there `launch/documents` fills them in again, and nothing changes.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import shlex
+import sys
 from types import ModuleType
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from dps_tf.workloads import reading
 from dps_tf.workloads.reading import read_configuration
@@ -24,35 +26,42 @@ FOLDER = reading.folder()
 TRAIN = "python -m dps_tf.train "
 
 
+COLUMNS = ["claim", "found", "rests_on", "trials", "verdict", "command"]
+
+
 def rows() -> pd.DataFrame:
-    """Returns the table: claim, found, trials, verdict, command."""
-    text = (FOLDER / "README.md").read_text()
+    """Returns the table, with COLUMNS."""
+    text = (FOLDER / "README.md").read_text().partition("<!-- verdicts of")[2]
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    names = ["claim", "found", "trials", "verdict", "command"]
-    return pd.DataFrame(cells[2:], columns=names)
+    return pd.DataFrame(cells[2:], columns=COLUMNS)
 
 
-def quantities() -> ModuleType:
-    """Returns docs/quantities.py as a module."""
-    path = SOURCE_TREE / "docs" / "quantities.py"
-    specification = importlib.util.spec_from_file_location("quantities", path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+def module(name: str) -> ModuleType:
+    """Returns a module of docs/."""
+    folder = str(SOURCE_TREE / "docs")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
 
 
-def test_every_claim_has_a_verdict_and_measured_ones_their_record():
+def test_every_claim_has_a_verdict_and_what_it_rests_on():
     table = rows()
-    assert len(table) == 20
+    assert len(table) == 26
+    words = tuple(module("evidence").KINDS)
     for _, found in table.iterrows():
-        first = found["verdict"].split(",")[0]
-        assert first in ("agrees", "does not", "open"), found["claim"]
-        links = re.findall(r"\]\(([^)]+)\)", found["found"])
-        assert all((FOLDER / link).is_file() for link in links)
-        assert bool(links) == (found["trials"] != "0")
-        if first != "open":
-            assert links
+        assert found["verdict"].startswith(words), found["claim"]
+        links = re.findall(r"\]\(([^)]+)\)", found["found"] + found["rests_on"])
+        assert links and all((FOLDER / link).is_file() for link in links)
+        assert found["rests_on"]
+
+
+def test_rows_on_tables_without_trials_say_so():
+    for _, found in rows().iterrows():
+        linked = "(lee2021/mnist_reproduction.csv)" in found["rests_on"]
+        kept = "no trials of mnist_reproduction.csv were kept" in found["rests_on"]
+        assert kept or not linked, found["claim"]
+    assert not (FOLDER / "lee2021" / "mnist_reproduction_trials.csv").exists()
 
 
 def test_commands_are_understood(tmp_path):
@@ -104,7 +113,7 @@ def records(tmp_path):
     ]
     names = ["workload", "batch_size", "seed", "least_validation", "test_at_least"]
     pd.DataFrame(errors, columns=names).to_csv(tmp_path / "errors.csv", index=False)
-    return quantities().Records(tmp_path)
+    return module("quantities").Records(tmp_path)
 
 
 def test_quantities_are_those_of_the_law_that_made_the_table(records):
@@ -132,20 +141,113 @@ def test_a_number_has_to_say_how_it_is_shown(records):
         records.text('{{ steps("law", "curve")["plain"][4] }}')
 
 
-def test_a_verdict_whose_condition_fails_is_not_written(records, tmp_path):
-    row = """
+@pytest.mark.parametrize(
+    ("claim", "value", "p", "within", "margin", "expected"),
+    [
+        ("higher", 2.0, 0.049, 3.0, 1.25, "agrees"),
+        ("higher", 2.0, 0.05, 3.0, 1.25, "not told apart within 3"),
+        ("higher", 0.5, 0.049, 3.0, 1.25, "does not"),
+        ("lower", 0.5, 0.049, 3.0, 1.25, "agrees"),
+        ("lower", 2.0, 0.049, 3.0, 1.25, "does not"),
+        # A small effect neither shows that a value is higher nor that it is lower.
+        ("higher", 1.1, 0.5, 1.2, 1.25, "not told apart within 1.20"),
+        ("different", 0.5, 0.049, 3.0, 1.25, "agrees"),
+        ("different", 1.1, 0.5, 1.25, 1.25, "does not"),
+        ("different", 1.1, 0.5, 1.26, 1.25, "not told apart within 1.26"),
+        ("equal", 1.1, 0.5, 1.25, 1.25, "agrees"),
+        ("equal", 1.1, 0.04, 1.25, 1.25, "agrees"),
+        ("equal", 1.1, 0.5, 1.26, 1.25, "not told apart within 1.26"),
+        ("equal", 2.0, 0.049, 3.0, 1.25, "does not"),
+    ],
+)
+def test_the_word_of_a_verdict_follows_from_the_rule(
+    claim, value, p, within, margin, expected
+):
+    evidence = module("evidence")
+    found = evidence.Evidence("", (), value, 0.0, 9.0, p, within)
+    assert evidence.word(found, p, claim, margin) == expected
+    small = evidence.Evidence("", (), value, 0.0, 9.0, p, within, is_small=True)
+    is_near = claim in ("equal", "different") and within <= margin
+    told = evidence.word(small, p, claim, margin)
+    assert told.startswith("not told apart") != is_near
+    refused = evidence.Evidence("", (), value, 0.0, 9.0, p, within, refused="unlike")
+    assert evidence.word(refused, p, claim, margin) == "not measured"
+
+
+def test_means_over_seeds_are_compared_by_their_t(records):
+    first, second = pd.Series([1.0, 2.0, 4.0]), pd.Series([2.0, 5.0, 9.0, 12.0])
+    found = records.welch("", "law", first, second)
+    theirs = stats.ttest_ind(first, second, equal_var=False)
+    ends = theirs.confidence_interval()
+    assert found.p == pytest.approx(theirs.pvalue)
+    assert [found.low, found.high] == pytest.approx([ends.low, ends.high])
+    middle, error = found.value, np.hypot(first.sem(), second.sem())
+    inside = [theirs.df, middle, error]
+    mass = np.diff(stats.t(*inside).cdf([-found.within, found.within]))
+    assert mass == pytest.approx([0.95])
+
+
+def test_probabilities_are_adjusted_as_another_library_does():
+    evidence = module("evidence")
+    p_values = [0.01, 0.04, 0.02, 0.3, 0.005]
+    found = {str(p): evidence.Evidence("", (), 1, 1, 1, p, 1) for p in p_values}
+    refused = evidence.Evidence("", (), 1, 1, 1, 0.0, 1, refused="unlike")
+    adjusted = evidence.holm({**found, "refused": refused})
+    assert adjusted.pop("refused") == 1
+    # By hand: 5 x 0.005, 4 x 0.01, 3 x 0.02, 2 x 0.04, 1 x 0.3.
+    assert list(adjusted.values()) == pytest.approx([0.04, 0.08, 0.06, 0.3, 0.025])
+
+
+def test_errors_that_agree_by_chance_get_the_spread_of_all_cells():
+    cells = {"a": (0.1, 0.1), "b": (0.2, 0.4), "same": (0.2, 0.4)}
+    index = pd.MultiIndex.from_product([cells, (0, 1)])
+    values = pd.Series([x for pair in cells.values() for x in pair], index)
+    # Variances of 0 and 0.02, of two values each.
+    expected = np.sqrt((0 + 0.02) / 2 / 2)
+    assert module("evidence").pooled_error(values) == pytest.approx(expected)
+
+
+ROW = """
     [[verdict]]
     claim = "It falls"
     found = '{{ (steps("law", "curve")["plain"][4] / 4) | digits(1) }}'
     trials = 2
-    verdict = "agrees"
     study = "quickstart"
-    holds = ['steps("law", "curve")["plain"][4] > %d']
+"""
+
+
+def test_a_verdict_whose_condition_fails_is_not_written(records, tmp_path):
+    row = (
+        f"""{ROW}
+    word = "agrees"
+    rests_on = "counts"
     """
+        + """holds = ['steps("law", "curve")["plain"][4] > %d']
+    """
+    )
     path = tmp_path / "verdicts.toml"
     path.write_text(row % 16_000)
-    (found,) = quantities().verdicts(path, records)
-    assert found[:4] == ("It falls", "4125.0", "2", "agrees")
+    (found,) = module("verdicts").verdicts(path, records)
+    assert found[:5] == ("It falls", "4125.0", "counts", "2", "agrees")
     path.write_text(row % 17_000)
     with pytest.raises(ValueError, match="'It falls'.* > 17000 does not hold"):
-        quantities().verdicts(path, records)
+        module("verdicts").verdicts(path, records)
+    path.write_text(row.replace("agrees", "open") % 16_000)
+    with pytest.raises(ValueError, match="'open' is none of"):
+        module("verdicts").verdicts(path, records)
+
+
+def test_a_row_on_comparisons_gets_its_words_from_them(records, tmp_path):
+    path = tmp_path / "verdicts.toml"
+    asked = (("c2", "lower"), ("c1", "equal"), ("c1/c2", "lower"))
+    listed = [
+        f"""{{ name = "{name}", claim = "{claim}",
+        of = 'law("law", "better", "plain", "{name}")' }}""".replace("\n", " ")
+        for name, claim in asked
+    ]
+    comparisons = f"comparisons = [{', '.join(listed)}]"
+    path.write_text(ROW + comparisons)
+    (found,) = module("verdicts").verdicts(path, records)
+    assert found[4] == "agrees for c2 and c1; does not for c1/c2"
+    assert "c2 of better / plain in [law](law.csv) 0.25" in found[2]
+    assert "claimed equal 1.25" in found[2] and "no trials of law.csv" in found[2]

@@ -1,0 +1,183 @@
+"""Comparisons that verdicts rest on, and the rule by which they get their words.
+
+`Evidence` is one comparison: a factor or a difference with its interval. `word` is the
+rule, and `holm` adjusts the probabilities of a family of comparisons.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from scipy.optimize import brentq
+
+from dps_tf.analysis.law import LEVEL
+from dps_tf.analysis.paired_ratios import PairedRatio
+from dps_tf.analysis.wording import and_list, number
+
+KINDS = ("agrees", "does not", "not told apart", "not measured")
+SIDES = ("higher", "lower")
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One comparison.
+
+    Attributes:
+        about: what is compared, with the table that holds it.
+        studies: the tables.
+        value: a factor (`null` is 1) or a difference (`null` is 0).
+        low, high: ends of its 95 % interval.
+        p: twice the probability of the less likely side of `null`.
+        within: the least factor, or distance, beyond which 5 % lie.
+        null: where nothing differs.
+        refused: why nothing can be compared, or nothing.
+        is_small: the effect is smaller than an evaluation interval.
+    """
+
+    about: str
+    studies: tuple[str, ...]
+    value: float
+    low: float
+    high: float
+    p: float
+    within: float
+    null: float = 1.0
+    refused: str = ""
+    is_small: bool = False
+
+    def __str__(self) -> str:
+        """Returns what is compared, with its value and interval."""
+        if self.refused:
+            return f"{self.about}: {self.refused}"
+        shown = [
+            f"{x:+.4f}" if self.null == 0 else number(x)
+            for x in (self.value, self.low, self.high)
+        ]
+        return f"{self.about} {shown[0]} ({shown[1]} to {shown[2]})"
+
+    def reach(self, shown: float) -> str:
+        """Returns a factor or a distance as text."""
+        return f"±{shown:.3g}" if self.null == 0 else number(shown)
+
+
+def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
+    """Returns the verdict of one comparison: the rule above the table.
+
+    Args:
+        found: the comparison.
+        p_adjusted: its `p`, adjusted for the comparisons of its row.
+        claim: `higher`, `lower`, `different` or `equal` (within the margin).
+        margin: a factor, or a distance.
+
+    Returns:
+        `agrees`, `does not`, `not told apart within X` or `not measured`.
+    """
+    if found.refused:
+        return "not measured"
+    differs = p_adjusted < SIGNIFICANT and not found.is_small
+    side = "higher" if found.value > found.null else "lower"
+    is_near = found.within <= margin
+    agrees, refuted = {
+        "equal": (is_near, differs),
+        "different": (differs, is_near),
+    }.get(claim, (differs and side == claim, differs and side != claim))
+    if agrees or refuted:
+        return "agrees" if agrees else "does not"
+    return f"not told apart within {found.reach(found.within)}"
+
+
+def pooled_error(cells: pd.Series) -> float:
+    """Returns the standard error of a mean over seeds, pooled over cells.
+
+    Few values can agree by chance. Cells that are the same trials count once. Seeds are
+    the last level of the index.
+    """
+    names = list(range(cells.index.nlevels - 1))
+    values = cells.groupby(level=names).agg(tuple).drop_duplicates()
+    spread = np.mean([np.var(each, ddof=1) for each in values])
+    return float(np.sqrt(spread / np.mean([len(each) for each in values])))
+
+
+def of_t(
+    about: str,
+    studies: Sequence[str],
+    found: tuple[float, float, float],
+    null: int,
+) -> Evidence:
+    """Returns what a mean, its standard error and degrees of freedom say.
+
+    The mean is a difference (`null` 0), or one in octaves, shown as a factor (1).
+    """
+    middle, error, freedom = found
+    spread = stats.t(freedom)
+    width = spread.ppf(0.5 + LEVEL / 2) * error
+    reach = brentq(
+        lambda x: (
+            spread.cdf((x - middle) / error) - spread.cdf((-x - middle) / error) - LEVEL
+        ),
+        0,
+        abs(middle) + 2 * width,
+    )
+    p = 2 * spread.sf(abs(middle) / error)
+    ends = (middle, middle - width, middle + width)
+    if null == 1:
+        ends, reach = tuple(np.exp2(ends)), np.exp2(reach)
+    return Evidence(about, tuple(studies), *ends, p, reach, null)
+
+
+def log2_of(found: PairedRatio) -> tuple[float, float, float]:
+    """Returns mean, standard error and degrees of freedom of a ratio, in octaves."""
+    freedom = found.seeds - 1
+    width = np.log2(found.high / found.low) / 2
+    error = width / stats.t.ppf(0.5 + LEVEL / 2, freedom)
+    return np.log2(found.ratio), error, freedom
+
+
+def plain_name(curve: str) -> str:
+    """Returns a curve's name without the column that its axis stands in."""
+    return re.sub(r"^(workload\.fixed\.|optimizer |workload )", "", curve)
+
+
+def files(studies: Sequence[str]) -> str:
+    """Returns links to tables."""
+    links = [f"[{study.rpartition('/')[2]}]({study}.csv)" for study in studies]
+    return f"in {and_list(links)}"
+
+
+def holm(found: Mapping[str, Evidence]) -> dict[str, float]:
+    """Returns the probabilities of a family, adjusted as Holm (1979) does.
+
+    Comparisons that are refused are none of the family, and have 1.
+    """
+    asked = sorted((f.p, name) for name, f in found.items() if not f.refused)
+    adjusted, largest = dict.fromkeys(found, 1.0), 0.0
+    for rank, (p, name) in enumerate(asked):
+        largest = max(largest, (len(asked) - rank) * p)
+        adjusted[name] = min(largest, 1.0)
+    return adjusted
+
+
+def together(words: Mapping[str, str]) -> str:
+    """Returns the verdict of a row: one word, or each with what it is the word for."""
+    parts = []
+    for kind in KINDS:
+        names = {
+            n: w.removeprefix(kind) for n, w in words.items() if w.startswith(kind)
+        }
+        shown = [f"{n} ({rest.strip()})" if rest else n for n, rest in names.items()]
+        if len(names) == len(words) and (len(words) == 1 or not any(names.values())):
+            return kind + next(iter(names.values()))
+        if names:
+            parts.append(f"{kind} for {and_list(shown)}")
+    return "; ".join(parts)
+
+
+def p_text(p: float) -> str:
+    """Returns an adjusted probability as text."""
+    return "below 0.001" if p < 0.001 else f"{p:.2g}"
