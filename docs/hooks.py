@@ -66,6 +66,14 @@ def _file(config: Any, place: str, path: Path) -> File:
     return File.generated(config, place, abs_src_path=str(path))
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Returns a page without the expressions behind its numbers.
+
+    What stands in their brackets would be taken for links.
+    """
+    return re.sub(r"<!--(=.*?|/)-->", "", markdown, flags=re.S)
+
+
 def on_page_content(html: str, **_: Any) -> str:
     """Returns a page whose equations are MathML, which browsers draw by themselves."""
 

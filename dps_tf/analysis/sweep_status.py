@@ -249,7 +249,8 @@ def _closed_status(
         seconds=float(seconds["value"].sum()),
         causes=_causes(trials["error"].dropna()),
         nearest=None if short is None else short.best,
-        advice=None if short is None else short.advice,
+        # Runs of others cannot be trained further.
+        advice=None if short is None or study.is_archived else short.advice,
     )
 
 

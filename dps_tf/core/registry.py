@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from dps_tf.core.errors import UserError, check_known, near_matches
+from dps_tf.core.errors import UserError, near_matches
 
 Entry = TypeVar("Entry")
 
@@ -174,7 +174,12 @@ class Registry(Generic[Entry]):
 
     def __getitem__(self, name: str) -> Entry:
         """Returns an entry; UserError with near matches for an unknown name."""
-        check_known(self.kind, name, self._entries)
+        if name not in self._entries:
+            near = near_matches(str(name), self._entries)
+            raise UserError(
+                f"{self.kind} {name!r} is unknown: {near}; a module of your own that "
+                "registers it is named with --import."
+            )
         return self._entries[name]
 
     def reads(self, name: str) -> Reads | None:

@@ -200,6 +200,11 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
     arguments = DATASETS.resolve(name, arguments)
     check_known("split", split, SPLITS)
     source = DATASETS[name](None if data_dir is None else Path(data_dir), **arguments)
+    if not isinstance(source, Source):
+        raise UserError(
+            f"data set {name!r} is a {type(source).__name__}; its function must return "
+            "a dps_tf.data.Source (data.stored_once makes one of a tf.data.Dataset)."
+        )
     sizes = validation_examples, test_examples
     parts = divided(name, source, split, split_seed, sizes, test, training_examples)
     how = (split, test)

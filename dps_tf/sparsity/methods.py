@@ -204,6 +204,11 @@ class OneShot(SparsityMethod):
     ) -> list[np.ndarray]:
         """Returns the masks of the largest scores."""
         found = cached(cache, request.score_key, lambda: self.score(request, progress))
+        if len(found) != len(request.theta):
+            raise UserError(
+                f"{request.method} gives {len(found)} arrays of scores; it must give "
+                f"one for each of the {len(request.theta)} trainable variables."
+            )
         return request.select(found)
 
 

@@ -241,7 +241,14 @@ class BalancedExamples(ExampleWindows):
         if request.dataset.train.labels.ndim != 1:
             return super().count(request)
         classes = request.dataset.classes
-        asked = request.pruning.examples or classes * request.arguments["per_class"]
+        asked = request.pruning.examples
+        if not asked and "per_class" not in request.arguments:
+            raise UserError(
+                f"{request.method} reads class-balanced examples and has no argument "
+                "'per_class': register it with reads={'per_class': Argument(...)}, or "
+                "bind pruning.examples."
+            )
+        asked = asked or classes * request.arguments["per_class"]
         if asked < classes:
             raise UserError(
                 f"{request.method} reads class-balanced examples: {asked} are fewer "

@@ -199,7 +199,7 @@ class Backends:
             same = {
                 name: value
                 for name, value in study.identity().items()
-                if not name.startswith(_NO_KIND)
+                if name not in _NO_KIND
             }
             same["is_pruned"] = study.cell.sparsity > 0
             largest[json.dumps(same, sort_keys=True)] = study

@@ -189,6 +189,35 @@ def test_a_dry_run_prunes_and_keeps_nothing(tmp_path, monkeypatch):
     assert pruned == [0.9] and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (sparsity.OneShot(lambda request, _: request.theta[1:]), "gives 1 arrays of"),
+        (
+            sparsity.OneShot(
+                lambda request, _: request.loss_gradient(),
+                reader=sparsity.BalancedExamples(),
+            ),
+            "has no argument 'per_class'",
+        ),
+    ],
+)
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_each_method_of_pruning_is_tried(monkeypatch, method, said, order):
+    monkeypatch.setitem(sparsity.SPARSITY_METHODS._entries, "own", method)
+    monkeypatch.setitem(sparsity.SPARSITY_METHODS._reads, "own", {})
+    names = ("snip", "own")
+    values = {
+        "sweep.batch_sizes": (16,),
+        "sweep.sparsities": (0.5,),
+        "sweep.sparsity_methods": tuple(names[place] for place in order),
+        "workload.network_arguments": {"widths": ()},
+    }
+    with pytest.raises(UserError, match=said):
+        SweepRun(configure("smoke/quickstart", values=values), Options("")).try_out()
+
+
 def test_a_study_of_other_content_in_the_directory_is_refused(tmp_path):
     sweep = configure("nqm/sgd", values={"sweep.batch_sizes": (64,)})
     assert "cells: 1" in SweepRun(sweep, Options(str(tmp_path / "s"))).try_out()

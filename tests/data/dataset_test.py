@@ -6,6 +6,7 @@ import itertools
 import unittest
 
 import numpy as np
+import pytest
 from absl.testing import parameterized
 
 from dps_tf import data
@@ -228,3 +229,10 @@ class WhiteningTest(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+def test_a_function_that_returns_no_source_is_refused(monkeypatch):
+    monkeypatch.setitem(data.DATASETS._entries, "own", lambda data_dir: [1, 2])
+    monkeypatch.setitem(data.DATASETS._reads, "own", {})
+    with pytest.raises(UserError, match="'own' is a list; its function must return"):
+        data.load("own")
