@@ -208,6 +208,13 @@ def _runs(goal: Goal) -> Runs:
     }
     if _FORMAT.value == "optuna":
         study = load_optuna(_READ.value, _STUDY.value)
+        for flag in (_STEPS_PER_REPORT, _FIRST_REPORT):
+            if not flag.present:
+                raise UserError(
+                    f"--{flag.name} is missing: Optuna numbers reports, and not the "
+                    "updates between them; give both options (1 and 1 if each report "
+                    "is numbered by its update)."
+                )
         return from_optuna(study, goal.metric, **options)
     return from_tensorboard(_READ.value, **options)
 

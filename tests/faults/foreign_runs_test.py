@@ -169,6 +169,16 @@ def test_of_several_studies_one_is_asked_for_by_the_flag(tmp_path):
     assert "'one'" in done.stderr
 
 
+@pytest.mark.slow
+def test_numbers_of_reports_are_not_taken_for_steps(tmp_path):
+    write_database(tmp_path / "s.db")
+    words = ["-m", "dps_tf.import_runs", "--format=optuna", "--goal=1"]
+    words += [f"--read={tmp_path / 's.db'}", f"--sweep_dir={tmp_path / 'sweep'}"]
+    done = interpreter.run([*words, "--steps_per_report=1"], modules=interpreter.TABLES)
+    assert done.returncode == 2
+    assert "--first_report is missing" in done.stderr
+
+
 # Files that are none, and names that no file has
 
 
