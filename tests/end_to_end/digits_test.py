@@ -58,7 +58,7 @@ def test_slots_do_not_matter(race, tmp_path):
 def test_race_finds_the_first_m_of_running_everything_to_the_end(race, tmp_path):
     for end in ("True", "False"):
         place = tmp_path / end
-        changes = {"sweep__schedule": "'exhaustive'", "sweep__stop_at_goal": end}
+        changes = {"sweep__search_mode": "'exhaustive'", "sweep__stop_at_goal": end}
         assert train(place, **changes) == 0
         _check_race(dps_tf.load(race), dps_tf.load(place))
 

@@ -157,7 +157,7 @@ def wait_for_progress(directory: Path, driver: Driver) -> None:
 
 def kill(nodes: Nodes, what: str, chance: random.Random) -> bool:
     """Takes one actor or node away, now; returns whether there was one."""
-    node = chance.choice(nodes.cluster.worker_nodes)
+    node = chance.choice(list(nodes.cluster.worker_nodes))
     if what == "actor":
         slots = nodes.slots(node)
         for process in chance.sample(slots, min(1, len(slots))):
