@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from dps_tf.analysis.wording import number
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import FINISHED, command, tell_of_damage
 from dps_tf.core import UserError, printable
@@ -81,6 +80,8 @@ def main() -> int:
 
 def _text(choices: pd.DataFrame) -> str:
     """Returns choices as a table of plain numbers; nothing stands for what is not."""
+    from dps_tf.analysis.wording import number
+
     shown = choices.drop(columns="meaning")
     text = shown.to_string(index=False, float_format=number, na_rep="")
     return "\n".join(line.rstrip() for line in text.splitlines())
