@@ -202,7 +202,7 @@ def test_registered_objectives_and_metrics_are_built_by_name():
         ("softmax", {}, "objective 'softmax' is unknown: .*softmax_cross_entropy"),
         ("squared_error", {"tops": 1}, "reads nothing named 'tops'"),
         ("squared_error", {"metrics": ("f2",)}, "metric 'f2' is unknown"),
-        ("softmax_cross_entropy", {"smoothing": "keras"}, "convention of smoothing 'keras' is unknown"),
+        ("softmax_cross_entropy", {"smoothing": "keras"}, "'keras' is unknown"),
     ],
 )
 def test_names_that_nobody_registered(name, arguments, message):
