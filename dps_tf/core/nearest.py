@@ -120,8 +120,9 @@ def reachable(goal: Goal, value: float) -> str:
     >>> reachable(Goal("validation/accuracy", 0.9, "maximize", inclusive=False), 0.5)
     '0.499'
     """
+    # Below a trillionth, digits are those of rounding.
     exact = Decimal(value)
-    unit = Decimal((0, (1,), exact.adjusted() - 2 if exact else -3))
+    unit = Decimal((0, (1,), max(exact.adjusted() - 2, -12) if exact else -3))
     rounding = ROUND_CEILING if goal.direction == "minimize" else ROUND_FLOOR
     threshold = exact.quantize(unit, rounding=rounding)
     if not replace(goal, threshold=float(threshold)).reaches(value):
