@@ -78,7 +78,7 @@ def recorded_work(study: StudyReader, cell: str) -> dict[str, Any] | None:
     }
 
 
-def seconds_per_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
+def seconds_of_a_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
     """Returns draws of the seconds of a step at some batch sizes, [d, n].
 
     From three measured batch sizes on they follow latency + B / throughput. Fewer do
@@ -117,7 +117,7 @@ def slot_seconds(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats | None:
     times = each.median().rename("seconds").reset_index()
     _, steps = predicted_steps(done, waiting)
     found = steps * waiting["trials"].to_numpy(np.float64)
-    found *= seconds_per_step(times, waiting["batch_size"].to_numpy(np.float64))
+    found *= seconds_of_a_step(times, waiting["batch_size"].to_numpy(np.float64))
     return np.asarray(found, np.float64)
 
 

@@ -15,7 +15,7 @@ from dps_tf.analysis.plan import (
     interval_of,
     predicted_steps,
     recorded_work,
-    seconds_per_step,
+    seconds_of_a_step,
     slot_seconds,
 )
 from dps_tf.analysis.published import read_published
@@ -153,7 +153,7 @@ def plan_text(
     prices: Prices,
 ) -> str:
     """Returns the plan: for each waiting cell and the whole, predictions and bounds."""
-    per_step = seconds_per_step(
+    per_step = seconds_of_a_step(
         pd.DataFrame(calibration.steps.items(), columns=["batch_size", "seconds"]),
         waiting["batch_size"].to_numpy(np.float64),
     )
