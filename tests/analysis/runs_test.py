@@ -314,6 +314,7 @@ def test_the_command_reads_the_database_of_a_study(studies, tmp_path):
         "--format=optuna", f"--read={database}", "--study=b16", "--goal=0.2",
         f"--metric={GOAL.metric}", "--set=batch_size=16",
         "--set=workload=line", "--set=optimizer=sgd", f"--sweep_dir={tmp_path / 's'}",
+        "--steps_per_report=1", "--first_report=1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     [row] = load(tmp_path / "s").results.to_dict("records")
