@@ -35,9 +35,9 @@ from dps_tf.analysis.report.summary import summary
 from dps_tf.analysis.tables import study_key
 from dps_tf.core import UserError
 from tests.analysis.few_sections import context_of, draw_only
-from tests.analysis.synthetic_tables import (
-    METRIC,
-    Made,
+from tests.made_up.sweeps import (
+    ERROR,
+    Record,
     Sweep,
     c1_of,
     c2_of,
@@ -480,7 +480,7 @@ def test_steps_are_told_as_far_as_they_are_known(changes, text):
 def test_terminal_table_is_aligned_and_says_common_things_once():
     text = terminal_table(tables_of(make(PAIR)).results)
     head, *lines = text.splitlines()
-    assert "optimizer sgd" in head and f"{METRIC} <= 0.03" in head
+    assert "optimizer sgd" in head and f"{ERROR} <= 0.03" in head
     assert len(lines) == 1 + 8
     end = lines[0].index("steps_to_result") + len("steps_to_result")
     assert all(line[end - 1] in "t]0123456789" and line[end] == " " for line in lines)
@@ -600,7 +600,7 @@ def test_single_run_opens_with_its_curve():
     assert first.title == "The training curve"
     assert first.illustrations[0].name.startswith("training")
     text = report.terminal_text(found, tables_of(make(alone)))
-    assert text.splitlines()[0].split()[:2] == ["step", METRIC]
+    assert text.splitlines()[0].split()[:2] == ["step", ERROR]
     last = make(alone).curves["step"].max()
     assert f"{last:,}" in text
 
@@ -624,7 +624,7 @@ def test_all_trials_diverged_and_the_report_says_so(tmp_path):
         end_step=10,
     ).astype({"steps_to_result": "Int64", "bracket_low": "Int64"})
     measurements = made.measurements.iloc[:0]
-    tables = tables_of(Made(made.studies, trials, made.curves, measurements))
+    tables = tables_of(Record(made.studies, trials, made.curves, measurements))
     found = report.write_report(tables, tmp_path)
     assert "all diverged" in report.terminal_text(found, tables)
     assert "Most trials diverged" in titles(found.cautions)
@@ -652,7 +652,7 @@ def test_exhaustive_study_shows_what_budgets_buy():
     trials = tables.trials.merge(tables.curves, on=[*study_key(tables.trials), "trial"])
     for row in whole_budget.to_dict("records"):
         mine = trials[trials["batch_size"] == row["batch_size"]]
-        least = mine.groupby("trial")[METRIC].min()
+        least = mine.groupby("trial")[ERROR].min()
         good = least[least <= 1.1 * least.min()].index
         rates = mine[mine["trial"].isin(good)]["learning_rate"]
         assert row["best"].key == least.min()

@@ -169,8 +169,8 @@ def _command(order: dict[str, Any]) -> int:
 
 
 def _synthetic(order: dict[str, Any]) -> int:
-    from tests.tuning.studies import run_in_sweep, study_of
-    from tests.tuning.synthetic_runner import SyntheticRunner
+    from tests.made_up.runner import SyntheticRunner
+    from tests.made_up.studies import run_in_sweep, study_of
 
     runner = SyntheticRunner(
         TRIALS,
