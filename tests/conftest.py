@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import os
 import random
 import sys
@@ -62,8 +63,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Fixes TensorFlow's threads and devices before any test can use it.
 
     One intra-op thread: bits depend on it. Four virtual CPUs, so that the code for
-    several devices runs everywhere.
+    several devices runs everywhere. A sweep collects garbage after each cell: that does
+    not look through what was imported, which would take longer than a small study.
     """
+    gc.collect()
+    gc.freeze()
     if "tensorflow" not in sys.modules:
         return
     import tensorflow as tf

@@ -6,7 +6,7 @@ import pytest
 
 from dps_tf.analysis.budgets import Budget, best_under_budget
 from dps_tf.core import UserError
-from tests.analysis.synthetic import ERROR, Truth, random_truth, tables
+from tests.made_up.known_curves import ERROR, Truth, random_truth, tables
 
 FULL = {"exhaustive": True, "stop_at_goal": False}
 

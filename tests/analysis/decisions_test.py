@@ -164,7 +164,7 @@ def test_predict_takes_tables_and_sparsities_between_measured_ones():
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     critical=st.floats(16, 4096),
     knee=st.floats(4, 8192),

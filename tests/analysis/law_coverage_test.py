@@ -24,12 +24,8 @@ from tests.analysis.sweeps import (
 BATCH_SIZES = 2.0 ** np.arange(0, 16, 2)
 
 
-SIZES = {
-    4: 2.0 ** np.array([2, 5, 8, 11]),
-    8: BATCH_SIZES,
-    14: 2.0 ** np.arange(14),
-}
-"""Four to fourteen batch sizes, by their number."""
+SIZES = {4: 2.0 ** np.array([2, 5, 8, 11]), 14: 2.0 ** np.arange(14)}
+"""Few and many batch sizes, by their number."""
 
 
 def shares(observe, sweeps, seed=0, factor=None):
@@ -65,21 +61,24 @@ def coverage(sweeps, interval, seed=0, sizes=BATCH_SIZES):
     return shares(observe, sweeps, seed)
 
 
-def test_intervals_cover_in_a_hundred_sweeps():
-    # Standard error of a share of 95 % over 100 sweeps: 2 %.
-    assert (coverage(100, interval=100) >= 0.88).all()
-
-
-@pytest.mark.parametrize("number", [4, 14])
-def test_intervals_cover_at_four_and_at_fourteen_batch_sizes(number):
-    # Standard error of a share of 95 % over 40 sweeps: 3.4 %.
-    assert (coverage(40, interval=100, sizes=SIZES[number]) >= 0.85).all()
+@pytest.mark.slow
+@pytest.mark.parametrize("interval", [100, 0])
+def test_intervals_cover_in_91_to_99_percent_of_many_sweeps(interval):
+    found = coverage(250, interval)
+    assert (found >= 0.91).all() and (found <= 0.995).all(), found
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [4, 14])
+def test_intervals_cover_at_four_and_at_fourteen_batch_sizes(number):
+    # Standard error of a share of 95 % over 80 sweeps: 2.4 %.
+    assert (coverage(80, interval=100, sizes=SIZES[number]) >= 0.88).all()
+
+
+@pytest.mark.by_hand
 @pytest.mark.parametrize("interval", [100, 0])
-@pytest.mark.parametrize("number", SIZES)
-def test_intervals_cover_in_91_to_99_percent_of_many_sweeps(number, interval):
+@pytest.mark.parametrize("number", [4, 14])
+def test_intervals_cover_as_well_at_any_number_of_batch_sizes(number, interval):
     found = coverage(250, interval, sizes=SIZES[number])
     assert (found >= 0.91).all() and (found <= 0.995).all(), found
 
@@ -94,13 +93,13 @@ def test_winners_at_an_edge_are_bounds_and_their_values_would_mislead():
 
         return observations
 
-    ignored = shares(observe(False), 100)
+    ignored = shares(observe(False), 50)
     assert ignored[1] < 0.8  # c2: the plateau looks higher than it is.
     assert (shares(observe(True), 100) >= 0.88).all()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
+@pytest.mark.parametrize("share", [0.0, 0.6])
 def test_what_all_batch_sizes_share_moves_c1_and_c2_and_not_their_ratio(share):
     """`share` is the correlation that `repeats.noise_of_search` measures."""
 
@@ -128,7 +127,7 @@ def test_curves_that_go_up_and_down_leave_c2_and_shorten_what_c1_knows():
         steps = np.array([first_passage(rng, k, 100, 0.05) for k in crossing])
         return Observations.of(BATCH_SIZES, steps, steps - 100)
 
-    found = shares(observe, 100, factor=1.0)
+    found = shares(observe, 60, factor=1.0)
     assert found[1] >= 0.85 and found[2] >= 0.75
     # Small batches are evaluated most often before they cross, and are lucky earlier.
     assert found[0] < 0.9
@@ -238,6 +237,6 @@ def test_a_fall_with_bounds_is_resolved_and_a_flat_curve_has_no_slope():
         steps = 1000 * np.exp2(rng.normal(0, 0.15, 5))
         return Observations.of(sizes, steps, steps - 10)
 
-    assert unresolved(falling, "slope_resolved") < 0.05
+    assert unresolved(falling, "slope_resolved", 40) < 0.05
     # Standard error of a share of 5 % over 100 curves: 2 %.
     assert unresolved(flat, "slope_resolved") >= 0.93

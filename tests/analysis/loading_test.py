@@ -14,13 +14,13 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key, with_open_ends
 from dps_tf.core import UserError
 from tests import interpreter
-from tests.analysis.synthetic_sweeps import (
+from tests.made_up.sweep_folders import (
     ENVIRONMENT,
     GIN,
     write_open_study,
     write_sweep,
 )
-from tests.analysis.synthetic_tables import METRIC, Made, Sweep, make
+from tests.made_up.sweeps import ERROR, Record, Sweep, make
 
 ROOT = Path(__file__).parents[2]
 SMALL = Sweep(batch_sizes=(32, 64), points=8)
@@ -104,7 +104,7 @@ def test_one_sweep_may_hold_cells_of_several_precisions(tmp_path):
         )
         for name, table in ((name, getattr(made, name)) for name in of_half)
     }
-    tables = loading.load(write_sweep(tmp_path, Made(**mixed)))
+    tables = loading.load(write_sweep(tmp_path, Record(**mixed)))
     for name in (*of_half, "results"):
         table = getattr(tables, name)
         expected = table["batch_size"].map({32: "float32", 64: HALF})
@@ -150,7 +150,7 @@ def test_threshold_applies_to_the_metric_of_each_study():
     )
     tables = loading.tables_of(record, 0.06)
     goals = tables.results.groupby("workload")["goal"].unique().map(list)
-    assert goals["mnist_simple_cnn"] == [f"{METRIC} <= 0.06"]
+    assert goals["mnist_simple_cnn"] == [f"{ERROR} <= 0.06"]
     assert goals["other"] == [f"{metric} <= 0.06"]
     assert [goal.threshold for goal in tables.goals] == [0.06] * 8
 

@@ -26,8 +26,8 @@ from dps_tf.analysis.report import repeats as report_repeats
 from dps_tf.analysis.step_times import seconds_per_step
 from dps_tf.core import CELL_KEY, UserError
 from tests.analysis.few_sections import context_of, draw_only
-from tests.analysis.synthetic_sweeps import write_sweep
-from tests.analysis.synthetic_tables import METRIC, Made, Sweep, make, tables_of
+from tests.made_up.sweep_folders import write_sweep
+from tests.made_up.sweeps import ERROR, Record, Sweep, make, tables_of
 
 SMALL = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8, measured=False)
 
@@ -173,7 +173,7 @@ def test_charts_hold_every_trial_and_its_last_evaluation():
         assert set(drawn) == set(last.index)
         for number, trial in drawn.items():
             assert trial["steps"][-1] == last["step"][number]
-            assert trial["values"][-1] == pytest.approx(last[METRIC][number], rel=1e-4)
+            assert trial["values"][-1] == pytest.approx(last[ERROR][number], rel=1e-4)
             assert len(trial["steps"]) <= 40
     # The best trials are in the chart itself, each an entry of its legend.
     entries = [f"batch size {size}" for size in SMALL.batch_sizes]
@@ -183,19 +183,19 @@ def test_charts_hold_every_trial_and_its_last_evaluation():
 def test_where_evaluations_only_bound_the_metric_the_loss_is_drawn():
     tables = tables_of(make(SMALL))
     # As of a large validation split: the goal's metric is told where it is met.
-    is_met = tables.curves[METRIC] <= tables.goals[0].threshold
+    is_met = tables.curves[ERROR] <= tables.goals[0].threshold
     losses = np.linspace(2, 1, len(tables.curves))
     told = tables.curves.assign(**{"is_bound": ~is_met, "train/loss": losses})
     bounded = dataclasses.replace(tables, curves=told)
     [figure] = learning_curves.training_figures(context_of(bounded))
-    assert f"{METRIC} is not drawn" in figure.caption
+    assert f"{ERROR} is not drawn" in figure.caption
     assert figure.caption.startswith("train/loss of") and "Dashed" not in figure.caption
     assert '"goal"' not in figure.chart
     for cell in json.loads(figure.trials):
         assert max(len(trial["steps"]) for trial in cell["trials"]) > 1
         assert all(1 <= v <= 2 for trial in cell["trials"] for v in trial["values"])
     [figure] = learning_curves.training_figures(context_of(tables))
-    assert figure.caption.startswith(METRIC) and "Dashed: the goal" in figure.caption
+    assert figure.caption.startswith(ERROR) and "Dashed: the goal" in figure.caption
     assert '"goal"' in figure.chart
 
 
@@ -298,7 +298,7 @@ def test_a_section_of_ones_own_is_one_function(sections, monkeypatch):
 # Little to show.
 
 
-def little(kind: str) -> Made:
+def little(kind: str) -> Record:
     made = make(dataclasses.replace(SMALL, points=2, closed=False))
     metrics = [name for name in made.curves if "/" in name]
     unknown = pd.array([pd.NA] * len(made.trials), dtype="Int64")

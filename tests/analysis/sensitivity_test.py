@@ -8,7 +8,7 @@ import pytest
 
 from dps_tf.analysis import sensitivity
 from dps_tf.analysis.loading import Record, tables_of
-from tests.analysis.synthetic import Truth, tables
+from tests.made_up.known_curves import Truth, tables
 
 
 def loaded(*truths):

@@ -13,7 +13,7 @@ import pytest
 
 from dps_tf.analysis.loading import load
 from tests import interpreter
-from tests.analysis.archive_files import write_study
+from tests.made_up.archives import write_study
 
 ROOT = Path(__file__).parents[2]
 MODEL = "simple_cnn_base"

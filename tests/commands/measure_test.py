@@ -11,7 +11,7 @@ from absl.testing import absltest, parameterized
 
 from dps_tf.store import LocalFiles, SweepReader
 from tests import interpreter
-from tests.tuning import small_sweeps
+from tests.made_up import small_sweeps
 
 ROOT = Path(__file__).parents[2]
 CELL = "blobs-nesterov-none-seed0-b8-s0.0"

@@ -27,7 +27,7 @@ from dps_tf.tuning.options import Options
 from dps_tf.tuning.sweep import start_sweep
 from dps_tf.workloads.reading import SweepConfiguration, configure
 from tests.launch.dry_runs import dry_run
-from tests.tuning.small_sweeps import BINDINGS, configured
+from tests.made_up.small_sweeps import BINDINGS, configured
 
 CELL = "noisy_quadratic-sgd-none-seed0-b{}-s0.0"
 KNOWN = Calibration("a network", 2, {16: 0.5}, 0.0, 0.0, 0.0)

@@ -22,9 +22,9 @@ from dps_tf.store import LocalFiles, SweepLayout, SweepReader, read_json, write_
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.sweep import describe_shortfall, start_sweep
 from tests import interpreter
-from tests.analysis.synthetic_sweeps import write_open_study
 from tests.faults.damage_test import damage
-from tests.tuning.studies import (
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
     interrupting,
@@ -32,7 +32,7 @@ from tests.tuning.studies import (
     study_of,
     trials_of,
 )
-from tests.tuning.synthetic_runner import SyntheticRunner
+from tests.made_up.sweep_folders import write_open_study
 
 STUDY = study_of(SIX)
 FILES = LocalFiles()

@@ -13,7 +13,7 @@ from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.options import Options
 from dps_tf.workloads import reading as configurations
 from dps_tf.workloads.reading import read_configuration
-from tests.tuning.small_sweeps import launched
+from tests.made_up.small_sweeps import launched
 
 NAMES = configurations.shipped()
 SMOKE = [name for name in NAMES if name.startswith("smoke/")]

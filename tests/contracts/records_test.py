@@ -25,7 +25,7 @@ from dps_tf.store import (
     session_event,
     start_event,
 )
-from tests.core.specifications import SPACE, specification, workload
+from tests.made_up.specifications import SPACE, specification, workload
 
 PURE = ("core", "store")
 EXAMPLES: dict[str, Any] = {

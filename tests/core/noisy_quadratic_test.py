@@ -5,7 +5,7 @@ import pytest
 
 from dps_tf.analysis.law import Observations, fit_law
 from dps_tf.core import NoisyQuadratic, UserError
-from tests.core.quadratic_search import best_steps, information_bound, steps_to_loss
+from tests.core.quadratic_search import best_steps
 
 SMALL = NoisyQuadratic(dimensions=20, bins=20)
 
@@ -106,43 +106,6 @@ def test_expected_loss_is_the_mean_of_simulated_runs(optimizer):
     assert abs(found - losses.mean()) < 4 * error
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "ema"])
-@pytest.mark.parametrize("batch_size", [64, 1024])
-def test_k_star_is_the_first_step_of_the_recursion_below_the_target(
-    optimizer, batch_size
-):
-    problem = NoisyQuadratic(dimensions=100, bins=20)
-    rng = np.random.default_rng(batch_size)
-    reached = 0
-    for _ in range(6):
-        rate, m = 10 ** rng.uniform(-1.5, 0), rng.uniform(0, 0.9)
-        curve = recursion(problem, optimizer, rate, m, batch_size, 3000)
-        below = np.flatnonzero(curve < 0.05)
-        found = steps_to_loss(
-            problem, optimizer, rate, m, batch_size, target=0.05, maximum_steps=3000
-        )
-        wanted = int(below[0]) if len(below) else None
-        assert found == wanted
-        reached += wanted is not None
-    assert reached
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "ema"])
-def test_best_of_a_grid_is_the_best_of_its_points(optimizer):
-    problem = NoisyQuadratic(dimensions=200, bins=20)
-    rates, momenta = [0.01, 0.1, 0.5, 1.0], [0.0, 0.5]
-    found = best_steps(
-        problem, optimizer, 256, learning_rates=rates, momenta=momenta, target=0.02
-    )
-    points = [
-        (steps_to_loss(problem, optimizer, rate, m, 256, target=0.02), rate, m)
-        for m in momenta
-        for rate in rates
-    ]
-    wanted = min((p for p in points if p[0] is not None), key=lambda p: p[0])
-    assert found[0] == wanted[0]
-
-
 def test_bins_count_every_curvature_where_the_published_code_does():
     problem = NoisyQuadratic()
     counts, bin_, i = np.zeros(100), 0, 0
@@ -157,18 +120,14 @@ def test_bins_count_every_curvature_where_the_published_code_does():
 
 def test_momentum_extends_perfect_scaling_and_lowers_the_plateau():
     problem = NoisyQuadratic(bins=40)
-    sizes = 4.0 ** np.arange(2, 10)
-    momenta = 1 - np.logspace(-4, 0, 9)
+    sizes = 4.0 ** np.array([2, 4, 6, 8, 9])
+    momenta = {"sgd": (0.0,), "momentum": (0.0, 0.9, 0.99)}
     steps = {
-        optimizer: [
-            best_steps(problem, optimizer, int(b), momenta=momenta)[0] for b in sizes
-        ]
-        for optimizer in ("sgd", "momentum")
+        optimizer: [best_steps(problem, optimizer, int(b), of) for b in sizes]
+        for optimizer, of in momenta.items()
     }
-    assert all(np.diff(steps[optimizer]).max() <= 0 for optimizer in steps)
-    sgd, momentum = (
-        fit_law(Observations.of(sizes, steps[name])) for name in ("sgd", "momentum")
-    )
+    assert all(np.diff(found).max() <= 0 for found in steps.values())
+    sgd, momentum = (fit_law(Observations.of(sizes, found)) for found in steps.values())
     assert momentum.critical_batch_size.value > 8 * sgd.critical_batch_size.value
     assert momentum.c2.value < sgd.c2.value / 8
     # At small batch sizes momentum helps little.
@@ -177,23 +136,20 @@ def test_momentum_extends_perfect_scaling_and_lowers_the_plateau():
 
 def test_preconditioning_lowers_the_plateau():
     plain, better = NoisyQuadratic(), NoisyQuadratic(preconditioner_power=0.5)
-    assert best_steps(better, "sgd", 2**20)[0] < best_steps(plain, "sgd", 2**20)[0] / 5
+    assert best_steps(better, "sgd", 2**20) < best_steps(plain, "sgd", 2**20) / 5
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "ema"])
 def test_divergence_is_infinite_and_never_a_result(optimizer):
     loss = SMALL.loss(optimizer, 9.0, 0.5, 4, [0, 10, 10**6])
     assert np.isfinite(loss[0]) and loss[2] == np.inf
-    assert steps_to_loss(SMALL, optimizer, 9.0, 0.5, 4) is None
-    assert best_steps(SMALL, optimizer, 4, learning_rates=[9.0], momenta=[0.5]) is None
 
 
-def test_no_batch_size_beats_the_information_bound():
-    problem = NoisyQuadratic()
-    assert information_bound(problem, 4) == 10_000 / (2 * 0.01 * 4)
-    for optimizer in ("sgd", "ema"):
-        steps = best_steps(problem, optimizer, 16, momenta=[0.9, 0.999])[0]
-        assert steps > information_bound(problem, 16)
+@pytest.mark.parametrize("optimizer", ["sgd", "ema"])
+def test_no_batch_size_beats_the_information_bound(optimizer):
+    # So many examples are needed to know the optimum: dimensions / (2 target B) steps.
+    steps = best_steps(NoisyQuadratic(), optimizer, 16, (0.9, 0.999))
+    assert steps > 10_000 / (2 * 0.01 * 16)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from dps_tf.core import (
     UserError,
     arguments_of,
 )
-from tests.core.specifications import workload
+from tests.made_up.specifications import workload
 
 READS = {
     "learning_rate": Argument(range=NOT_NEGATIVE),

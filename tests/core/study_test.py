@@ -18,7 +18,7 @@ from dps_tf.core import (
     Workload,
 )
 from dps_tf.core.study import MAY_GROW
-from tests.core.specifications import (
+from tests.made_up.specifications import (
     ERROR,
     SPACE,
     specification,

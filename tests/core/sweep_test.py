@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dps_tf.core import StudySpecification, SweepSpecification, UserError, grid
-from tests.core.specifications import specification, workload
+from tests.made_up.specifications import specification, workload
 
 
 def test_grid_is_every_combination_with_dense_cells_once():

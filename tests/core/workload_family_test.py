@@ -18,7 +18,7 @@ from dps_tf.core import (
 from dps_tf.core.sweep import steps_at
 from dps_tf.optim.schedules import constant, warmed_up
 from dps_tf.workloads.reading import read_configuration
-from tests.core.specifications import specification, workload
+from tests.made_up.specifications import specification, workload
 
 
 def test_study_is_the_same_whether_its_budget_was_a_table_or_a_number():

@@ -11,8 +11,8 @@ from dps_tf import data
 from dps_tf.analysis.loading import load
 from dps_tf.core import UserError
 from dps_tf.objectives import OBJECTIVES
+from tests.made_up.small_sweeps import configured, launched
 from tests.packaging.source_tree import SOURCE_TREE
-from tests.tuning.small_sweeps import configured, launched
 
 PAGE = SOURCE_TREE / "docs" / "pages" / "how-to" / "objective.md"
 CLASSES, LENGTH = 5, 6

@@ -17,10 +17,10 @@ import pytest
 from dps_tf.store import LocalFiles, write_json
 from tests import interpreter
 from tests.analysis import few_sections
-from tests.analysis.archive_files import write_study
-from tests.analysis.synthetic_sweeps import write_sweep
-from tests.analysis.synthetic_tables import Sweep, make
 from tests.data import raw_files
+from tests.made_up.archives import write_study
+from tests.made_up.sweep_folders import write_sweep
+from tests.made_up.sweeps import Sweep, make
 from tests.packaging.source_tree import SOURCE_TREE
 
 PAGES = SOURCE_TREE / "docs" / "pages"

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from dps_tf.analysis import loading, report
-from tests.analysis.synthetic_tables import Sweep, make
 from tests.end_to_end.browser import Page, browser, executable
+from tests.made_up.sweeps import Sweep, make
 
 CHROMIUM = executable()
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")

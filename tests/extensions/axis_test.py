@@ -9,7 +9,7 @@ import pytest
 
 from dps_tf.analysis import loading, report
 from tests.analysis.few_sections import draw_only
-from tests.tuning.small_sweeps import configured, launched
+from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).parent / "width_axis.gin"
 WIDTH = "workload.network_arguments.width"

@@ -11,7 +11,7 @@ import pytest
 from dps_tf.analysis import loading
 from dps_tf.core import UserError
 from dps_tf.data import Source, load, stored_once, write_arrays
-from tests.tuning.small_sweeps import configured, launched
+from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).with_name("from_tf_data.gin")
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from dps_tf import optim
 from dps_tf.analysis import loading
 from tests.extensions import spectral_descent
-from tests.tuning.small_sweeps import configured, launched
+from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).with_name("spectral_descent.gin")
 

@@ -11,7 +11,7 @@ import pytest
 
 from dps_tf import data
 from dps_tf.analysis import loading
-from tests.tuning.small_sweeps import configured, launched
+from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).parent / "padded_sequences.gin"
 

@@ -9,7 +9,7 @@ import numpy as np
 from dps_tf.analysis import loading
 from dps_tf.cli.command_line import import_modules
 from dps_tf.store import LocalFiles, StateStore, SweepLayout
-from tests.tuning.small_sweeps import configured, launched
+from tests.made_up.small_sweeps import configured, launched
 
 FILE = str(Path(__file__).parent / "pairs_selection.gin")
 

@@ -15,7 +15,7 @@ from dps_tf._keras import keras
 from dps_tf.analysis import loading
 from dps_tf.core import Pruning
 from tests.extensions import lamp_method
-from tests.tuning.small_sweeps import configured, launched
+from tests.made_up.small_sweeps import configured, launched
 
 FILE = Path(__file__).with_name("lamp_method.gin")
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from dps_tf.analysis import loading
 from dps_tf.core import Space, UserError
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from tests.tuning.studies import (
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
     interrupting,
@@ -23,7 +24,6 @@ from tests.tuning.studies import (
     study_of,
     tables,
 )
-from tests.tuning.synthetic_runner import SyntheticRunner
 
 pytestmark = pytest.mark.fault
 

@@ -20,8 +20,8 @@ from dps_tf.analysis.interchange.run_tables import foreign_studies
 from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.loading import load
 from dps_tf.core import Goal, UserError
-from tests.analysis.archive_files import PARAMETERS, write_study
-from tests.analysis.synthetic import ERROR
+from tests.made_up.archives import PARAMETERS, write_study
+from tests.made_up.known_curves import ERROR
 
 pytestmark = pytest.mark.fault
 

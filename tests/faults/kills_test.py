@@ -10,8 +10,8 @@ import pytest
 
 from dps_tf.store import LocalFiles, read_logs
 from tests.faults.victim import STUDY, TRIALS, Victim
-from tests.tuning.studies import layout_of, run, study_of, tables, work
-from tests.tuning.synthetic_runner import SyntheticRunner
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import layout_of, run, study_of, tables, work
 
 pytestmark = pytest.mark.fault
 

@@ -22,8 +22,9 @@ from dps_tf.tuning.sweep import check_directory
 from tests import interpreter
 from tests.core.naive_race import Study
 from tests.faults.victim import STUDY, TRIALS
-from tests.store.frames import without_format
-from tests.tuning.studies import (
+from tests.made_up.rows import without_format
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import (
     frame,
     layout_of,
     run,
@@ -32,7 +33,6 @@ from tests.tuning.studies import (
     tables,
     trials_of,
 )
-from tests.tuning.synthetic_runner import SyntheticRunner
 
 pytestmark = pytest.mark.fault
 

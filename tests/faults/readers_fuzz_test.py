@@ -30,8 +30,6 @@ from dps_tf.analysis.interchange.run_tables import Runs, read_runs, write_runs
 from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.loading import load
 from dps_tf.core import UserError
-from tests.analysis.archive_files import write_study
-from tests.analysis.synthetic import ERROR
 from tests.faults.recorded_runs import (
     EDITS,
     ERRORS,
@@ -45,6 +43,8 @@ from tests.faults.recorded_runs import (
     write_event_file,
     write_tables,
 )
+from tests.made_up.archives import write_study
+from tests.made_up.known_curves import ERROR
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 FEW = settings(max_examples=25)

@@ -18,6 +18,7 @@ waited for by an order of its own, {"wait": its number}.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -106,6 +107,7 @@ def main() -> None:
 
     study_record.SNAPSHOT_SECONDS = SNAPSHOT_SECONDS
     study_record.SNAPSHOT_SHARE = 1.0
+    gc.freeze()  # As in tests/conftest.py.
     for line in sys.stdin:
         order = json.loads(line)
         child = order.get("wait") or os.fork()
@@ -169,8 +171,8 @@ def _command(order: dict[str, Any]) -> int:
 
 
 def _synthetic(order: dict[str, Any]) -> int:
-    from tests.tuning.studies import run_in_sweep, study_of
-    from tests.tuning.synthetic_runner import SyntheticRunner
+    from tests.made_up.runner import SyntheticRunner
+    from tests.made_up.studies import run_in_sweep, study_of
 
     runner = SyntheticRunner(
         TRIALS,

@@ -8,9 +8,9 @@ import pytest
 
 from dps_tf.store import LocalFiles, StoreError
 from tests.core.naive_race import Study
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import run, study_of, tables, trials_of
 from tests.store.faulty_files import FaultyFiles, Killed
-from tests.tuning.studies import run, study_of, tables, trials_of
-from tests.tuning.synthetic_runner import SyntheticRunner
 
 pytestmark = pytest.mark.fault
 

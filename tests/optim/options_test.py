@@ -9,7 +9,7 @@ from absl.testing import parameterized
 
 from dps_tf import optim
 from dps_tf.core import Space, UserError
-from tests.core.specifications import workload
+from tests.made_up.specifications import workload
 from tests.optim.rules_test import drawn
 
 NAMES = optim.OPTIMIZERS.names()

@@ -32,7 +32,7 @@ from dps_tf.store import (
     write_json,
 )
 from dps_tf.tuning.interruption import Interrupted
-from tests.tuning import small_sweeps
+from tests.made_up import small_sweeps
 
 FILES = LocalFiles()
 DENSE = "blobs-nesterov-none-seed0-b8-s0.0"

@@ -12,7 +12,7 @@ import pytest
 
 from dps_tf.analysis.loading import Record, Tables, tables_of
 from dps_tf.core import UserError
-from tests.analysis.synthetic_tables import Sweep, make
+from tests.made_up.sweeps import Sweep, make
 from tests.shallue2019.script import figure_panels, figure_points
 
 FIGURES, FURTHER = figure_panels.FIGURES, figure_panels.FURTHER

@@ -14,17 +14,12 @@ from dps_tf.store import (
     close_study,
     reopen_study,
 )
-from tests.store import frames
+from tests.made_up import rows
 from tests.store.faulty_files import at_every_write_point
 from tests.store.object_store import MemoryFiles
 
-OLD = {
-    "study": frames.study(),
-    "trials": frames.trials(),
-    "curves": frames.curves(),
-    "work": frames.work(),
-}
-NEW = {**OLD, "study": frames.study(points=4), "trials": frames.trials(end_step=800)}
+OLD = rows.closing()
+NEW = {**OLD, "study": rows.study(points=4), "trials": rows.trials(end_step=800)}
 
 
 def read_closed(files: FileSystem, directory: str, wanted=CLOSING_TABLES):

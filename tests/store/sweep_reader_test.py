@@ -25,21 +25,15 @@ from dps_tf.store import (
     write_table,
 )
 from dps_tf.store.layout import segments
-from tests.core import specifications
-from tests.store import frames
+from tests.made_up import rows, specifications
 from tests.store.object_store import MemoryFiles
 
 
 def _close(files, sweep, batch_size, **metaparameters):
     cell = sweep.cell(f"b{batch_size}")
-    close_study(
-        files,
-        cell.root,
-        study=frames.study(batch_size=batch_size),
-        trials=frames.trials(batch_size=batch_size, **metaparameters),
-        curves=frames.curves(batch_size=batch_size),
-        work=frames.work(batch_size=batch_size),
-    )
+    tables = rows.closing(batch_size=batch_size)
+    tables["trials"] = tables["trials"].assign(**metaparameters)
+    close_study(files, cell.root, **tables)
     return cell
 
 
@@ -129,15 +123,7 @@ def test_open_cells_are_read_from_their_logs():
 def test_a_damaged_closed_cell_is_read_from_its_logs_and_told():
     files, sweep = _sweep()
     layout = _open(files, sweep, 16)
-    changes = {"batch_size": 16}
-    close_study(
-        files,
-        layout.root,
-        study=frames.study(**changes),
-        trials=frames.trials(**changes),
-        curves=frames.curves(**changes),
-        work=frames.work(**changes),
-    )
+    close_study(files, layout.root, **rows.closing(batch_size=16))
     path = layout.table("curves")
     files.write_atomic(path, files.read_bytes(path)[:-5])
     before = dict(files.objects)
@@ -159,8 +145,8 @@ def test_measurements_are_read_from_open_and_closed_cells():
     files, sweep = _sweep()
     for batch_size in (64, 1024):
         path = sweep.cell(f"b{batch_size}").measurements
-        rows = frames.measurements(batch_size=batch_size)
-        write_table(files, path, rows, MEASUREMENTS)
+        measured = rows.measurements(batch_size=batch_size)
+        write_table(files, path, measured, MEASUREMENTS)
     files.write_atomic(sweep.cell("b8").measurements, b"junk")
     tables = SweepReader(files, sweep.root).tables()
     assert tables.measurements["batch_size"].tolist() == [64, 1024]
@@ -195,7 +181,7 @@ def test_what_has_the_form_of_before_is_refused_and_stays_as_it_is(left):
         paths[left] = log
     else:
         files.write_atomic(
-            paths[left], frames.without_format(read_json(files, paths[left]))
+            paths[left], rows.without_format(read_json(files, paths[left]))
         )
     before = dict(files.objects)
     told = f"^{paths[left]} was written before formats had numbers, .* commit 31a3605"

@@ -20,14 +20,14 @@ from dps_tf.store import (
     encode_table,
 )
 from dps_tf.store.tables import decode_table, to_frame
-from tests.store import frames
+from tests.made_up import rows
 
 EXAMPLES = {
-    "studies": pd.DataFrame([frames.study()]),
-    "trials": frames.trials(),
-    "curves": frames.curves(),
-    "measurements": frames.measurements(),
-    "work": frames.work(),
+    "studies": pd.DataFrame([rows.study()]),
+    "trials": rows.trials(),
+    "curves": rows.curves(),
+    "measurements": rows.measurements(),
+    "work": rows.work(),
 }
 
 
@@ -60,34 +60,34 @@ def test_every_table_comes_back_with_its_columns_and_types(name):
 
 
 def test_equal_rows_in_any_order_give_equal_bytes():
-    expected = encode_table(frames.curves(), CURVES)
-    rows = frames.curves()
-    shuffled = rows.sample(frac=1, random_state=1)[sorted(rows.columns)]
+    expected = encode_table(rows.curves(), CURVES)
+    frame = rows.curves()
+    shuffled = frame.sample(frac=1, random_state=1)[sorted(frame.columns)]
     assert encode_table(shuffled, CURVES) == expected
-    converted = rows.astype({"step": "Int64", "seed": "int32"})
+    converted = frame.astype({"step": "Int64", "seed": "int32"})
     converted["optimizer"] = converted["optimizer"].astype("string")
-    converted.index = pd.Index(range(100, 100 + len(rows)))
+    converted.index = pd.Index(range(100, 100 + len(frame)))
     assert encode_table(converted, CURVES) == expected
-    assert encode_table(_back(rows, CURVES), CURVES) == expected
+    assert encode_table(_back(frame, CURVES), CURVES) == expected
 
 
 def test_metrics_come_in_the_stated_order_and_names_sorted():
-    columns = list(_back(frames.curves(**{"a/metric": 1.0}), CURVES).columns)
+    columns = list(_back(rows.curves(**{"a/metric": 1.0}), CURVES).columns)
     assert columns[len(CELL_KEY) :] == [
         *("trial", "step", "is_bound"),
         *("validation/classification_error", "validation/cross_entropy"),
         *("train/loss", "a/metric"),
     ]
-    columns = list(_back(frames.trials(momentum=0.9, decay_steps=1.0), TRIALS).columns)
+    columns = list(_back(rows.trials(momentum=0.9, decay_steps=1.0), TRIALS).columns)
     assert columns[-3:] == ["decay_steps", "learning_rate", "momentum"]
 
 
 def test_a_file_holds_checksums_and_no_pandas_metadata():
-    data = encode_table(frames.trials(), TRIALS)
+    data = encode_table(rows.trials(), TRIALS)
     file = pq.ParquetFile(io.BytesIO(data))
     assert set(file.metadata.metadata) == {b"checksum", b"ARROW:schema"}
     assert b"pandas" not in data
-    assert data == encode_table(frames.trials(), TRIALS)
+    assert data == encode_table(rows.trials(), TRIALS)
     assert len(pq.read_table(io.BytesIO(data))) == 3, "any reader of Parquet reads it"
 
 
@@ -98,17 +98,17 @@ def _with(frame, **columns):
 @pytest.mark.parametrize(
     ("frame", "schema", "complaint"),
     [
-        (frames.trials().drop(columns="outcome"), TRIALS, "lacks.*outcome"),
-        (_with(frames.work(), extra=1.0), WORK, "unknown.*extra"),
-        (_with(frames.trials(), end_step=0.5), TRIALS, "end_step.*whole"),
-        (_with(frames.trials(), end_step=None), TRIALS, "end_step.*missing"),
-        (_with(frames.trials(), outcome=1), TRIALS, "outcome.*text"),
-        (_with(frames.trials(), momentum="a"), TRIALS, "momentum.*number"),
-        (_with(frames.trials(), seed=2**63), TRIALS, "seed.*whole"),
-        (_with(frames.curves(), is_bound="False"), CURVES, "is_bound.*flag"),
-        (_with(frames.curves(), is_bound=0), CURVES, "is_bound.*flag"),
-        (_with(frames.curves(), step=1), CURVES, "repeat"),
-        (_with(frames.work(), trial=None), WORK, "repeat"),
+        (rows.trials().drop(columns="outcome"), TRIALS, "lacks.*outcome"),
+        (_with(rows.work(), extra=1.0), WORK, "unknown.*extra"),
+        (_with(rows.trials(), end_step=0.5), TRIALS, "end_step.*whole"),
+        (_with(rows.trials(), end_step=None), TRIALS, "end_step.*missing"),
+        (_with(rows.trials(), outcome=1), TRIALS, "outcome.*text"),
+        (_with(rows.trials(), momentum="a"), TRIALS, "momentum.*number"),
+        (_with(rows.trials(), seed=2**63), TRIALS, "seed.*whole"),
+        (_with(rows.curves(), is_bound="False"), CURVES, "is_bound.*flag"),
+        (_with(rows.curves(), is_bound=0), CURVES, "is_bound.*flag"),
+        (_with(rows.curves(), step=1), CURVES, "repeat"),
+        (_with(rows.work(), trial=None), WORK, "repeat"),
     ],
 )
 def test_what_does_not_fit_the_schema_is_refused(frame, schema, complaint):
@@ -116,7 +116,7 @@ def test_what_does_not_fit_the_schema_is_refused(frame, schema, complaint):
         encode_table(frame, schema)
 
 
-INTACT = encode_table(frames.trials(), TRIALS)
+INTACT = encode_table(rows.trials(), TRIALS)
 
 
 @given(st.integers(0, len(INTACT) * 8 - 1))
@@ -138,10 +138,8 @@ NUMBERS = st.floats() | st.sampled_from([0.1, 1e-323, -0.0, 2.0**53])
 
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
 def test_numbers_keep_their_bits(values):
-    rows = [
-        frames.curves().iloc[0].to_dict() | {"trial": n} for n in range(len(values))
-    ]
-    frame = pd.DataFrame(rows).assign(**{"train/loss": values})
+    one = rows.curves().iloc[[0] * len(values)]
+    frame = one.assign(trial=range(len(values)), **{"train/loss": values})
     back = _back(frame, CURVES)["train/loss"].to_numpy()
     expected = np.array(values, np.float64)
     np.testing.assert_array_equal(back, expected)

@@ -16,9 +16,9 @@ from dps_tf.core import UserError
 from dps_tf.data import Dataset, Examples
 from dps_tf.training import DeviceData, Program, StreamedData, Task
 from dps_tf.training import strategy as strategies
+from tests.made_up import small_sweeps
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
-from tests.tuning import small_sweeps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ from dps_tf.training import device_memory
 from dps_tf.training import strategy as strategies
 from dps_tf.tuning import build
 from dps_tf.tuning.resources import Resources
+from tests.made_up import small_sweeps
 from tests.training.problems import Problem, one_device
-from tests.tuning import small_sweeps
 
 
 def topology(tasks: int, x: int, y: int, cores: int) -> tf.tpu.experimental.Topology:

@@ -10,7 +10,8 @@ from dps_tf.core import Space, UserError
 from dps_tf.store import encode_event, scan
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, WholeTrial, answer
-from tests.tuning.studies import (
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import (
     frame,
     interrupting,
     layout_of,
@@ -19,7 +20,6 @@ from tests.tuning.studies import (
     study_of,
     tables,
 )
-from tests.tuning.synthetic_runner import SyntheticRunner
 
 RANDOM = "keras_tuner.oracles.RandomSearchOracle"
 BAYESIAN = "keras_tuner.oracles.BayesianOptimizationOracle"

@@ -12,8 +12,9 @@ from dps_tf.store import Irreproducible, StoreError, StudyHistory
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
-from tests.tuning.memory_studies import KeptFiles, MemoryStudy, Watch
-from tests.tuning.studies import (
+from tests.made_up.memory_studies import KeptFiles, MemoryStudy, Watch
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
     interrupting,
@@ -21,7 +22,6 @@ from tests.tuning.studies import (
     study_of,
     trials_of,
 )
-from tests.tuning.synthetic_runner import SyntheticRunner
 
 
 def undisturbed(study, trials) -> dict[str, bytes]:

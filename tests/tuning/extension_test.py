@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
-from tests.tuning.memory_studies import MemoryStudy
-from tests.tuning.studies import rows_of, study_of, trials_of
-from tests.tuning.synthetic_runner import SyntheticRunner
+from tests.made_up.memory_studies import MemoryStudy
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import rows_of, study_of, trials_of
 
 
 @st.composite

@@ -17,15 +17,15 @@ from dps_tf.store import study_record
 from dps_tf.tuning.driver import assign
 from tests.core.naive_race import answer
 from tests.core.race_test import studies
-from tests.store.object_store import MemoryFiles
-from tests.tuning.memory_studies import MemoryStudy, Watch
-from tests.tuning.studies import (
+from tests.made_up.memory_studies import MemoryStudy, Watch
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
     rows_of,
     study_of,
 )
-from tests.tuning.synthetic_runner import SyntheticRunner
+from tests.store.object_store import MemoryFiles
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dps_tf.probing import Measurer, ProgramCache, Wanted
 from dps_tf.store import LocalFiles, SweepLayout
 from dps_tf.training import strategy as strategies
 from dps_tf.tuning.resources import Resources
-from tests.tuning import small_sweeps
+from tests.made_up import small_sweeps
 
 BINDINGS = (
     *small_sweeps.BINDINGS,

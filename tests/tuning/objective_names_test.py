@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dps_tf.core import UserError
-from tests.tuning.small_sweeps import BINDINGS, configured
+from tests.made_up.small_sweeps import BINDINGS, configured
 
 NOT_SMOOTHED = "workload.fixed = {'l2_penalty': 1e-4}"
 

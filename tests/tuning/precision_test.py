@@ -8,7 +8,7 @@ import dps_tf
 from dps_tf.core import UserError
 from dps_tf.probing import Measurer, Wanted
 from dps_tf.store import LocalFiles, StudyReader
-from tests.tuning import small_sweeps
+from tests.made_up import small_sweeps
 
 CELL = "blobs-nesterov-snip-seed0-b8-s0.5"
 PRUNED = ("sweep.sparsities = (0.5,)", "sweep.sparsity_methods = ('snip',)")

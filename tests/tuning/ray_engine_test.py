@@ -15,15 +15,15 @@ from dps_tf.store import read_json
 from dps_tf.tuning.cluster_slots import SlotPool
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
-from tests.tuning.memory_studies import LAYOUT, MemoryStudy
-from tests.tuning.studies import (
+from tests.made_up.memory_studies import LAYOUT, MemoryStudy
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import (
     ENVIRONMENT,
     SIX,
     SIX_TRIALS,
     TRAINING_INPUTS,
     study_of,
 )
-from tests.tuning.synthetic_runner import SyntheticRunner
 
 ray_engine = pytest.importorskip("dps_tf.tuning.ray_engine", exc_type=ImportError)
 ray_cluster = pytest.importorskip("dps_tf.tuning.ray_cluster", exc_type=ImportError)

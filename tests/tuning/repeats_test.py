@@ -12,8 +12,8 @@ from dps_tf.analysis import repeats
 from dps_tf.analysis.loading import load
 from dps_tf.core import UserError, repeat_study
 from dps_tf.store import LocalFiles, StudyReader
-from tests.core.specifications import specification
-from tests.tuning.small_sweeps import BINDINGS, configured, launched, trained
+from tests.made_up.small_sweeps import BINDINGS, configured, launched, trained
+from tests.made_up.specifications import specification
 
 REPEATED = ("sweep.repeats = 3", "sweep.repeated_points = 2", "sweep.finishers = 2")
 

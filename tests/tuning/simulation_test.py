@@ -16,7 +16,7 @@ from dps_tf.store import LocalFiles, SweepLayout
 from dps_tf.tuning import simulation
 from dps_tf.workloads import reading as configurations
 from tests.core.quadratic_search import steps_to_loss
-from tests.tuning import small_sweeps
+from tests.made_up import small_sweeps
 
 SMOKE = [name for name in configurations.shipped() if name.startswith("smoke/nqm_")]
 EMA = (

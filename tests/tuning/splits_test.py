@@ -10,7 +10,7 @@ from dps_tf.analysis.report import write_report
 from dps_tf.cli import notebook
 from dps_tf.core import Goal
 from tests.analysis.few_sections import draw_only
-from tests.tuning.small_sweeps import BINDINGS, configured, launched
+from tests.made_up.small_sweeps import BINDINGS, configured, launched
 
 ERROR = "classification_error"
 CARVED = ("workload.test = 'carved'", "workload.test_examples = 20")

@@ -11,7 +11,7 @@ import pytest
 from dps_tf.probing import Measurer, Wanted
 from dps_tf.store import LocalFiles, StudyReader
 from dps_tf.training import device_memory
-from tests.tuning import small_sweeps
+from tests.made_up import small_sweeps
 
 FILES = LocalFiles()
 CELLS = ("blobs-nesterov-none-seed0-b8-s0.0", "blobs-nesterov-snip-seed0-b8-s0.5")

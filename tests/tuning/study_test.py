@@ -13,8 +13,9 @@ from dps_tf.store import NETWORK, LocalFiles, read_json
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.study import is_finished
 from tests.core.naive_race import answer
-from tests.core.specifications import ERROR
-from tests.tuning.studies import (
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.specifications import ERROR
+from tests.made_up.studies import (
     ENVIRONMENT,
     SIX,
     SIX_TRIALS,
@@ -29,7 +30,6 @@ from tests.tuning.studies import (
     trials_of,
     work,
 )
-from tests.tuning.synthetic_runner import SyntheticRunner
 
 STUDY = study_of(SIX)
 

@@ -23,14 +23,14 @@ from dps_tf.tuning.sweep import (
     start_sweep,
 )
 from tests.core.naive_race import Study
-from tests.store.object_store import MemoryFiles
-from tests.tuning.studies import (
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import (
     SyntheticBackend,
     run,
     study_of,
     trials_of,
 )
-from tests.tuning.synthetic_runner import SyntheticRunner
+from tests.store.object_store import MemoryFiles
 
 SMALL = Study(0.25, 10, 30, points=3, finishers=1, feasible=False, max_draws=0)
 TRIALS = trials_of([1, 0, 0], [1, 1, 1], ([1, 1, 1], 15))

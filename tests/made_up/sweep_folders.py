@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.loading import Record
 from dps_tf.analysis.tables import metaparameter_names
 from dps_tf.core import (
     Cell,
@@ -30,13 +31,13 @@ from dps_tf.store import (
     write_json,
     write_table,
 )
-from tests.analysis.synthetic_tables import METRIC, Made
+from tests.made_up.rows import ERROR
 
 GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
 ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 
 
-def write_sweep(directory: Path, made: Made) -> Path:
+def write_sweep(directory: Path, made: Record) -> Path:
     """Writes closed studies and returns the directory."""
     files, sweep = LocalFiles(), SweepLayout(str(directory))
     write_json(files, sweep.marker, {})
@@ -81,7 +82,7 @@ def write_open_study(directory: Path, batch_size: int = 64) -> Path:
         dataset="mnist",
         network="simple_cnn",
         optimizer="sgd",
-        goal=Goal(METRIC, 0.03),
+        goal=Goal(ERROR, 0.03),
         space=Space.from_dict({"learning_rate": ("log", 1e-4, 1.0)}),
         points=4,
         step_budget=1000,
@@ -108,7 +109,7 @@ def _report(trial: int, step: int, error: float) -> TurnReport:
         trial=trial,
         state=TrialState(step, (np.zeros(1),)),
         step=step,
-        metrics=None if diverged else {METRIC: error, "train/loss": error},
+        metrics=None if diverged else {ERROR: error, "train/loss": error},
         diverged_step=step - 50 if diverged else None,
         steps_executed=100,
         seconds=1.0,

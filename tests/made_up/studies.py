@@ -25,8 +25,8 @@ from dps_tf.tuning.study import RunContext, run_study
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, start_sweep
 from tests.core import naive_race
 from tests.core.naive_race import WholeTrial
-from tests.core.specifications import specification
-from tests.tuning.synthetic_runner import SyntheticRunner
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.specifications import specification
 
 ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 TRAINING_INPUTS = {

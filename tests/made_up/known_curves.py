@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.core import EvaluationSchedule, Goal, RaceRule, Trajectory, reduce_study
-
-ERROR = "validation/classification_error"
+from tests.made_up import rows
+from tests.made_up.rows import ERROR
 
 
 @dataclass(frozen=True)
@@ -83,54 +83,26 @@ def _tables(truth, number, failed):
         if cell == number:
             states[trial] = Trajectory(last_step=last, failed="out of memory")
     result = reduce_study(states, truth.rule)
-    study = {
+    study = rows.study(
+        truth.goal,
         **truth.identity,
-        "goal": str(truth.goal),
-        "goal_metric": truth.goal.metric,
-        "goal_threshold": truth.goal.threshold,
-        "goal_direction": truth.goal.direction,
-        "goal_inclusive": truth.goal.inclusive,
-        "goal_in_a_row": truth.goal.in_a_row,
-        "goal_mean_of": truth.goal.mean_of,
-        "step_budget": truth.rule.step_budget,
-        "points": len(truth.errors),
-        "count": "all",
-        "finishers": truth.finishers,
-        "search_mode": "exhaustive" if truth.exhaustive else "race",
-        "training_examples": 1000,
-        "evaluation_interval": truth.interval,
-        "evaluation_examples": 100,
-        "space": json.dumps(truth.space),
-        "closed": True,
-        "prunable": "none",
-        "draws_exhausted": result.draws_exhausted,
-        "oracle": "quasi_random",
-    }
-    rows, curves = [], []
-    for index, trial in enumerate(result.trials):
+        step_budget=truth.rule.step_budget,
+        points=len(truth.errors),
+        finishers=truth.finishers,
+        search_mode="exhaustive" if truth.exhaustive else "race",
+        training_examples=1000,
+        evaluation_interval=truth.interval,
+        evaluation_examples=100,
+        space=json.dumps(truth.space),
+        draws_exhausted=result.draws_exhausted,
+    )
+    trials, curves = [], []
+    for index, ended in enumerate(result.trials):
         point = {name: float(column[index]) for name, column in truth.points.items()}
-        rows.append(
-            {
-                **truth.identity,
-                "trial": index,
-                "outcome": trial.outcome,
-                "steps_to_result": trial.steps_to_result,
-                "bracket_low": trial.bracket_low,
-                "end_step": trial.end_step,
-                "diverged_step": trial.diverged_step,
-                "error": trial.error,
-                "initial_seed": index,
-                "order_seed": index,
-                "realised_sparsity": truth.sparsity,
-                "layers": "[]",
-                **point,
-            }
-        )
-        curves.append(_curve(truth, index, trial.end_step))
-    trials = pd.DataFrame(rows)
-    for column in ("steps_to_result", "bracket_low", "diverged_step"):
-        trials[column] = trials[column].astype("Int64")
-    return pd.DataFrame([study]), trials, pd.concat(curves, ignore_index=True)
+        trials.append(rows.trial(truth.identity, index, ended, **point))
+        curves.append(_curve(truth, index, ended.end_step))
+    curves = pd.concat(curves, ignore_index=True)
+    return pd.DataFrame([study]), rows.typed(trials), curves
 
 
 def _curve(truth, index, end_step):

@@ -13,15 +13,18 @@ import itertools
 import json
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dps_tf.analysis import loading
+from dps_tf.analysis.loading import Record, Tables
 from dps_tf.analysis.tables import with_open_ends
 from dps_tf.core import (
     CELL_KEY,
     EvaluationSchedule,
+    Goal,
     RaceRule,
     Space,
     Trajectory,
@@ -30,8 +33,9 @@ from dps_tf.core import (
     reduce_study,
 )
 from dps_tf.store import MEASUREMENTS, empty_frame
+from tests.made_up import rows
+from tests.made_up.rows import ERROR
 
-METRIC = "validation/classification_error"
 VALIDATION_EXAMPLES = 6000
 LEARNING_RATE = ("log", 1e-4, 1.0)
 MOMENTUM = ("reverse_log", 0.9, 0.9999)
@@ -61,16 +65,6 @@ class Sweep:
     measured: bool = True
 
 
-@dataclass(frozen=True)
-class Made:
-    """The four tables as the store would return them."""
-
-    studies: pd.DataFrame
-    trials: pd.DataFrame
-    curves: pd.DataFrame
-    measurements: pd.DataFrame
-
-
 def c1_of(sparsity: float) -> float:
     """Examples; grows with sparsity as smoothness does."""
     return 24_000 * smoothness_ratio(sparsity)
@@ -86,7 +80,7 @@ def smoothness_ratio(sparsity: float) -> float:
     return 1 + 1.6 * sparsity**2
 
 
-def make(sweep: Sweep = Sweep()) -> Made:  # noqa: B008 (frozen)
+def make(sweep: Sweep = Sweep()) -> Record:  # noqa: B008 (frozen)
     """Returns the tables of a made-up sweep, the same for the same argument."""
     studies, trials, curves, measurements = [], [], [], []
     grid = itertools.product(
@@ -103,55 +97,44 @@ def make(sweep: Sweep = Sweep()) -> Made:  # noqa: B008 (frozen)
             **dict(sweep.axes),
             "precision": sweep.precision,
         }
-        studies.append({**identity, **_study(sweep, optimizer)})
-        rows, cell_curves, winner = _trials(sweep, identity)
-        trials += [{**identity, **row} for row in rows]
-        curves += [_labelled(table, identity) for table in cell_curves]
-        if sweep.measured and winner is not None:
-            measurements += _measurements(identity, winner)
-    return Made(
+        studies.append(_study(sweep, identity))
+        cell_trials, cell_curves = _trials(sweep, identity)
+        trials += cell_trials
+        curves += [table.assign(**identity) for table in cell_curves]
+        if sweep.measured:
+            measurements += _measurements(identity, cell_trials)
+    return Record(
         pd.DataFrame(studies),
-        _typed(pd.DataFrame(trials)),
+        rows.typed(trials),
         pd.concat(curves, ignore_index=True),
         pd.DataFrame(measurements) if measurements else _nothing_measured(),
     )
 
 
-def tables_of(*made: Made, goal: float | None = None) -> loading.Tables:
+def tables_of(*made: Record, goal: float | None = None) -> Tables:
     """Returns the tables of one or several made-up sweeps, as `load` would."""
     studies, trials, curves, measurements = (
         pd.concat([getattr(one, field.name) for one in made], ignore_index=True)
-        for field in dataclasses.fields(Made)
+        for field in dataclasses.fields(Record)
     )
-    record = loading.Record(
-        studies, with_open_ends(trials, studies), curves, measurements
-    )
+    record = Record(studies, with_open_ends(trials, studies), curves, measurements)
     return loading.tables_of(record, goal)
 
 
-def _study(sweep: Sweep, optimizer: str) -> dict[str, object]:
-    return {
-        "goal": f"{METRIC} <= {sweep.goal!r}",
-        "goal_metric": METRIC,
-        "goal_threshold": sweep.goal,
-        "goal_direction": "minimize",
-        "goal_inclusive": True,
-        "goal_in_a_row": 1,
-        "goal_mean_of": 1,
-        "step_budget": sweep.step_budget,
-        "points": sweep.points,
-        "count": "all",
-        "finishers": sweep.finishers,
-        "search_mode": sweep.search_mode,
-        "training_examples": 54_000,
-        "evaluation_interval": sweep.interval,
-        "evaluation_examples": VALIDATION_EXAMPLES,
-        "space": json.dumps(_space(optimizer).to_json()),
-        "closed": sweep.closed,
-        "prunable": "kernels_and_biases" if any(sweep.sparsities) else "none",
-        "draws_exhausted": False,
-        "oracle": "quasi_random",
-    }
+def _study(sweep: Sweep, identity: dict[str, Any]) -> dict[str, Any]:
+    return rows.study(
+        Goal(ERROR, sweep.goal),
+        **identity,
+        step_budget=sweep.step_budget,
+        points=sweep.points,
+        finishers=sweep.finishers,
+        search_mode=sweep.search_mode,
+        evaluation_interval=sweep.interval,
+        evaluation_examples=VALIDATION_EXAMPLES,
+        space=json.dumps(_space(identity["optimizer"]).to_json()),
+        closed=sweep.closed,
+        prunable="kernels_and_biases" if any(sweep.sparsities) else "none",
+    )
 
 
 def _space(optimizer: str) -> Space:
@@ -162,8 +145,8 @@ def _space(optimizer: str) -> Space:
 
 
 def _trials(
-    sweep: Sweep, identity: dict
-) -> tuple[list[dict], list[pd.DataFrame], dict | None]:
+    sweep: Sweep, identity: dict[str, Any]
+) -> tuple[list[dict[str, Any]], list[pd.DataFrame]]:
     optimizer, batch_size = identity["optimizer"], identity["batch_size"]
     drawn = points(_space(optimizer), "sobol", identity["seed"], sweep.points)
     # A list of whole numbers: the same generator state on every platform.
@@ -189,26 +172,17 @@ def _trials(
             last = finish or schedule.last_within(sweep.step_budget)
             states.append(Trajectory(last_step=last, finish_step=finish))
         exact.append(steps)
+    mode = sweep.search_mode == "exhaustive"
     rule = RaceRule(
-        sweep.points,
-        sweep.finishers,
-        sweep.step_budget,
-        schedule,
-        exhaustive=sweep.search_mode == "exhaustive",
+        sweep.points, sweep.finishers, sweep.step_budget, schedule, exhaustive=mode
     )
-    result = reduce_study(states, rule)
-    rows = [
-        _trial_row(number, point, ended, identity)
-        for number, (point, ended) in enumerate(zip(drawn, result.trials, strict=True))
+    ends = reduce_study(states, rule).trials
+    layers = _layers(identity["sparsity"])
+    found = [
+        rows.trial(identity, number, ended, layers=layers, **drawn[number])
+        for number, ended in enumerate(ends)
     ]
-    tables = [
-        _curve(sweep, number, ended, exact[number])
-        for number, ended in enumerate(result.trials)
-    ]
-    done = sorted(
-        (r["steps_to_result"], r["trial"]) for r in rows if r["steps_to_result"]
-    )
-    return rows, tables, rows[done[0][1]] if done else None
+    return found, [_curve(sweep, n, end, exact[n]) for n, end in enumerate(ends)]
 
 
 def _fate(
@@ -224,31 +198,14 @@ def _fate(
     return best * noise * 2 ** min(0.12 * octaves**2, 40), 0
 
 
-def _trial_row(
-    number: int, point: dict[str, float], ended: TrialResult, identity: dict
-) -> dict:
-    kept = 1 - identity["sparsity"]
+def _layers(sparsity: float) -> str:
+    kept = 1 - sparsity
     layers = [
         {"name": "conv", "parameters": 800, "kept": round(800 * kept**0.3)},
         {"name": "conv_1", "parameters": 51_200, "kept": round(51_200 * kept**1.1)},
         {"name": "dense", "parameters": 10_240, "kept": round(10_240 * kept**0.8)},
     ]
-    return {
-        "trial": number,
-        "outcome": ended.outcome,
-        "steps_to_result": ended.steps_to_result,
-        "bracket_low": ended.bracket_low,
-        "end_step": ended.end_step,
-        "diverged_step": ended.diverged_step,
-        "error": ended.error,
-        "initial_seed": 1000 + number,
-        "order_seed": 2000 + number,
-        "realised_sparsity": identity["sparsity"],
-        "layers": json.dumps([{**layer, "emptied": False} for layer in layers])
-        if identity["sparsity"]
-        else "[]",
-        **point,
-    }
+    return json.dumps([{**layer, "emptied": False} for layer in layers if sparsity])
 
 
 def _curve(sweep: Sweep, number: int, ended: TrialResult, exact: float) -> pd.DataFrame:
@@ -266,50 +223,37 @@ def _curve(sweep: Sweep, number: int, ended: TrialResult, exact: float) -> pd.Da
             "trial": number,
             "step": steps,
             "is_bound": False,
-            METRIC: error,
+            ERROR: error,
             "validation/cross_entropy": 3.2 * error,
             "train/loss": 3.0 * error,
         }
     )
 
 
-def _labelled(table: pd.DataFrame, identity: dict) -> pd.DataFrame:
-    return table.assign(**identity)[[*identity, *table.columns]]
-
-
-def _measurements(identity: dict, winner: dict) -> list[dict]:
-    steps = np.unique(np.geomspace(1, winner["steps_to_result"], 10).astype(int))
-    rows = []
-    for step in steps:
-        smoothness = 9 * smoothness_ratio(identity["sparsity"]) * step**0.12
-        noise = 25.0 * step**0.25
-        square = 1.0 / step**0.3
-        for quantity, value in (
-            ("smoothness", smoothness),
-            ("gradient_square", square),
-            ("noise_trace", noise * square),
-            ("noise_scale", noise),
-        ):
-            rows.append(
-                {
-                    **identity,
-                    "trial": winner["trial"],
-                    "step": int(step),
-                    "quantity": quantity,
-                    "value": float(value),
-                    "examples": 5000,
-                }
-            )
-    return rows
+def _measurements(
+    identity: dict[str, Any], trials: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Returns what was measured along the best trial, if any met the goal."""
+    ends = [(row["steps_to_result"], row["trial"]) for row in trials]
+    found: list[dict[str, Any]] = []
+    for end, trial in sorted(pair for pair in ends if pair[0])[:1]:
+        for step in np.unique(np.geomspace(1, end, 10).astype(int)):
+            noise, square = 25.0 * step**0.25, 1.0 / step**0.3
+            values = {
+                "smoothness": 9 * smoothness_ratio(identity["sparsity"]) * step**0.12,
+                "gradient_square": square,
+                "noise_trace": noise * square,
+                "noise_scale": noise,
+            }
+            at = {**identity, "trial": trial, "step": int(step), "examples": 5000}
+            found += [
+                {**at, "quantity": name, "value": float(value)}
+                for name, value in values.items()
+            ]
+    return found
 
 
 def _nothing_measured() -> pd.DataFrame:
     frame = empty_frame(MEASUREMENTS)
     frame.insert(len(CELL_KEY), "precision", pd.Series(dtype=object))
     return frame
-
-
-def _typed(trials: pd.DataFrame) -> pd.DataFrame:
-    for name in ("steps_to_result", "bracket_low", "diverged_step"):
-        trials[name] = trials[name].astype("Int64")
-    return trials

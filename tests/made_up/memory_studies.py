@@ -21,9 +21,9 @@ from dps_tf.store import (
 )
 from dps_tf.store.study_tables import study_tables
 from dps_tf.tuning.driver import StudyDriver
+from tests.made_up.runner import SyntheticRunner
+from tests.made_up.studies import ENVIRONMENT, RESULTS, TRAINING_INPUTS
 from tests.store.object_store import MemoryFiles
-from tests.tuning.studies import ENVIRONMENT, RESULTS, TRAINING_INPUTS
-from tests.tuning.synthetic_runner import SyntheticRunner
 
 LAYOUT = CellLayout("sweep/cells/cell")
 
