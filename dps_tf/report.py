@@ -60,8 +60,7 @@ _PUBLISHED = flags.DEFINE_string(
     "published",
     None,
     "CSV with curve, batch_size, steps_to_result (and relative_error, goal): curves of "
-    "others to lay beside, or a shipped table such as `shallue2019/published.csv`; "
-    "without a sweep, a report of them alone.",
+    "others to lay beside, or a shipped table such as `shallue2019/published.csv`.",
 )
 _PUBLISHED_CURVES = flags.DEFINE_list(
     "published_curves",
@@ -87,27 +86,18 @@ _PAUSE = 30
 @command
 def main() -> int:
     """Reports on the sweeps that the flags name; returns the exit code 0."""
-    if not (_SWEEP_DIRS.value or _PUBLISHED.value):
+    if not _SWEEP_DIRS.value:
         raise UserError("--sweep_dir is missing: name the directory of a sweep.")
     if _PUBLISHED_CURVES.value and not _PUBLISHED.value:
         raise UserError(
             "--published_curves needs a table: name one with --published, for example "
             "--published=shallue2019/published.csv."
         )
-    if _WATCH.value and not _SWEEP_DIRS.value:
-        raise UserError("--watch needs a sweep: name its directory with --sweep_dir.")
     out = report_folder(_SWEEP_DIRS.value, _OUT.value)
-    # After the flags are parsed: drawing and tables take seconds to load.
-    from dps_tf.analysis import report
-
     import_modules(_IMPORT.value)
-    if not _SWEEP_DIRS.value:
-        written = report.write_published(_published(), out)
-        print(report.published_text(written), end="")
-    elif _WATCH.value:
+    if _WATCH.value:
         return _watch(out)
-    else:
-        _report_sweeps(out)
+    _report_sweeps(out)
     print(f"\nreport: {out / 'report.html'}")
     return FINISHED
 
@@ -141,6 +131,7 @@ def _wanted_goal() -> Goal | float | None:
 
 
 def _report_sweeps(out: Path) -> None:
+    # After the flags are parsed: drawing and tables take seconds to load.
     from dps_tf.analysis import report
 
     published = _published() if _PUBLISHED.value else None
@@ -179,8 +170,6 @@ def report_folder(sweep_dirs: Sequence[str], out: str | None) -> Path:
     """Returns the folder of the report: as asked for, or one in the first sweep."""
     if out:
         return Path(out)
-    if not sweep_dirs:
-        raise UserError("--out is missing: without a sweep, name a folder to write to.")
     if "://" in sweep_dirs[0]:
         raise UserError(
             f"--out is missing: {sweep_dirs[0]} is on no disk of this machine; name a "

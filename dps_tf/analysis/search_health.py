@@ -151,15 +151,6 @@ def exchangeable(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
     return trials[belongs(trials, drawn)] if len(drawn) else trials.iloc[:0]
 
 
-def mass_on_minimum(trials: int) -> float:
-    """Returns the share of the best-of-N distribution that lies on the observed best.
-
-    >>> round(mass_on_minimum(100), 3)
-    0.634
-    """
-    return 1.0 - (1.0 - 1.0 / trials) ** trials
-
-
 def probability_among_first(trials: int, draws: ArrayLike) -> Floats:
     """Returns P(best of n of N trials is among the first k), [number of n, N + 1]."""
     n = np.atleast_1d(np.asarray(draws, np.float64))[:, None]

@@ -242,8 +242,8 @@ def _unequal(cells: pd.DataFrame) -> Iterator[Caution]:
     if len(cells) and cells["seed"].nunique() == 1:
         yield Caution(
             "One study per cell",
-            "Nothing was repeated under other seeds: the scatter of K* from search to "
-            "search is only known through the residuals of the fit.",
+            "No study was repeated under another seed. The noise of K* beside the "
+            "fits is estimated from the first trials that met the goal.",
             is_note=True,
         )
 

@@ -237,15 +237,3 @@ def curve_text(curves: pd.DataFrame) -> str:
     for name in names:
         texts[name] = [number(float(value), 4) for value in shown[name]]
     return aligned(texts)
-
-
-def published_text(report: Report) -> str:
-    """Returns the fits of published curves as plain text."""
-    table = report.sections[0].tables[0]
-    columns = {
-        column.title: [
-            getattr(value, "text", str(value)) for value in table.frame[column.name]
-        ]
-        for column in table.columns
-    }
-    return aligned(columns, left={"Curve", "Goal"})
