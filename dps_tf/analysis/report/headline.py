@@ -40,6 +40,8 @@ NAME = "steps_to_result"
 _WIDTH = 6.9
 _ROW = 0.24
 """Inches per curve in the strip of regimes."""
+_LEGEND_LINE = 0.12
+"""Inches per published curve in the legend, which has two columns then."""
 
 
 def headline_part(context: ReportContext) -> Part:
@@ -102,14 +104,17 @@ def _drawn(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> Figur
     with style.styled():
         # Two panels share what a single one leaves free at its sides.
         width = _WIDTH * (1 if columns == 1 else 1.7)
-        figure = style.new_figure(width, height * rows)
+        further = _LEGEND_LINE * beside["curve"].nunique()
+        figure = style.new_figure(width, height * rows + further)
         grid = figure.subfigures(rows, columns, squeeze=False).flat
         for panel, part in zip(panels, grid, strict=False):
             of_panel = regimes[regimes["panel"] == panel]
             axis = _panel(part, curves, panel, of_panel, beside)
             if len(panels) > 1:
                 axis.set_title(panel)
-        style.legend_below(figure, _handles(curves, regimes, beside))
+        # Names of published curves are long.
+        columns = 2 if len(beside) else 3
+        style.legend_below(figure, _handles(curves, regimes, beside), columns)
     return figure
 
 
