@@ -1,8 +1,8 @@
 """Reports on sweeps: `python -m dps_tf.report --sweep_dir=D [--sweep_dir=E]...`.
 
-Reads records only, so it may be asked while a sweep runs, and does not load TensorFlow,
-except for a sweep on an object store. Writes a page, its figures and tables, and prints
-the results.
+The command reads records only, so it can be given while a sweep runs, and does not load
+TensorFlow, except for a sweep on an object store. It writes a page, its figures and
+tables, and prints the results.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ def main() -> int:
     return FINISHED
 
 
-def _tables(told: set[str]) -> Tables:
-    """Returns the tables of the sweeps; prints notes that `told` does not hold yet."""
+def _tables(printed: set[str]) -> Tables:
+    """Returns the tables of the sweeps; prints notes that are not in `printed` yet."""
     from dps_tf.cli.notebook import load
 
     tables = load(*_SWEEP_DIRS.value, goal=_wanted_goal(), labels=_LABELS.value)
-    tell_of_damage(tables.problems, told)
+    tell_of_damage(tables.problems, printed)
     return tables
 
 
@@ -136,8 +136,8 @@ def _report_sweeps(out: Path) -> None:
 
     published = _published() if _PUBLISHED.value else None
     tables = _tables(set())
-    found = report.write_report(tables, out, published)
-    print(printable(report.terminal_text(found, tables)), end="")
+    written = report.write_report(tables, out, published)
+    print(printable(report.terminal_text(written, tables)), end="")
 
 
 def _watch(out: Path) -> int:
@@ -146,18 +146,18 @@ def _watch(out: Path) -> int:
     from dps_tf.analysis.sweep_status import progress_line
 
     published = _published() if _PUBLISHED.value else None
-    told: set[str] = set()
+    printed: set[str] = set()
     with served(out, _PORT.value) as address:
         print(f"watching: {address}/report.html (Ctrl-C ends it)", flush=True)
         try:
             while True:
-                tables = _tables(told)
+                tables = _tables(printed)
                 waiting = any(sweep.not_begun for sweep in tables.sweeps)
                 is_done = bool(tables.studies["closed"].all()) and not waiting
                 if is_done:
                     report.write_report(tables, out, published)
                     break
-                progress = progress_line(cell_statuses(_SWEEP_DIRS.value, told))
+                progress = progress_line(cell_statuses(_SWEEP_DIRS.value, printed))
                 report.write_report(tables, out, published, _PAUSE, progress)
                 time.sleep(_PAUSE)
         except KeyboardInterrupt:

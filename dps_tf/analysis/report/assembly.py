@@ -178,7 +178,7 @@ def _facts(tables: Tables) -> list[tuple[str, str]]:
 
 
 def _state(tables: Tables) -> str:
-    """Returns what is missing of a sweep that is not finished, or nothing."""
+    """Returns which studies are missing or open; empty for a finished sweep."""
     still_open = int((~tables.results["closed"]).sum())
     waiting = sum(len(sweep.not_begun) for sweep in tables.sweeps)
     if not still_open + waiting:

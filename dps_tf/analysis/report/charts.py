@@ -70,7 +70,7 @@ class Panel(NamedTuple):
 
     Attributes:
         title: empty where there is one panel only.
-        rows: of `curves.plot_rows_of`, with `note`, what is known of each point.
+        rows: of `curves.plot_rows_of`, with `note`, the text at each mark.
         lines: the fitted curves; see `curves.fit_lines`.
         regimes: see `regimes.regimes_of`.
         published: rows of `published.for_chart`.
@@ -299,7 +299,7 @@ def _regimes_plot(
 
 
 def point_note(row: Mapping[Any, Any]) -> str:
-    """Returns what is known of a point, a row of `curves.plot_rows_of`, in words."""
+    """Returns K* of a row of `curves.plot_rows_of` in words, with bracket or bound."""
     if row["bound"] == ">=":
         return f"at least {steps(row['steps_to_result'])}"
     if row["bound"] == "<=":

@@ -45,8 +45,8 @@ def law_part(context: ReportContext) -> Part:
         "plateau; at the critical batch size c1/c2, K* is twice the plateau. "
         f"Prior: {first.prior}.",
         "Trials of one number have the same seeds and metaparameters at every batch "
-        "size. What that shares among the K* of a curve moves c1 and c2 together and "
-        "is in none of their intervals; c1/c2 does not feel it.",
+        "size. The noise that all K* of a curve share for this reason moves c1 and c2 "
+        "together. Their intervals leave it out; c1/c2 is not affected.",
         _noise(context),
     )
     tables = [fit_table(curves)]
@@ -160,7 +160,7 @@ def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
             "The constants whose interval does not hold a ratio of 1. Neither: the "
             "curves are too short or too much alike to say.",
         ),
-        Column("searches", "Searches", "What their K* are the best of."),
+        Column("searches", "Searches", "Points and dimensions of both searches."),
     )
     caption = "What moves from curve to curve, fitted jointly with one residual scale"
     return page_table("joint", caption, columns, rows)

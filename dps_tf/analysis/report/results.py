@@ -113,7 +113,7 @@ def terminal_table(results: pd.DataFrame) -> str:
 
 
 def html_table(tables: Tables) -> str:
-    """Returns the results as a table for notebooks, with what was found damaged."""
+    """Returns the results as a table for notebooks, with notes on damaged files."""
     if tables.results.empty:
         return "<p>no cell has begun</p>"
     head, columns = _plain_columns(tables.results)
@@ -202,7 +202,7 @@ def aligned(columns: dict[str, list[str]], left: Collection[str] = ()) -> str:
 
 
 def terminal_text(report: Report, tables: Tables) -> str:
-    """Returns the table of results, what is missing, and what to beware of.
+    """Returns the table of results, what is missing, and the cautions.
 
     A single trial of a single cell is a plain training run: its curve comes first.
     """
