@@ -1,8 +1,8 @@
 """Reports on sweeps: `python -m dps_tf.report --sweep_dir=D [--sweep_dir=E]...`.
 
-Reads records only, so it may be asked while a sweep runs, and does not load TensorFlow,
-except for a sweep on an object store. Writes a page, its figures and tables, and prints
-the results.
+The command reads records only, so it can be given while a sweep runs, and does not load
+TensorFlow, except for a sweep on an object store. It writes a page, its figures and
+tables, and prints the results.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ _PUBLISHED = flags.DEFINE_string(
     "published",
     None,
     "CSV with curve, batch_size, steps_to_result (and relative_error, goal): curves of "
-    "others to lay beside, or a shipped table such as `shallue2019/published.csv`; "
-    "without a sweep, a report of them alone.",
+    "others to lay beside, or a shipped table such as `shallue2019/published.csv`.",
 )
 _PUBLISHED_CURVES = flags.DEFINE_list(
     "published_curves",
@@ -87,37 +86,28 @@ _PAUSE = 30
 @command
 def main() -> int:
     """Reports on the sweeps that the flags name; returns the exit code 0."""
-    if not (_SWEEP_DIRS.value or _PUBLISHED.value):
+    if not _SWEEP_DIRS.value:
         raise UserError("--sweep_dir is missing: name the directory of a sweep.")
     if _PUBLISHED_CURVES.value and not _PUBLISHED.value:
         raise UserError(
             "--published_curves needs a table: name one with --published, for example "
             "--published=shallue2019/published.csv."
         )
-    if _WATCH.value and not _SWEEP_DIRS.value:
-        raise UserError("--watch needs a sweep: name its directory with --sweep_dir.")
     out = report_folder(_SWEEP_DIRS.value, _OUT.value)
-    # After the flags are parsed: drawing and tables take seconds to load.
-    from dps_tf.analysis import report
-
     import_modules(_IMPORT.value)
-    if not _SWEEP_DIRS.value:
-        written = report.write_published(_published(), out)
-        print(report.published_text(written), end="")
-    elif _WATCH.value:
+    if _WATCH.value:
         return _watch(out)
-    else:
-        _report_sweeps(out)
+    _report_sweeps(out)
     print(f"\nreport: {out / 'report.html'}")
     return FINISHED
 
 
-def _tables(told: set[str]) -> Tables:
-    """Returns the tables of the sweeps; prints notes that `told` does not hold yet."""
+def _tables(printed: set[str]) -> Tables:
+    """Returns the tables of the sweeps; prints notes that are not in `printed` yet."""
     from dps_tf.cli.notebook import load
 
     tables = load(*_SWEEP_DIRS.value, goal=_wanted_goal(), labels=_LABELS.value)
-    tell_of_damage(tables.problems, told)
+    tell_of_damage(tables.problems, printed)
     return tables
 
 
@@ -141,12 +131,13 @@ def _wanted_goal() -> Goal | float | None:
 
 
 def _report_sweeps(out: Path) -> None:
+    # After the flags are parsed: drawing and tables take seconds to load.
     from dps_tf.analysis import report
 
     published = _published() if _PUBLISHED.value else None
     tables = _tables(set())
-    found = report.write_report(tables, out, published)
-    print(printable(report.terminal_text(found, tables)), end="")
+    written = report.write_report(tables, out, published)
+    print(printable(report.terminal_text(written, tables)), end="")
 
 
 def _watch(out: Path) -> int:
@@ -155,18 +146,18 @@ def _watch(out: Path) -> int:
     from dps_tf.analysis.sweep_status import progress_line
 
     published = _published() if _PUBLISHED.value else None
-    told: set[str] = set()
+    printed: set[str] = set()
     with served(out, _PORT.value) as address:
         print(f"watching: {address}/report.html (Ctrl-C ends it)", flush=True)
         try:
             while True:
-                tables = _tables(told)
+                tables = _tables(printed)
                 waiting = any(sweep.not_begun for sweep in tables.sweeps)
                 is_done = bool(tables.studies["closed"].all()) and not waiting
                 if is_done:
                     report.write_report(tables, out, published)
                     break
-                progress = progress_line(cell_statuses(_SWEEP_DIRS.value, told))
+                progress = progress_line(cell_statuses(_SWEEP_DIRS.value, printed))
                 report.write_report(tables, out, published, _PAUSE, progress)
                 time.sleep(_PAUSE)
         except KeyboardInterrupt:
@@ -179,8 +170,6 @@ def report_folder(sweep_dirs: Sequence[str], out: str | None) -> Path:
     """Returns the folder of the report: as asked for, or one in the first sweep."""
     if out:
         return Path(out)
-    if not sweep_dirs:
-        raise UserError("--out is missing: without a sweep, name a folder to write to.")
     if "://" in sweep_dirs[0]:
         raise UserError(
             f"--out is missing: {sweep_dirs[0]} is on no disk of this machine; name a "

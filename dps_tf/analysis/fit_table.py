@@ -77,7 +77,7 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class CurveFit:
-    """All that is said of one curve.
+    """The law and the regimes of one curve.
 
     Attributes:
         curve: its name.
@@ -109,7 +109,7 @@ class CurveFit:
 
 @dataclass(frozen=True)
 class TableFit:
-    """All that is said of a table.
+    """The fits of the curves of a table, and their comparison.
 
     Attributes:
         curves: those that can be fitted.
@@ -219,7 +219,7 @@ def fit_table(
 def observations_by_curve(
     frame: pd.DataFrame, seeds_together: bool = False
 ) -> dict[str, Observations]:
-    """Returns what a fit of each curve of a table is given; see `curves_of_table`."""
+    """Returns the observations of each curve of a table; see `curves_of_table`."""
     parts = curves_of_table(frame, seeds_together)
     return {name: _observations(part) for name, part in parts.items()}
 
@@ -273,7 +273,7 @@ def _observations(rows: pd.DataFrame) -> Observations:
 
 
 def text_of(table: TableFit) -> str:
-    """Returns everything that is said of a table, as lines for a terminal."""
+    """Returns the fits and ratios of a table as lines for a terminal."""
     lines: list[str] = []
     for curve in table.curves:
         lines += [*_curve(curve), ""]

@@ -2,7 +2,7 @@
 
 A network with a higher loss is not only another network: it is also at another place of
 its training. So each ratio is given twice: at equal steps, and at equal training loss.
-Which of the two one matches may decide the answer, and then that is the finding.
+Where the two disagree, the effect depends on what is held equal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether the search behind a K* was wide, deep and fine enough to be believed.
+"""Health of the search behind a K*: its ranges, its trials and its evaluations.
 
 Wide and fine: the best value of a metaparameter lies inside of its range, and K* is
 many evaluation intervals. Deep: K* is a minimum over N trials, and owes something to
@@ -6,7 +6,7 @@ luck. Redrawing n of these N with replacement, the best of n has a distribution 
 closed form: with the trials in the order of their steps-to-result, P(best of n is among
 the first k) = 1 - (1 - k/N)^n. Only exchangeable trials may be redrawn.
 
-What this is not: a confidence interval, or a weight for a fit. It is one-sided, since
+This is no confidence interval, and no weight for a fit. It is one-sided, since
 no redraw can beat the observed minimum, which alone keeps 1 - (1 - 1/N)^N of the mass
 at n = N: 63 % for large N. What other trials would have given is not in the data.
 """
@@ -38,9 +38,9 @@ def at_boundary(best: pd.DataFrame, studies: pd.DataFrame) -> list[str]:
     """Returns per cell the tuned names whose best value lies at an end of its range.
 
     Within BOUNDARY_TOLERANCE of an end, or outside of the range. The names are
-    separated by commas; empty where nobody reached the goal. An optimum at an end calls
-    for a wider range and a repetition. Both tables have one row per cell, in the same
-    order; `best` has the best trial's metaparameters and `best_trial`.
+    separated by commas; empty where no trial reached the goal. An optimum at an end
+    calls for a wider range and a repetition. Both tables have one row per cell, in the
+    same order; `best` has the best trial's metaparameters and `best_trial`.
     """
     reached = best["best_trial"].notna().to_numpy(bool)
     texts = studies["space"].to_numpy(object)
@@ -92,13 +92,13 @@ def search_health(
     cells = len(studies)
     every = studies["evaluation_interval"].to_numpy(np.int64)
     interval = np.where(every > 0, every, np.nan)
-    told = pd.DataFrame(
+    counted = pd.DataFrame(
         {
             "infeasible_share": trials["outcome"].to_numpy(object) == "infeasible",
             "first_evaluation": trials["latest"].to_numpy() <= interval[codes],
         }
     )
-    shares = told.groupby(codes).mean().reindex(range(cells))
+    shares = counted.groupby(codes).mean().reindex(range(cells))
     best = trials["latest"].groupby(codes).min().reindex(range(cells))
     # An archive may hold an evaluation at step 0 that meets the goal.
     kstar = best.where((best > 0) & np.isfinite(best))
@@ -149,15 +149,6 @@ def exchangeable(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
     """
     drawn = studies[studies["oracle"] == QUASI_RANDOM]
     return trials[belongs(trials, drawn)] if len(drawn) else trials.iloc[:0]
-
-
-def mass_on_minimum(trials: int) -> float:
-    """Returns the share of the best-of-N distribution that lies on the observed best.
-
-    >>> round(mass_on_minimum(100), 3)
-    0.634
-    """
-    return 1.0 - (1.0 - 1.0 / trials) ** trials
 
 
 def probability_among_first(trials: int, draws: ArrayLike) -> Floats:

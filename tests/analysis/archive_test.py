@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.budgets import Budget, best_under_budget
 from dps_tf.analysis.interchange.foreign_study import ArchiveRules
 from dps_tf.analysis.interchange.sweep import convert
 from dps_tf.analysis.law import Observations
@@ -157,15 +156,6 @@ def test_data_set_sizes_are_those_that_are_published(tmp_path):
         "cifar_10-net": 0,
         "lm1b-net": 30_301_028,
     }
-
-
-def test_an_epoch_budget_needs_a_known_data_set(tmp_path):
-    write_study(tmp_path, "cifar_10", "net", "sgd", 8, [("COMPLETE", STEPS, EASY)])
-    read = read_archive(tmp_path, GOAL)
-    row = best_under_budget(
-        read.studies, read.trials, read.curves, Budget(epochs=1), ERROR
-    ).iloc[0]
-    assert "not known" in row["reason"]
 
 
 def test_conversion_gives_a_sweep_with_the_same_tables(tmp_path):

@@ -14,11 +14,8 @@ from matplotlib.container import ErrorbarContainer
 
 from dps_tf.analysis import report
 from dps_tf.analysis.report import (
-    budgets,
     drawing,
     effects,
-    health,
-    law,
     learning_curves,
     learning_rates,
     measurements,
@@ -70,9 +67,6 @@ REGIMES = pd.DataFrame(
         "critical_high": [np.inf, np.nan],
     }
 )
-QUANTILES = pd.DataFrame({"n": [1.0, 2.0, 4.0], "low": [1.0, 1.0, 1.0]}).assign(
-    median=[np.inf, 1.4, 1.0], high=[np.inf, np.inf, 1.2]
-)
 TRIALS = pd.DataFrame(
     {
         "x": [1e-4, 1e-3, 1e-2, 1e-1, 1.0],
@@ -81,9 +75,6 @@ TRIALS = pd.DataFrame(
         "best": [True, False, False, False, False],
     }
 )
-COUNTS = pd.DataFrame(
-    {"label": ["4", "16"], "note": ["BL", ""], "complete": [1, 3], "censored": [2, 0]}
-).assign(incomplete=0, infeasible=[0, 4], failed=[1, 0])
 COMPARED = pd.DataFrame(
     {"curve": ["a", "b"], "label": ["a", "b"], "noise": [10.0, 30.0]}
 ).assign(noise_low=5.0, noise_high=90.0, critical=20.0, critical_low=np.nan)
@@ -97,9 +88,6 @@ DRAWINGS = {
         style.log2_axis(a, "x"),
         regimes.draw_regimes(a, REGIMES, STYLES),
     ),
-    "normalized": lambda a: law.draw_ratios(
-        a, two_curves(ratio=[1.0, 0.3, 0.1], base=[4, 4, 4]), STYLES
-    ),
     "effects": lambda a: effects.draw_effects(
         a,
         pd.DataFrame({"curve": ["a", "a", "b"], "value": ["0.5", "0.9", "0.9"]}).assign(
@@ -110,9 +98,6 @@ DRAWINGS = {
         ),
         "c1",
         STYLES,
-    ),
-    "best_of_n": lambda a: health.draw_quantiles(
-        a, QUANTILES, line_style=STYLES["a"], top=2.0
     ),
     "metaparameters": lambda a: metaparameters.draw_trials(
         a, TRIALS, limits=(1e-4, 1.0, 1e-4, 0.1), contours=True
@@ -150,14 +135,6 @@ DRAWINGS = {
     "noise_and_critical": lambda a: measurements.draw_beside_critical(
         a, COMPARED.assign(critical_high=np.inf), STYLES
     ),
-    "search_health": lambda a: health.draw_outcomes(a, COUNTS),
-    "layer_density": lambda a: pruning.draw_densities(
-        a,
-        pd.DataFrame({"curve": list("aabb"), "layer": ["conv", "dense"] * 2}).assign(
-            density=[0.5, 0.1, 0.4, 0.0], low=[0.4, 0.1, 0.4, 0.0], high=0.5
-        ),
-        STYLES,
-    ),
     "published": lambda a: (
         style.log2_axis(a, "x"),
         style.log2_axis(a, "y"),
@@ -181,13 +158,6 @@ DRAWINGS = {
             time_low=3.0, time_high=11.0, devices=[1, 2, 4] * 2
         ),
         STYLES,
-    ),
-    "budgets": lambda a: budgets.draw_best(
-        a,
-        pd.DataFrame({"budget": ["1", "1", "2"], "batch_size": [4, 8, 4]}).assign(
-            value=[0.1, 0.2, 0.05], is_exact=[True, False, True]
-        ),
-        style.assign_styles(["1", "2"]),
     ),
 }
 
@@ -219,7 +189,7 @@ def test_svg_is_whole_and_names_no_time_and_no_place(name):
 
 
 def test_png_tells_no_version():
-    assert b"Matplotlib" not in style.png(drawn("best_of_n"), 50)
+    assert b"Matplotlib" not in style.png(drawn("pairs"), 50)
 
 
 def test_every_drawing_is_tested():
@@ -229,7 +199,7 @@ def test_every_drawing_is_tested():
         for name in re.findall(r"^def (draw_\w+)", path.read_text(), re.MULTILINE)
     } - {("drawing", "draw_curves")}
     source = Path(__file__).read_text()
-    assert len(found) > 12
+    assert len(found) > 10
     assert not [pair for pair in found if ".".join(pair) not in source]
 
 
@@ -267,9 +237,9 @@ def test_first_colours_stand_out_from_white():
 def test_user_settings_change_nothing():
     import matplotlib
 
-    before = style.svg(drawn("normalized"))
+    before = style.svg(drawn("pairs"))
     with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30}):
-        assert style.svg(drawn("normalized")) == before
+        assert style.svg(drawn("pairs")) == before
 
 
 def test_bounds_are_hollow_and_exact_points_are_filled():

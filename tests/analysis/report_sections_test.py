@@ -20,7 +20,6 @@ from dps_tf.analysis.report import (
     learning_curves,
     naming,
     pruning,
-    sensitivity,
 )
 from dps_tf.analysis.report import repeats as report_repeats
 from dps_tf.analysis.step_times import seconds_per_step
@@ -109,28 +108,7 @@ def test_means_are_geometric_over_seeds_and_trials():
     assert row == pytest.approx({"curve": "a", "step": 1, "loss": 2.0, "value": 8.0})
 
 
-# Sensitivities.
-
-
-def test_ranges_say_what_bounds_them():
-    text = sensitivity.range_text
-    assert text({"low": 40.0, "high": 40.0}).text == "40"
-    assert text({"low": 40.0, "high": 64.0}).text == "40 to 64"
-    assert text({"low": 40.0, "high": np.inf}).text == "at least 40"
-    assert text({"low": np.inf, "high": np.inf}).text == "not reached"
-
-
-def test_k_star_at_coarser_intervals_stands_beside_its_own():
-    tables = tables_of(make(SMALL))
-    [table] = sensitivity.sensitivity_part(context_of(tables)).tables
-    assert [column.name for column in table.columns] == [
-        "cell",
-        "steps",
-        "at_2",
-        "at_4",
-    ]
-    for row in table.frame.to_dict("records"):
-        assert row["steps"].key <= row["at_2"].key <= row["at_4"].key
+# Repeats.
 
 
 def test_repeats_stand_beside_the_minimum_they_repeat():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import html.parser
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +18,6 @@ from dps_tf.analysis import loading, report
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.report import curves, naming, page, regimes
 from dps_tf.analysis.report.assembly import assemble
-from dps_tf.analysis.report.budgets import best_values, budget_table, budgets_part
 from dps_tf.analysis.report.cautions import cautions
 from dps_tf.analysis.report.content import (
     CAPTION,
@@ -29,11 +29,9 @@ from dps_tf.analysis.report.headline import headline
 from dps_tf.analysis.report.health import best_of_n_table
 from dps_tf.analysis.report.measurements import averaged, noise_table
 from dps_tf.analysis.report.page import specification_table
-from dps_tf.analysis.report.pruning import densities
-from dps_tf.analysis.report.published import beside_published
+from dps_tf.analysis.report.published import published_part
 from dps_tf.analysis.report.results import steps_text, terminal_table
 from dps_tf.analysis.report.summary import summary
-from dps_tf.analysis.tables import study_key
 from dps_tf.core import UserError
 from tests.analysis.few_sections import context_of, draw_only
 from tests.made_up.sweeps import (
@@ -260,7 +258,7 @@ def test_page_asks_nothing_of_any_network(pair):
 def test_every_figure_has_alternative_text_and_a_caption(pair):
     elements = Elements(pair.page)
     images = elements.all("img")
-    assert len(images) == len(elements.all("figure")) >= 6
+    assert len(images) == len(elements.all("figure")) >= 5
     assert len(elements.all("figcaption")) == len(images)
     for image in images:
         assert len(image["alt"]) > 40
@@ -330,7 +328,7 @@ def test_sentence_says_range_law_and_regimes(pair):
     assert found[0].startswith("sparsity 0: ")
     assert "16 times" not in found[0] and "32 times the batch" in found[0]
     assert "The fit is K* = " in found[0] and "c1/c2 at " in found[0]
-    assert "Within 20 %, perfect scaling holds up to batch size" in found[0]
+    assert "half the steps, within 20 %) holds up to batch size" in found[0]
     first = pair.report.sentence
     assert first.startswith("sparsity 0: ") and first.count(". ") == 0
     touching = [c for c in pair.report.cautions if not c.is_note]
@@ -428,22 +426,8 @@ def test_noise_and_gradient_are_averaged_before_they_are_divided():
     assert shown["at_end"].iloc[0].key == averages["at_end"].iloc[0]
 
 
-def test_layers_count_each_mask_once():
-    trials = make(dataclasses.replace(PAIR, optimizers=("sgd", "nesterov"))).trials
-    found = densities(trials[trials["layers"] != "[]"]).set_index("layer")
-    assert list(found.index) == ["conv", "conv_1", "dense"]
-    assert found.loc["conv_1", "density"] == pytest.approx(0.1**1.1, rel=0.01)
-
-
-def test_best_of_n_is_called_what_it_is_and_kept_for_every_cell(pair):
-    health = next(s for s in pair.report.sections if s.name == "health")
-    (figure,) = [i for i in health.illustrations if i.name.startswith("best_of_n")]
-    assert "no confidence interval" in figure.definition
-    assert "one-sided" in figure.definition
-    # 1 - (1 - 1/8)^8
-    assert "66 % of the distribution at n = N = 8" in figure.definition
-    tables = tables_of(make(PAIR))
-    table = best_of_n_table(tables.bounded, tables.studies)
+def test_best_of_n_is_kept_for_every_cell(pair):
+    table = best_of_n_table(pair.tables.bounded, pair.tables.studies)
     assert len(table) == 8 * 8 and table["draws"].max() == 8
 
 
@@ -647,48 +631,37 @@ def test_goal_that_records_cannot_answer_shows_bounds():
     assert '"at least ' in figure.chart and "bracket (" not in figure.chart
 
 
-def test_exhaustive_study_shows_what_budgets_buy():
-    whole = dataclasses.replace(SMALL, search_mode="exhaustive", step_budget=2000)
-    tables = tables_of(make(whole))
-    context = context_of(tables)
-    found = best_values(tables, context.curves)
-    names = [item.name for item in budgets_part(context).illustrations]
-    assert {"best_step_budget_sgd", "best_epoch_budget_sgd"} <= set(names)
-    table = budget_table(found)
-    assert table is not None
-    whole_budget = table.frame[table.frame["budget"] == "2000 steps"]
-    trials = tables.trials.merge(tables.curves, on=[*study_key(tables.trials), "trial"])
-    for row in whole_budget.to_dict("records"):
-        mine = trials[trials["batch_size"] == row["batch_size"]]
-        least = mine.groupby("trial")[ERROR].min()
-        good = least[least <= 1.1 * least.min()].index
-        rates = mine[mine["trial"].isin(good)]["learning_rate"]
-        assert row["best"].key == least.min()
-        assert row["good"] == len(good)
-        assert row["of_learning_rate"].key == rates.min()
-
-
 # What may be wished for beside.
 
 
-SHALLUE = "shallue2019/published.csv"
+def test_published_curves_are_on_the_chart_with_entries_and_are_fitted():
+    published = read_published("shallue2019/published.csv", ["mnist*cnn*sgd"])
+    context = dataclasses.replace(
+        context_of(tables_of(make(SMALL))), published=published
+    )
+    figure = headline(context.curves, context.regimes, published)
+    [name] = {*published["curve"]}
+    entries = re.findall(r'"name": "LegendItem".*?"value": "(.*?)"', figure.chart)
+    assert entries == ["sgd", f"{name} (published)"]
+    # Its points are on the chart, and in the words beside the picture.
+    sizes = json.dumps(published["batch_size"].tolist())[1:-1]
+    assert sizes in figure.chart
+    first, *_, last = (
+        f"{row['steps_to_result']:,.0f} at {row['batch_size']}"
+        for row in published.to_dict("records")
+    )
+    assert f"{name} (published): {first} to {last}." in figure.alt
+    assert "Small marks: published curves." in figure.caption
+    assert headline(context.curves, context.regimes).svg != figure.svg
+    [table] = published_part(context).tables
+    assert list(table.frame["curve"]) == [name]
 
 
-def test_published_curves_are_laid_beside_and_fitted():
-    tables = tables_of(make(SMALL))
-    own = context_of(tables).curves
-    section = beside_published(own, read_published(SHALLUE, ["*mnist*sgd"]))
-    assert "mnist-simple_cnn_base-sgd" in section.illustrations[0].caption
-    assert len(section.tables[0].frame) == 1
-
-
-def test_published_curves_alone_make_a_report(tmp_path):
-    found = report.write_published(read_published(SHALLUE, ["*cifar*"]), tmp_path)
-    assert {"published.csv", "published.svg", "report.html"} <= {
-        path.name for path in tmp_path.iterdir()
-    }
-    text = report.published_text(found)
-    assert "cifar_10-resnet_8-sgd" in text and len(text.splitlines()) == 3
+def test_the_law_states_the_noise_of_k_star_and_its_source(pair):
+    law = next(s for s in pair.report.sections if s.name == "law")
+    [noise] = [text for text in law.paragraphs if text.startswith("The noise")]
+    assert re.search(r"is 0\.\d+ octaves \(95 % interval 0\.\d+ to 0\.\d+ oct", noise)
+    assert "spacings of first finishers" in noise
 
 
 def test_ends_of_regimes_below_what_was_measured_are_no_values():
@@ -696,7 +669,7 @@ def test_ends_of_regimes_below_what_was_measured_are_no_values():
     ends = regimes.regimes_of(found)
     ends = ends.assign(perfect_end=0.212, perfect_end_low=0.1, perfect_end_high=9.0)
     text = summary(found, ends)[0]
-    assert "perfect scaling ends below the smallest measured (at most 9) and" in text
+    assert "within 20 %) ends below the smallest measured (at most 9), and" in text
     assert "0.212" not in text
 
 

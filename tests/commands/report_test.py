@@ -83,7 +83,8 @@ def test_reports_on_several_sweeps_for_another_goal(place):
     labels = dict(zip(results["optimizer"], results["workload.label"], strict=True))
     assert labels == {"sgd": "first", "nesterov": "again"}
     assert results["goal"].str.endswith("<= 0.05").all()
-    assert (place / "both" / "published.svg").exists()
+    page = (place / "both" / "report.html").read_text()
+    assert "mnist-simple_cnn_base-sgd (published)" in page
     assert not (place / "nesterov" / "report").exists()
 
 
@@ -102,12 +103,11 @@ def test_reports_on_a_sweep_that_still_runs(place):
         (["--sweep_dir=empty"], "holds no sweep"),
         (["--sweep_dir=sgd", "--sweep_dir=sgd"], "hold the same cell"),
         (["--sweep_dir=sgd", "--label=a", "--label=b"], "2 labels for 1 sweeps"),
-        (["--published=a.csv", "--out=x", "--watch"], "--watch needs a sweep"),
         (["--sweep_dir=sgd", "--goal=low"], "--goal=low"),
         (["--sweep_dir=sgd", "--gaol=0.1"], "gaol"),
         (["sgd"], "'sgd' is not understood"),
-        (["--published=a.csv"], "--out is missing"),
-        (["--published=a.csv", "--out=x"], "'a.csv'"),
+        (["--published=a.csv"], "--sweep_dir is missing"),
+        (["--sweep_dir=sgd", "--published=a.csv", "--out=x"], "'a.csv'"),
         (["--sweep_dir=sgd", "--published_curves=a"], "--published_curves needs"),
         (["--sweep_dir=sgd", "--out=blocked/tensorflow.py/x"], "cannot be written"),
     ],

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from dps_tf.analysis import loading, report
+from dps_tf.analysis.published import read_published
 from tests.end_to_end.browser import Page, browser, executable
 from tests.made_up.sweeps import Sweep, make
 
@@ -29,7 +30,8 @@ def file(tmp_path_factory) -> Path:
     record = loading.Record(made.studies, made.trials, made.curves, made.measurements)
     evil = loading.SweepRecord("sweeps/<b>x", "</pre><script>alert(1)</script>")
     folder = tmp_path_factory.mktemp("report")
-    report.write_report(loading.tables_of(record, sweeps=(evil,)), folder)
+    published = read_published("shallue2019/published.csv", ["mnist*cnn*sgd"])
+    report.write_report(loading.tables_of(record, sweeps=(evil,)), folder, published)
     return folder / "report.html"
 
 
@@ -273,6 +275,16 @@ def test_the_legend_hides_a_curve_and_shows_it_again(page, file):
                       clickCount=1)  # fmt: skip
         page.value("new Promise(done => setTimeout(() => done(1), 300))")
         assert page.value(visible) == [not hidden] * len(page.value(visible))
+
+
+def test_published_curves_have_an_entry_of_the_legend_and_their_points(page, file):
+    page.open(file)
+    model = explored(page, 0)
+    legend = f"{model}.below.find(item => item.type === 'Legend')"
+    entries = page.value(f"{legend}.items.map(item => item.label.value)")
+    assert [name for name in entries if name.endswith("(published)")] == entries[-1:]
+    drawn = f"{legend}.items.at(-1).renderers[1].data_source.data.x"
+    assert page.value(f"Array.from({drawn})")[:3] == [1, 2, 4]
 
 
 def test_another_cell_shows_its_trials(page, file):

@@ -9,9 +9,7 @@ from __future__ import annotations
 from dps_tf.analysis.report.assembly import (
     register_report_section as register_report_section,
 )
-from dps_tf.analysis.report.assembly import write_published as write_published
 from dps_tf.analysis.report.assembly import write_report as write_report
 from dps_tf.analysis.report.content import Part as Part
 from dps_tf.analysis.report.content import ReportContext as ReportContext
-from dps_tf.analysis.report.results import published_text as published_text
 from dps_tf.analysis.report.results import terminal_text as terminal_text

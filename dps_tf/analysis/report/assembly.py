@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.report.budgets import budgets_part
 from dps_tf.analysis.report.cautions import cautions
 from dps_tf.analysis.report.content import (
     Part,
@@ -23,25 +22,19 @@ from dps_tf.analysis.report.curves import curves_of
 from dps_tf.analysis.report.effects import effects_part
 from dps_tf.analysis.report.generalization import generalization_part
 from dps_tf.analysis.report.headline import headline_part
-from dps_tf.analysis.report.health import best_of_n_part, best_of_n_table, health_part
-from dps_tf.analysis.report.law import (
-    effect_sentences,
-    joint_fits,
-    law_part,
-    normalized_part,
-)
+from dps_tf.analysis.report.health import best_of_n_table, health_part
+from dps_tf.analysis.report.law import effect_sentences, joint_fits, law_part
 from dps_tf.analysis.report.learning_curves import training_curves_part
 from dps_tf.analysis.report.learning_rates import learning_rates_part
 from dps_tf.analysis.report.measurements import noise_part, smoothness_part
 from dps_tf.analysis.report.metaparameters import metaparameters_part
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.page import render, specification_table
-from dps_tf.analysis.report.pruning import layers_part, pairs_part
-from dps_tf.analysis.report.published import beside_published, published_part
+from dps_tf.analysis.report.pruning import pairs_part
+from dps_tf.analysis.report.published import published_part
 from dps_tf.analysis.report.regimes import regimes_of
 from dps_tf.analysis.report.repeats import repeats_part
 from dps_tf.analysis.report.results import results_part
-from dps_tf.analysis.report.sensitivity import sensitivity_part
 from dps_tf.analysis.report.summary import first_sentence, summary
 from dps_tf.analysis.wording import and_list, count
 from dps_tf.core import UserError, duration
@@ -72,21 +65,17 @@ SECTIONS = [
     SectionEntry("headline", "K* against batch size", (headline_part,), is_open=True),
     SectionEntry("table", "Results", (results_part,), is_open=True),
     SectionEntry("effects", "Effects of the axes", (effects_part,)),
-    SectionEntry("law", "The law K* = c1/B + c2", (normalized_part, law_part)),
-    SectionEntry(
-        "sensitivity", "How sure are these numbers?", (repeats_part, sensitivity_part)
-    ),
-    SectionEntry("published", "Beside published curves", (published_part,)),
+    SectionEntry("law", "The law K* = c1/B + c2", (law_part,)),
+    SectionEntry("repeats", "How noisy is K*?", (repeats_part,)),
+    SectionEntry("published", "Fits of published curves", (published_part,)),
     SectionEntry(
         "training",
         "Metaparameters and training",
-        (metaparameters_part, learning_rates_part, training_curves_part, budgets_part),
+        (metaparameters_part, learning_rates_part, training_curves_part),
     ),
     SectionEntry("generalization", "Generalization", (generalization_part,)),
-    SectionEntry(
-        "causes", "Causes", (smoothness_part, pairs_part, noise_part, layers_part)
-    ),
-    SectionEntry("health", "Health of the search", (health_part, best_of_n_part)),
+    SectionEntry("causes", "Causes", (smoothness_part, pairs_part, noise_part)),
+    SectionEntry("health", "Health of the search", (health_part,)),
 ]
 """The sections of the page in their order; one that shows nothing is left out."""
 
@@ -139,34 +128,23 @@ def assemble(tables: Tables, published: pd.DataFrame | None = None) -> Report:
     )
 
 
-def published_report(published: pd.DataFrame) -> Report:
-    """Returns a report of published curves alone."""
-    part = beside_published(None, published)
-    title = "Beside published curves"
-    section = section_of("published", title, [part], is_open=True)
-    number = len(section.tables[0].frame)
-    return Report(
-        title="Published steps to result",
-        lead=f"{count(number, 'published curve')} and the fits of K* = c1/B + c2.",
-        state="",
-        summary=(),
-        sections=(section,),
-        cautions=(),
-        sweeps=(),
-        results=section.tables[0].frame,
-        files={"published.csv": "the published K*"},
-    )
-
-
 def _title(results: pd.DataFrame) -> str:
     return f"Steps to result of {and_list(list(results['workload'].unique()), 3)}"
 
 
 def _lead(tables: Tables) -> str:
+    """Returns data set, network, optimizer, goal and amounts, for the first screen."""
     results = tables.results
-    goals = and_list(list(results["goal"].unique()), 3)
+    workloads, optimizers, goals = (
+        and_list(list(results[name].unique()), 3)
+        for name in ("workload", "optimizer", "goal")
+    )
     cells, trials = len(results), int(results["trials"].sum())
-    return f"Goal: {goals}. {count(cells, 'cell')}, {count(trials, 'trial')}."
+    return (
+        f"Data set and network: {workloads}. Optimizer: {optimizers}. Goal: {goals}. "
+        f"{count(cells, 'cell')} (each a batch size with its settings), "
+        f"{count(trials, 'trial')} (training runs)."
+    )
 
 
 def _facts(tables: Tables) -> list[tuple[str, str]]:
@@ -200,7 +178,7 @@ def _facts(tables: Tables) -> list[tuple[str, str]]:
 
 
 def _state(tables: Tables) -> str:
-    """Returns what is missing of a sweep that is not finished, or nothing."""
+    """Returns which studies are missing or open; empty for a finished sweep."""
     still_open = int((~tables.results["closed"]).sum())
     waiting = sum(len(sweep.not_begun) for sweep in tables.sweeps)
     if not still_open + waiting:
@@ -249,21 +227,6 @@ def write_report(
         "results.parquet": bytes(tables.results.to_parquet(index=False)),
         "trials.parquet": encode_table(trials, TRIALS.of_several_sweeps()),
         "curves.parquet": encode_table(tables.curves, CURVES.of_several_sweeps()),
-    }
-    write_files(contents, report, folder)
-    return report
-
-
-def write_published(published: pd.DataFrame, out: str | Path) -> Report:
-    """Writes a report of published curves alone; see `write_report`.
-
-    The table is that of `analysis.published.read_published`.
-    """
-    folder = made_folder(Path(out))
-    report = published_report(published)
-    contents = {
-        PAGE: render(report, None).encode(),
-        "published.csv": csv_bytes(published),
     }
     write_files(contents, report, folder)
     return report

@@ -1,4 +1,4 @@
-"""What a reader has to know before trusting a number of the report."""
+"""Cautions: what may be wrong with a number of the report."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def cautions(context: ReportContext) -> tuple[Caution, ...]:
 def _not_begun(sweeps: Sequence[SweepRecord]) -> Iterator[Caution]:
     """Yields the cells that a sweep was asked for and that nobody has begun."""
     names = tuple(name for sweep in sweeps for name in sweep.not_begun)
-    text = "Nothing is known of them, and no figure or table shows them."
+    text = "These cells have no trial yet: no figure or table shows them."
     if names:
         yield Caution("Cells that have not begun", text, names)
 
 
 def _damaged(problems: Sequence[str]) -> Iterator[Caution]:
     if problems:
-        text = "They were skipped; results may rest on less than was run: "
+        text = "Damaged files were skipped, so that results may lack trials: "
         yield Caution("Damaged files", text + " ".join(problems))
 
 
@@ -98,7 +98,7 @@ def _how_near(tables: Tables) -> str:
 
 
 def _results(cells: pd.DataFrame, tables: Tables) -> Iterator[Caution]:
-    """Yields what is missing from results."""
+    """Yields open studies, goals that were not reached, bounds and failed trials."""
     trials = tables.trials
     yield from _about(
         "Study still open",
@@ -174,7 +174,7 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
 
 
 def _alone(cells: pd.DataFrame) -> Iterator[Caution]:
-    """Yields where the second best trial is far behind: of cells, or of the search."""
+    """Yields cells whose second best trial is far behind, or that most cells are so."""
     alone = cells[cells["lone_winner"].fillna(False)]
     far = (
         "K_(2), the second best trial, needed more than 10 % and more than one "
@@ -183,8 +183,8 @@ def _alone(cells: pd.DataFrame) -> Iterator[Caution]:
     if len(alone) <= MOSTLY_ALONE * len(cells) or len(cells) == 1:
         yield from _about(
             "The winner is alone",
-            f"{far}: the minimum was found once, and more trials may lower it further. "
-            "The best of n trials shows what fewer of them would have found.",
+            f"{far}: a single trial came near the minimum, and more trials may lower "
+            "it further. The table best_of_n.csv has the K* of fewer trials.",
             alone,
         )
         return
@@ -199,7 +199,7 @@ def _alone(cells: pd.DataFrame) -> Iterator[Caution]:
 
 
 def _laws(curves: Curves) -> Iterator[Caution]:
-    """Yields where c1/B + c2 is not what the points say, or little but a prior."""
+    """Yields curves that c1/B + c2 does not fit, or that have few batch sizes."""
     fits = {curves.title(*pair): fit for pair, fit in curves.fits.items()}
     yield from _about_curves(
         "K* far from its fit",
@@ -226,7 +226,7 @@ def _laws(curves: Curves) -> Iterator[Caution]:
 
 
 def _unequal(cells: pd.DataFrame) -> Iterator[Caution]:
-    """Yields what makes cells unequal."""
+    """Yields unequal numbers of trials, and that nothing was repeated."""
     for panel, group in cells.groupby("panel", sort=False):
         closed = group[group["closed"]]
         feasible = closed["count"].eq("feasible")
@@ -242,14 +242,14 @@ def _unequal(cells: pd.DataFrame) -> Iterator[Caution]:
     if len(cells) and cells["seed"].nunique() == 1:
         yield Caution(
             "One study per cell",
-            "Nothing was repeated under other seeds: the scatter of K* from search to "
-            "search is only known through the residuals of the fit.",
+            "No study was repeated under another seed. The noise of K* beside the "
+            "fits is estimated from the first trials that met the goal.",
             is_note=True,
         )
 
 
 def _pruning(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
-    """Yields what pruning did beside removing weights."""
+    """Yields removed biases, a missed sparsity and emptied layers."""
     biases = cells[
         (cells["sparsity"] > 0) & (cells["prunable"] == "kernels_and_biases")
     ]

@@ -70,15 +70,17 @@ class Panel(NamedTuple):
 
     Attributes:
         title: empty where there is one panel only.
-        rows: of `curves.plot_rows_of`, with `note`, what is known of each point.
+        rows: of `curves.plot_rows_of`, with `note`, the text at each mark.
         lines: the fitted curves; see `curves.fit_lines`.
         regimes: see `regimes.regimes_of`.
+        published: rows of `published.for_chart`.
     """
 
     title: str
     rows: pd.DataFrame
     lines: pd.DataFrame
     regimes: pd.DataFrame
+    published: pd.DataFrame
 
 
 def library() -> str:
@@ -87,7 +89,10 @@ def library() -> str:
 
 
 def steps_chart(panels: Iterable[Panel], line_styles: Mapping[str, LineStyle]) -> str:
-    """Returns K* against the batch size with fits and regimes, panel below panel."""
+    """Returns K* against the batch size with fits and regimes, panel below panel.
+
+    `line_styles` has the published curves too, each of which is an entry of the legend.
+    """
     plots = []
     for panel in panels:
         plot = _steps_plot(panel, line_styles)
@@ -188,13 +193,16 @@ def _empty(*names: str) -> ColumnDataSource:
 
 def _steps_plot(panel: Panel, line_styles: Mapping[str, LineStyle]) -> Any:
     plot = _new_plot("Batch size", "Steps to result", title=panel.title or None)
-    plot.xaxis.ticker = sorted({int(size) for size in panel.rows["batch_size"]})
+    sizes = [*panel.rows["batch_size"], *panel.published["batch_size"]]
+    plot.xaxis.ticker = sorted({int(size) for size in sizes})
     plot.yaxis.ticker = FixedTicker(ticks=_LOG2_TICKS)
     marks = []
     for curve, rows in panel.rows.groupby("curve", sort=False):
         line_style = line_styles[str(curve)]
         fit = panel.lines[panel.lines["curve"] == curve]
         marks.append(_curve(plot, rows.sort_values("batch_size"), fit, line_style))
+    for curve, rows in panel.published.groupby("curve", sort=False):
+        marks.append(_published_curve(plot, rows, line_styles[str(curve)]))
     tooltips = [("", "@curve"), ("batch size", "@x{0,0}"), ("K*", "@note")]
     plot.add_tools(HoverTool(renderers=marks, tooltips=tooltips))
     _finish(plot)
@@ -242,6 +250,23 @@ def _curve(
     return plot.scatter("x", "y", source=source, **look)
 
 
+def _published_curve(plot: Any, rows: pd.DataFrame, line_style: LineStyle) -> Any:
+    """Draws a published curve, small marks on a thin dashed line; returns its marks."""
+    curve = str(rows["curve"].iloc[0])
+    shared = {"color": line_style.color, "legend_label": curve}
+    source = ColumnDataSource(
+        {
+            "x": list(rows["batch_size"]),
+            "y": list(rows["steps_to_result"]),
+            "curve": [curve] * len(rows),
+            "note": [steps(value) for value in rows["steps_to_result"]],
+        }
+    )
+    plot.line("x", "y", source=source, line_dash="dashed", **shared)
+    marker = _MARKERS.get(line_style.marker, "circle")
+    return plot.scatter("x", "y", source=source, size=5, marker=marker, **shared)
+
+
 def _regimes_plot(
     regimes: pd.DataFrame, line_styles: Mapping[str, LineStyle], above: Any
 ) -> Any:
@@ -274,7 +299,7 @@ def _regimes_plot(
 
 
 def point_note(row: Mapping[Any, Any]) -> str:
-    """Returns what is known of a point, a row of `curves.plot_rows_of`, in words."""
+    """Returns K* of a row of `curves.plot_rows_of` in words, with bracket or bound."""
     if row["bound"] == ">=":
         return f"at least {steps(row['steps_to_result'])}"
     if row["bound"] == "<=":

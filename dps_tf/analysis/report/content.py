@@ -1,4 +1,4 @@
-"""What a report consists of, before anybody decides how it is written down."""
+"""The parts of a report, as values: figures, tables, sections and cautions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CAPTION = 400
 
 @dataclass(frozen=True)
 class FigureText:
-    """What it takes to understand a figure, also without seeing it.
+    """The texts of a figure, which say what it shows also to those who cannot see it.
 
     Attributes:
         name: file name without suffix.
         title: heading.
         caption: what is drawn, in at most CAPTION letters.
-        alt: what the figure shows, for those who cannot see it.
+        alt: what the figure shows, for a screen reader.
         definition: how everything that is drawn is defined, for the section of
             definitions that the caption leads to; empty if the caption says it all.
     """
@@ -153,7 +153,7 @@ def page_table(
 
 @dataclass(frozen=True)
 class Part:
-    """What one module gives to a section.
+    """The contents of a section that one module makes.
 
     Attributes:
         paragraphs: text before everything else.
@@ -188,7 +188,7 @@ class Section(Part):
 
 @dataclass(frozen=True)
 class ReportContext:
-    """What every section is made from.
+    """The tables, curves and fits from which every section is made.
 
     Attributes:
         tables: of all sweeps.

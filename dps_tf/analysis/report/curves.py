@@ -1,4 +1,4 @@
-"""The tables behind the headline figure: what is known of each curve."""
+"""Points, fits and searches of the curves, the tables behind the chart of K*."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, Observations, fit_law
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.repeats import spread_over_seeds
 from dps_tf.analysis.report.naming import Naming
-from dps_tf.analysis.report.style import LineStyle, assign_styles
 from dps_tf.analysis.tables import axes_of, cell_codes, study_key
 from dps_tf.analysis.wording import and_list, count
 from dps_tf.core import DENSE, Goal
@@ -45,11 +44,11 @@ class Curves:
 
     @property
     def exact(self) -> pd.DataFrame:
-        """The plotted rows whose K* is known, not only a bound of it."""
+        """The plotted rows that have a K*, without those that have only a bound."""
         return self.plot_rows[self.plot_rows["bound"] == ""]
 
     def best_of(self, pairs: Sequence[Key] | None = None) -> str:
-        """Returns what curves, all by default, are the best of, as one sentence."""
+        """Returns how many points each K* of curves is the best of; all by default."""
         return searches_sentence(
             (self.title(*pair), search)
             for pair, search in self.searches.items()
@@ -72,13 +71,6 @@ class Curves:
     def panel_title(self, panel: object) -> str:
         """Returns the name of a panel where there are several, else nothing."""
         return str(panel) if len(self.naming.panels) > 1 else ""
-
-    def styles_of_titles(self, titles: pd.Series) -> dict[str, LineStyle]:
-        """Returns the line styles of curves that are called by their `title`."""
-        # Across panels the same name of a curve would have the same line style.
-        if len(self.naming.panels) > 1:
-            return assign_styles(titles)
-        return self.naming.line_styles_of(titles)
 
 
 def of_curve(table: pd.DataFrame, panel: object, curve: object) -> pd.DataFrame:
@@ -127,12 +119,12 @@ def curves_of(
 
 
 def plot_rows_of(cells: pd.DataFrame) -> pd.DataFrame:
-    """Returns what is drawn of each cell, repeats under other seeds taken together.
+    """Returns a row per curve and batch size, seeds taken together, as it is drawn.
 
     Columns: panel, curve, batch_size, steps_to_result, low, high, bound, repeats.
     For one seed the bar is the bracket, for several it runs from the least to the
-    greatest K* and the point is their median. Cells of which nothing is known, and
-    those with K* = 0, are left out.
+    greatest K* and the point is their median. Cells without a K* and a
+    bound, and those with K* = 0, are left out.
     """
     rows = []
     keys = ["panel", "curve", "batch_size"]
@@ -146,7 +138,7 @@ def plot_rows_of(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _one(row: pd.Series) -> tuple[float, float, float, str] | None:
-    """Returns K*, low, high and bound of a cell, or None where nothing is known."""
+    """Returns K*, low, high and bound of a cell; None without a K* and a bound."""
     steps = row["steps_to_result"]
     if pd.notna(steps):
         bound = "<=" if row["steps_bound"] else ""
@@ -205,7 +197,7 @@ def groups(curves: Curves) -> list[tuple[str, str, pd.DataFrame]]:
 
 
 class RowsByCell:
-    """The rows of a table, found by their cell without a search through all of them."""
+    """The rows of a table by cell, grouped once."""
 
     def __init__(
         self, table: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str]
@@ -261,7 +253,7 @@ def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
 
 
 def searches_sentence(names: Iterable[tuple[str, str]]) -> str:
-    """Returns what curves, pairs of name and search, are the best of, as a sentence."""
+    """Returns a sentence on searches, given the name and the search of each curve."""
     by_search: dict[str, list[str]] = {}
     for name, search in names:
         by_search.setdefault(search, []).append(name)

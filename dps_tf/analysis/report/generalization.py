@@ -65,7 +65,7 @@ def generalization_part(context: ReportContext) -> Part:
 
 
 def at_result(cells: pd.DataFrame, tables: Tables) -> pd.DataFrame:
-    """Returns what the best trial of each cell was worth at K*, split by split.
+    """Returns the metric of the best trial of each cell at K*, on each split.
 
     One row per cell whose K* is known, with its index in `cells`, rows of `results`:
     the columns that name a study, steps_to_result, metric, and train, validation and

@@ -2,7 +2,8 @@
 
 Marks are K* with the bracket they lie in, or with the least and greatest K* over study
 seeds; curves are the fitted c1/B + c2; straight lines of slope -1 are perfect scaling
-from each curve's smallest batch size. Underneath, one bar per curve shows its regimes.
+from each curve's smallest batch size. Published curves that the reader named lie behind
+them. Underneath, one bar per curve shows its regimes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ from dps_tf.analysis.report.curves import Curves, curves_of, fit_lines
 from dps_tf.analysis.report.drawing import draw_steps_to_result
 from dps_tf.analysis.report.learning_curves import training_figures
 from dps_tf.analysis.report.naming import naming
+from dps_tf.analysis.report.published import (
+    draw_published,
+    for_chart,
+    published_marks,
+)
 from dps_tf.analysis.report.regimes import BARS, DEFINITION, draw_regimes, regimes_of
 from dps_tf.analysis.report.style import Axes, Figure, LineStyle
 from dps_tf.analysis.wording import and_list, count, percent, steps
@@ -34,26 +40,33 @@ NAME = "steps_to_result"
 _WIDTH = 6.9
 _ROW = 0.24
 """Inches per curve in the strip of regimes."""
+_LEGEND_LINE = 0.12
+"""Inches per published curve in the legend, which has two columns then."""
 
 
 def headline_part(context: ReportContext) -> Part:
     """Returns the headline figure; of a single cell its training curve comes first."""
-    figure = headline(context.curves, context.regimes)
+    figure = headline(context.curves, context.regimes, context.published)
     if len(context.curves.cells) > 1:
         return Part(illustrations=(figure,))
     figures = (*training_figures(context), figure)
     return Part(illustrations=figures, title="The training curve")
 
 
-def headline(curves: Curves, regimes: pd.DataFrame) -> Illustration:
-    """Returns the headline figure of all panels."""
-    figure = _drawn(curves, regimes)
+def headline(
+    curves: Curves, regimes: pd.DataFrame, published: pd.DataFrame | None = None
+) -> Illustration:
+    """Returns the headline figure of all panels, each with all published curves."""
+    beside = for_chart(published)
+    line_styles = _line_styles(curves, beside)
+    figure = _drawn(curves, regimes, beside)
     panels = [
         Panel(
             curves.panel_title(name),
             rows.assign(note=[point_note(row) for row in rows.to_dict("records")]),
             fit_lines(curves, name),
             regimes[regimes["panel"] == name],
+            beside,
         )
         for name in curves.naming.panels
         if len(rows := curves.panel(name))
@@ -61,21 +74,26 @@ def headline(curves: Curves, regimes: pd.DataFrame) -> Illustration:
     text = FigureText(
         name=NAME,
         title="Steps to result against batch size",
-        caption=_caption(curves, regimes),
-        alt=_alt(curves),
+        caption=_caption(curves, regimes, beside),
+        alt=_alt(curves, beside),
         definition=_definition(curves, regimes),
     )
-    chart = steps_chart(panels, curves.naming.line_styles) if panels else ""
+    chart = steps_chart(panels, line_styles) if panels else ""
     return illustration(figure, text, chart=chart)
 
 
 def steps_figure(results: pd.DataFrame) -> Figure:
     """Returns the headline figure of a results table, for a notebook or a script."""
     curves = curves_of(results, naming(results))
-    return _drawn(curves, regimes_of(curves))
+    return _drawn(curves, regimes_of(curves), for_chart(None))
 
 
-def _drawn(curves: Curves, regimes: pd.DataFrame) -> Figure:
+def _line_styles(curves: Curves, beside: pd.DataFrame) -> dict[str, LineStyle]:
+    """Returns a style per curve, published ones last so that they change no other."""
+    return style.assign_styles([*curves.naming.line_styles, *beside["curve"]])
+
+
+def _drawn(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> Figure:
     """Returns the figure, two panels side by side at most."""
     panels = [name for name in curves.naming.panels if len(curves.panel(name))]
     panels = panels or curves.naming.panels[:1]
@@ -86,17 +104,27 @@ def _drawn(curves: Curves, regimes: pd.DataFrame) -> Figure:
     with style.styled():
         # Two panels share what a single one leaves free at its sides.
         width = _WIDTH * (1 if columns == 1 else 1.7)
-        figure = style.new_figure(width, height * rows)
+        further = _LEGEND_LINE * beside["curve"].nunique()
+        figure = style.new_figure(width, height * rows + further)
         grid = figure.subfigures(rows, columns, squeeze=False).flat
         for panel, part in zip(panels, grid, strict=False):
-            axis = _panel(part, curves, panel, regimes[regimes["panel"] == panel])
+            of_panel = regimes[regimes["panel"] == panel]
+            axis = _panel(part, curves, panel, of_panel, beside)
             if len(panels) > 1:
                 axis.set_title(panel)
-        style.legend_below(figure, _handles(curves, regimes))
+        # Names of published curves are long.
+        columns = 2 if len(beside) else 3
+        style.legend_below(figure, _handles(curves, regimes, beside), columns)
     return figure
 
 
-def _panel(part: Figure, curves: Curves, panel: str, regimes: pd.DataFrame) -> Axes:
+def _panel(
+    part: Figure,
+    curves: Curves,
+    panel: str,
+    regimes: pd.DataFrame,
+    beside: pd.DataFrame,
+) -> Axes:
     line_styles = curves.naming.line_styles
     if regimes.empty:
         axis = part.subplots()
@@ -105,19 +133,26 @@ def _panel(part: Figure, curves: Curves, panel: str, regimes: pd.DataFrame) -> A
         axis, strip = part.subplots(
             2, 1, sharex=True, height_ratios=[5.0, strip_height]
         )
-    draw_steps_to_result(
-        axis, curves.panel(panel), fit_lines(curves, panel), line_styles
-    )
+    rows = curves.panel(panel)
+    draw_steps_to_result(axis, rows, fit_lines(curves, panel), line_styles)
+    if len(beside):
+        draw_published(axis, beside, _line_styles(curves, beside))
+        style.batch_ticks(axis, [*rows["batch_size"], *beside["batch_size"]])
     if not regimes.empty:
         draw_regimes(strip, regimes, line_styles)
         axis.set_xlabel("")
     return axis
 
 
-def _handles(curves: Curves, regimes: pd.DataFrame) -> list[Any]:
+def _handles(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> list[Any]:
     """Returns what the legend explains: the curves, then what else is drawn."""
     drawn = curves.naming.line_styles_of(curves.plot_rows["curve"])
     handles = style.curve_handles(drawn)
+    line_styles = _line_styles(curves, beside)
+    handles += [
+        style.line_handle(name, **published_marks(line_styles[name]))
+        for name in dict.fromkeys(beside["curve"])
+    ]
     if is_scaled(curves):
         dotted: dict[str, Any] = {"color": style.MUTED, "linestyle": (0, (1, 2.5))}
         handles.append(style.line_handle("perfect scaling", **dotted))
@@ -145,7 +180,7 @@ def is_scaled(curves: Curves) -> bool:
     return bool((sizes > 1).any())
 
 
-def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
+def _caption(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> str:
     goals = list(dict.fromkeys(curves.cells["goal"]))
     parts = [f"Steps K* of the best trial to the goal ({and_list(goals, 2)})."]
     if is_scaled(curves):
@@ -155,6 +190,8 @@ def _caption(curves: Curves, regimes: pd.DataFrame) -> str:
         parts.append(f"Curve: the fit c1/B + c2 with its {percent(level)} band.")
     if (curves.plot_rows["bound"] != "").any():
         parts.append("Hollow marks are bounds.")
+    if len(beside):
+        parts.append("Small marks: published curves.")
     if not regimes.empty:
         parts.append(BARS)
     return " ".join(parts)
@@ -190,7 +227,7 @@ def _definition(curves: Curves, regimes: pd.DataFrame) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _alt(curves: Curves) -> str:
+def _alt(curves: Curves, beside: pd.DataFrame) -> str:
     parts = []
     keys = ["panel", "curve"]
     for (panel, curve), rows in curves.plot_rows.groupby(keys, sort=False):
@@ -199,12 +236,17 @@ def _alt(curves: Curves) -> str:
         if exact.empty:
             parts.append(f"{where}: only bounds are known")
             continue
-        points = [
-            f"{steps(row['steps_to_result'])} at {row['batch_size']}"
-            for row in exact.to_dict("records")
-        ]
+        points = [_point(row) for _, row in exact.iterrows()]
         parts.append(f"{where}: {and_list(points)}")
+    parts += [
+        f"{name}: {_point(rows.iloc[0])} to {_point(rows.iloc[-1])}"
+        for name, rows in beside.groupby("curve", sort=False)
+    ]
     number = count(len(parts), "curve")
     return f"Line chart of steps to result against batch size, {number}. " + (
         "; ".join(parts) + "." if parts else "No cell has a result."
     )
+
+
+def _point(row: pd.Series) -> str:
+    return f"{steps(row['steps_to_result'])} at {row['batch_size']}"

@@ -1,14 +1,10 @@
-"""Do curves have one shape, and do they follow the law K* = c1/B + c2?
-
-Its constants, alternatives to it, and what moves them from curve to curve.
-"""
+"""Do curves follow the law K* = c1/B + c2, and what moves its constants?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
-import pandas as pd
 
 from dps_tf.analysis.law import (
     EXPONENT_PRIOR,
@@ -17,24 +13,19 @@ from dps_tf.analysis.law import (
     LawFit,
     compare,
 )
-from dps_tf.analysis.report import style
+from dps_tf.analysis.repeats import noise_of_study
 from dps_tf.analysis.report.content import (
     Column,
-    FigureText,
     PageTable,
     Part,
     ReportContext,
     SortableText,
     constants,
     estimate_text,
-    illustration,
     page_table,
 )
 from dps_tf.analysis.report.curves import Curves, comparable, effects
-from dps_tf.analysis.report.drawing import draw_curves
-from dps_tf.analysis.report.regimes import regime_page_table
-from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.wording import number, percent
+from dps_tf.analysis.wording import interval, number, percent
 
 
 def law_part(context: ReportContext) -> Part:
@@ -54,14 +45,28 @@ def law_part(context: ReportContext) -> Part:
         "plateau; at the critical batch size c1/c2, K* is twice the plateau. "
         f"Prior: {first.prior}.",
         "Trials of one number have the same seeds and metaparameters at every batch "
-        "size. What that shares among the K* of a curve moves c1 and c2 together and "
-        "is in none of their intervals; c1/c2 does not feel it.",
+        "size. The noise that all K* of a curve share for this reason moves c1 and c2 "
+        "together. Their intervals leave it out; c1/c2 is not affected.",
+        _noise(context),
     )
     tables = [fit_table(curves)]
     if joint:
         tables.append(joint_table(curves, joint))
-    tables.append(regime_page_table(curves))
     return Part(paragraphs, (), tables)
+
+
+def _noise(context: ReportContext) -> str:
+    """Returns the noise of one K* of these studies, and what it is estimated from."""
+    tables = context.tables
+    noise = noise_of_study(tables.results, tables.bounded)
+    ends = f"{interval(noise.low, noise.high, 2)} octaves"
+    start = "The noise of each K* (standard deviation of log2 K* from study to study)"
+    if np.isnan(noise.value):
+        return f"{start} is not known here; other studies had {ends}."
+    return (
+        f"{start} is {number(noise.value, 2)} octaves (95 % interval {ends}), from "
+        f"{noise.source}."
+    )
 
 
 def fit_table(curves: Curves) -> PageTable:
@@ -155,7 +160,7 @@ def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
             "The constants whose interval does not hold a ratio of 1. Neither: the "
             "curves are too short or too much alike to say.",
         ),
-        Column("searches", "Searches", "What their K* are the best of."),
+        Column("searches", "Searches", "Points and dimensions of both searches."),
     )
     caption = "What moves from curve to curve, fitted jointly with one residual scale"
     return page_table("joint", caption, columns, rows)
@@ -199,69 +204,3 @@ def _verdict(ratio: CurveRatio) -> str:
         return "both move"
     [moves] = ratio.moves
     return f"{moves} moves, {'c2' if moves == 'c1' else 'c1'} not for sure"
-
-
-def ratios(curves: Curves) -> pd.DataFrame:
-    """Returns K*(B) / K*(B0), B0 the smallest batch size that all curves reached.
-
-    Columns: curve (with the panel where there are several), batch_size, ratio, base.
-    Empty with fewer than two curves or batch sizes, or without a common batch size.
-    """
-    exact = curves.exact
-    exact = exact[exact["steps_to_result"] > 0]
-    keys = ["panel", "curve"]
-    number_of_curves = exact.drop_duplicates(keys).shape[0]
-    counts = exact.groupby("batch_size").size()
-    common = counts[counts == number_of_curves].index
-    if number_of_curves < 2 or len(common) == 0 or len(counts) < 2:
-        return exact.iloc[:0].assign(ratio=0.0, base=0)
-    base = int(min(common))
-    at_base = exact[exact["batch_size"] == base][[*keys, "steps_to_result"]]
-    both = exact.merge(at_base, on=keys, suffixes=("", "_base"))
-    both["ratio"] = both["steps_to_result"] / both["steps_to_result_base"]
-    return both.assign(base=base, curve=curves.titles(both))
-
-
-def draw_ratios(
-    axis: Axes, table: pd.DataFrame, line_styles: Mapping[str, LineStyle]
-) -> None:
-    """Draws a table of `ratios` on log2 axes, with perfect scaling from B0."""
-    style.log2_axis(axis, "x")
-    style.log2_axis(axis, "y")
-    draw_curves(axis, table, ("batch_size", "ratio"), line_styles)
-    base = float(table["base"].iloc[0])
-    sizes = table["batch_size"].to_numpy(float)
-    grid = np.geomspace(sizes.min(), sizes.max(), 50)
-    dotted = {"color": style.MUTED, "linewidth": 0.9, "linestyle": (0, (1, 2.5))}
-    axis.plot(grid, base / grid, **dotted)
-    axis.set_ylim(table["ratio"].min() / 1.5, table["ratio"].max() * 1.5)
-    axis.set(xlabel="Batch size", ylabel=f"Steps relative to batch size {base:g}")
-    style.batch_ticks(axis, table["batch_size"].tolist())
-
-
-def normalized_part(context: ReportContext) -> Part:
-    """Returns one figure with all curves, of all panels; none if they do not meet."""
-    curves = context.curves
-    table = ratios(curves)
-    if table.empty:
-        return Part()
-    line_styles = curves.styles_of_titles(table["curve"])
-    with style.one_axis(line_styles) as (figure, axis):
-        draw_ratios(axis, table, line_styles)
-    base = int(table["base"].iloc[0])
-    listing = "; ".join(
-        f"{name}: {number(rows['ratio'].iloc[-1])} at {rows['batch_size'].iloc[-1]}"
-        for name, rows in table.groupby("curve", sort=False)
-    )
-    figure_text = FigureText(
-        name="normalized",
-        title="Normalized curves",
-        caption=(
-            f"K* at each batch size over K* at {base}, the smallest batch size at "
-            "which all curves have a K*. Dotted: perfect scaling. Curves that lie on "
-            "one another have one shape; the lower one profits longer from larger "
-            f"batches. {curves.best_of()}".rstrip()
-        ),
-        alt=f"Line chart of K* relative to batch size {base}. {listing}.",
-    )
-    return Part(illustrations=(illustration(figure, figure_text),))

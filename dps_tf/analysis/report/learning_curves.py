@@ -1,4 +1,4 @@
-"""How did the trials come to their goal? The best of each cell, then all of a cell."""
+"""Learning curves of best trials; in a browser, of all trials of a cell."""
 
 from __future__ import annotations
 

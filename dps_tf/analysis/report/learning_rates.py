@@ -1,4 +1,4 @@
-"""How does the best learning rate grow with the batch size, beside that of rules?"""
+"""The best learning rate against the batch size, beside that of two rules."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def _figure_text(panel: str, best: pd.DataFrame, by_rule: pd.DataFrame) -> Figur
             "lr / (1 - momentum) of the best trial; the bar spans the trials that met "
             f"the goal within {percent(WITHIN)} of K*, and ends in arrows where trials "
             "that were stopped might belong to them. Grey: what the linear and the "
-            f"square-root rule say, from the best rate at batch size {anchors}. An "
-            "argmin over few trials is noisy."
+            f"square-root rule say, from the best rate at batch size {anchors}. The "
+            "best rate of few trials is noisy."
         ),
         alt=f"Line charts of the best effective learning rate. {listing}.",
     )

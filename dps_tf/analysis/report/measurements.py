@@ -1,12 +1,12 @@
-"""What was measured along the training of the winners, on replays of best trials.
+"""Smoothness and gradient noise scale along the training of best trials, on replays.
 
-How smooth is the loss? No mean over training and no ratio between sparsities is given.
-Looks are spaced in the logarithm of the step, initialization among them, so that a mean
-says what the first steps are like; winners of two cells differ in learning rate and
-seeds; and a replay ends at its K*, which differs too. A comparison needs equal rates
-and seeds, and steps or losses at which the two are alike.
+Of the smoothness no mean over training and no ratio between sparsities is given:
+measurements are spaced in the logarithm of the step, initialization among them, so that
+a mean is mostly one of the first steps; best trials of two cells differ in learning
+rate and seeds; and a replay ends at its K*, which differs too. A comparison needs equal
+rates and seeds, and steps or losses at which the two are alike.
 
-Does the gradient noise scale foretell the critical batch size c1/c2?
+The noise scale lies beside the critical batch size c1/c2, which it may predict.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import and_list, count, interval, number, with_panel
 
 _WHAT_IT_IS_NOT = (
-    "Lines of different curves are winners with their own learning rates, seeds and "
-    "lengths, so that one above the other is no effect of what the curves differ in. "
+    "Lines of different curves are best trials with their own learning rates, seeds "
+    "and lengths, so that one above the other is no effect of what curves differ in. "
     "In the theory of Lee et al. 2021 smoothness enters c1 = (f(w1) - f*) 2 L beta / "
     "(mu^2 eps^2), beside four quantities that differ from curve to curve as well, and "
     "does not enter c2."

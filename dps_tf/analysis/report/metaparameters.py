@@ -1,4 +1,4 @@
-"""Where in the space do trials meet the goal? A figure per curve, a mark per trial."""
+"""Where trials meet the goal in the space: a figure per curve, a mark per trial."""
 
 from __future__ import annotations
 

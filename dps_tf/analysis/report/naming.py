@@ -1,4 +1,4 @@
-"""What are the curves of a report called, and which belong into one picture?
+"""Names of the curves of a report, and the panels that they share.
 
 A curve is K* against the batch size with all other axes of its cells fixed; repeats
 under other seeds belong to it. Its name holds what tells it from the other curves of
@@ -97,7 +97,7 @@ def _is_crowded(frame: pd.DataFrame) -> bool:
 
 
 def _panel_names(frame: pd.DataFrame, by_optimizer: bool) -> pd.Series:
-    """Returns what tells panels apart; the goal only where workloads have several."""
+    """Returns the name of each panel: its workload, goal and optimizer if they vary."""
     goals = frame.groupby("workload")["goal"].nunique()
     shown = ["workload"]
     if len(goals) and int(goals.max()) > 1:

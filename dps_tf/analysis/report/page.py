@@ -44,7 +44,7 @@ _COLUMNS = (
     Column("sparsities", "Sparsities"),
     Column("batch_sizes", "Batch sizes"),
     Column("seeds", "Study seeds"),
-    Column("goal", "Goal asked of training"),
+    Column("goal", "Goal of training"),
     Column("points", "N", "Trials, or feasible trials, that each study pays for."),
     Column("count", "Counted", "Whether N counts all trials or feasible ones."),
     Column("search_mode", "Search", "With m, the finishers that are exact in a race."),
@@ -81,7 +81,7 @@ class _Cell:
 
 
 def render(report: Report, specification: PageTable | None, refresh: int = 0) -> str:
-    """Returns the page, with a table of what was asked of each cell, if there are any.
+    """Returns the page as HTML, with the table of configurations.
 
     A browser loads it again after `refresh` seconds; 0 for never.
     """
@@ -192,7 +192,7 @@ def _versions() -> dict[str, str]:
 
 
 def specification_table(studies: pd.DataFrame) -> PageTable:
-    """Returns one row per group of cells of which the same was asked."""
+    """Returns one row per group of cells of equal configuration."""
     rows = []
     axes = axes_of(studies)
     for _, group in studies.groupby([*_SAME, *axes], sort=False):
@@ -212,7 +212,7 @@ def specification_table(studies: pd.DataFrame) -> PageTable:
             "axes": ", ".join(axis_texts(first, axes)),
         }
         rows.append(row)
-    caption = "What was asked, one row per group of equal cells"
+    caption = "Configuration, one row per group of equal cells"
     further = (Column("axes", "Axes", "Further axes of the cells."),) if axes else ()
     return page_table("specification", caption, (*_COLUMNS, *further), rows)
 

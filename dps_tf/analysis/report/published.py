@@ -1,4 +1,4 @@
-"""How do one's own curves lie beside published ones?"""
+"""Published curves: how the chart of K* shows them, and the laws that they follow."""
 
 from __future__ import annotations
 
@@ -14,21 +14,16 @@ from dps_tf.analysis.report import style
 from dps_tf.analysis.report.content import (
     NOTHING,
     Column,
-    FigureText,
-    Illustration,
     PageTable,
     Part,
     ReportContext,
     SortableText,
     constants,
     estimate_text,
-    illustration,
     page_table,
 )
-from dps_tf.analysis.report.curves import Curves, fit_lines
-from dps_tf.analysis.report.drawing import draw_steps_to_result
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.wording import and_list, count, percent, steps
+from dps_tf.analysis.wording import count, percent
 
 _COLUMNS = (
     Column("curve", "Curve"),
@@ -49,24 +44,46 @@ _COLUMNS = (
 
 
 def published_part(context: ReportContext) -> Part:
-    """Returns overlay and fits of the published curves that the reader named."""
+    """Returns the fits of the published curves that the reader named."""
     if context.published is None:
         return Part()
-    return beside_published(context.curves, context.published)
-
-
-def beside_published(curves: Curves | None, published: pd.DataFrame) -> Part:
-    """Returns overlay and fits of published curves.
-
-    One's own curves, if there are any, are drawn with them. The table is that of
-    `analysis.published.read_published`.
-    """
     text = (
-        f"{_error_text(published['relative_error'])} Workloads, goals and numbers of "
-        "trials differ from those of this report unless they are the same in both "
-        "tables: compare shapes before levels."
+        f"{_error_text(context.published['relative_error'])} Workloads, goals and "
+        "numbers of trials differ from those of this report unless they are the same "
+        "in both tables: compare shapes before levels."
     )
-    return Part((text,), (_figure(curves, published),), (_fits(published),))
+    return Part((text,), (), (_fits(context.published),))
+
+
+def for_chart(published: pd.DataFrame | None) -> pd.DataFrame:
+    """Returns the published points under names that no curve of a sweep has.
+
+    Columns: curve (as `NAME (published)`), batch_size, steps_to_result; no rows
+    without published curves.
+    """
+    columns = ["curve", "batch_size", "steps_to_result"]
+    if published is None:
+        return pd.DataFrame(columns=columns)
+    rows = published[columns].sort_values("batch_size", kind="stable")
+    return rows.assign(curve=[f"{name} (published)" for name in rows["curve"]])
+
+
+def draw_published(
+    axis: Axes, published: pd.DataFrame, line_styles: Mapping[str, LineStyle]
+) -> None:
+    """Draws rows of `for_chart` behind the curves of a sweep, on the axis of these."""
+    for curve, rows in published.groupby("curve", sort=False):
+        keywords = published_marks(line_styles[str(curve)])
+        axis.plot(rows["batch_size"], rows["steps_to_result"], **keywords)
+    if len(published):
+        axis.relim()
+        axis.autoscale(enable=True)
+
+
+def published_marks(line_style: LineStyle) -> dict[str, Any]:
+    """Returns the keywords of a published curve: small marks on a thin line."""
+    thin = {"linewidth": 1.0, "markersize": 4.0, "zorder": 2}
+    return style.joined_marks(line_style, **thin)
 
 
 def _error_text(errors: pd.Series) -> str:
@@ -77,73 +94,6 @@ def _error_text(errors: pd.Series) -> str:
     return (
         f"{text}, at most {percent(float(given.max()))}." if len(given) else f"{text}."
     )
-
-
-def draw_published(
-    axis: Axes, published: pd.DataFrame, line_styles: Mapping[str, LineStyle]
-) -> None:
-    """Draws published curves behind one's own, on an axis that holds these."""
-    for curve, rows in published.groupby("curve", sort=False):
-        rows = rows.sort_values("batch_size")
-        x, y = rows["batch_size"], rows["steps_to_result"]
-        axis.plot(x, y, **_keywords(line_styles[str(curve)]))
-    axis.relim()
-    axis.autoscale(enable=True)
-
-
-def _keywords(line_style: LineStyle) -> dict[str, Any]:
-    hollow = style.mark_style(line_style, hollow=True)
-    line = {"linestyle": line_style.line, "linewidth": 1.0, "markersize": 4.5}
-    return {**hollow, **line, "zorder": 2}
-
-
-def _figure(curves: Curves | None, table: pd.DataFrame) -> Illustration:
-    names = list(dict.fromkeys(table["curve"]))
-    own = [] if curves is None else [f"own: {n}" for n in curves.naming.line_styles]
-    # Other line styles than those of one's own curves.
-    every = style.assign_styles([*own, *names])
-    line_styles = {name: every[name] for name in names}
-    handles = [style.line_handle(n, **_keywords(s)) for n, s in line_styles.items()]
-    with style.styled():
-        figure = style.new_figure(6.9, 5.0 + 0.1 * len(handles))
-        axis = figure.subplots()
-        sizes = list(table["batch_size"])
-        if curves is not None and len(curves.plot_rows):
-            _draw_own(axis, curves)
-            sizes += curves.plot_rows["batch_size"].tolist()
-            handles = [*style.curve_handles(curves.naming.line_styles), *handles]
-        style.log2_axis(axis, "x")
-        style.log2_axis(axis, "y")
-        draw_published(axis, table, line_styles)
-        axis.set(xlabel="Batch size", ylabel="Steps to result")
-        style.batch_ticks(axis, sizes)
-        style.legend_below(figure, handles, columns=1 if len(handles) < 7 else 2)
-    points = "; ".join(
-        f"{name}: {steps(rows['steps_to_result'].iloc[0])} at "
-        f"{rows['batch_size'].iloc[0]} to {steps(rows['steps_to_result'].iloc[-1])} at "
-        f"{rows['batch_size'].iloc[-1]}"
-        for name, rows in table.groupby("curve", sort=False)
-    )
-    figure_text = FigureText(
-        name="published",
-        title="Steps to result beside published curves",
-        caption=(
-            f"Hollow marks, thin lines: published curves ({and_list(names, 4)}). "
-            "Filled marks: this report's."
-            if curves is not None
-            else f"Published curves: {and_list(names, 4)}."
-        ),
-        alt=f"Line chart of published steps to result against batch size. {points}.",
-    )
-    return illustration(figure, figure_text)
-
-
-def _draw_own(axis: Axes, curves: Curves) -> None:
-    for panel in curves.naming.panels:
-        plot_rows = curves.panel(panel)
-        if len(plot_rows):
-            lines = fit_lines(curves, panel)
-            draw_steps_to_result(axis, plot_rows, lines, curves.naming.line_styles)
 
 
 def _fits(table: pd.DataFrame) -> PageTable:

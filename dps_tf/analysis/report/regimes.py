@@ -1,4 +1,4 @@
-"""Where does a curve scale perfectly, and where is it flat? For figure and table."""
+"""Where does a curve scale perfectly, and where is it flat?"""
 
 from __future__ import annotations
 
@@ -9,24 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.regimes import (
-    DEFINITIONS,
-    TOLERANCE,
-    Regime,
-    ends,
-    fitted_regimes,
-    measured_regimes,
-)
+from dps_tf.analysis.regimes import TOLERANCE, ends
 from dps_tf.analysis.report import style
-from dps_tf.analysis.report.content import (
-    Column,
-    PageTable,
-    SortableText,
-    page_table,
-)
 from dps_tf.analysis.report.curves import Curves
 from dps_tf.analysis.report.style import Axes, LineStyle
-from dps_tf.analysis.wording import interval, number, percent, with_interval
+from dps_tf.analysis.wording import interval, with_interval
 
 BARS = (
     "Bars: filled, perfect scaling; hatched, diminishing returns; open, maximal data "
@@ -39,19 +26,6 @@ DEFINITION = (
     "too. Between the two returns diminish. The line of the diamond is the interval of "
     "c1/c2; all is drawn within the measured batch sizes, with an arrow at their end "
     "where c1/c2 lies beyond."
-)
-_NAMES = {
-    "fit_perfect_scaling": "perfect scaling, fit",
-    "fit_maximum_useful": "maximum useful, fit",
-    "fit_linear_scaling_from": "linear scaling from B1, fit",
-    "perfect_scaling_first": "perfect scaling, first failure",
-    "perfect_scaling_last": "perfect scaling, last success",
-    "maximum_useful": "maximum useful",
-}
-_EXPLANATION = (
-    "; ".join(f"{name}: {DEFINITIONS[key]}" for key, name in _NAMES.items())
-    + ". B0 = B1 is the smallest batch size and K0 its K*. 'At least' where the end "
-    "may lie beyond the largest one measured. Zhang et al. 2024 use t = 20 %."
 )
 
 
@@ -93,38 +67,6 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=None if rows else ["panel", "curve"])
 
 
-def regime_page_table(curves: Curves) -> PageTable:
-    """Returns every definition at every tolerance, one row per curve and definition."""
-    rows: list[dict[str, Any]] = []
-    tolerances: list[float] = []
-    for (panel, curve), fit in curves.fits.items():
-        # What rests on the fit leads: ends on points rest on single K*.
-        found = [*fitted_regimes(fit), *measured_regimes(fit.observations)]
-        tolerances = sorted({regime.tolerance for regime in found})
-        for name in dict.fromkeys(regime.name for regime in found):
-            row: dict[str, Any] = {
-                "curve": curves.title(panel, curve),
-                "definition": _NAMES[name],
-            }
-            smallest = float(fit.observations.batch_size.min())
-            row |= {
-                f"t{regime.tolerance:g}": _text(regime, smallest)
-                for regime in found
-                if regime.name == name
-            }
-            rows.append(row)
-    columns = (
-        Column("curve", "Curve"),
-        Column("definition", "End of", _EXPLANATION),
-        *(
-            Column(f"t{t:g}", f"t = {percent(t)}", "Batch size at this tolerance.")
-            for t in tolerances
-        ),
-    )
-    caption = "Ends of the regimes by definition and tolerance t, in batch sizes"
-    return page_table("regimes", caption, columns, rows)
-
-
 def batch_size_text(value: float, low: float, high: float, smallest: float) -> str:
     """Returns the end of a regime with its interval, no value below what was measured.
 
@@ -135,17 +77,6 @@ def batch_size_text(value: float, low: float, high: float, smallest: float) -> s
         known = "" if high < smallest else f" ({interval(0.0, high, 2)})"
         return f"below the smallest measured{known}"
     return with_interval(value, low if low >= smallest else 0.0, high)
-
-
-def _text(regime: Regime, smallest: float) -> SortableText:
-    text = number(regime.batch_size)
-    if regime.low is not None:
-        high = math.inf if regime.high is None else regime.high
-        text = batch_size_text(regime.batch_size, regime.low, high, smallest)
-    elif regime.is_open:
-        # The end may lie beyond the largest batch size that was measured.
-        text = f"at least {text}"
-    return SortableText(text, regime.batch_size)
 
 
 def draw_regimes(

@@ -37,7 +37,7 @@ from dps_tf.analysis.wording import interval, listed, number, percent, steps
 _COLUMNS = (
     Column("cell", "Cell"),
     Column("trial", "Trial", "Whose point was trained again."),
-    Column("recorded", "K*", "Of the best trial, as the search found it."),
+    Column("recorded", "K*", "Of the best trial in the search."),
     Column("repeats", "Repeats"),
     Column("reached", "Reached", "Repeats that met the goal within the budget."),
     Column("median", "Median", "Steps to result of the repeats."),
@@ -45,7 +45,7 @@ _COLUMNS = (
     Column(
         "optimism",
         "Median / K*",
-        "Above 1, K* owes something to the luck of being the least of many.",
+        "Above 1, K* is lower than its point is on average.",
     ),
     Column("noise", "Noise, octaves", "Standard deviation of log2 steps."),
 )
@@ -65,7 +65,7 @@ def repeats_part(context: ReportContext) -> Part:
 
 
 def _noises(training: float, search: float, shared: float) -> str:
-    """Returns what the two noises are, in words."""
+    """Returns a paragraph on the noise of training and of the search."""
     text = (
         "Two noises add up in K*. Repeats have the metaparameters of a trial, other "
         "initial weights and another order of the examples: the noise of training, "
@@ -164,7 +164,7 @@ def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
         caption=(
             "Filled marks: median of the repeats of each cell's best point; bars: "
             "least to greatest, off the axis where a repeat did not reach the goal. "
-            "Hollow: K* as the search found it. Study seeds stand side by side."
+            "Hollow: K* of the search. Study seeds stand side by side."
         ),
         alt=f"Line chart of medians of repeats. {listing}.",
     )

@@ -113,7 +113,7 @@ def terminal_table(results: pd.DataFrame) -> str:
 
 
 def html_table(tables: Tables) -> str:
-    """Returns the results as a table for notebooks, with what was found damaged."""
+    """Returns the results as a table for notebooks, with notes on damaged files."""
     if tables.results.empty:
         return "<p>no cell has begun</p>"
     head, columns = _plain_columns(tables.results)
@@ -202,7 +202,7 @@ def aligned(columns: dict[str, list[str]], left: Collection[str] = ()) -> str:
 
 
 def terminal_text(report: Report, tables: Tables) -> str:
-    """Returns the table of results, what is missing, and what to beware of.
+    """Returns the table of results, what is missing, and the cautions.
 
     A single trial of a single cell is a plain training run: its curve comes first.
     """
@@ -237,15 +237,3 @@ def curve_text(curves: pd.DataFrame) -> str:
     for name in names:
         texts[name] = [number(float(value), 4) for value in shown[name]]
     return aligned(texts)
-
-
-def published_text(report: Report) -> str:
-    """Returns the fits of published curves as plain text."""
-    table = report.sections[0].tables[0]
-    columns = {
-        column.title: [
-            getattr(value, "text", str(value)) for value in table.frame[column.name]
-        ]
-        for column in table.columns
-    }
-    return aligned(columns, left={"Curve", "Goal"})

@@ -1,4 +1,4 @@
-"""How do curves stay apart without colour, in print and on a phone?
+"""The look of figures: line styles, axes, legends, and the bytes of the files.
 
 Each curve has a colour, a marker and a line style of its own, so that any one of the
 three may be lost. Text is large enough for a figure printed at half a page. This is
@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-# Okabe and Ito 2008, "Color universal design": told apart with any colour vision. The
+# Okabe and Ito 2008, "Color universal design": distinct in any colour vision. The
 # yellow is left out, it is too faint for lines on white; those of least contrast last.
 PALETTE = (
     "#0072B2",  # blue
@@ -100,7 +100,7 @@ _STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class LineStyle:
-    """What tells one curve from the others, three times over."""
+    """Colour, marker and line of a curve, each its own."""
 
     color: str
     marker: str

@@ -89,8 +89,8 @@ def _range(name: str, rows: pd.DataFrame) -> str:
     rows = rows.sort_values("batch_size")
     first, last = rows.iloc[0], rows.iloc[-1]
     start = (
-        f"{name}: {steps(first['steps_to_result'])} steps to result at batch size "
-        f"{first['batch_size']:,}"
+        f"{name}: {steps(first['steps_to_result'])} steps reach the goal at batch "
+        f"size {first['batch_size']:,}"
     )
     if len(rows) == 1:
         return start
@@ -98,7 +98,7 @@ def _range(name: str, rows: pd.DataFrame) -> str:
     change = change_text(first["steps_to_result"], last["steps_to_result"])
     return (
         f"{start}, {steps(last['steps_to_result'])} at {last['batch_size']:,} "
-        f"({_whole(batch)} times the batch, {change})"
+        f"({_whole(batch)} times the batch size, {change})"
     )
 
 
@@ -157,26 +157,24 @@ def _seen(row: pd.Series) -> str:
 
 def _regimes(row: pd.Series) -> str:
     """Returns the ends of the regimes by the fit, a clause without full stop."""
-    within = f"within {percent(row['tolerance'])},"
     if row["perfect_end_low"] == 0 and np.isinf(row["perfect_end_high"]):
-        return f"{within} the fit does not bound the regimes"
+        return "the fit does not say up to which batch size scaling is perfect"
     perfect, useful = (
         batch_size_text(
             row[name], row[f"{name}_low"], row[f"{name}_high"], row["smallest"]
         )
         for name in ("perfect_end", "useful_end")
     )
-    scaling = (
-        f"perfect scaling ends {perfect}"
-        if perfect.startswith("below")
-        else f"perfect scaling holds up to batch size {perfect}"
-    )
+    ends = "ends" if perfect.startswith("below") else "holds up to batch size"
     flat = (
-        f"the curve is flat from {useful}"
+        f"the steps level off from batch size {useful}"
         if row["is_flat"]
-        else f"the curve is not seen to become flat up to {row['largest']:g}"
+        else f"up to {row['largest']:g} the steps are not seen to level off"
     )
-    return f"{within} {scaling} and {flat}, by the fit"
+    return (
+        "by the fit, perfect scaling (twice the batch size, half the steps, within "
+        f"{percent(row['tolerance'])}) {ends} {perfect}, and {flat}"
+    )
 
 
 def _ratios(curves: Curves) -> dict[str, tuple[str, list[str]]]:
