@@ -171,6 +171,11 @@ def test_values_that_cannot_be_are_one_sentence(values, sentence):
         dps_tf.sweep("quickstart", values=values)
 
 
+def test_a_misspelt_name_is_named_before_what_is_missing():
+    with pytest.raises(UserError, match=r"workload.nam is bound.*did you mean 'name'"):
+        dps_tf.sweep(values={"workload.nam": 3})
+
+
 def test_what_python_runs_is_what_the_command_runs(ran):
     folder, said = ran
     assert tables_on_disk(folder / "python") == tables_on_disk(folder / "command")

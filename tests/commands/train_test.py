@@ -146,6 +146,10 @@ def test_dry_run_states_the_most_that_a_sweep_may_cost() -> None:
         ("worklod.points = 3", "did you mean 'workload'"),
         ("sweep.batch_size = 3", "did you mean 'batch_sizes'"),
         ("goal.threshold = 3%", "'goal.threshold = 3%' has no value that Python knows"),
+        ("pruning.scope = 'layer'", "bind sweep.pruning to @pruning()"),
+        ("step_budget.examples = 3", "bind workload.step_budget to @step_budget()"),
+        ("sdg/workload.points = 3", "nothing refers to @sdg/workload()"),
+        ("points = 8", "nothing refers to %points: write section.name"),
     ],
 )
 def test_mistakes_in_gin_are_one_sentence(binding: str, sentence: str) -> None:
@@ -169,6 +173,17 @@ def test_a_binding_that_every_scope_overrides_is_refused() -> None:
     assert {s.workload.step_budget for s in read_configuration(*kept)[0].studies} == {
         500
     }
+
+
+def test_what_a_file_binds_counts_unless_a_binding_takes_its_place(tmp_path) -> None:
+    own = tmp_path / "own.gin"
+    lines = ["include 'quickstart.gin'", "step_budget.examples = 1000"]
+    own.write_text("\n".join(lines))
+    with pytest.raises(UserError, match="bind workload.step_budget to @step_budget"):
+        read_configuration([str(own)], [])
+    own.write_text("\n".join([*lines, "workload.step_budget = @step_budget()"]))
+    sweep, _ = read_configuration([str(own)], ["workload.step_budget = 50"])
+    assert sweep.studies[0].workload.step_budget == 50
 
 
 def test_shards_are_i_of_n() -> None:
