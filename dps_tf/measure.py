@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from dps_tf._tensorflow import import_tensorflow
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import (
     FINISHED,
@@ -20,7 +21,6 @@ from dps_tf.cli.command_line import (
     command,
     import_modules,
     import_ray,
-    import_tensorflow,
     tell_of_damage,
 )
 from dps_tf.core import UserError

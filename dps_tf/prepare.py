@@ -9,8 +9,9 @@ from pathlib import Path
 
 from absl import flags
 
+from dps_tf._tensorflow import import_tensorflow
 from dps_tf.cli import flags as common
-from dps_tf.cli.command_line import FINISHED, command, import_tensorflow
+from dps_tf.cli.command_line import FINISHED, command
 from dps_tf.core import UserError
 
 common.section("What is prepared")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from dps_tf._tensorflow import import_tensorflow
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import (
     DEFECT,
@@ -18,7 +19,6 @@ from dps_tf.cli.command_line import (
     RUN_AGAIN,
     command,
     import_modules,
-    import_tensorflow,
 )
 from dps_tf.core import UserError
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from dps_tf._tensorflow import import_tensorflow
 from dps_tf.analysis import loading
 from dps_tf.analysis.tables import documentation
-from dps_tf.cli.command_line import import_tensorflow, tell_of_damage
+from dps_tf.cli.command_line import tell_of_damage
 from dps_tf.core import UserError, check_known
 from dps_tf.store import files_for
 

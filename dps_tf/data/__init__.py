@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
 from dps_tf.core import Registry, UserError, arguments_of, check_known
 from dps_tf.data import photographs, prepared, sentences
 from dps_tf.data.arrays import (
