@@ -5,7 +5,6 @@ Running it again continues; running it on a finished sweep does nothing and says
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -74,18 +73,6 @@ _DATA_PLACEMENT = flags.DEFINE_string(
     "the devices where they fit. Results do not depend on it.",
 )
 _TPU = flags.DEFINE_string("tpu", None, "local, or the name of a Cloud TPU.")
-_SPLIT = flags.DEFINE_string(
-    "split",
-    "trials",
-    "On a TPU, trials: each core has trials of its own; data: all cores share each "
-    "batch.",
-)
-_WORKERS = flags.DEFINE_integer(
-    "workers", None, "Refused: the same command started several times splits the cells."
-)
-_SHARE = flags.DEFINE_bool(
-    "share", None, "Refused: the same command on several machines splits the cells."
-)
 _ENGINE = common.engine("this machine", "the slots of a Ray cluster")
 _RAY_ADDRESS = common.ray_address()
 _SLOTS_TIMEOUT = flags.DEFINE_float(
@@ -109,9 +96,6 @@ _DISCARD_STATES = flags.DEFINE_bool(
     "Remove the states of finished studies; these cannot be extended any more.",
 )
 
-_KERAS_TUNER_CHIEF = "KERASTUNER_ORACLE_IP"
-"""Variable under which keras-tuner asks another process for every trial."""
-
 
 def read_shard(text: str) -> tuple[int, int]:
     """Returns (i, n) of a shard written 'i/n', 0 <= i < n; UserError otherwise."""
@@ -131,25 +115,12 @@ def _options() -> Options:
     for flag in (_LIKE, _PRICE, _WATTS):
         if flag.value not in (None, []) and not _PLAN.value:
             raise UserError(f"--{flag.name} is for a plan: give --plan too.")
-    for flag in (_SHARE, _WORKERS):
-        if flag.value is not None:
-            raise UserError(
-                f"--{flag.name} is no longer taken: start the same command without it "
-                "in several processes or on several machines, which split the cells of "
-                "the sweep, or give --engine=ray to split the trials of each cell."
-            )
-    if os.environ.get(_KERAS_TUNER_CHIEF):
-        raise UserError(
-            f"{_KERAS_TUNER_CHIEF} is set, and keras-tuner's chief and workers are not "
-            "used: unset it; an oracle that learns runs in this process."
-        )
     return Options(
         sweep_dir=_SWEEP_DIR.value or "",
         data_dir=_DATA_DIR.value,
         slots=_SLOTS.value,
         strategy=_STRATEGY.value,
         tpu=_TPU.value,
-        split=_SPLIT.value,
         data_placement=_DATA_PLACEMENT.value,
         allow_other_machine=_ALLOW_OTHER_MACHINE.value,
         discard_states=_DISCARD_STATES.value,

@@ -199,7 +199,7 @@ def fit_table(
     if not usable:
         most = max(too_short.values(), default=0)
         raise UserError(
-            f"a fit needs K* at {MINIMUM_POINTS} or more batch sizes of a curve, and the "
+            f"a fit needs K* at {MINIMUM_POINTS} or more batch sizes of a curve; the "
             f"table has at most {most}; a bound, such as a bracket_low of 0, is no K*."
         )
     curves = tuple(

@@ -120,7 +120,7 @@ def build(
         several = len(tf.config.list_logical_devices("GPU")) > 1
         name = "tpu" if tpu else "mirrored" if several else "one_device"
     if name == "tpu":
-        return tf.distribute.TPUStrategy(_started_tpu(tpu)[0])
+        return tf.distribute.TPUStrategy(_started_tpu(tpu))
     devices = devices or local_devices()
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(list(devices), _reduction(devices))
@@ -153,49 +153,22 @@ def _grow_memory(gpu: object) -> None:
             raise
 
 
-def build_cores(tpu: str | None) -> list[tf.distribute.Strategy]:
-    """Returns a new strategy for each core of a TPU.
-
-    This has not been run on a TPU. It follows TensorFlow's documentation of subsets of
-    cores, and is tested with TensorFlow's own topology of a made-up TPU.
-
-    Raises:
-        UserError: there is no TPU of that name.
-    """
-    resolver, topology = _started_tpu(tpu)
-    return [
-        tf.distribute.TPUStrategy(resolver, experimental_device_assignment=core)
-        for core in single_cores(topology)
-    ]
-
-
-def single_cores(
-    topology: tf.tpu.experimental.Topology,
-) -> list[tf.tpu.experimental.DeviceAssignment]:
-    """Returns an assignment of one replica to each core of a topology."""
-    coordinates = topology.device_coordinates  # [tasks, cores of a task, mesh rank]
-    return [
-        tf.tpu.experimental.DeviceAssignment(topology, core[None, None, :])
-        for core in coordinates.reshape(-1, coordinates.shape[-1])
-    ]
-
-
-def _started_tpu(tpu: str | None) -> tuple[Any, Any]:
-    """Starts a TPU; returns (resolver, topology)."""
+def _started_tpu(tpu: str | None) -> Any:
+    """Starts a TPU; returns what resolves it."""
     target = tpu or "local"
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
         if target != "local":
             _check_reachable(resolver.master())
             tf.config.experimental_connect_to_cluster(resolver)
-        topology = tf.tpu.experimental.initialize_tpu_system(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
     except (OSError, ValueError, tf.errors.OpError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
         raise UserError(
             f"no TPU was found at --tpu={target} ({reason}): give 'local' on a TPU "
             "host with the tensorflow-tpu wheel, or the name of a Cloud TPU."
         ) from error
-    return resolver, topology
+    return resolver
 
 
 def _check_reachable(address: str) -> None:

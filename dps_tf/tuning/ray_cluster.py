@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -38,6 +39,7 @@ PATIENCE_SECONDS = 60.0
 _OBJECT_STORE_BYTES = 256 * 2**20
 """Of a Ray that is started here: states pass through it one at a time."""
 _LOOPBACK = "127.0.0.1"
+_ENDED = "the end of the Ray that was started here"
 _NICENESS = "RAY_worker_niceness"
 """By default Ray runs its workers at 15, behind everything else on the machine."""
 _UNREACHABLE = (ray.exceptions.RayError, ConnectionError, TimeoutError)
@@ -87,7 +89,7 @@ class Shortage:
             waited = now - self._since
             if self._address is None:
                 if not offered:
-                    self._stop.set("the end of the Ray that was started here")
+                    self._stop.set(_ENDED)
             elif ready:
                 self._since, self._is_said = now, False
             elif self._timeout and waited >= self._timeout:
@@ -98,6 +100,17 @@ class Shortage:
             elif waited >= PATIENCE_SECONDS and not self._is_said:
                 self._is_said = True
                 self._say_so(offered)
+
+    def is_over(self) -> bool:
+        """Returns whether a Ray that was started here has ended; then the run stops.
+
+        A minute after the end of its control store, Ray would end this process too,
+        without a word.
+        """
+        if self._address is not None or _control_store_runs():
+            return False
+        self._stop.set(_ENDED)
+        return True
 
     def _say_so(self, offered: int) -> None:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
@@ -204,7 +217,8 @@ class RayCluster:
     def _keep_looking(self) -> None:
         while not self._closing.is_set():
             try:
-                self._look()
+                if not self._shortage.is_over():
+                    self._look()
             except _UNREACHABLE:
                 # The nodes are looked at again: the head node may be busy.
                 pass
@@ -245,6 +259,15 @@ class RayCluster:
             number = next(self._numbers)
             self._slots[number] = Slot(actor, node)
             self.pool.add(number)
+
+
+def _control_store_runs() -> bool:
+    """Returns whether the control store of a Ray that was started here still runs."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in psutil.Process().children():
+            if process.name() == "gcs_server":
+                return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def live_nodes() -> dict[str, Mapping[str, float]]:
@@ -348,6 +371,8 @@ def calling(
             if ray.wait([task], timeout=_POLL_SECONDS)[0]:
                 break
             if poll % _LOOK_POLLS == 0:
+                if shortage.is_over():
+                    continue
                 with contextlib.suppress(*_UNREACHABLE):
                     offered = sum(len(needs(found)) for found in live_nodes().values())
                     shortage.look(offered, ready=offered)

@@ -199,7 +199,7 @@ def test_options_that_are_not_taken_are_refused(tmp_path):
     sweep = dps_tf.sweep("quickstart")
     for options, sentence in (
         ({"slotz": 1}, "did you mean 'slots'"),
-        ({"strategy": "multi_worker_mirrored"}, "give --strategy=mirrored"),
+        ({"strategy": "miror"}, "did you mean 'mirrored'"),
     ):
         with pytest.raises(UserError, match=sentence):
             dps_tf.run(sweep, tmp_path, **options)

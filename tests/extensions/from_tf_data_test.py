@@ -92,7 +92,9 @@ def test_a_batched_dataset_is_refused_and_one_that_was_unbatched_is_not(tmp_path
         single = stored_once(tmp_path / "one", batched.unbatch)
         assert single.inputs.shape == (4, 32)
         shutil.rmtree(tmp_path / "one")
-    flat = waves.batch(2).flat_map(tf.data.Dataset.from_tensor_slices)
+    flat = waves.batch(2).flat_map(
+        lambda *pair: tf.data.Dataset.from_tensor_slices(pair)
+    )
     assert stored_once(tmp_path / "flat", lambda: flat).labels.shape == (4,)
 
 
