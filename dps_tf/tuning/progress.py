@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -38,16 +38,6 @@ def shortened(name: str, width: int) -> str:
         return name
     end = (width - 1) // 2
     return f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
-
-
-class Display(Protocol):
-    """Where a notebook shows progress, in the place of a terminal."""
-
-    def show(self, line: str, share: float | None) -> None:
-        """Shows how a study stands; `share` of it is done, None if that is unknown."""
-
-    def clear(self) -> None:
-        """Takes it away, for the result to be read."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +73,6 @@ class StudyProgress:
         place: of the cell in the sweep, such as `cell 3 of 9`.
         stream: where to; standard output by default.
         live: whether a terminal gets a live line, of which there can be one.
-        display: is given what there is to show instead of the stream.
 
     Attributes:
         sweep: what this cell and all that wait are predicted to cost, if that is known.
@@ -97,7 +86,6 @@ class StudyProgress:
         stream: TextIO | None = None,
         *,
         live: bool = True,
-        display: Display | None = None,
     ):
         self.sweep: Forecast | None = None
         self._slots = 1
@@ -110,8 +98,7 @@ class StudyProgress:
         self._first_steps: int | None = None
         self._pruning_shown = -_PRUNING_SECONDS
         self._live: Live | None = None
-        self._may_be_live = live and display is None
-        self._display = display
+        self._may_be_live = live
 
     def __enter__(self) -> StudyProgress:
         """Starts the live line, on a terminal."""
@@ -128,15 +115,12 @@ class StudyProgress:
 
     def __exit__(self, *error: object) -> None:
         """Ends the live line."""
-        if self._display is not None:
-            self._display.clear()
         if self._live is not None:
             self._live.__exit__(None, None, None)
 
     def prepared(self, done: int, total: int) -> None:
         """Shows how many initial points have been made and pruned."""
-        line = f"{self._label}: {done} of {total} initial points ready"
-        self._show(line, done / max(total, 1))
+        self._show(f"{self._label}: {done} of {total} initial points ready")
         if done == total:
             self._begun = time.monotonic()
 
@@ -166,7 +150,7 @@ class StudyProgress:
             sweep=self._sweep_left,
         )
         if self._live is None:
-            self._show(state.sentence(self._label), state.share)
+            self._show(state.sentence(self._label))
         else:
             width = self._live.console.width
             self._show(state.fitted(self._place, self._name, width))
@@ -181,11 +165,9 @@ class StudyProgress:
         )
         return f", whole sweep {duration(low)} to {duration(high)} left (80 %)"
 
-    def _show(self, line: str, share: float | None = None) -> None:
+    def _show(self, line: str) -> None:
         now = time.monotonic()
-        if self._display is not None:
-            self._display.show(line, share)
-        elif self._live is not None:
+        if self._live is not None:
             text = Text(line, no_wrap=True, overflow="ellipsis")
             self._live.update(text, refresh=True)
         elif now - self._written >= _LINE_SECONDS:

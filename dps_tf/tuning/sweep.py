@@ -34,7 +34,6 @@ from dps_tf.store.tables import to_frame
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import (
-    Display,
     Forecast,
     Forecaster,
     StudyProgress,
@@ -85,7 +84,7 @@ class Sweep:
     """A sweep in its directory, run by this process.
 
     Cells run one after another, or side by side where `spare_slots` returns the number
-    of slots that no cell needs now. Progress is shown on a display or standard output.
+    of slots that no cell needs now. Progress is shown on standard output.
     `forecast` predicts what some cells cost from what is recorded; it returns None
     where nothing is.
     """
@@ -97,7 +96,6 @@ class Sweep:
     stop: StopRequest
     say: Callable[[str], None] = print
     spare_slots: Callable[[], int] | None = None
-    display: Display | None = None
     forecast: Forecaster = no_forecast
 
     def __post_init__(self) -> None:
@@ -268,7 +266,7 @@ class Sweep:
         studies = self.specification.studies
         place = f"cell {studies.index(study) + 1} of {len(studies)}"
         live = self.spare_slots is None
-        shown = StudyProgress(name, study.rule, place, live=live, display=self.display)
+        shown = StudyProgress(name, study.rule, place, live=live)
         shown.sweep = self._forecast if live else None
         with shown as progress:
             context = RunContext(
