@@ -64,7 +64,7 @@ _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
     "auto: each device carries its own trials; one_device; mirrored: all devices share "
-    "each batch; tpu.",
+    "each batch; tpu: all cores of this TPU host do.",
 )
 _DATA_PLACEMENT = flags.DEFINE_string(
     "data_placement",
@@ -72,9 +72,15 @@ _DATA_PLACEMENT = flags.DEFINE_string(
     "device: data lie on the devices; stream: they are sent from the host; auto: on "
     "the devices where they fit. Results do not depend on it.",
 )
-_TPU = flags.DEFINE_string("tpu", None, "local, or the name of a Cloud TPU.")
-_ENGINE = common.engine("this machine", "the slots of a Ray cluster")
-_RAY_ADDRESS = common.ray_address()
+_ENGINE = flags.DEFINE_string(
+    "engine", "local", "local: this machine; ray: the slots of a Ray cluster."
+)
+_RAY_ADDRESS = flags.DEFINE_string(
+    "ray_address",
+    None,
+    "With --engine=ray: auto, or host:port of a head node; without, Ray is started "
+    "on this machine.",
+)
 _SLOTS_TIMEOUT = flags.DEFINE_float(
     "slots_timeout",
     0.0,
@@ -120,7 +126,6 @@ def _options() -> Options:
         data_dir=_DATA_DIR.value,
         slots=_SLOTS.value,
         strategy=_STRATEGY.value,
-        tpu=_TPU.value,
         data_placement=_DATA_PLACEMENT.value,
         allow_other_machine=_ALLOW_OTHER_MACHINE.value,
         discard_states=_DISCARD_STATES.value,

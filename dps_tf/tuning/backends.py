@@ -142,7 +142,7 @@ class TrainedBackend:
     def machine(self, slots: int) -> Resources:
         """Returns so many slots on the devices of the options; 0 for all there are."""
         options = self._options
-        found = Resources.of_this_machine(slots, options.strategy, options.tpu)
+        found = Resources.of_this_machine(slots, options.strategy)
         found.data_placement = options.data_placement
         return found
 

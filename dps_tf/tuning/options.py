@@ -28,7 +28,6 @@ class Options:
         strategy: `auto` gives each device trials of its own; `one_device` uses the
             first one; `mirrored` and `tpu` are one slot whose devices, or whose cores,
             share each batch.
-        tpu: `local`, or the name of a Cloud TPU; implies `tpu` under `auto`.
         data_placement: `device`, `stream`, or `auto`; see `training.device_memory`.
         allow_other_machine: continue studies that were begun elsewhere.
         discard_states: remove the states of finished studies.
@@ -44,7 +43,6 @@ class Options:
     data_dir: str | None = None
     slots: int = 0
     strategy: str = "auto"
-    tpu: str | None = None
     data_placement: str = "auto"
     allow_other_machine: bool = False
     discard_states: bool = False

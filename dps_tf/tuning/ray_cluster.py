@@ -12,28 +12,22 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
-from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dps_tf.core import SlotLost, UserError, duration, processors
 from dps_tf.tuning.cluster_slots import RemoteSlot, SlotPool
-from dps_tf.tuning.interruption import SIGNALS, Interrupted, StopRequest
+from dps_tf.tuning.interruption import SIGNALS, StopRequest
 from dps_tf.tuning.options import LOOPBACK_ONLY, Options
 
 _LOOK_SECONDS = 2.0
 """How often the nodes of the cluster are looked at."""
-_REPEATS = 3
-"""How often a call is repeated whose process was lost."""
-_POLL_SECONDS = 1.0
-_LOOK_POLLS = 10
-"""Polls of a call's result between two looks at the nodes."""
 PATIENCE_SECONDS = 60.0
 """Seconds that a cluster may have no slot before the run says so, or ends."""
 _OBJECT_STORE_BYTES = 256 * 2**20
@@ -342,52 +336,6 @@ def _own_signals() -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def calling(
-    function: Callable[..., Any], options: Options, stop: StopRequest
-) -> Iterator[Callable[..., Any]]:
-    """Lets a function be called in processes of a Ray cluster.
-
-    Yields:
-        A function of a name, which the dashboard shows, and further arguments. It calls
-        `function(options, *arguments)` in a process of the cluster and returns the
-        result. Any thread may call it. A call whose process was lost is repeated,
-        _REPEATS times. Raises what `function` raises, and Interrupted.
-    """
-    connect(options.ray_address, options.slots)
-    remote = ray.remote(max_retries=_REPEATS)(function)
-    shortage = Shortage(options, stop)
-
-    def call(name: str, *arguments: Any) -> Any:
-        wanted = [need for found in live_nodes().values() for need in needs(found)[:1]]
-        # A processor where there is nothing else.
-        need = min(wanted, key=lambda w: "num_cpus" in w, default={"num_cpus": 1.0})
-        task = remote.options(name=name, **need).remote(
-            options_there(options), *arguments
-        )
-        for poll in itertools.count(1):
-            if ray.wait([task], timeout=_POLL_SECONDS)[0]:
-                break
-            if poll % _LOOK_POLLS == 0:
-                if shortage.is_over():
-                    continue
-                with contextlib.suppress(*_UNREACHABLE):
-                    offered = sum(len(needs(found)) for found in live_nodes().values())
-                    shortage.look(offered, ready=offered)
-            if stop():
-                ray.cancel(task, force=True)
-                raise Interrupted
-        try:
-            return ray.get(task)
-        except RayTaskError as error:
-            raise error.cause from error
-
-    try:
-        yield call
-    finally:
-        ray.shutdown()
 
 
 def _absolute(path: str) -> str:

@@ -54,12 +54,7 @@ class Resources:
         self._held: dict[tuple[str, str], PlacedData] = {}
 
     @classmethod
-    def of_this_machine(
-        cls,
-        slots: int = 0,
-        strategy: str = "auto",
-        tpu: str | None = None,
-    ) -> Resources:
+    def of_this_machine(cls, slots: int = 0, strategy: str = "auto") -> Resources:
         """Returns slots on the local devices, as these fields of `Options` say.
 
         Trials are split over the devices before data are: with `auto` every slot has
@@ -70,10 +65,8 @@ class Resources:
         """
         if slots < 0:
             raise UserError(f"slots is {slots}; it must be at least 0.")
-        if tpu is not None and strategy == "auto":
-            strategy = "tpu"
         if strategy not in ("auto", "one_device"):
-            return cls([strategies.build(strategy, tpu=tpu)])
+            return cls([strategies.build(strategy)])
         devices = strategies.local_devices()
         if strategy == "one_device":
             devices = devices[:1]

@@ -20,9 +20,8 @@ def test_a_tpu_is_one_slot_whose_cores_share_each_batch(monkeypatch):
     # A class, as others ask whether a strategy is one.
     stand_in = type("TPUStrategy", (), {"__new__": lambda kind, tpu: cores})
     monkeypatch.setattr(tf.distribute, "TPUStrategy", stand_in)
-    for given in ({"strategy": "tpu"}, {}):
-        found = Resources.of_this_machine(tpu="local", **given)
-        assert found.strategies == (cores,) and found.replicas == 2
+    found = Resources.of_this_machine(strategy="tpu")
+    assert found.strategies == (cores,) and found.replicas == 2
     with pytest.raises(UserError, match="batch size 7 cannot be split over 2"):
         Problem(batch_size=7).program(cores)
 
@@ -37,7 +36,7 @@ class TpuTest(tf.test.TestCase):
             self.skipTest("this machine has no TPU")
 
     def test_curve_is_that_of_a_cpu(self):
-        [strategy] = Resources.of_this_machine(tpu="local").strategies
+        [strategy] = Resources.of_this_machine(strategy="tpu").strategies
         problem = Problem(optimizer="momentum")
         curves = []
         for program in (problem.program(one_device()), problem.program(strategy)):
