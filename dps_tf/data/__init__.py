@@ -140,8 +140,16 @@ the others are those of `workload.dataset_arguments`."""
 def register(name: str, loader: Loader) -> None:
     """Makes `load(name, data_dir, **arguments)` call `loader(data_dir, **arguments)`.
 
-    The loader returns a `Source`, all examples in a fixed order. As
-    `Registry.register`.
+    The loader returns a `Source`, all examples in a fixed order. The name is taken as
+    by `Registry.register`.
+
+    Example:
+        def noise(data_dir, examples=100):
+            inputs = np.random.default_rng(1).normal(size=(examples, 8))
+            labels = np.arange(examples) % 2
+            return Source(inputs.astype(np.float32), labels, 2, examples // 4)
+
+        dps_tf.register_dataset("noise", noise)
     """
     DATASETS.register(name, loader, arguments_of(loader, 1))
 
@@ -194,6 +202,10 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
         test_examples: of a carved test set.
         training_examples: keeps a random subset of so many for training; None: all.
         arguments: those of the loader, for example `length` of a sequence.
+
+    >>> blobs = load("synthetic", examples=64, validation_examples=16)
+    >>> len(blobs.train), len(blobs.validation), blobs.input_shape
+    (48, 16, (8,))
     """
     arguments = DATASETS.resolve(name, arguments)
     check_known("split", split, SPLITS)

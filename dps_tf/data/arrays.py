@@ -219,8 +219,8 @@ def _is_batched(source: Any) -> bool:
     step = type(source).__name__
     if step in ("_UnbatchDataset", "_FlatMapDataset"):
         return False
-    before = getattr(source, "_inputs", list)()
-    return "BatchDataset" in step or any(map(_is_batched, before))
+    inputs: Callable[[], list[Any]] = getattr(source, "_inputs", list)
+    return "BatchDataset" in step or any(map(_is_batched, inputs()))
 
 
 def _batched(examples: Iterable[tuple[Any, Any]], place: Path) -> Batches:

@@ -1,4 +1,4 @@
-"""How a study stands, on a terminal or in a log."""
+"""Progress of a study is one live line on a terminal, and plain lines in a log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def shortened(name: str, width: int) -> str:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What some cells of a sweep are predicted to cost.
+    """A forecast is the predicted cost of some cells of a sweep.
 
     Attributes:
         examples: that each trains on, the median.
@@ -75,7 +75,7 @@ class StudyProgress:
         live: whether a terminal gets a live line, of which there can be one.
 
     Attributes:
-        sweep: what this cell and all that wait are predicted to cost, if that is known.
+        sweep: predicted cost of this cell and all that wait; None without a forecast.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class StudyProgress:
 
 @dataclass(frozen=True)
 class _State:
-    """How a study stands; `left` are steps, `rate` is steps per second."""
+    """The state of a study; `left` are steps, `rate` is steps per second."""
 
     pending: int
     prefix: int
@@ -221,7 +221,7 @@ class _State:
 
     @property
     def share(self) -> float:
-        """The part of all steps that is done, as far as they are known."""
+        """The steps that are done over these and the steps that may still be made."""
         return self.steps / max(self.steps + self.left, 1)
 
     @property
