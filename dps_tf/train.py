@@ -5,7 +5,6 @@ Running it again continues; running it on a finished sweep does nothing and says
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -87,31 +86,12 @@ _SLOTS_TIMEOUT = flags.DEFINE_float(
     "With --ray_address: seconds without any slot after which the run stops, with exit "
     "code 75; 0 waits until a signal stops it.",
 )
-_SHARD = flags.DEFINE_string(
-    "shard", "0/1", "i/n runs the cells i, i + n, ... of the grid only."
-)
 common.section("Studies that are there already")
 _ALLOW_OTHER_MACHINE = flags.DEFINE_bool(
     "allow_other_machine",
     False,
     "Continue a study begun with other builds or instruction sets; it is recorded.",
 )
-_DISCARD_STATES = flags.DEFINE_bool(
-    "discard_states",
-    False,
-    "Remove the states of finished studies; these cannot be extended any more.",
-)
-
-
-def read_shard(text: str) -> tuple[int, int]:
-    """Returns (i, n) of a shard written 'i/n', 0 <= i < n; UserError otherwise."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if match is None or int(match[1]) >= int(match[2]):
-        raise UserError(
-            f"--shard={text} is no shard: write i/n with i from 0 to n - 1, for "
-            "example 0/4."
-        )
-    return int(match[1]), int(match[2])
 
 
 def _options() -> Options:
@@ -128,8 +108,6 @@ def _options() -> Options:
         strategy=_STRATEGY.value,
         data_placement=_DATA_PLACEMENT.value,
         allow_other_machine=_ALLOW_OTHER_MACHINE.value,
-        discard_states=_DISCARD_STATES.value,
-        shard=read_shard(_SHARD.value),
         engine=_ENGINE.value,
         ray_address=_RAY_ADDRESS.value,
         slots_timeout=_SLOTS_TIMEOUT.value,

@@ -30,8 +30,6 @@ class Options:
             share each batch.
         data_placement: `device`, `stream`, or `auto`; see `training.device_memory`.
         allow_other_machine: continue studies that were begun elsewhere.
-        discard_states: remove the states of finished studies.
-        shard: (i, n): run cells i, i + n, ... of the grid only.
         engine: `local`, or `ray` for the slots of a Ray cluster.
         ray_address: of that cluster; None starts Ray on this machine.
         slots_timeout: seconds without any slot of that cluster after which the run
@@ -45,8 +43,6 @@ class Options:
     strategy: str = "auto"
     data_placement: str = "auto"
     allow_other_machine: bool = False
-    discard_states: bool = False
-    shard: tuple[int, int] = (0, 1)
     engine: str = "local"
     ray_address: str | None = None
     slots_timeout: float = 0.0

@@ -105,7 +105,7 @@ class Sweep:
         self.outcome = SweepOutcome()
 
     def run(self, gin_text: str) -> SweepOutcome:
-        """Runs every cell of the shard that is not finished and free.
+        """Runs every cell that is not finished and free.
 
         A cell that another process is running is skipped, and looked at again in the
         end, when it may be finished. If the owner of a cell is on another machine and
@@ -118,8 +118,7 @@ class Sweep:
         """
         self.check()
         start_sweep(self.files, self._layout, self.specification, gin_text)
-        first, step = self.options.shard
-        left = list(self.specification.studies[first::step])
+        left = list(self.specification.studies)
         if self.spare_slots is not None:
             self._run_side_by_side(left, self.spare_slots)
         left[:] = [study for study in left if not self._was_finished(study)]
@@ -142,26 +141,17 @@ class Sweep:
                     raise Interrupted
                 time.sleep(_WAIT_SECONDS)
             looks += 1
-        if self.options.discard_states:
-            for name in (*self.outcome.finished_before, *self.outcome.ran):
-                self.files.remove_tree(self._layout.cell(name).states)
         self._run_repeats(gin_text)
         return self.outcome
 
     def _run_repeats(self, gin_text: str) -> None:
-        """Runs the repeats of the cells of the shard as a sweep inside this one."""
-        first, step = self.options.shard
-        mine = self.specification.studies[first::step]
-        repeated = repeat_studies(
-            self.files, self._layout, replace(self.specification, studies=mine)
-        )
+        """Runs the repeats of the cells as a sweep inside this one."""
+        repeated = repeat_studies(self.files, self._layout, self.specification)
         if repeated:
             inside = replace(
                 self,
                 specification=SweepSpecification(repeated),
-                options=replace(
-                    self.options, sweep_dir=self._layout.repeats.root, shard=(0, 1)
-                ),
+                options=replace(self.options, sweep_dir=self._layout.repeats.root),
                 forecast=no_forecast,
             )
             self.outcome.add(inside.run(gin_text))

@@ -14,7 +14,6 @@ import pytest
 
 from dps_tf.core import UserError
 from dps_tf.store import LocalFiles
-from dps_tf.train import read_shard
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.options import Options
 from dps_tf.workloads.reading import describe, read_configuration
@@ -172,13 +171,6 @@ def test_what_a_file_binds_counts_unless_a_binding_takes_its_place(tmp_path) -> 
     own.write_text("\n".join([*lines, "workload.step_budget = @step_budget()"]))
     sweep, _ = read_configuration([str(own)], ["workload.step_budget = 50"])
     assert sweep.studies[0].workload.step_budget == 50
-
-
-def test_shards_are_i_of_n() -> None:
-    assert read_shard("2/5") == (2, 5)
-    for wrong in ("5/5", "a/b", "-1/2", "1"):
-        with pytest.raises(UserError, match="is no shard"):
-            read_shard(wrong)
 
 
 @pytest.mark.parametrize(
