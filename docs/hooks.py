@@ -170,7 +170,11 @@ def gin_page() -> str:
         "# Gin names\n\nEvery name that a gin file can bind, from the code of this "
         "version. `--gin_bindings` takes the same, for example "
         '`--gin_bindings="workload.points = 8"`. Names of parts (`workload.dataset` '
-        "and the like) are those of [the registries](parts.md).\n"
+        "and the like) are those of [the registries](parts.md).\n\n"
+        "A section counts where a value refers to it: `pruning.scope` by "
+        "`sweep.pruning = @pruning()`. What a file named by `--gin_file`, or "
+        "`--gin_bindings`, binds in a section to which nothing refers is refused; what "
+        "an included file binds may be unused.\n"
     ]
     for name in _BOUND:
         function = getattr(configuration, name)

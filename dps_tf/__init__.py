@@ -81,5 +81,5 @@ def __getattr__(name: str) -> Any:
     module, attribute = _LAZY[name]
     if not module.startswith(_WITHOUT_TENSORFLOW):
         # Without its start-up lines, which `help(dps_tf.sweep)` would show first.
-        importlib.import_module("dps_tf.cli.command_line").import_tensorflow()
+        importlib.import_module("dps_tf._tensorflow").import_tensorflow()
     return getattr(importlib.import_module(module), attribute)

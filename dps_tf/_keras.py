@@ -7,6 +7,10 @@ other module of the package names either, so nothing here depends on that order.
 
 from __future__ import annotations
 
-import tf_keras as keras
+from dps_tf._tensorflow import import_tensorflow
+
+import_tensorflow()
+
+import tf_keras as keras  # noqa: E402
 
 __all__ = ["keras"]

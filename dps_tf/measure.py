@@ -7,20 +7,18 @@ where `dps_tf.report` finds it; running the command again does what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from absl import flags
 
+from dps_tf._tensorflow import import_tensorflow
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import (
     FINISHED,
     RUN_AGAIN,
     command,
     import_modules,
-    import_ray,
-    import_tensorflow,
     tell_of_damage,
 )
 from dps_tf.core import UserError
@@ -29,13 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dps_tf.probing import Wanted
-    from dps_tf.store import RecordedTrial, StudyReader, SweepReader
-    from dps_tf.tuning.interruption import StopRequest
-    from dps_tf.tuning.options import Options
+    from dps_tf.store import SweepLayout, SweepReader
     from dps_tf.tuning.resources import Resources
-
-_MAX_CELLS = 256
-"""Cells that wait for slots at the same time; each takes a thread."""
 
 common.section("What is measured")
 _SWEEP_DIR = common.sweep_dir()
@@ -69,16 +62,12 @@ _CURVATURE = flags.DEFINE_bool(
 _PAIRS = flags.DEFINE_bool(
     "pairs", False, "Whether to compare pruned cells with dense ones of equal seed."
 )
-common.section("Devices and machines")
+common.section("Devices")
 _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
     "That of training, where batches were shared: mirrored.",
 )
-_ENGINE = common.engine(
-    "cell after cell", "cells side by side on the slots of a Ray cluster"
-)
-_RAY_ADDRESS = common.ray_address()
 
 
 @command
@@ -93,39 +82,33 @@ def main() -> int:
     )
     import_tensorflow()
     import_modules(_IMPORT.value)
-    from dps_tf.tuning.options import Options
     from dps_tf.tuning.resources import Resources, configure_threads
 
     configure_threads()
-    options = Options(
-        layout.root,
-        _DATA_DIR.value,
-        strategy=_STRATEGY.value,
-        engine=_ENGINE.value,
-        ray_address=_RAY_ADDRESS.value,
-        imports=tuple(_IMPORT.value),
-    )
-    if options.engine == "ray":
-        return _measure(cells, options, None)
     alone = Resources.of_this_machine(slots=1, strategy=_STRATEGY.value)
-    return _measure(cells, options, alone)
+    return _measure(cells, layout, alone)
 
 
-def _measure(
-    cells: Sequence[str], options: Options, resources: Resources | None
-) -> int:
-    """Measures cells with this machine's devices, or on Ray; returns the exit code."""
+def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) -> int:
+    """Measures cells one after another; returns the exit code."""
+    from dps_tf.probing import Measurer, ProgramCache
+    from dps_tf.store import SweepReader, files_for
     from dps_tf.tuning.interruption import Interrupted, StopRequest
 
     stop = StopRequest()
-    if resources is None:
-        measuring = _on_ray(cells, options, stop)
-    else:
-        measuring = _here(cells, options, resources, stop)
+    measurer = Measurer(
+        files_for(layout.root),
+        layout,
+        _wanted(),
+        data_dir=_DATA_DIR.value,
+        programs=ProgramCache(resources),
+        stop=stop,
+    )
     found = []
     with stop.listening():
         try:
-            for cell, measured in measuring:
+            for cell in cells:
+                measured = measurer.measure(cell, _TRIAL.value)
                 if len(measured):
                     found.append(measured)
                     print(table(cell, measured), flush=True)
@@ -135,64 +118,10 @@ def _measure(
     if _PAIRS.value and found:
         import pandas as pd
 
-        from dps_tf.store import SweepReader, files_for
-
-        sweep = SweepReader(files_for(options.sweep_dir), options.sweep_dir)
+        sweep = SweepReader(files_for(layout.root), layout.root)
         trials = sweep.tables(("trials",)).trials
         print(compared(pd.concat(found, ignore_index=True), trials))
     return FINISHED
-
-
-def _here(
-    cells: Sequence[str], options: Options, resources: Resources, stop: StopRequest
-) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Gives the measurements of cells, one after another."""
-    from dps_tf.probing import Measurer, ProgramCache
-    from dps_tf.store import SweepLayout, files_for
-
-    measurer = Measurer(
-        files_for(options.sweep_dir),
-        SweepLayout(options.sweep_dir),
-        _wanted(),
-        data_dir=options.data_dir,
-        programs=ProgramCache(resources),
-        stop=stop,
-    )
-    for cell in cells:
-        yield cell, measurer.measure(cell, _TRIAL.value)
-
-
-def _on_ray(
-    cells: Sequence[str], options: Options, stop: StopRequest
-) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Gives the measurements of cells, as many side by side as there are slots."""
-    from dps_tf.probing import Measurer
-    from dps_tf.probing.measurement import replayed_elsewhere
-    from dps_tf.store import SweepLayout, files_for
-
-    wanted = _wanted()
-    cluster = import_ray("ray_cluster", options.ray_address)
-    with cluster.calling(replayed_elsewhere, options, stop) as call:
-
-        def replays(study: StudyReader, trial: RecordedTrial) -> pd.DataFrame:
-            name = f"{study.name} trial {trial.number}"
-            rows, said = call(name, wanted, study.name, trial)
-            for sentence in said:
-                print(sentence)
-            return rows
-
-        files, layout = files_for(options.sweep_dir), SweepLayout(options.sweep_dir)
-        measurer = Measurer(files, layout, wanted, stop=stop, replays=replays)
-        with ThreadPoolExecutor(_MAX_CELLS) as pool:
-            parts = [
-                pool.submit(measurer.measure, cell, _TRIAL.value) for cell in cells
-            ]
-            for cell, part in zip(cells, parts, strict=True):
-                try:
-                    yield cell, part.result()
-                except BaseException:
-                    stop.set("an error in another cell")
-                    raise
 
 
 def _wanted() -> Wanted:

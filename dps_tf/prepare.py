@@ -9,17 +9,17 @@ from pathlib import Path
 
 from absl import flags
 
+from dps_tf._tensorflow import import_tensorflow
 from dps_tf.cli import flags as common
-from dps_tf.cli.command_line import FINISHED, command, import_tensorflow
+from dps_tf.cli.command_line import FINISHED, command
 from dps_tf.core import UserError
 
 common.section("What is prepared")
 _DATASET = flags.DEFINE_string(
     "dataset",
     None,
-    "mnist, fashion_mnist, cifar10, tiny_shakespeare; imagenet2012, imagenet_resized, "
-    "imagenette, open_images_v4, lm1b, c4; or a folder of yours, image_folder or "
-    "text_folder.",
+    "mnist, fashion_mnist, cifar10, tiny_shakespeare, imagenet2012, open_images_v4, "
+    "lm1b, c4; or text_folder, a folder of yours.",
 )
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Folder for prepared sets, made if it is missing."
@@ -30,7 +30,7 @@ _RAW_DIR = flags.DEFINE_string(
     "Folder with the published raw files, or with a folder NAME that holds them: the "
     "four IDX files, cifar-10-batches-bin/ or cifar-10-binary.tar.gz, input.txt. "
     "Without it they are downloaded. For imagenet2012 the two archives that have to be "
-    "fetched by hand; for image_folder and text_folder your folder.",
+    "fetched by hand; for text_folder your folder.",
 )
 common.section("Text")
 _VOCABULARY = flags.DEFINE_integer(

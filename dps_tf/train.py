@@ -5,12 +5,11 @@ Running it again continues; running it on a finished sweep does nothing and says
 
 from __future__ import annotations
 
-import os
-import re
 from typing import TYPE_CHECKING
 
 from absl import flags
 
+from dps_tf._tensorflow import import_tensorflow
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import (
     DEFECT,
@@ -18,7 +17,6 @@ from dps_tf.cli.command_line import (
     RUN_AGAIN,
     command,
     import_modules,
-    import_tensorflow,
 )
 from dps_tf.core import UserError
 
@@ -65,7 +63,7 @@ _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
     "auto: each device carries its own trials; one_device; mirrored: all devices share "
-    "each batch; tpu.",
+    "each batch; tpu: all cores of this TPU host do.",
 )
 _DATA_PLACEMENT = flags.DEFINE_string(
     "data_placement",
@@ -73,29 +71,20 @@ _DATA_PLACEMENT = flags.DEFINE_string(
     "device: data lie on the devices; stream: they are sent from the host; auto: on "
     "the devices where they fit. Results do not depend on it.",
 )
-_TPU = flags.DEFINE_string("tpu", None, "local, or the name of a Cloud TPU.")
-_SPLIT = flags.DEFINE_string(
-    "split",
-    "trials",
-    "On a TPU, trials: each core has trials of its own; data: all cores share each "
-    "batch.",
+_ENGINE = flags.DEFINE_string(
+    "engine", "local", "local: this machine; ray: the slots of a Ray cluster."
 )
-_WORKERS = flags.DEFINE_integer(
-    "workers", None, "Refused: the same command started several times splits the cells."
+_RAY_ADDRESS = flags.DEFINE_string(
+    "ray_address",
+    None,
+    "With --engine=ray: auto, or host:port of a head node; without, Ray is started "
+    "on this machine.",
 )
-_SHARE = flags.DEFINE_bool(
-    "share", None, "Refused: the same command on several machines splits the cells."
-)
-_ENGINE = common.engine("this machine", "the slots of a Ray cluster")
-_RAY_ADDRESS = common.ray_address()
 _SLOTS_TIMEOUT = flags.DEFINE_float(
     "slots_timeout",
     0.0,
     "With --ray_address: seconds without any slot after which the run stops, with exit "
     "code 75; 0 waits until a signal stops it.",
-)
-_SHARD = flags.DEFINE_string(
-    "shard", "0/1", "i/n runs the cells i, i + n, ... of the grid only."
 )
 common.section("Studies that are there already")
 _ALLOW_OTHER_MACHINE = flags.DEFINE_bool(
@@ -103,25 +92,6 @@ _ALLOW_OTHER_MACHINE = flags.DEFINE_bool(
     False,
     "Continue a study begun with other builds or instruction sets; it is recorded.",
 )
-_DISCARD_STATES = flags.DEFINE_bool(
-    "discard_states",
-    False,
-    "Remove the states of finished studies; these cannot be extended any more.",
-)
-
-_KERAS_TUNER_CHIEF = "KERASTUNER_ORACLE_IP"
-"""Variable under which keras-tuner asks another process for every trial."""
-
-
-def read_shard(text: str) -> tuple[int, int]:
-    """Returns (i, n) of a shard written 'i/n', 0 <= i < n; UserError otherwise."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if match is None or int(match[1]) >= int(match[2]):
-        raise UserError(
-            f"--shard={text} is no shard: write i/n with i from 0 to n - 1, for "
-            "example 0/4."
-        )
-    return int(match[1]), int(match[2])
 
 
 def _options() -> Options:
@@ -131,29 +101,13 @@ def _options() -> Options:
     for flag in (_LIKE, _PRICE, _WATTS):
         if flag.value not in (None, []) and not _PLAN.value:
             raise UserError(f"--{flag.name} is for a plan: give --plan too.")
-    for flag in (_SHARE, _WORKERS):
-        if flag.value is not None:
-            raise UserError(
-                f"--{flag.name} is no longer taken: start the same command without it "
-                "in several processes or on several machines, which split the cells of "
-                "the sweep, or give --engine=ray to split the trials of each cell."
-            )
-    if os.environ.get(_KERAS_TUNER_CHIEF):
-        raise UserError(
-            f"{_KERAS_TUNER_CHIEF} is set, and keras-tuner's chief and workers are not "
-            "used: unset it; an oracle that learns runs in this process."
-        )
     return Options(
         sweep_dir=_SWEEP_DIR.value or "",
         data_dir=_DATA_DIR.value,
         slots=_SLOTS.value,
         strategy=_STRATEGY.value,
-        tpu=_TPU.value,
-        split=_SPLIT.value,
         data_placement=_DATA_PLACEMENT.value,
         allow_other_machine=_ALLOW_OTHER_MACHINE.value,
-        discard_states=_DISCARD_STATES.value,
-        shard=read_shard(_SHARD.value),
         engine=_ENGINE.value,
         ray_address=_RAY_ADDRESS.value,
         slots_timeout=_SLOTS_TIMEOUT.value,

@@ -35,7 +35,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from dps_tf.cli.command_line import import_tensorflow
+from dps_tf._tensorflow import import_tensorflow
 
 ROOT = Path(__file__).parents[1]
 TABLES = (

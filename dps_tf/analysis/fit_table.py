@@ -199,8 +199,8 @@ def fit_table(
     if not usable:
         most = max(too_short.values(), default=0)
         raise UserError(
-            f"a fit needs steps_to_result at {MINIMUM_POINTS} or more batch sizes of a "
-            f"curve; the table has at most {most}."
+            f"a fit needs K* at {MINIMUM_POINTS} or more batch sizes of a curve; the "
+            f"table has at most {most}; a bound, such as a bracket_low of 0, is no K*."
         )
     curves = tuple(
         _fit(name, points, settings, len(parts[name]) - len(points))

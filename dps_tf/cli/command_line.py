@@ -13,7 +13,6 @@ import importlib.util  # gin reports a missing file wrongly without it
 import os
 import select
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -115,28 +114,6 @@ def _discard_output(descriptor: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
-
-
-def import_tensorflow() -> None:
-    """Imports TensorFlow; what its libraries write is shown only if that fails."""
-    if "tensorflow" in sys.modules:
-        return
-    # Its libraries write about devices that they do not find; errors are raised.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with tempfile.TemporaryFile() as written:
-        # Its libraries write to the file descriptor itself, whatever is set.
-        sys.stderr.flush()
-        before = os.dup(2)
-        os.dup2(written.fileno(), 2)
-        try:
-            importlib.import_module("tensorflow")
-        except BaseException:
-            written.seek(0)
-            os.write(before, written.read())
-            raise
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
 
 
 def import_ray(name: str, address: str | None) -> Any:

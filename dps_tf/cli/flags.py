@@ -62,21 +62,6 @@ def imports(registers: str = "workloads") -> flags.FlagHolder[list[str]]:
     return flags.DEFINE_multi_string("import", [], text)
 
 
-def engine(local: str, ray: str) -> flags.FlagHolder[str]:
-    """Defines the flag of the engine, with what a command does by each."""
-    return flags.DEFINE_string("engine", "local", f"local: {local}; ray: {ray}.")
-
-
-def ray_address() -> flags.FlagHolder[str | None]:
-    """Defines the flag of the Ray cluster that `--engine=ray` uses."""
-    return flags.DEFINE_string(
-        "ray_address",
-        None,
-        "With --engine=ray: auto, or host:port of a head node; without, Ray is started "
-        "on this machine.",
-    )
-
-
 def require(*holders: flags.FlagHolder[Any]) -> None:
     """Raises UserError for the first flag that was not given."""
     for holder in holders:

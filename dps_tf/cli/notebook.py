@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import os
-import sys
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from dps_tf._tensorflow import import_tensorflow
 from dps_tf.analysis import loading
 from dps_tf.analysis.tables import documentation
-from dps_tf.cli.command_line import import_tensorflow, tell_of_damage
+from dps_tf.cli.command_line import tell_of_damage
 from dps_tf.core import UserError, check_known
 from dps_tf.store import files_for
 
@@ -24,9 +22,6 @@ if TYPE_CHECKING:
     from dps_tf.core import Goal
     from dps_tf.probing.trained_trial import TrainedTrial
     from dps_tf.workloads.reading import SweepConfiguration
-
-_DRAWING_SECONDS = 0.2
-"""Time between two drawings of the progress: each is a message to the browser."""
 
 
 class Tables(loading.Tables):
@@ -80,48 +75,6 @@ def load(
 load.__doc__ = f"{load.__doc__}\nColumns of the tables:\n{documentation()}\n"
 
 
-class NotebookDisplay:
-    """A line with a bar below a notebook's cell, drawn again in its place."""
-
-    def __init__(self) -> None:
-        """Shows nothing yet."""
-        self._handle: Any = None
-        self._drawn = 0.0
-
-    def show(self, line: str, share: float | None) -> None:
-        """Shows how a study stands, a few times a second at most."""
-        now = time.monotonic()
-        if now - self._drawn >= _DRAWING_SECONDS:
-            self._drawn = now
-            value = "" if share is None else f' value="{share:.3f}"'
-            self._draw(
-                f'<progress max="1"{value}></progress> {html.escape(line)}', line
-            )
-
-    def clear(self) -> None:
-        """Takes the line away."""
-        self._drawn = 0.0
-        if self._handle is not None:
-            self._draw("", "")
-
-    def _draw(self, page: str, plain: str) -> None:
-        content: Mapping[str, str] = {"text/html": page, "text/plain": plain}
-        if self._handle is None:
-            from IPython.display import display
-
-            self._handle = display(content, raw=True, display_id=True)
-        else:
-            self._handle.update(content, raw=True)
-
-
-def notebook_display() -> NotebookDisplay | None:
-    """Returns the display of the notebook that runs this code; None outside of one."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    # IPython on a terminal has no kernel, and a line that is drawn again there.
-    return NotebookDisplay() if hasattr(shell, "kernel") else None
-
-
 def run(
     sweep: SweepConfiguration,
     sweep_dir: str | os.PathLike[str],
@@ -132,9 +85,9 @@ def run(
     """Runs a sweep, or goes on with it, and returns its tables.
 
     It is what `python -m dps_tf.train` does with the same configuration, in the same
-    directory: either goes on where the other was stopped. In a notebook a bar shows how
-    each cell of the grid stands. Interrupting the kernel (or Ctrl-C) saves everything;
-    run the same again to go on.
+    directory: either goes on where the other was stopped. In a notebook a line says now
+    and then how a cell of the grid stands. Interrupting the kernel (or Ctrl-C) saves
+    everything; run the same again to go on.
 
     Args:
         sweep: of `dps_tf.sweep`.
@@ -161,7 +114,7 @@ def run(
     configure_threads()
     folder = None if data_dir is None else os.fspath(data_dir)
     given = Options(os.fspath(sweep_dir), folder, **options)
-    sweep_run = SweepRun(sweep, given, display=notebook_display())
+    sweep_run = SweepRun(sweep, given)
     stop = StopRequest()
     # Python gives signals to the main thread alone.
     is_main = threading.current_thread() is threading.main_thread()

@@ -20,7 +20,6 @@ from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.calibration import calibrate
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
-from dps_tf.tuning.progress import Display
 from dps_tf.tuning.study import is_finished
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, describe_failures
 from dps_tf.workloads.reading import SweepConfiguration, describe
@@ -32,19 +31,12 @@ class SweepRun:
     Args:
         configuration: what is run.
         options: how.
-        display: where progress is shown; None for the terminal.
     """
 
-    def __init__(
-        self,
-        configuration: SweepConfiguration,
-        options: Options,
-        display: Display | None = None,
-    ):
+    def __init__(self, configuration: SweepConfiguration, options: Options):
         """Raises UserError for names that are not registered; touches no file."""
         self.configuration = configuration
         self.options = options
-        self._display = display
         self._files = files_for(options.sweep_dir)
         self._forecast = RecordedForecast(self._files, options.sweep_dir)
         self._backends = Backends(options, self._files)
@@ -116,7 +108,6 @@ class SweepRun:
             self.options,
             self._backends,
             stop,
-            display=self._display,
             forecast=self._forecast,
         )
 

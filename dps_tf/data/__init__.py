@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
 from dps_tf.core import Registry, UserError, arguments_of, check_known
 from dps_tf.data import photographs, prepared, sentences
 from dps_tf.data.arrays import (
@@ -139,8 +140,16 @@ the others are those of `workload.dataset_arguments`."""
 def register(name: str, loader: Loader) -> None:
     """Makes `load(name, data_dir, **arguments)` call `loader(data_dir, **arguments)`.
 
-    The loader returns a `Source`, all examples in a fixed order. As
-    `Registry.register`.
+    The loader returns a `Source`, all examples in a fixed order. The name is taken as
+    by `Registry.register`.
+
+    Example:
+        def noise(data_dir, examples=100):
+            inputs = np.random.default_rng(1).normal(size=(examples, 8))
+            labels = np.arange(examples) % 2
+            return Source(inputs.astype(np.float32), labels, 2, examples // 4)
+
+        dps_tf.register_dataset("noise", noise)
     """
     DATASETS.register(name, loader, arguments_of(loader, 1))
 
@@ -154,10 +163,7 @@ for _name, _loader in (
     ("cifar10", prepared.images("cifar10")),
     ("tiny_shakespeare", prepared.tiny_shakespeare),
     ("imagenet2012", photographs.imagenet2012),
-    ("imagenet_resized", photographs.imagenet_resized),
-    ("imagenette", photographs.photographs("imagenette", 128)),
     ("open_images_v4", photographs.open_images_v4),
-    ("image_folder", photographs.image_folder),
     ("lm1b", sentences.sentences("lm1b")),
     ("c4", sentences.sentences("c4")),
     ("text_folder", sentences.text_folder),
@@ -196,6 +202,10 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
         test_examples: of a carved test set.
         training_examples: keeps a random subset of so many for training; None: all.
         arguments: those of the loader, for example `length` of a sequence.
+
+    >>> blobs = load("synthetic", examples=64, validation_examples=16)
+    >>> len(blobs.train), len(blobs.validation), blobs.input_shape
+    (48, 16, (8,))
     """
     arguments = DATASETS.resolve(name, arguments)
     check_known("split", split, SPLITS)

@@ -191,7 +191,8 @@ def stored_once(
             fixed order: a `tf.data.Dataset` that is not batched, or a generator.
 
     Raises:
-        UserError: there is no example, or examples differ in shape or type.
+        UserError: there is no example, examples differ in shape or type, or the dataset
+            is batched.
     """
     place = Path(folder)
     if not has_arrays(place):
@@ -199,12 +200,27 @@ def stored_once(
         # Several processes may begin at once: each writes its own, one is kept.
         begun = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
         try:
-            write_arrays(begun, _batched(examples(), place))
+            source = examples()
+            if _is_batched(source):
+                raise UserError(
+                    f"the dataset for {place} is batched, and single examples are "
+                    "stored: call .unbatch() on it."
+                )
+            write_arrays(begun, _batched(source, place))
             with contextlib.suppress(OSError):
                 begun.rename(place)
         finally:
             shutil.rmtree(begun, ignore_errors=True)
     return open_arrays(place)
+
+
+def _is_batched(source: Any) -> bool:
+    """Returns whether elements of a `tf.data.Dataset` are batches, as its steps say."""
+    step = type(source).__name__
+    if step in ("_UnbatchDataset", "_FlatMapDataset"):
+        return False
+    inputs: Callable[[], list[Any]] = getattr(source, "_inputs", list)
+    return "BatchDataset" in step or any(map(_is_batched, inputs()))
 
 
 def _batched(examples: Iterable[tuple[Any, Any]], place: Path) -> Batches:
@@ -220,7 +236,7 @@ def _batched(examples: Iterable[tuple[Any, Any]], place: Path) -> Batches:
                 raise UserError(
                     f"the {_NAMES[array]} for {place} are arrays of several shapes or "
                     f"types ({_form(*like[array])}, then {_form(*form)}): pad them to "
-                    "one shape, and give them one type."
+                    "one shape, and give them one type; of batches, give the examples."
                 )
         yield np.stack(parts[0]), np.stack(parts[1])
     if like is None:

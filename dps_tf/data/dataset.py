@@ -1,4 +1,4 @@
-"""What a workload trains on and is judged by: disjoint sets of examples."""
+"""A data set is disjoint sets of examples, for training and for evaluation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Given = tuple[np.ndarray, np.ndarray] | Callable[[], tuple[np.ndarray, np.ndarra
 
 @dataclass(frozen=True)
 class Source:
-    """What a loader gives: all examples in file order, before they are split.
+    """A source holds all examples of a set in file order, before they are split.
 
     `labels`: integers or floating-point numbers, of the kind that the objective takes;
     `classes`: their number, or that of tokens in the vocabulary, or of the outputs that
@@ -151,7 +151,7 @@ class Dataset:
 
     @property
     def step_examples(self) -> Examples:
-        """What training steps read, before `transform`."""
+        """The examples that training steps read, before `transform`."""
         return self.train if self.stored_train is None else self.stored_train
 
     def evaluated(self, split: str) -> Examples:

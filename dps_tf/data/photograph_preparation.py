@@ -20,12 +20,10 @@ import numpy as np
 
 from dps_tf.core import UserError
 from dps_tf.data.arrays import has_arrays, verify_arrays, write_arrays
-from dps_tf.data.photographs import SETS, UNUSED, Files, PhotographSet
+from dps_tf.data.photographs import SETS, UNUSED, PhotographSet
 from dps_tf.data.prepared import ARRAYS, Report, built_folder
-from dps_tf.data.raw import check_regular
 from dps_tf.data.transforms import decoded
 
-IMAGES = (".jpeg", ".jpg", ".png", ".bmp", ".gif")
 _BATCH = 1_000  # images; after a stop, at most so many are read again
 _POSITIVE = 10  # TFDS multiplies the confidence of 0 or 1 by ten
 _PEOPLE = (0, 1)  # TFDS's numbers of `verification` and `crowdsource-verification`
@@ -78,21 +76,21 @@ def _check_manual(described: PhotographSet, raw_dir: Path | None) -> None:
 
 def _indexed(
     records: Any,
-    labels: Callable[[int, Any], Any],
+    labels: Callable[[Any], Any],
     what: str,
     report: Report,
     first: int,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields SHA-256 sums and labels of images that can be decoded.
 
-    `labels`: gives those of a record, from its number and itself.
+    `labels`: returns those of a record.
     """
 
     def entry(row: int) -> tuple[np.ndarray, Any]:
         record = records[row]
-        decoded(record["image"], record.get("name", f"image {row} of {what}"))
+        decoded(record["image"], f"image {row} of {what}")
         digest = hashlib.sha256(record["image"]).digest()
-        return np.frombuffer(digest, np.uint8), labels(row, record)
+        return np.frombuffer(digest, np.uint8), labels(record)
 
     # Decoding, which is most of the work, lets other threads run.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -103,7 +101,7 @@ def _indexed(
             yield np.stack(sums), np.asarray(found, np.int16)
 
 
-def _labels(most: int, _: int, record: Any) -> Any:
+def _labels(most: int, record: Any) -> Any:
     """Returns the label of a record, or its verified labels and UNUSED up to `most`."""
     if most == 1:
         return record["label"]
@@ -119,47 +117,3 @@ def _labels(most: int, _: int, record: Any) -> Any:
     found = np.full(most, UNUSED)
     found[: len(numbers)] = numbers
     return found
-
-
-def prepare_image_folder(data_dir: Path, raw_dir: Path | None, report: Report) -> Path:
-    """Returns the folder with the index of a user's images, a subfolder for each class.
-
-    The images stay in `raw_dir`.
-    """
-    if raw_dir is None:
-        raise UserError(
-            "the data set 'image_folder' is a folder of yours: name it with --raw_dir, "
-            "one subfolder of images for each class."
-        )
-    root = raw_dir.resolve()
-    classes, files = _images_below(root)
-    names = [name for name, _ in files]
-
-    def labels(row: int, _: Any) -> int:
-        return files[row][1]
-
-    target = data_dir / "image_folder" / root.name
-    records = Files(root, names)
-    indexed = functools.partial(_indexed, records, labels, root.name, report)
-    facts = {"root": str(root), "classes": classes, "files": names}
-    write_arrays(target, indexed, facts)
-    report(f"{root.name} is prepared in {target}")
-    return target
-
-
-def _images_below(root: Path) -> tuple[list[str], list[tuple[str, int]]]:
-    """Returns the classes of a folder, and its files with the number of their class."""
-    classes = sorted(path.name for path in root.iterdir() if path.is_dir())
-    files = [
-        (path.relative_to(root).as_posix(), label)
-        for label, name in enumerate(classes)
-        for path in sorted((root / name).iterdir())
-        if path.suffix.lower() in IMAGES
-    ]
-    check_regular(root / name for name, _ in files)
-    if len(classes) < 2 or not files:
-        raise UserError(
-            f"{root} has {len(classes)} subfolders with {len(files)} images: it needs "
-            f"one for each class, at least two, with files {', '.join(IMAGES)}."
-        )
-    return classes, files

@@ -1,4 +1,4 @@
-"""Sets of photographs, by number out of their published records or a user's folder.
+"""Sets of photographs, read by number out of their published records.
 
 An index beside a set, written once by `prepare`, holds the label and the SHA-256 of
 each image, so that starting reads no image. Images are decoded when they are read.
@@ -11,8 +11,8 @@ are enlarged from it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from dps_tf.core import UserError
 from dps_tf.data.arrays import Arrays, DecodedRows, has_arrays, open_arrays
 from dps_tf.data.dataset import Source, seeded_order
 from dps_tf.data.prepared import ARRAYS, command, prepared_folder
-from dps_tf.data.transforms import SCALINGS, SquareCrops, decoded_square
+from dps_tf.data.transforms import SquareCrops, decoded_square
 
 LabelledImages = tuple[Any, np.ndarray]
 """Images, decoded when they are read, and their labels."""
@@ -61,7 +61,7 @@ class PhotographSet:
 
 
 # Sizes: the catalogue of TensorFlow Datasets and its lists of downloads. What is
-# unpacked on the way is not in them, and of imagenet_resized nothing but the download.
+# unpacked on the way is not in them.
 SETS = {
     "imagenet2012": PhotographSet(
         "imagenet2012",
@@ -73,12 +73,6 @@ SETS = {
         where="https://www.image-net.org/download-images, after registration",
         built_bytes=167_300_000_000,
     ),
-    "imagenette": PhotographSet(
-        "imagenette", 10, config="160px-v2", built_bytes=206_000_000
-    ),
-    "imagenet_resized": PhotographSet(
-        "imagenet_resized", 1000, config="32x32", built_bytes=3_720_132_947
-    ),
     "open_images_v4": PhotographSet(
         "open_images_v4",
         7186,
@@ -88,27 +82,6 @@ SETS = {
         labels=128,
     ),
 }
-
-
-class Files:
-    """Images in files, by number, as records of TensorFlow Datasets are."""
-
-    def __init__(self, root: Path, names: Sequence[str]):
-        self._root = root
-        self._names = names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        path = self._root / self._names[row]
-        try:
-            return {"image": path.read_bytes(), "name": str(path)}
-        except OSError as error:
-            raise UserError(
-                f"{path} cannot be read ({error.strerror}): bring it back, or prepare "
-                "the folder again."
-            ) from error
 
 
 class _Rows:
@@ -122,8 +95,7 @@ class _Rows:
 
     def __getitem__(self, row: int) -> tuple[bytes, str]:
         number = int(self._rows[row])
-        record = self._records[number]
-        return record["image"], record.get("name", f"image {number} of {self._what}")
+        return self._records[number]["image"], f"image {number} of {self._what}"
 
 
 @dataclass(frozen=True)
@@ -214,31 +186,6 @@ def imagenet2012(
     ]
     facts = f"{classes}/{images_share}/{held_out}"
     return _source(parts, classes, side, number, facts)
-
-
-def imagenet_resized(data_dir: Path | None) -> Source:
-    """Returns ImageNet at 32 x 32, each image standardized, without augmentation."""
-    return replace(
-        photographs("imagenet_resized", 32)(data_dir),
-        preprocess=SCALINGS["standardized"],
-        transform=None,
-    )
-
-
-def photographs(name: str, side: int) -> Callable[..., Source]:
-    """Returns the loader of a set with a validation set, read at `side` by default."""
-
-    def load_photographs(data_dir: Path | None, side: int = side) -> Source:
-        """Returns the photographs of a set, with their classes."""
-        train, validation = (opened(name, data_dir, s) for s in SETS[name].splits)
-        parts = [
-            (train, np.arange(len(train.index.labels))),
-            (train, np.arange(0)),
-            (validation, np.arange(len(validation.index.labels))),
-        ]
-        return _source(parts, SETS[name].classes, side, None, "")
-
-    return load_photographs
 
 
 def open_images_v4(data_dir: Path | None, side: int = 224) -> Source:
@@ -344,22 +291,3 @@ def _share_of_each_class(
         own = rows[labels[rows] == label]
         found.append(own[: max(1, round(share * len(own)))])
     return np.concatenate(found)
-
-
-def image_folder(data_dir: Path | None, folder: str, side: int = 224) -> Source:
-    """Returns the images of a user's folder, one subfolder for each class.
-
-    `folder`: the NAME that `prepare --dataset=image_folder --raw_dir=.../NAME` read.
-    A tenth is for validation unless a workload asks for another number.
-    """
-    index = None if data_dir is None else data_dir / "image_folder" / folder
-    if index is None or not has_arrays(index):
-        raise UserError(
-            f"no folder {folder!r} of images is prepared in {data_dir}: run "
-            f"{command('image_folder', data_dir)} --raw_dir=.../{folder}"
-        )
-    arrays = open_arrays(index)
-    records = Files(Path(arrays.facts["root"]), arrays.facts["files"])
-    split, rows = Split(records, arrays, str(index)), np.arange(len(arrays.labels))
-    parts = [(split, rows), (split, rows[:0]), (split, rows[:0])]
-    return _source(parts, len(arrays.facts["classes"]), side, None, "")

@@ -82,7 +82,7 @@ def _prepared_large(
     sub_words: tuple[int, int],
     report: Report,
 ) -> Path:
-    known = [*PUBLISHED, *SETS, *sentences.SETS, "image_folder", "text_folder"]
+    known = [*PUBLISHED, *SETS, *sentences.SETS, "text_folder"]
     if name not in known:
         raise UserError(
             f"no data set named {name!r} can be prepared (embedded ones need not be): "
@@ -92,8 +92,6 @@ def _prepared_large(
         try:
             if name in SETS:
                 return photographs.prepare_photographs(name, data_dir, raw_dir, report)
-            if name == "image_folder":
-                return photographs.prepare_image_folder(data_dir, raw_dir, report)
             if name in sentences.SETS:
                 return sentences.prepare_sentences(name, data_dir, *sub_words, report)
             return sentences.prepare_text_folder(data_dir, raw_dir, *sub_words, report)

@@ -1,4 +1,4 @@
-"""What becomes of examples on their way into a network: whitening, crops, noise.
+"""Transforms change examples on their way into a network: whitening, crops, noise.
 
 A transform runs inside the compiled step, on a whole batch at a time, so it costs
 little and is the same wherever the data lie. What it draws is a function of the trial's

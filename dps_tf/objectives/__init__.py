@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
 from dps_tf.core import Registry, arguments_of
 from dps_tf.objectives.batch_sums import BatchSums, Progress, dense_gradients
 from dps_tf.objectives.losses import (

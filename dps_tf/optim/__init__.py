@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
 from dps_tf.core import Reads, Registry, UserError, with_shares
 from dps_tf.optim import elementwise, tensorwise
 from dps_tf.optim.base import COMPILED, LEARNING_RATE, TensorOptimizer
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 OPTIMIZERS: Registry[type[TensorOptimizer]] = Registry("optimizer")
-"""What `build` knows."""
+"""The optimizers that `build` makes."""
 
 
 _SPACES: dict[str, Mapping[str, Any]] = {}
@@ -54,7 +55,13 @@ def register(
 ) -> None:
     """Makes `build(name, schedule)` return an instance of a `TensorOptimizer` class.
 
-    As `Registry.register`. `space`: its default space, `{name: (scale, low, high)}`.
+    The name is taken as by `Registry.register`. `space`: the default space of the
+    optimizer, `{name: (scale, low, high)}`.
+
+    Example:
+        dps_tf.register_optimizer(
+            "my_sgd", MySgd, {"learning_rate": ("log", 1e-3, 1.0)}
+        )
     """
     OPTIMIZERS.register(name, optimizer, optimizer.READS)
     if space is not None:
@@ -168,7 +175,11 @@ def build(
 
 
 def default_space(name: str) -> Mapping[str, Any]:
-    """Returns `{name: (scale, low, high)}`; UserError where an optimizer has none."""
+    """Returns `{name: (scale, low, high)}`; UserError where an optimizer has none.
+
+    >>> default_space("momentum")["learning_rate"]
+    ('log', 0.0001, 10.0)
+    """
     OPTIMIZERS[name]
     if name not in _SPACES:
         raise UserError(f"optimizer {name!r} has no default space: bind workload.space")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -226,20 +226,6 @@ class TensorOptimizer(keras.optimizers.Optimizer):
             return self.slot_shape(slot, variable)
         lengths = [self._delay] if slot == "waiting" else []
         return [*lengths, *variable.shape]
-
-    def slot_bytes(self, variables: Iterable[tf.Variable]) -> int:
-        """Returns the bytes that the slots of some variables take, of all workers."""
-        variables = list(variables)
-        slots = sum(
-            math.prod(shape) * int(variable.dtype.size)
-            for variable in variables
-            for slot in self._slot_names
-            if (shape := self._shape_of(slot, variable)) is not None
-        )
-        if self.workers == 1:
-            return slots
-        weights = sum(math.prod(v.shape) * int(v.dtype.size) for v in variables)
-        return slots + self.workers * (weights + slots)
 
     def _clip_gradients(self, grads: Sequence[Any]) -> list[Any]:
         """Called by Keras with the gradients of the whole batch."""

@@ -1,4 +1,4 @@
-"""What is the learning rate at a step? Functions of tensors, so nothing is retraced."""
+"""Schedules are functions of tensors to the learning rate, so nothing is retraced."""
 
 from __future__ import annotations
 
@@ -118,7 +118,14 @@ SCHEDULES: Registry[Schedule] = Registry("learning rate schedule")
 def register_schedule(name: str, schedule: Schedule) -> None:
     """Makes `workload.learning_rate_schedule = name` mean a schedule.
 
-    As `Registry.register`.
+    The name is taken as by `Registry.register`.
+
+    Example:
+        def halved(point, step):
+            halvings = tf.cast(step, tf.float32) / point["half_life"]
+            return point["learning_rate"] * 0.5**halvings
+
+        dps_tf.register_schedule("halved", Schedule({"half_life": Argument()}, halved))
     """
     SCHEDULES.register(name, schedule, schedule.reads)
 

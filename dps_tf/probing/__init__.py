@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
 from dps_tf.probing.gradients import ExampleGradients
 from dps_tf.probing.measurement import Measurer, ProgramCache, Wanted
 from dps_tf.probing.quantities import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
@@ -34,15 +33,13 @@ from dps_tf.store import (
     StudyReader,
     SweepLayout,
     environment_differences,
-    files_for,
     set_aside,
     write_table,
 )
 from dps_tf.training import Program, environment
 from dps_tf.tuning import build, simulation
 from dps_tf.tuning.build import Pruner, is_scheduled
-from dps_tf.tuning.options import Options
-from dps_tf.tuning.resources import Resources, configure_threads
+from dps_tf.tuning.resources import Resources
 
 
 @dataclass(frozen=True)
@@ -172,8 +169,6 @@ class Measurer:
         programs: what is compiled already, and where; on one device by default.
         stop: whether to leave.
         say: prints a sentence for the user.
-        replays: trains a trial of a study again and measures it, somewhere else; this
-            process does it by default.
     """
 
     files: FileSystem
@@ -184,7 +179,6 @@ class Measurer:
     programs: ProgramCache = field(default_factory=lambda: ProgramCache())
     stop: Callable[[], bool] = lambda: False
     say: Callable[[str], None] = print
-    replays: Callable[[StudyReader, RecordedTrial], pd.DataFrame] | None = None
 
     def measure(self, cell: str, trials: Sequence[int] = ()) -> pd.DataFrame:
         """Measures what is not measured yet of some trials of a cell, or its winner.
@@ -243,7 +237,7 @@ class Measurer:
             self.say(
                 f"{study.name}: trial {trial.number} is trained again, to step {end}."
             )
-            rows = (self.replays or self.replayed)(study, trial)
+            rows = self._replayed(study, trial)
             known = self._known(study.layout)
             others = known[known["trial"] != trial.number]
             parts = [frame for frame in (others, rows) if len(frame)]
@@ -255,8 +249,8 @@ class Measurer:
                 MEASUREMENTS,
             )
 
-    def replayed(self, study: StudyReader, trial: RecordedTrial) -> pd.DataFrame:
-        """Returns the measurements of one trial after training it again here."""
+    def _replayed(self, study: StudyReader, trial: RecordedTrial) -> pd.DataFrame:
+        """Returns the measurements of one trial after training it again."""
         specification = study.trained()
         dataset = dataset_of(study, self.data_dir)
         program = self.programs.program(study, dataset)
@@ -330,34 +324,6 @@ class Measurer:
                 else "the record is not of this code and these data."
             )
         )
-
-
-def replayed_elsewhere(
-    options: Options, wanted: Wanted, cell: str, trial: RecordedTrial
-) -> tuple[pd.DataFrame, list[str]]:
-    """Returns the measurements of a trial, and what is to be said of them.
-
-    Called in a process of a cluster, which keeps its program for the next trial.
-    """
-    for module in options.imports:
-        importlib.import_module(module)
-    configure_threads()
-    said: list[str] = []
-    files = files_for(options.sweep_dir)
-    layout = SweepLayout(options.sweep_dir)
-    measurer = Measurer(
-        files,
-        layout,
-        wanted,
-        data_dir=options.data_dir,
-        programs=_kept_programs(),
-        say=said.append,
-    )
-    study = StudyReader(files, layout.cell(cell))
-    return measurer.replayed(study, trial), said
-
-
-_kept_programs = functools.cache(ProgramCache)
 
 
 def _rate(program: Program, step: int) -> float:

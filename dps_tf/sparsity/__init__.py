@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
 from dps_tf.sparsity.iterative import Iterative
 from dps_tf.sparsity.methods import (
     SPARSITY_METHODS,

@@ -68,9 +68,9 @@ class Iterative(SparsityMethod):
         masks: Masks = []
         with request.program.lock:
             for turn, sparsity in enumerate(sparsities):
-                found = self.score(request, turn, masks)
+                scores = self.score(request, turn, masks)
                 allowed = None if self.may_return or not masks else masks
-                masks = request.select(found, sparsity, allowed)
+                masks = request.select(scores, sparsity, allowed)
                 if progress is not None:
                     progress(turn + 1, len(sparsities))
         return masks

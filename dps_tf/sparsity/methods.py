@@ -88,6 +88,12 @@ def register_sparsity_method(name: str, method: SparsityMethod) -> None:
     Registering the same object again changes nothing; another one under a taken name is
     refused. Scores are kept in the sweep under the name: give a method that changes
     another one.
+
+    Example:
+        def squares(request, progress):
+            return [weights**2 for weights in request.theta]
+
+        dps_tf.register_sparsity_method("squares", OneShot(squares))
     """
     SPARSITY_METHODS.register(name, method, method.reads)
 
@@ -102,14 +108,14 @@ def own_arguments(name: str, pruning: Pruning) -> dict[str, Any]:
         UserError: unknown names, or values out of range.
     """
     own: dict[str, Any] = {}
-    known = (*SPARSITY_METHODS.names(), *SELECTIONS.names())
+    names = (*SPARSITY_METHODS.names(), *SELECTIONS.names())
     for key, value in pruning.arguments.items():
         if not isinstance(value, Mapping):
             own[key] = value
         elif key == name:
             own.update(value)
         else:
-            check_known("sparsity method or selection of pruning.arguments", key, known)
+            check_known("sparsity method or selection of pruning.arguments", key, names)
     return SPARSITY_METHODS.resolve(name, own)
 
 
@@ -156,20 +162,20 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
         variables = network.trainable_variables
         ones = [np.ones(variable.shape, np.float32) for variable in variables]
         return describe(ones, roles(network), pruning.prunable)
-    known = SPARSITY_METHODS[method]
+    registered = SPARSITY_METHODS[method]
     request = MaskRequest(
         network,
         initial,
         dataset,
         method,
         own_arguments(method, pruning),
-        known.reader,
+        registered.reader,
         sparsity,
         pruning,
         key_parts,
         objective,
     )
-    masks = known.prune(request, cache, progress)
+    masks = registered.prune(request, cache, progress)
     return describe(masks, request.roles, pruning.prunable, request.examples)
 
 
@@ -203,13 +209,14 @@ class OneShot(SparsityMethod):
         self, request: MaskRequest, cache: ScoreCache | None, progress: Progress | None
     ) -> list[np.ndarray]:
         """Returns the masks of the largest scores."""
-        found = cached(cache, request.score_key, lambda: self.score(request, progress))
-        if len(found) != len(request.theta):
+        key = request.score_key
+        scores = cached(cache, key, lambda: self.score(request, progress))
+        if len(scores) != len(request.theta):
             raise UserError(
-                f"{request.method} gives {len(found)} arrays of scores; it must give "
+                f"{request.method} gives {len(scores)} arrays of scores; it must give "
                 f"one for each of the {len(request.theta)} trainable variables."
             )
-        return request.select(found)
+        return request.select(scores)
 
 
 def mask_gradient_sum(

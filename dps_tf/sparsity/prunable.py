@@ -69,8 +69,8 @@ def _role(variable: Any, layer: str | None) -> VariableRole:
 
 def trainable_positions(network: keras.Model) -> tuple[int, ...]:
     """Returns where each trainable variable stands in `network.weights`."""
-    found = {id(variable): i for i, variable in enumerate(network.weights)}
-    return tuple(found[id(variable)] for variable in network.trainable_variables)
+    places = {id(variable): i for i, variable in enumerate(network.weights)}
+    return tuple(places[id(variable)] for variable in network.trainable_variables)
 
 
 def masked(
@@ -124,25 +124,25 @@ class MaskSet:
 
 def describe(
     masks: Sequence[np.ndarray],
-    known: Sequence[VariableRole],
+    variables: Sequence[VariableRole],
     prunable: str,
     examples: int = 0,
 ) -> MaskSet:
     """Returns masks with their sparsity, counted over a prunable set; see `MaskSet`.
 
-    `known`: what each trainable variable is, as `roles` tells.
+    `variables`: the role of each trainable variable, as `roles` returns it.
     """
     counts = [(int(mask.size), int(np.count_nonzero(mask))) for mask in masks]
-    counted = counts_of(counts, known, prunable)
+    counted = counts_of(counts, variables, prunable)
     return dataclasses.replace(counted, masks=list(masks), examples=examples)
 
 
 def counts_of(
-    counts: Sequence[tuple[int, int]], known: Sequence[VariableRole], prunable: str
+    counts: Sequence[tuple[int, int]], variables: Sequence[VariableRole], prunable: str
 ) -> MaskSet:
     """Returns a set without masks from (parameters, kept ones) of each variable.
 
-    `known` and `prunable`: as those of `describe`.
+    `variables` and `prunable`: as those of `describe`.
     """
     rows: list[dict[str, Any]] = [
         {
@@ -152,7 +152,7 @@ def counts_of(
             "kept": kept,
             "emptied": role.role == KERNEL and kept == 0,
         }
-        for (parameters, kept), role in zip(counts, known, strict=True)
+        for (parameters, kept), role in zip(counts, variables, strict=True)
         if role.is_in(prunable)
     ]
     parameters = sum(row["parameters"] for row in rows)

@@ -84,18 +84,18 @@ class MaskRequest:
         weights of units that are dead at the initial point) biases go first, as in the
         published code of Lee et al. 2021. UserError if there are none.
         """
-        found = [
+        prunable = [
             position
             for position, role in enumerate(self.roles)
             if role.is_in(self.pruning.prunable)
         ]
-        if not found:
+        if not prunable:
             raise UserError(
                 f"network {self.network.name!r} has no variable in the prunable set "
                 f"{self.pruning.prunable!r}: sparsity {self.sparsity!r} has no meaning "
                 "for it"
             )
-        return sorted(found, key=lambda i: self.roles[i].role != KERNEL)
+        return sorted(prunable, key=lambda i: self.roles[i].role != KERNEL)
 
     @cached_property
     def selection_arguments(self) -> dict[str, Any]:
@@ -206,7 +206,12 @@ class ExampleWindows(ExampleReader):
     """Reads one stretch of the training examples after the other, round by round.
 
     Attributes:
-        most: examples of a round unless told; None is all of them.
+        most: examples of a round where `pruning.examples` is 0; None is all of them.
+
+    Example:
+        dps_tf.register_sparsity_method(
+            "my_scores", OneShot(scores, reader=ExampleWindows(500))
+        )
     """
 
     most: int | None = None
@@ -223,7 +228,7 @@ class ExampleWindows(ExampleReader):
         return asked or min(self.most or available, available)
 
     def read(self, request: MaskRequest, turn: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns those of a round, as views where they lie together."""
+        """Returns the examples of a round, as views where they lie together."""
         train = request.dataset.train
         chosen = window(len(train.inputs), self.count(request), turn)
         return train.inputs[chosen], train.labels[chosen]
@@ -284,13 +289,13 @@ def balanced(labels: np.ndarray, classes: int, per_class: int) -> np.ndarray:
     """
     chosen = []
     for label in range(classes):
-        found = np.flatnonzero(labels == label)[:per_class]
-        if found.size < per_class:
+        rows = np.flatnonzero(labels == label)[:per_class]
+        if rows.size < per_class:
             raise UserError(
-                f"class {label} has {found.size} training examples, but {per_class} of "
+                f"class {label} has {rows.size} training examples, but {per_class} of "
                 "each class are to be read: ask for fewer"
             )
-        chosen.append(found)
+        chosen.append(rows)
     return np.concatenate(chosen)
 
 
@@ -302,7 +307,7 @@ class ScoreCache:
     arrays at once write the same file, each atomically.
 
     Attributes:
-        hits: how often arrays were found.
+        hits: how often arrays were there already.
         computations: how often they had to be computed.
     """
 
@@ -327,10 +332,10 @@ class ScoreCache:
         Errors of `compute` pass, and nothing is saved; StoreError if the file system
         refuses.
         """
-        found = self._read(key)
-        if found is not None:
+        kept = self._read(key)
+        if kept is not None:
             self.hits += 1
-            return found
+            return kept
         self.computations += 1
         arrays = [np.asarray(array) for array in compute()]
         state = State(0, arrays, {"key": dict(key)})

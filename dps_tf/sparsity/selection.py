@@ -1,4 +1,4 @@
-"""Which entries stay, given scores? Pure functions of arrays, registered by name.
+"""Selections choose the entries that stay by their scores: pure functions, by name.
 
 Rule for ties: of entries with equal scores, the one with the lower flat position is
 kept first, positions running through the variables in the order given and through each
@@ -52,9 +52,16 @@ def register_selection(
             by keyword; returns one 0/1 array per variable. It has to be a pure
             function, and to raise UserError for a sparsity that it cannot reach.
         reads: its arguments, for `pruning.arguments`; those of its signature if None.
+
+    Example:
+        def positive(candidates, sparsity):
+            del sparsity  # as many are kept as there are
+            return [scores > 0 for scores in candidates.scores]
+
+        dps_tf.register_selection("positive", positive)
     """
-    known = arguments_of(selection, 2) if reads is None else reads
-    SELECTIONS.register(name, selection, known)
+    arguments = arguments_of(selection, 2) if reads is None else reads
+    SELECTIONS.register(name, selection, arguments)
 
 
 def choose(

@@ -65,21 +65,21 @@ def save_sparse(
     names = files.list_names(folder)
     if names and RECORD not in names:
         raise UserError(f"{folder} holds {names[0]}: name an empty folder to export to")
-    known = roles(model)
-    _require_zero(model, masks, known)
-    found = describe(masks, known, prunable)
-    contents = {WEIGHTS: _weights(model), MASKS: _archive(masks, known)}
+    variables = roles(model)
+    _require_zero(model, masks, variables)
+    counted = describe(masks, variables, prunable)
+    contents = {WEIGHTS: _weights(model), MASKS: _archive(masks, variables)}
     record = {
         "prunable": prunable,
-        "realised_sparsity": found.realised_sparsity,
-        "layers": found.layers,
+        "realised_sparsity": counted.realised_sparsity,
+        "layers": counted.layers,
         "variables": _variables(model),
         "about": dict(about or {}),
         "sha256": {name: sha256(data).hexdigest() for name, data in contents.items()},
     }
     files.write_many({f"{folder}/{name}": data for name, data in contents.items()})
     files.write_atomic(f"{folder}/{RECORD}", encode_record(record))
-    return found
+    return counted
 
 
 def load_sparse(path: str, network: keras.Model) -> MaskSet:
@@ -121,9 +121,9 @@ def load_sparse(path: str, network: keras.Model) -> MaskSet:
     return describe(masks, roles(network), record["prunable"])
 
 
-def table(found: MaskSet) -> str:
+def table(masks: MaskSet) -> str:
     """Returns the sparsity of each prunable variable and of all, as text."""
-    rows = [(r["name"], r["parameters"], r["kept"]) for r in found.layers]
+    rows = [(r["name"], r["parameters"], r["kept"]) for r in masks.layers]
     total = tuple(sum(row[column] for row in rows) for column in (1, 2))
     width = max(len(name) for name, _, _ in [*rows, ("variable", 0, 0)])
     lines = [f"{'variable':{width}}  {'parameters':>10}  {'kept':>10}  sparsity"]
@@ -134,12 +134,12 @@ def table(found: MaskSet) -> str:
 
 
 def _require_zero(
-    model: keras.Model, masks: Sequence[np.ndarray], known: Sequence[VariableRole]
+    model: keras.Model, masks: Sequence[np.ndarray], variables: Sequence[VariableRole]
 ) -> None:
     for place, outside in entries_outside(model, model.get_weights(), masks):
         raise UserError(
-            f"{known[place].name} has {outside} entries outside of its mask that are "
-            "not zero: multiply the weights by the masks before exporting"
+            f"{variables[place].name} has {outside} entries outside of its mask that "
+            "are not zero: multiply the weights by the masks before exporting"
         )
 
 
@@ -151,11 +151,11 @@ def _weights(model: keras.Model) -> bytes:
         return path.read_bytes()
 
 
-def _archive(masks: Sequence[np.ndarray], known: Sequence[VariableRole]) -> bytes:
+def _archive(masks: Sequence[np.ndarray], variables: Sequence[VariableRole]) -> bytes:
     buffer = io.BytesIO()
     entries: dict[str, Any] = {
         role.name: np.asarray(mask).astype(np.uint8)
-        for role, mask in zip(known, masks, strict=True)
+        for role, mask in zip(variables, masks, strict=True)
     }
     np.savez_compressed(buffer, **entries)
     return buffer.getvalue()

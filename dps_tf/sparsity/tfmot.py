@@ -147,18 +147,18 @@ class PrunedModel:
 
         A trial that did not reach its target sparsity is an error, not a result.
         """
-        target, found = self._target, self.mask_set()
+        target, present = self._target, self.mask_set()
         # tfmot keeps all entries as large as its threshold: ties may add a few.
         is_there = all(
             abs(row["kept"] - max(1, kept_count(row["parameters"], target.sparsity)))
             <= max(1, row["parameters"] // 1000)
-            for row in found.layers
+            for row in present.layers
         )
         if step < target.reached_at or not is_there:
             raise UserError(
                 f"{target.name} should reach sparsity {target.sparsity!r} at step "
                 f"{target.reached_at}, but the trial ended at step {step} with "
-                f"sparsity {found.realised_sparsity:.4f}: it is no result; let the "
+                f"sparsity {present.realised_sparsity:.4f}: it is no result; let the "
                 "schedule end earlier or train for longer"
             )
 
@@ -194,15 +194,15 @@ def _match_variables(
     plain: keras.Model, wrapped: keras.Model
 ) -> dict[int, tf.Variable]:
     """Returns the variables of `wrapped`, by the id of those they are copies of."""
-    found = {}
+    copies = {}
     for layer, copy in zip(plain.layers, wrapped.layers, strict=True):
         if isinstance(layer, keras.Model):
-            found.update(_match_variables(layer, copy))
+            copies.update(_match_variables(layer, copy))
             continue
         inner = copy.layer if hasattr(copy, "pruning_vars") else copy
         for variable, own in zip(layer.weights, inner.weights, strict=True):
-            found[id(variable)] = own
-    return found
+            copies[id(variable)] = own
+    return copies
 
 
 def masks_in_state(
@@ -221,9 +221,9 @@ def masks_in_state(
     """
     own = pruned.state_variables
     forms = [(tuple(v.shape), v.dtype.as_numpy_dtype) for v in own]
-    found = [(array.shape, array.dtype.type) for array in arrays]
+    arrived = [(array.shape, array.dtype.type) for array in arrays]
     for start in range(len(arrays) - len(own) + 1):
-        if found[start : start + len(own)] == forms:
+        if arrived[start : start + len(own)] == forms:
             for variable, value in zip(own, arrays[start:], strict=False):
                 variable.assign(value)
             return pruned.masks()

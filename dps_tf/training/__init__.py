@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dps_tf._keras  # noqa: F401 - imports TensorFlow without its start-up lines
 from dps_tf.training.callback import StepsToResult
 from dps_tf.training.device_data import DeviceData, PlacedData
 from dps_tf.training.device_memory import explain

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
-import urllib.parse
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,6 @@ STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
 
 # Instruction sets for which the kernels of TensorFlow's CPU build differ.
 _INSTRUCTION_SETS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16")
-
-_TPU_PORT = 8470  # of a Cloud TPU's gRPC server, where its name is all that is given
-_CONNECT_SECONDS = 10.0
 
 
 def configure_threads(intra_op: int, inter_op: int) -> None:
@@ -98,16 +93,12 @@ def _cpu_flags() -> list[str]:
     return [name for name in _INSTRUCTION_SETS if name in flags.split()]
 
 
-def build(
-    name: str = "auto", *, tpu: str | None = None, devices: tuple[str, ...] = ()
-) -> tf.distribute.Strategy:
+def build(name: str, *, devices: tuple[str, ...] = ()) -> tf.distribute.Strategy:
     """Returns a new strategy.
 
     Args:
         name: `one_device` (the first GPU, or the CPU), `mirrored` (all GPUs of this
-            host, or the CPU's logical devices), `tpu`, or `auto`: the TPU if one is
-            named, else mirrored over several GPUs, else one device.
-        tpu: `local`, or the name of a Cloud TPU.
+            host, or the CPU's logical devices), or `tpu` (all cores of this host's).
         devices: for `one_device` and `mirrored`, the devices to use.
 
     Raises:
@@ -116,11 +107,8 @@ def build(
     check_known("strategy", name, STRATEGIES)
     for gpu in tf.config.list_physical_devices("GPU"):
         _grow_memory(gpu)
-    if name == "auto":
-        several = len(tf.config.list_logical_devices("GPU")) > 1
-        name = "tpu" if tpu else "mirrored" if several else "one_device"
     if name == "tpu":
-        return tf.distribute.TPUStrategy(_started_tpu(tpu)[0])
+        return tf.distribute.TPUStrategy(_local_tpu())
     devices = devices or local_devices()
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(list(devices), _reduction(devices))
@@ -153,56 +141,18 @@ def _grow_memory(gpu: object) -> None:
             raise
 
 
-def build_cores(tpu: str | None) -> list[tf.distribute.Strategy]:
-    """Returns a new strategy for each core of a TPU.
-
-    This has not been run on a TPU. It follows TensorFlow's documentation of subsets of
-    cores, and is tested with TensorFlow's own topology of a made-up TPU.
-
-    Raises:
-        UserError: there is no TPU of that name.
-    """
-    resolver, topology = _started_tpu(tpu)
-    return [
-        tf.distribute.TPUStrategy(resolver, experimental_device_assignment=core)
-        for core in single_cores(topology)
-    ]
-
-
-def single_cores(
-    topology: tf.tpu.experimental.Topology,
-) -> list[tf.tpu.experimental.DeviceAssignment]:
-    """Returns an assignment of one replica to each core of a topology."""
-    coordinates = topology.device_coordinates  # [tasks, cores of a task, mesh rank]
-    return [
-        tf.tpu.experimental.DeviceAssignment(topology, core[None, None, :])
-        for core in coordinates.reshape(-1, coordinates.shape[-1])
-    ]
-
-
-def _started_tpu(tpu: str | None) -> tuple[Any, Any]:
-    """Starts a TPU; returns (resolver, topology)."""
-    target = tpu or "local"
+def _local_tpu() -> Any:
+    """Starts the TPU of this host; returns what resolves it."""
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
-        if target != "local":
-            _check_reachable(resolver.master())
-            tf.config.experimental_connect_to_cluster(resolver)
-        topology = tf.tpu.experimental.initialize_tpu_system(resolver)
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+        tf.tpu.experimental.initialize_tpu_system(resolver)
     except (OSError, ValueError, tf.errors.OpError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
         raise UserError(
-            f"no TPU was found at --tpu={target} ({reason}): give 'local' on a TPU "
-            "host with the tensorflow-tpu wheel, or the name of a Cloud TPU."
+            f"no TPU was found for --strategy=tpu ({reason}): run it on a TPU host "
+            "with the tensorflow-tpu wheel, or with another strategy."
         ) from error
-    return resolver, topology
-
-
-def _check_reachable(address: str) -> None:
-    """Raises OSError if nothing listens there: TensorFlow would wait for ever."""
-    url = urllib.parse.urlsplit(address if "//" in address else f"//{address}")
-    port = url.port or _TPU_PORT
-    socket.create_connection((url.hostname or "", port), _CONNECT_SECONDS).close()
+    return resolver
 
 
 def loops_in_replica(strategy: tf.distribute.Strategy) -> bool:

@@ -74,13 +74,10 @@ class TrainedBackend:
             prune = build.Pruner(study, dataset, scores, self._files, show)
         machine = self._machine()
         programs = machine.programs(study, dataset)
-        for note in (
-            device_memory.note(dataset, programs[0].data),
-            machine.memory_note,
-        ):
-            if note not in self._said:
-                self._say(note)
-                self._said.add(note)
+        note = device_memory.note(dataset, programs[0].data)
+        if note not in self._said:
+            self._say(note)
+            self._said.add(note)
         return PreparedStudy(
             runner=TrainingRunner(
                 programs, cell.seed, workload.order, prune, study.splits_at
@@ -145,9 +142,7 @@ class TrainedBackend:
     def machine(self, slots: int) -> Resources:
         """Returns so many slots on the devices of the options; 0 for all there are."""
         options = self._options
-        found = Resources.of_this_machine(
-            slots, options.strategy, options.tpu, options.split
-        )
+        found = Resources.of_this_machine(slots, options.strategy)
         found.data_placement = options.data_placement
         return found
 

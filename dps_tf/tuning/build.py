@@ -1,4 +1,4 @@
-"""Looks names up: from a workload's plain values to what a program trains."""
+"""The registered names of a workload become the network and data of a program."""
 
 from __future__ import annotations
 
@@ -277,7 +277,8 @@ class Pruner:
 
     Scores depend on the network, the data and the initial point alone, so their cache
     serves every batch size, optimizer and (one-shot methods) sparsity. `scores` is its
-    folder, None to keep nothing; `progress` is told how far the scores of a trial are.
+    folder, None to keep nothing; `progress` is called with a text on how far the scores
+    of a trial are.
     """
 
     def __init__(
@@ -304,7 +305,7 @@ class Pruner:
             "network_arguments": dict(workload.network_arguments),
             "initial_seed": derive_seed(cell.seed, trial, "initial point"),
         }
-        # Scores of the first objective that there was are known without its name.
+        # Scores of the first objective that there was are kept without its name.
         objective = workload.objective, dict(workload.objective_arguments)
         if objective != ("softmax_cross_entropy", {}):
             key["objective"] = objective
@@ -317,12 +318,12 @@ class Pruner:
             self._specification.pruning,
             key,
             cache=self._cache,
-            progress=self._told(trial),
+            progress=self._shower(trial),
             objective=build_objective(workload, self._dataset),
         )
 
-    def _told(self, trial: int) -> Callable[[int, int], None] | None:
-        """Returns what tells how far the scores of a trial are, if anybody listens."""
+    def _shower(self, trial: int) -> Callable[[int, int], None] | None:
+        """Returns the function that shows how far the scores of a trial are, if any."""
         tell, name = self._progress, self._specification.cell.sparsity_method
         if tell is None or self._specification.cell.sparsity == 0:
             return None

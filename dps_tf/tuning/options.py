@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 from dps_tf.core import UserError, check_known
 from dps_tf.training import device_memory
+from dps_tf.training.strategy import STRATEGIES
 
 ENGINES = ("local", "ray")
 """Where trials run: in this process, or in those of a Ray cluster."""
 
 LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Variable that makes Ray, where it is 0, listen on 127.0.0.1 alone, as on a Mac."""
-
-SPLITS = ("trials", "data")
-"""What each core of a TPU trains: its own trials, or a share of every batch."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +23,13 @@ class Options:
     Attributes:
         sweep_dir: where the sweep is kept.
         data_dir: folder of prepared data sets.
-        slots: trials side by side; 0 is one per processor on a CPU, and one per GPU or
-            core of a TPU where there are some.
+        slots: trials side by side; 0 is one per processor on a CPU, and one per GPU
+            where there are some.
         strategy: `auto` gives each device trials of its own; `one_device` uses the
-            first one; `mirrored` is one slot whose devices share each batch; `tpu`.
-        tpu: `local`, or the name of a Cloud TPU; implies `tpu` under `auto`.
-        split: of a TPU: `trials` gives each core its own, `data` makes it one slot
-            whose cores share each batch, for trials that one core cannot hold.
+            first one; `mirrored` and `tpu` are one slot whose devices, or whose cores,
+            share each batch.
         data_placement: `device`, `stream`, or `auto`; see `training.device_memory`.
         allow_other_machine: continue studies that were begun elsewhere.
-        discard_states: remove the states of finished studies.
-        shard: (i, n): run cells i, i + n, ... of the grid only.
         engine: `local`, or `ray` for the slots of a Ray cluster.
         ray_address: of that cluster; None starts Ray on this machine.
         slots_timeout: seconds without any slot of that cluster after which the run
@@ -47,18 +41,15 @@ class Options:
     data_dir: str | None = None
     slots: int = 0
     strategy: str = "auto"
-    tpu: str | None = None
-    split: str = "trials"
     data_placement: str = "auto"
     allow_other_machine: bool = False
-    discard_states: bool = False
-    shard: tuple[int, int] = (0, 1)
     engine: str = "local"
     ray_address: str | None = None
     slots_timeout: float = 0.0
     imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_known("--strategy", self.strategy, STRATEGIES)
         placement = self.data_placement
         check_known("data placement", placement, device_memory.PLACEMENTS)
         check_known("--engine", self.engine, ENGINES)
@@ -74,10 +65,4 @@ class Options:
             raise UserError(
                 f"--slots_timeout={self.slots_timeout} goes with --ray_address: add "
                 "that."
-            )
-        if self.strategy == "multi_worker_mirrored":
-            raise UserError(
-                "--strategy=multi_worker_mirrored is no longer taken: give "
-                "--strategy=mirrored to share each batch over the devices of one "
-                "machine, or --engine=ray to run the trials of a cell on many machines."
             )

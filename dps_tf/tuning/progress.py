@@ -1,4 +1,4 @@
-"""How a study stands, on a terminal or in a log."""
+"""Progress of a study is one live line on a terminal, and plain lines in a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -40,19 +40,9 @@ def shortened(name: str, width: int) -> str:
     return f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
 
 
-class Display(Protocol):
-    """Where a notebook shows progress, in the place of a terminal."""
-
-    def show(self, line: str, share: float | None) -> None:
-        """Shows how a study stands; `share` of it is done, None if that is unknown."""
-
-    def clear(self) -> None:
-        """Takes it away, for the result to be read."""
-
-
 @dataclass(frozen=True)
 class Forecast:
-    """What some cells of a sweep are predicted to cost.
+    """A forecast is the predicted cost of some cells of a sweep.
 
     Attributes:
         examples: that each trains on, the median.
@@ -83,10 +73,9 @@ class StudyProgress:
         place: of the cell in the sweep, such as `cell 3 of 9`.
         stream: where to; standard output by default.
         live: whether a terminal gets a live line, of which there can be one.
-        display: is given what there is to show instead of the stream.
 
     Attributes:
-        sweep: what this cell and all that wait are predicted to cost, if that is known.
+        sweep: predicted cost of this cell and all that wait; None without a forecast.
     """
 
     def __init__(
@@ -97,7 +86,6 @@ class StudyProgress:
         stream: TextIO | None = None,
         *,
         live: bool = True,
-        display: Display | None = None,
     ):
         self.sweep: Forecast | None = None
         self._slots = 1
@@ -110,8 +98,7 @@ class StudyProgress:
         self._first_steps: int | None = None
         self._pruning_shown = -_PRUNING_SECONDS
         self._live: Live | None = None
-        self._may_be_live = live and display is None
-        self._display = display
+        self._may_be_live = live
 
     def __enter__(self) -> StudyProgress:
         """Starts the live line, on a terminal."""
@@ -128,15 +115,12 @@ class StudyProgress:
 
     def __exit__(self, *error: object) -> None:
         """Ends the live line."""
-        if self._display is not None:
-            self._display.clear()
         if self._live is not None:
             self._live.__exit__(None, None, None)
 
     def prepared(self, done: int, total: int) -> None:
         """Shows how many initial points have been made and pruned."""
-        line = f"{self._label}: {done} of {total} initial points ready"
-        self._show(line, done / max(total, 1))
+        self._show(f"{self._label}: {done} of {total} initial points ready")
         if done == total:
             self._begun = time.monotonic()
 
@@ -166,7 +150,7 @@ class StudyProgress:
             sweep=self._sweep_left,
         )
         if self._live is None:
-            self._show(state.sentence(self._label), state.share)
+            self._show(state.sentence(self._label))
         else:
             width = self._live.console.width
             self._show(state.fitted(self._place, self._name, width))
@@ -181,11 +165,9 @@ class StudyProgress:
         )
         return f", whole sweep {duration(low)} to {duration(high)} left (80 %)"
 
-    def _show(self, line: str, share: float | None = None) -> None:
+    def _show(self, line: str) -> None:
         now = time.monotonic()
-        if self._display is not None:
-            self._display.show(line, share)
-        elif self._live is not None:
+        if self._live is not None:
             text = Text(line, no_wrap=True, overflow="ellipsis")
             self._live.update(text, refresh=True)
         elif now - self._written >= _LINE_SECONDS:
@@ -221,7 +203,7 @@ class StudyProgress:
 
 @dataclass(frozen=True)
 class _State:
-    """How a study stands; `left` are steps, `rate` is steps per second."""
+    """The state of a study; `left` are steps, `rate` is steps per second."""
 
     pending: int
     prefix: int
@@ -239,7 +221,7 @@ class _State:
 
     @property
     def share(self) -> float:
-        """The part of all steps that is done, as far as they are known."""
+        """The steps that are done over these and the steps that may still be made."""
         return self.steps / max(self.steps + self.left, 1)
 
     @property

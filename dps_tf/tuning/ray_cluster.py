@@ -12,32 +12,28 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
-from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dps_tf.core import SlotLost, UserError, duration, processors
 from dps_tf.tuning.cluster_slots import RemoteSlot, SlotPool
-from dps_tf.tuning.interruption import SIGNALS, Interrupted, StopRequest
+from dps_tf.tuning.interruption import SIGNALS, StopRequest
 from dps_tf.tuning.options import LOOPBACK_ONLY, Options
 
 _LOOK_SECONDS = 2.0
 """How often the nodes of the cluster are looked at."""
-_REPEATS = 3
-"""How often a call is repeated whose process was lost."""
-_POLL_SECONDS = 1.0
-_LOOK_POLLS = 10
-"""Polls of a call's result between two looks at the nodes."""
 PATIENCE_SECONDS = 60.0
 """Seconds that a cluster may have no slot before the run says so, or ends."""
 _OBJECT_STORE_BYTES = 256 * 2**20
 """Of a Ray that is started here: states pass through it one at a time."""
 _LOOPBACK = "127.0.0.1"
+_ENDED = "the end of the Ray that was started here"
 _NICENESS = "RAY_worker_niceness"
 """By default Ray runs its workers at 15, behind everything else on the machine."""
 _UNREACHABLE = (ray.exceptions.RayError, ConnectionError, TimeoutError)
@@ -87,7 +83,7 @@ class Shortage:
             waited = now - self._since
             if self._address is None:
                 if not offered:
-                    self._stop.set("the end of the Ray that was started here")
+                    self._stop.set(_ENDED)
             elif ready:
                 self._since, self._is_said = now, False
             elif self._timeout and waited >= self._timeout:
@@ -98,6 +94,17 @@ class Shortage:
             elif waited >= PATIENCE_SECONDS and not self._is_said:
                 self._is_said = True
                 self._say_so(offered)
+
+    def is_over(self) -> bool:
+        """Returns whether a Ray that was started here has ended; then the run stops.
+
+        A minute after the end of its control store, Ray would end this process too,
+        without a word.
+        """
+        if self._address is not None or _control_store_runs():
+            return False
+        self._stop.set(_ENDED)
+        return True
 
     def _say_so(self, offered: int) -> None:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
@@ -204,7 +211,8 @@ class RayCluster:
     def _keep_looking(self) -> None:
         while not self._closing.is_set():
             try:
-                self._look()
+                if not self._shortage.is_over():
+                    self._look()
             except _UNREACHABLE:
                 # The nodes are looked at again: the head node may be busy.
                 pass
@@ -245,6 +253,15 @@ class RayCluster:
             number = next(self._numbers)
             self._slots[number] = Slot(actor, node)
             self.pool.add(number)
+
+
+def _control_store_runs() -> bool:
+    """Returns whether the control store of a Ray that was started here still runs."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in psutil.Process().children():
+            if process.name() == "gcs_server":
+                return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def live_nodes() -> dict[str, Mapping[str, float]]:
@@ -319,50 +336,6 @@ def _own_signals() -> Iterator[None]:
         if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def calling(
-    function: Callable[..., Any], options: Options, stop: StopRequest
-) -> Iterator[Callable[..., Any]]:
-    """Lets a function be called in processes of a Ray cluster.
-
-    Yields:
-        A function of a name, which the dashboard shows, and further arguments. It calls
-        `function(options, *arguments)` in a process of the cluster and returns the
-        result. Any thread may call it. A call whose process was lost is repeated,
-        _REPEATS times. Raises what `function` raises, and Interrupted.
-    """
-    connect(options.ray_address, options.slots)
-    remote = ray.remote(max_retries=_REPEATS)(function)
-    shortage = Shortage(options, stop)
-
-    def call(name: str, *arguments: Any) -> Any:
-        wanted = [need for found in live_nodes().values() for need in needs(found)[:1]]
-        # A processor where there is nothing else.
-        need = min(wanted, key=lambda w: "num_cpus" in w, default={"num_cpus": 1.0})
-        task = remote.options(name=name, **need).remote(
-            options_there(options), *arguments
-        )
-        for poll in itertools.count(1):
-            if ray.wait([task], timeout=_POLL_SECONDS)[0]:
-                break
-            if poll % _LOOK_POLLS == 0:
-                with contextlib.suppress(*_UNREACHABLE):
-                    offered = sum(len(needs(found)) for found in live_nodes().values())
-                    shortage.look(offered, ready=offered)
-            if stop():
-                ray.cancel(task, force=True)
-                raise Interrupted
-        try:
-            return ray.get(task)
-        except RayTaskError as error:
-            raise error.cause from error
-
-    try:
-        yield call
-    finally:
-        ray.shutdown()
 
 
 def _absolute(path: str) -> str:

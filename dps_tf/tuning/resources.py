@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import psutil
 import tensorflow as tf
 
 from dps_tf._keras import keras
-from dps_tf.core import StudySpecification, UserError, check_known, processors
+from dps_tf.core import StudySpecification, UserError, processors
 from dps_tf.data import Dataset
-from dps_tf.training import PlacedData, Program, Task, device_memory
+from dps_tf.training import PlacedData, Program, device_memory
 from dps_tf.training import strategy as strategies
 from dps_tf.tuning.build import build_task, pruning_wrapper_of
-from dps_tf.tuning.options import SPLITS
 
 _MAX_SLOTS = 64
 """Largest number of trials side by side on a CPU; one per processor fills it."""
@@ -43,33 +41,20 @@ class Resources:
         memory_limit: bytes that the activations of all slots may take together; half of
             the memory that is free now by default.
         data_placement: where data sets lie; see `training.device_memory`.
-        sharing: None where devices share each batch, or are CPUs. Otherwise each device
-            trains its own trials, and it is checked that a trial fits: the option by
-            which devices would share each batch, empty if there is one device.
-        memory_note: a sentence for the user about that check, mostly empty.
     """
 
     def __init__(
         self,
         strategies: Sequence[tf.distribute.Strategy],
         memory_limit: float | None = None,
-        sharing: str | None = None,
     ):
-        self.sharing = sharing
-        self.memory_note = ""
         self.strategies = tuple(strategies)
         self.memory_limit = free_memory() / 2 if memory_limit is None else memory_limit
         self.data_placement = "auto"
         self._held: dict[tuple[str, str], PlacedData] = {}
 
     @classmethod
-    def of_this_machine(
-        cls,
-        slots: int = 0,
-        strategy: str = "auto",
-        tpu: str | None = None,
-        split: str = "trials",
-    ) -> Resources:
+    def of_this_machine(cls, slots: int = 0, strategy: str = "auto") -> Resources:
         """Returns slots on the local devices, as these fields of `Options` say.
 
         Trials are split over the devices before data are: with `auto` every slot has
@@ -80,31 +65,18 @@ class Resources:
         """
         if slots < 0:
             raise UserError(f"slots is {slots}; it must be at least 0.")
-        if tpu is not None and strategy == "auto":
-            strategy = "tpu"
-        check_known("--split", split, SPLITS)
-        sharing: str | None = None
-        if strategy == "tpu" and split == "trials":
-            cores = strategies.build_cores(tpu)
-            slots = slots or len(cores)
-            sharing = "--split=data" if len(cores) > 1 else ""
-            # The host's memory is no limit: activations are in the core's.
-            in_turn = [cores[i % len(cores)] for i in range(slots)]
-            return cls(in_turn, math.inf, sharing=sharing)
         if strategy not in ("auto", "one_device"):
-            return cls([strategies.build(strategy, tpu=tpu)])
+            return cls([strategies.build(strategy)])
         devices = strategies.local_devices()
         if strategy == "one_device":
             devices = devices[:1]
         gpus = len(tf.config.list_logical_devices("GPU"))
         slots = slots or min(gpus, len(devices)) or min(processors(), _MAX_SLOTS)
-        if gpus and strategy == "auto":
-            sharing = "--strategy=mirrored" if gpus > 1 else ""
         found = [
             tf.distribute.OneDeviceStrategy(devices[i % len(devices)])
             for i in range(slots)
         ]
-        return cls(found, sharing=sharing)
+        return cls(found)
 
     @property
     def replicas(self) -> int:
@@ -119,7 +91,7 @@ class Resources:
         There are fewer, at least one, where batches would go beyond the memory limit.
 
         Raises:
-            UserError: the batch does not fit the training set, or a trial its device.
+            UserError: the batch does not fit the training set.
         """
         check_batch_size(specification, dataset)
         task = build_task(
@@ -128,7 +100,6 @@ class Resources:
             pruning_wrapper_of(specification),
             specification.precision,
         )
-        self._check_memory(task, specification, dataset)
         goal = specification.goal if specification.evaluation == "goal" else None
         programs: list[Program] = []
         for strategy in self.strategies:
@@ -139,27 +110,6 @@ class Resources:
                 break
             programs.append(program)
         return programs
-
-    def _check_memory(
-        self, task: Task, specification: StudySpecification, dataset: Dataset
-    ) -> None:
-        """Raises UserError unless a trial fits the device that it has for itself."""
-        if self.sharing is None:
-            return
-        strategy, cell = self.strategies[0], specification.cell
-        held = self._held.get(_key(dataset, strategy))
-        if held is None:
-            is_there = device_memory.goes_on_devices(
-                dataset, strategy, self.data_placement, free_memory()
-            )
-        else:
-            is_there = held.placement == "device"
-        data = device_memory.held_bytes(dataset) if is_there else 0
-        needed = device_memory.of_trial(task, cell.batch_size, data)
-        device = str(strategy.extended.worker_devices[0])
-        self.memory_note = device_memory.check_trial(
-            cell.name, needed, device, self.sharing
-        )
 
     def _data(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> PlacedData:
         """Returns the data for a device; those of another data set make way."""

@@ -34,7 +34,6 @@ from dps_tf.store.tables import to_frame
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.options import Options
 from dps_tf.tuning.progress import (
-    Display,
     Forecast,
     Forecaster,
     StudyProgress,
@@ -85,7 +84,7 @@ class Sweep:
     """A sweep in its directory, run by this process.
 
     Cells run one after another, or side by side where `spare_slots` returns the number
-    of slots that no cell needs now. Progress is shown on a display or standard output.
+    of slots that no cell needs now. Progress is shown on standard output.
     `forecast` predicts what some cells cost from what is recorded; it returns None
     where nothing is.
     """
@@ -97,7 +96,6 @@ class Sweep:
     stop: StopRequest
     say: Callable[[str], None] = print
     spare_slots: Callable[[], int] | None = None
-    display: Display | None = None
     forecast: Forecaster = no_forecast
 
     def __post_init__(self) -> None:
@@ -107,7 +105,7 @@ class Sweep:
         self.outcome = SweepOutcome()
 
     def run(self, gin_text: str) -> SweepOutcome:
-        """Runs every cell of the shard that is not finished and free.
+        """Runs every cell that is not finished and free.
 
         A cell that another process is running is skipped, and looked at again in the
         end, when it may be finished. If the owner of a cell is on another machine and
@@ -120,8 +118,7 @@ class Sweep:
         """
         self.check()
         start_sweep(self.files, self._layout, self.specification, gin_text)
-        first, step = self.options.shard
-        left = list(self.specification.studies[first::step])
+        left = list(self.specification.studies)
         if self.spare_slots is not None:
             self._run_side_by_side(left, self.spare_slots)
         left[:] = [study for study in left if not self._was_finished(study)]
@@ -144,26 +141,17 @@ class Sweep:
                     raise Interrupted
                 time.sleep(_WAIT_SECONDS)
             looks += 1
-        if self.options.discard_states:
-            for name in (*self.outcome.finished_before, *self.outcome.ran):
-                self.files.remove_tree(self._layout.cell(name).states)
         self._run_repeats(gin_text)
         return self.outcome
 
     def _run_repeats(self, gin_text: str) -> None:
-        """Runs the repeats of the cells of the shard as a sweep inside this one."""
-        first, step = self.options.shard
-        mine = self.specification.studies[first::step]
-        repeated = repeat_studies(
-            self.files, self._layout, replace(self.specification, studies=mine)
-        )
+        """Runs the repeats of the cells as a sweep inside this one."""
+        repeated = repeat_studies(self.files, self._layout, self.specification)
         if repeated:
             inside = replace(
                 self,
                 specification=SweepSpecification(repeated),
-                options=replace(
-                    self.options, sweep_dir=self._layout.repeats.root, shard=(0, 1)
-                ),
+                options=replace(self.options, sweep_dir=self._layout.repeats.root),
                 forecast=no_forecast,
             )
             self.outcome.add(inside.run(gin_text))
@@ -268,7 +256,7 @@ class Sweep:
         studies = self.specification.studies
         place = f"cell {studies.index(study) + 1} of {len(studies)}"
         live = self.spare_slots is None
-        shown = StudyProgress(name, study.rule, place, live=live, display=self.display)
+        shown = StudyProgress(name, study.rule, place, live=live)
         shown.sweep = self._forecast if live else None
         with shown as progress:
             context = RunContext(

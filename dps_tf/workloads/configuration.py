@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, Field, fields, replace
 from typing import Any
 
 import gin
@@ -178,18 +178,29 @@ def _named_space(
     return {name: entry for name, entry in space.items() if name not in fixed}
 
 
+def check_field(name: str) -> None:
+    """Raises UserError for the name of a value that no workload has."""
+    own = inspect.signature(workload).parameters
+    known = {*own, *_further_fields()} - {"further"}
+    if name not in known:
+        raise UserError(
+            f"workload.{name} is bound, and a workload has no {name!r}: "
+            f"{near_matches(name, known)}."
+        )
+
+
+def _further_fields() -> dict[str, Field[Any]]:
+    """Returns the fields of a workload that are bound as they are, by name."""
+    made = {*inspect.signature(workload).parameters, "explicit_points"}
+    made.add("evaluation_interval")
+    return {field.name: field for field in fields(Workload) if field.name not in made}
+
+
 def _check_fields(further: Mapping[str, Any]) -> None:
     """Raises UserError for names that no workload has, and for missing ones."""
-    own = set(inspect.signature(workload).parameters) - {"further"}
-    made = own | {"explicit_points", "evaluation_interval"}
-    known = {field.name: field for field in fields(Workload) if field.name not in made}
     for name in further:
-        if name not in known:
-            raise UserError(
-                f"workload.{name} is bound, and a workload has no {name!r}: "
-                f"{near_matches(name, [*known, *own])}."
-            )
-    for name, field in known.items():
+        check_field(name)
+    for name, field in _further_fields().items():
         has_default = (field.default, field.default_factory) != (MISSING, MISSING)
         if name not in further and not has_default:
             raise UserError(f"workload.{name} is missing: bind it in the gin file.")

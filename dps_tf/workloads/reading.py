@@ -20,6 +20,7 @@ from typing import Any
 
 import gin
 import numpy as np
+from gin import config_parser
 
 from dps_tf.core import SweepSpecification, UserError, near_matches
 from dps_tf.workloads import configuration
@@ -30,15 +31,17 @@ _NO_SECTION = re.compile(r"No configurable matching '(\w+)'")
 _NO_PARAMETER = re.compile(
     r"Configurable '(\w+)' doesn't have a parameter named '(\w+)'"
 )
-_SECTIONS = (
-    "sweep",
-    "workload",
-    "goal",
-    "evaluation",
-    "step_budget",
-    "scaling_rule",
-    "pruning",
-)
+_REFERENCE = re.compile(r"@((?:\w+/)*)(\w+)\(")
+_OWNERS = {
+    "workload": "sweep.workloads",
+    "goal": "workload.goal",
+    "evaluation": "workload.evaluation",
+    "step_budget": "workload.step_budget",
+    "scaling_rule": "workload.points",
+    "pruning": "sweep.pruning",
+}
+"""The value that refers to each section but the root."""
+_SECTIONS = ("sweep", *_OWNERS)
 _PARTS = {
     "sweep.workloads": "@workload()",
     "workload.goal": "@goal()",
@@ -160,14 +163,23 @@ def read_configuration(
             "no configuration was given: name one with --gin_file, for example "
             f"{', '.join(shipped()[:3])}."
         )
-    paths = [str(resolve(name)) for name in gin_files]
+    paths = [resolve(name) for name in gin_files]
     gin.clear_config()
     gin.add_config_file_search_path(str(folder()))
     try:
         with _quiet():
-            gin.parse_config_files_and_bindings(paths, list(bindings))
+            gin.parse_config_files_and_bindings(list(map(str, paths)), [], False)
+            in_files = gin.config_str()
+            gin.parse_config_files_and_bindings([], list(bindings))
+        given = _written("\n".join(bindings))
+        own = [line for path in paths for line in _written(path.read_text())]
+        for line in own + given:
+            if line.section == "workload":
+                configuration.check_field(line.parameter)
         sweep = gin.get_configurable(configuration.sweep)()
-        _check_reach(bindings)
+        _check_reach(given)
+        _check_references(given, "")
+        _check_references(own, in_files)
     except UserError as error:
         # Gin adds where it was when the value was refused: the sentence names it.
         raise UserError(str(error).split("\n")[0]) from error
@@ -178,24 +190,87 @@ def read_configuration(
     return sweep, gin.operative_config_str()
 
 
-def _check_reach(bindings: Sequence[str]) -> None:
+@dataclass(frozen=True)
+class _Line:
+    """What a line of a gin file binds: `scope/section.parameter`, or a macro."""
+
+    scope: str
+    section: str
+    parameter: str
+
+    def __str__(self) -> str:
+        scope = f"{self.scope}/" if self.scope else ""
+        return f"{scope}{self.section}{'.' if self.parameter else ''}{self.parameter}"
+
+
+class _Names(config_parser.ParserDelegate):
+    """Reads references and macros as their names."""
+
+    def configurable_reference(self, scoped_name: str, evaluate: bool) -> str:
+        """Returns the name of a reference."""
+        return scoped_name
+
+    def macro(self, name: str) -> str:
+        """Returns the name of a macro."""
+        return name
+
+
+def _written(text: str) -> list[_Line]:
+    """Returns what a gin text binds itself, without the files that it includes."""
+    return [
+        _Line(line.scope, line.selector.rpartition(".")[2], line.arg_name)
+        for line in config_parser.ConfigParser(text, _Names())
+        if isinstance(line, config_parser.BindingStatement)
+    ]
+
+
+def _check_references(lines: Sequence[_Line], text: str) -> None:
+    """Raises UserError for a line whose section or macro nothing refers to.
+
+    `text`: a configuration in which a reference counts too, though one of the command
+    line may have taken its place.
+    """
+    used = set(_SCOPE.findall(gin.operative_config_str()))
+    for scope, section in _REFERENCE.findall(text):
+        used |= {(scope.rstrip("/"), section), ("", section)}
+    text += gin.config_str()
+    for line in lines:
+        if not line.parameter:
+            if not re.search(rf"%{line}\b", text):
+                raise UserError(
+                    f"{line} is bound, and nothing refers to %{line}: write "
+                    "section.name, such as workload.points, or leave it out."
+                )
+            continue
+        inside = f"{line.scope}/" if line.scope else ""
+        if line.section in _SECTIONS and not any(
+            section == line.section and f"{scope}/".startswith(inside)
+            for scope, section in used
+        ):
+            reference = f"@{inside}{line.section}()"
+            raise UserError(
+                f"{line} is bound and counts nowhere, because nothing refers to "
+                f"{reference}: bind {_OWNERS[line.section]} to {reference}, or leave "
+                f"{line} out."
+            )
+
+
+def _check_reach(given: Sequence[_Line]) -> None:
     """Raises UserError for a binding that counts nowhere, as scopes have their own.
 
     What is bound in a scope, `sgd/workload.points`, wins over `workload.points` there.
     """
     used = set(_SCOPE.findall(gin.operative_config_str()))
     bound = gin.config_str()
-    given = {binding.partition("=")[0].strip() for binding in bindings}
-    for name in given:
-        owner = name.rpartition(".")[0]
-        scopes = {scope for scope, of in used if of == owner}
-        own = [s for s in sorted(scopes) if f"\n{s}/{name} =" in bound]
-        own = [scope for scope in own if f"{scope}/{name}" not in given]
+    names = set(map(str, given))
+    for line in given:
+        scopes = {scope for scope, of in used if of == line.section}
+        own = [f"{scope}/{line}" for scope in sorted(scopes)]
+        own = [name for name in own if f"\n{name} =" in bound and name not in names]
         if scopes and len(own) == len(scopes):
-            instead = ", ".join(f"{scope}/{name}" for scope in own)
             raise UserError(
-                f"{name} is bound and counts nowhere, because the gin file binds "
-                f"{instead}: bind what you mean of these."
+                f"{line} is bound and counts nowhere, because the gin file binds "
+                f"{', '.join(own)}: bind what you mean of these."
             )
 
 

@@ -152,6 +152,10 @@ def test_linear_scaling_counts_from_a_batch_size(start):
         ("batch_size,steps_to_result\n1,9\n0,5\n4,3\n", "batch_size is 0"),
         ("batch_size,steps_to_result\n,9\n2,5\n4,3\n", "batch_size is nan"),
         ("batch_size,steps_to_result\n1,9\n2,5\n", "the table has at most 2"),
+        (
+            "batch_size,steps_to_result,bracket_low\n1,9,8\n2,5,0\n4,3,2\n",
+            r"at most 2; a bound, such as a bracket_low of 0, is no K\*",
+        ),
         ("batch_size,steps_to_result\n", "the table has at most 0"),
         ("batch_size,steps_to_result,curve\n1,9,a\n2,5,\n", "curve is empty in row 2"),
         (

@@ -36,7 +36,6 @@ _CPU_DEVICES = flags.DEFINE_integer(
 _PRICE = flags.DEFINE_float(
     "price", 0.0, "Price of one device per hour, for step_time's table."
 )
-_TPU = flags.DEFINE_string("tpu", None, "local, for grid_cost on a TPU.")
 _GRID_SECONDS = flags.DEFINE_string(
     "grid_seconds", "seconds.csv", "CSV file of the times that grid_cost measures."
 )
@@ -87,7 +86,7 @@ def _grid_cost() -> Rows:
     configure_threads()
     table = machine_rate.write_table(
         Path(_GRID_SECONDS.value),
-        Resources.of_this_machine(strategy=_STRATEGY.value, tpu=_TPU.value),
+        Resources.of_this_machine(strategy=_STRATEGY.value),
         _GRID_BATCH_SIZES,
         repeats=_REPEATS.value,
         seconds=_SECONDS.value,

@@ -48,7 +48,7 @@ class GridCostTest(tf.test.TestCase):
         self.assertEqual("\n".join(shown), grid_cost.show(grid_cost.read_seconds()))
 
     def test_command_of_the_readme_is_understood(self):
-        flags = ["--strategy=tpu", "--tpu=local", "--grid_seconds=seconds.csv"]
+        flags = ["--strategy=tpu", "--grid_seconds=seconds.csv"]
         done = subprocess.run(
             [sys.executable, "-m", "tests.benchmarks", *flags, "no_such_benchmark"],
             cwd=Path(grid_cost.__file__).parents[2],

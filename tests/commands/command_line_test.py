@@ -128,11 +128,12 @@ def test_a_folder_that_only_the_system_makes_is_told():
 def test_a_machine_without_temporary_folders_is_told(tmp_path):
     # As `tempfile` answers there.
     code = (
-        "import tempfile; from dps_tf.cli import command_line\n"
+        "import tempfile; from dps_tf import _tensorflow\n"
+        "from dps_tf.cli.command_line import command\n"
         "def nowhere(*_): raise FileNotFoundError(2, 'No usable temporary directory "
         "found in [...]')\n"
         "tempfile.TemporaryFile = nowhere\n"
-        "command_line.command(command_line.import_tensorflow)()"
+        "command(_tensorflow.import_tensorflow)()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -144,6 +145,21 @@ def test_a_machine_without_temporary_folders_is_told(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith("error: no folder for temporary files")
     assert str(tmp_path) in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_start_up_lines_of_tensorflow_are_shown_where_they_are_asked_for():
+    code = "import dps_tf; from dps_tf.data import Source; help(dps_tf)"
+    unset = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    for more, is_silent in (({}, True), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, False)):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=unset | more,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert (not done.stderr) == is_silent, done.stderr
 
 
 def test_modules_of_the_user_are_found_beside_the_command(tmp_path, monkeypatch):

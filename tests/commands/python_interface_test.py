@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
 
 import dps_tf
 from dps_tf.analysis.tables import meaning
-from dps_tf.cli import notebook
 from dps_tf.core import UserError
 from dps_tf.store import MEANINGS, SCHEMAS
 from dps_tf.workloads.reading import read_configuration
@@ -171,6 +168,11 @@ def test_values_that_cannot_be_are_one_sentence(values, sentence):
         dps_tf.sweep("quickstart", values=values)
 
 
+def test_a_misspelt_name_is_named_before_what_is_missing():
+    with pytest.raises(UserError, match=r"workload.nam is bound.*did you mean 'name'"):
+        dps_tf.sweep(values={"workload.nam": 3})
+
+
 def test_what_python_runs_is_what_the_command_runs(ran):
     folder, said = ran
     assert tables_on_disk(folder / "python") == tables_on_disk(folder / "command")
@@ -194,7 +196,7 @@ def test_options_that_are_not_taken_are_refused(tmp_path):
     sweep = dps_tf.sweep("quickstart")
     for options, sentence in (
         ({"slotz": 1}, "did you mean 'slots'"),
-        ({"strategy": "multi_worker_mirrored"}, "give --strategy=mirrored"),
+        ({"strategy": "miror"}, "did you mean 'mirrored'"),
     ):
         with pytest.raises(UserError, match=sentence):
             dps_tf.run(sweep, tmp_path, **options)
@@ -248,11 +250,9 @@ def test_best_has_the_name_and_point_of_the_winner(tables):
 
 
 @pytest.fixture(name="shell")
-def _shell(monkeypatch):
+def _shell():
     shell = InteractiveShell.instance()
     shell.kernel = object()  # As that of a notebook has.
-    # A progress that is drawn each time it is asked for.
-    monkeypatch.setattr(notebook, "_DRAWING_SECONDS", -1.0)
     yield shell
     InteractiveShell.clear_instance()
 
@@ -267,35 +267,3 @@ def test_notebooks_show_results_and_figures(shell, tables):
     assert bundle["image/png"].startswith(b"\x89PNG")
     marks = {len(line.get_xdata()) for axis in figure.axes for line in axis.lines}
     assert marks
-
-
-def test_progress_in_a_notebook_is_drawn_in_its_place(shell):
-    display = notebook.notebook_display()
-    with capture_output() as shown:
-        display.show("cell 1 of 2, <digits>: 4 of 4 trials running", 0.25)
-        display.show("cell 1 of 2, <digits>: 3 of 4 trials running", 0.5)
-        display.clear()
-    first, *others = shown.outputs
-    assert 'value="0.250"' in first.data["text/html"]
-    assert "&lt;digits&gt;" in first.data["text/html"]
-    assert first.data["text/plain"].startswith("cell 1 of 2")
-    assert [output.data["text/html"][:33] for output in others] == [
-        '<progress max="1" value="0.500"><',
-        "",
-    ]
-    assert all(output.update for output in others)
-    assert {o.transient["display_id"] for o in shown.outputs} == {
-        first.transient["display_id"]
-    }
-
-
-def test_outside_of_a_notebook_there_is_no_display():
-    with contextlib.suppress(AttributeError):
-        InteractiveShell.clear_instance()
-    assert notebook.notebook_display() is None
-    shell = InteractiveShell.instance()
-    try:
-        assert notebook.notebook_display() is None, "IPython on a terminal"
-    finally:
-        del shell
-        InteractiveShell.clear_instance()

@@ -14,7 +14,6 @@ import pytest
 
 from dps_tf.core import UserError
 from dps_tf.store import LocalFiles
-from dps_tf.train import read_shard
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.options import Options
 from dps_tf.workloads.reading import describe, read_configuration
@@ -62,18 +61,6 @@ def test_a_sweep_is_run_once_told_about_and_held_to_its_configuration(
     assert [cell["closed"] for cell in cells] == [True, True]
     assert cells[0]["outcomes"]["incomplete"] == 2
     assert cells[0]["steps_left"] == 0
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ("--share", "start the same command"),
-        ("--workers=2", "start the same command"),
-        ("--strategy=multi_worker_mirrored", "give --strategy=mirrored"),
-    ],
-)
-def test_options_that_are_no_longer_taken_are_refused(given, sentence, tmp_path):
-    assert sentence in refused(run("train", *TINY, f"--sweep_dir={tmp_path}", given))
 
 
 def test_an_unknown_name_is_refused_with_its_neighbours() -> None:
@@ -146,6 +133,10 @@ def test_dry_run_states_the_most_that_a_sweep_may_cost() -> None:
         ("worklod.points = 3", "did you mean 'workload'"),
         ("sweep.batch_size = 3", "did you mean 'batch_sizes'"),
         ("goal.threshold = 3%", "'goal.threshold = 3%' has no value that Python knows"),
+        ("pruning.scope = 'layer'", "bind sweep.pruning to @pruning()"),
+        ("step_budget.examples = 3", "bind workload.step_budget to @step_budget()"),
+        ("sdg/workload.points = 3", "nothing refers to @sdg/workload()"),
+        ("points = 8", "nothing refers to %points: write section.name"),
     ],
 )
 def test_mistakes_in_gin_are_one_sentence(binding: str, sentence: str) -> None:
@@ -171,11 +162,15 @@ def test_a_binding_that_every_scope_overrides_is_refused() -> None:
     }
 
 
-def test_shards_are_i_of_n() -> None:
-    assert read_shard("2/5") == (2, 5)
-    for wrong in ("5/5", "a/b", "-1/2", "1"):
-        with pytest.raises(UserError, match="is no shard"):
-            read_shard(wrong)
+def test_what_a_file_binds_counts_unless_a_binding_takes_its_place(tmp_path) -> None:
+    own = tmp_path / "own.gin"
+    lines = ["include 'quickstart.gin'", "step_budget.examples = 1000"]
+    own.write_text("\n".join(lines))
+    with pytest.raises(UserError, match="bind workload.step_budget to @step_budget"):
+        read_configuration([str(own)], [])
+    own.write_text("\n".join([*lines, "workload.step_budget = @step_budget()"]))
+    sweep, _ = read_configuration([str(own)], ["workload.step_budget = 50"])
+    assert sweep.studies[0].workload.step_budget == 50
 
 
 @pytest.mark.parametrize(

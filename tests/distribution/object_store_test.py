@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.fault]
 SCRIPT = """
 import json, os, signal, sys
 from pathlib import Path
-from dps_tf.cli.command_line import import_tensorflow
+from dps_tf._tensorflow import import_tensorflow
 import_tensorflow()
 from dps_tf.store import files_for
 from dps_tf.tuning.backends import Backends

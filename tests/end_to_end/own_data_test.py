@@ -1,4 +1,4 @@
-"""Folders of one's own, and sentences as TensorFlow Datasets builds them, trained on.
+"""A folder of text, and sentences as TensorFlow Datasets builds them, trained on.
 
 From files to K*, by `prepare`, `train` and `status` as a user runs them.
 """
@@ -13,7 +13,7 @@ import pytest
 
 from dps_tf.analysis.loading import load
 from tests import interpreter
-from tests.data.large_sets_test import jpeg, lm1b
+from tests.data.large_sets_test import lm1b
 
 pytestmark = pytest.mark.slow
 
@@ -62,29 +62,16 @@ SETS = {
         "workload.network_arguments": _SMALL,
         "goal.threshold": 0.5,
     },
-    "image_folder": {
-        "gin": "quickstart",
-        "workload.dataset": "'image_folder'",
-        "workload.dataset_arguments": "{'folder': 'pets', 'side': 28}",
-        "workload.validation_examples": 4,
-        "workload.test": "'carved'",
-        "goal.threshold": 0.0,
-    },
 }
 
 
 def write_sets(root: Path) -> None:
-    """Makes a folder of text, one of photographs, and a built set of sentences."""
+    """Makes a folder of text and a built set of sentences."""
     generator = np.random.default_rng(0)
     text = [" ".join(generator.choice(WORDS, 1 + i % 12)) for i in range(300)]
     (root / "mine").mkdir()
     (root / "mine" / "a.txt").write_text("\n".join(text))
     lm1b(root / "data", [line.encode() for line in text])
-    for name in ("cats", "dogs"):
-        (root / "pets" / name).mkdir(parents=True)
-        for i in range(10):
-            picture = jpeg(i + 10 * len(name), 40 + i, 64 - i)
-            (root / "pets" / name / f"{i}.jpg").write_bytes(picture)
 
 
 Trained = tuple[Path, subprocess.CompletedProcess[str]]
@@ -95,7 +82,7 @@ def trained(tmp_path_factory) -> dict[str, Trained]:
     """The sweep of each set, and how its training ended."""
     root = tmp_path_factory.mktemp("own data")
     write_sets(root)
-    raw = {"text_folder": "mine", "image_folder": "pets"}
+    raw = {"text_folder": "mine"}
     for name in SETS:
         program = ["-c", _TINY_LM1B] if name == "lm1b" else ["-m", "dps_tf.prepare"]
         flags = [f"--dataset={name}", "--data_dir=data", "--vocabulary=30"]
@@ -125,11 +112,6 @@ def test_training_ends_and_its_metrics_are_those_of_a_beginning(trained, name):
     networks = 2 if name == "text_folder" else 1
     assert len(tables.trials) == 2 * networks
     curves = tables.curves
-    if name == "image_folder":
-        errors = curves["validation/classification_error"].dropna()
-        # Of four pictures.
-        assert set(errors * 4 % 1) == {0.0}
-        return
     losses = curves["validation/cross_entropy"]
     guess = np.log(30)
     first = losses[curves["step"] == curves["step"].min()]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from dps_tf.analysis import loading
 from dps_tf.core import UserError
@@ -76,6 +78,24 @@ def test_a_source_of_what_is_read_in_a_row_is_refused(tmp_path):
     for arguments in ((waves(), None), (np.zeros([4, 2]), None), (iter([]), [1])):
         with pytest.raises(UserError, match=r"of a Source are .*stored_once"):
             Source(*arguments, 3, 1)
+
+
+def test_a_batched_dataset_is_refused_and_one_that_was_unbatched_is_not(tmp_path):
+    waves = importlib.import_module("tests.extensions.from_tf_data").waves().take(4)
+    for batched in (
+        waves.batch(2),
+        waves.batch(2, drop_remainder=True).prefetch(1),
+        waves.padded_batch(2).cache(),
+    ):
+        with pytest.raises(UserError, match=r"is batched.*call \.unbatch\(\) on it"):
+            stored_once(tmp_path / "set", lambda source=batched: source)
+        single = stored_once(tmp_path / "one", batched.unbatch)
+        assert single.inputs.shape == (4, 32)
+        shutil.rmtree(tmp_path / "one")
+    flat = waves.batch(2).flat_map(
+        lambda *pair: tf.data.Dataset.from_tensor_slices(pair)
+    )
+    assert stored_once(tmp_path / "flat", lambda: flat).labels.shape == (4,)
 
 
 @pytest.mark.slow

@@ -203,21 +203,3 @@ def test_every_command_refuses_a_directory_of_before_formats(
     assert "was written before formats had numbers" in told and "31a3605" in told
     after = {path: path.read_bytes() for path in sweep.rglob("*") if path.is_file()}
     assert after == before
-
-
-def test_states_are_not_discarded_through_a_link(tmp_path):
-    study, elsewhere = study_of(SMALL), tmp_path / "elsewhere"
-    runner = SyntheticRunner(SMALL_TRIALS)
-    options = {"discard_states": True}
-    run_in_sweep(tmp_path / "sweep", study, runner)
-    states = Path(layout_of(tmp_path / "sweep", study).states)
-    states.rename(elsewhere)
-    states.symlink_to(elsewhere)
-    kept = sorted(elsewhere.iterdir())
-    with pytest.raises(UserError, match="states is a link: it is not deleted"):
-        run_in_sweep(tmp_path / "sweep", study, runner, **options)
-    assert kept and sorted(elsewhere.iterdir()) == kept
-    states.unlink()
-    elsewhere.rename(states)
-    run_in_sweep(tmp_path / "sweep", study, runner, **options)
-    assert not states.exists()

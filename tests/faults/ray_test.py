@@ -206,19 +206,22 @@ def test_actors_nodes_and_driver_killed_leave_the_tables_of_one_machine(
         left -= len(done)
 
 
-def test_a_ray_that_was_started_here_and_dies_stops_the_run(train, alone, tmp_path):
+@pytest.mark.parametrize("part", ["raylet", "gcs_server"])
+def test_a_ray_that_was_started_here_and_dies_stops_the_run(
+    train, alone, tmp_path, part
+):
     slow = {
         "DPS_TF_TURN_SECONDS": "0.2",
         "RAY_health_check_failure_threshold": "1",
     }
     driver = train(*NOISY_QUADRATIC, "--engine=ray", "--slots=2", **slow)
     wait_for_progress(tmp_path / "sweep", driver)
-    (raylet,) = [
+    (victim,) = [
         process
         for process in psutil.Process(driver.pid).children(recursive=True)
-        if process.name() == "raylet"
+        if process.name() == part
     ]
-    raylet.kill()
+    victim.kill()
     said = driver.end(code=75, seconds=90)
     assert "stopped by the end of the Ray that was started here; run the same" in said
     train(*NOISY_QUADRATIC, DPS_TF_TURN_SECONDS="0").end()

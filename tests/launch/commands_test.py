@@ -114,7 +114,7 @@ def test_every_command_line_is_understood_by_the_real_command(tmp_path):
     for case in rendered.CASES:
         commands[case] = rendered.command_of(rendered.document(case))
     odd = ["--gin_file=quickstart", "--sweep_dir=gs://b/a sweep"]
-    odd += ["--gin_bindings=workload.points = 8", "--slots=2", "--shard=1/4"]
+    odd += ["--gin_bindings=workload.points = 8", "--slots=2"]
     for launcher in (of_slurm, of_queued_resource):
         folder = tmp_path / launcher.__name__
         folder.mkdir()

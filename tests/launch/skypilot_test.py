@@ -45,7 +45,7 @@ def run(home: StandIns, options: str = ""):
 
 
 def test_task_trains_with_the_options_given(home):
-    assert run(home, "--strategy=tpu --tpu=local").returncode == 0
+    assert run(home, "--strategy=tpu").returncode == 0
     assert home.calls() == [
         [
             *(
@@ -53,7 +53,7 @@ def test_task_trains_with_the_options_given(home):
                 "--gin_file=lee2021/mnist_sgd",
                 "--sweep_dir=gs://b/a sweep",
             ),
-            *("--strategy=tpu", "--tpu=local"),
+            "--strategy=tpu",
         ]
     ]
 

@@ -204,13 +204,6 @@ class StateTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(alone * mask, alone)
             self.assertGreater(np.abs(weights - alone[0]).max(), 0.0)
 
-    def test_memory_of_all_workers_is_counted(self):
-        program = MOMENTUM.program()
-        counted = program.optimizer.slot_bytes(program.network.trainable_variables)
-        there = sum(array.nbytes for array in program.read().arrays)
-        weights = sum(w.nbytes for w in program.network.get_weights())
-        self.assertEqual(counted, there - weights)
-
 
 class RefusalTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(

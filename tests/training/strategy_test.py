@@ -21,11 +21,6 @@ class StrategyTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(strategies.loops_in_replica(one))
         self.assertFalse(strategies.loops_in_replica(mirrored))
 
-    def test_auto_is_one_device_where_there_is_no_gpu(self):
-        if tf.config.list_logical_devices("GPU"):
-            self.skipTest("this machine has a GPU")
-        self.assertIsInstance(strategies.build(), tf.distribute.OneDeviceStrategy)
-
     def test_strategies_of_several_sizes_live_in_one_process(self):
         for replicas in (2, 4, 2):
             devices = tuple(f"CPU:{i}" for i in range(replicas))
@@ -43,18 +38,12 @@ class StrategyTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(UserError, message):
             strategies.build(name)
 
-    @parameterized.parameters(
-        ("tpu", None, "local"),
-        ("auto", "local", "local"),
-        ("tpu", "grpc://127.0.0.1:1", "grpc://127.0.0.1:1"),
-    )
-    def test_tpu_that_is_not_there(self, name, tpu, named):
+    def test_tpu_that_is_not_there(self):
         if tf.config.list_physical_devices("TPU"):
             self.skipTest("this machine has a TPU")
-        with self.assertRaisesRegex(UserError, "^no TPU was found at") as caught:
-            strategies.build(name, tpu=tpu)
+        with self.assertRaisesRegex(UserError, "^no TPU was found for") as caught:
+            strategies.build("tpu")
         message = str(caught.exception)
-        self.assertIn(f"--tpu={named} (", message)
         self.assertLen(message.splitlines(), 1)
         self.assertLess(len(message), 250)
 
@@ -62,7 +51,7 @@ class StrategyTest(tf.test.TestCase, parameterized.TestCase):
     def test_tpu(self):
         if not tf.config.list_physical_devices("TPU"):
             self.skipTest("this machine has no TPU")
-        strategy = strategies.build("tpu", tpu="local")
+        strategy = strategies.build("tpu")
         self.assertTrue(strategies.loops_in_replica(strategy))
 
 

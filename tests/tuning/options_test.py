@@ -13,7 +13,7 @@ from dps_tf.tuning.options import Options
         ({"ray_address": "auto"}, "goes with --engine=ray"),
         ({"engine": "ray", "slots_timeout": 5.0}, "goes with --ray_address"),
         ({"slots_timeout": -1.0}, "give seconds"),
-        ({"strategy": "multi_worker_mirrored"}, "give --strategy=mirrored"),
+        ({"strategy": "miror"}, "did you mean 'mirrored'"),
         ({"data_placement": "disk"}, "disk"),
     ],
 )

@@ -119,15 +119,6 @@ def test_a_directory_is_a_sweeps_from_the_first_moment(tmp_path):
     start_sweep(Watched(), layout, SWEEP, "")
 
 
-def test_a_shard_runs_every_nth_cell_and_all_shards_together_run_all(tmp_path):
-    parts = [
-        launch(tmp_path, lambda size: SyntheticRunner(TRIALS), shard=(i, 2))
-        for i in range(2)
-    ]
-    names = [study.cell.name for study in CELLS]
-    assert [list(part.ran) for part in parts] == [names[::2], names[1::2]]
-
-
 def test_bound_is_called_a_bound():
     complete = TrialResult("complete", 20, 20, 10)
     failed = TrialResult("failed", 0, error="no memory")
