@@ -8,7 +8,6 @@ import tensorflow as tf
 from dps_tf.core import UserError
 from dps_tf.training import strategy as strategies
 from dps_tf.tuning.resources import Resources
-from tests.made_up import small_sweeps
 from tests.training.problems import Problem, one_device
 
 
