@@ -156,7 +156,8 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
     chosen = rng.multinomial(_DRAWS, weight / weight.sum())
     cells = _Cells.of(waiting, curves)
     used = [(fit, n) for fit, n in zip(fits, chosen, strict=True) if n]
-    return np.exp2(np.concatenate([fit.draws(cells, n, rng) for fit, n in used]))
+    draws = np.concatenate([fit.draws(cells, n, rng) for fit, n in used])
+    return np.asarray(np.exp2(draws), np.float64)
 
 
 @dataclass(frozen=True)
