@@ -58,16 +58,15 @@ def main() -> int:
     # After the flags are checked: SciPy takes seconds to load.
     from dps_tf.analysis.recommend import recommend
 
-    curves, times = _inputs()
     found = {
         name: recommend(
             points,
-            times.get(name, times.get("", _none())),
+            times,
             _DEVICES.value,
             deadline=_DEADLINE.value,
             communication=_COMMUNICATION.value,
         )
-        for name, points in curves.items()
+        for name, points, times in _inputs()
     }
     for name, each in found.items():
         print(printable(f"{name}: {each}"))
@@ -79,7 +78,7 @@ def main() -> int:
 
 
 def _text(choices: pd.DataFrame) -> str:
-    """Returns choices as a table of plain numbers; nothing stands for what is not."""
+    """Returns choices as a table of plain numbers, with blanks for missing ones."""
     from dps_tf.analysis.wording import number
 
     shown = choices.drop(columns="meaning")
@@ -87,36 +86,30 @@ def _text(choices: pd.DataFrame) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-def _none() -> pd.DataFrame:
-    import pandas as pd
-
-    from dps_tf.analysis.step_times import COLUMNS
-
-    return pd.DataFrame(columns=COLUMNS)
-
-
-def _inputs() -> tuple[Mapping[str, Observations], Mapping[str, pd.DataFrame]]:
-    """Returns K* by curve, and step times by curve, those of "" being of all."""
-    from dps_tf.analysis.fit_table import observations_by_curve, read_table
-    from dps_tf.analysis.step_times import read_step_times
-
-    given = read_step_times(_STEP_TIMES.value) if _STEP_TIMES.value else None
-    if _CSV.value:
-        if given is None:
-            raise UserError(
-                "--step_times is missing: a table of K* does not say what a step takes."
-            )
-        return observations_by_curve(read_table(_CSV.value)), {"": given}
-    from dps_tf.analysis.fit_table import curves_of_table
-    from dps_tf.analysis.step_times import recorded_step_times
+def _inputs() -> list[tuple[str, Observations, pd.DataFrame]]:
+    """Returns the name, K* and step times of each curve."""
+    from dps_tf.analysis import fit_table, step_times
     from dps_tf.cli.notebook import load
 
-    tables = load(*_SWEEP_DIRS.value)
-    tell_of_damage(tables.problems, set())
+    given = None
+    if _STEP_TIMES.value:
+        given = step_times.read_step_times(_STEP_TIMES.value)
+    elif _CSV.value:
+        raise UserError(
+            "--step_times is missing: a table of K* does not say what a step takes."
+        )
+    if _CSV.value:
+        results = fit_table.read_table(_CSV.value)
+    else:
+        tables = load(*_SWEEP_DIRS.value)
+        tell_of_damage(tables.problems, set())
+        results = tables.results
+    curves = fit_table.observations_by_curve(results)
     if given is not None:
-        return observations_by_curve(tables.results), {"": given}
-    times = recorded_step_times(tables.work)
-    return observations_by_curve(tables.results), curves_of_table(times)
+        return [(name, points, given) for name, points in curves.items()]
+    times = step_times.recorded_step_times(tables.work)
+    of_curve = fit_table.curves_of_table(times)
+    return [(n, points, of_curve.get(n, times[:0])) for n, points in curves.items()]
 
 
 def _write(found: Mapping[str, Recommendation], folder: Path) -> None:

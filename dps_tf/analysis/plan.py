@@ -41,7 +41,7 @@ _DEVIATIONS = (6.0, 2.0)
 et al. 2019 and Lee et al. 2021."""
 _ROUNDS = 30
 _LARGEST_STEP = 3.0  # Octaves, of one round of Gauss-Newton.
-_DRAWS = 4_000
+_DRAWS = 1_000
 _NAME = re.compile(r"(.+-seed\d+)-b(\d+)(-s.+)")
 """See `Cell.name`."""
 
@@ -100,22 +100,24 @@ def seconds_of_a_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
     return np.asarray(seconds * (1 - growing + growing * ratio), np.float64)
 
 
-def slot_seconds(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats | None:
+def slot_seconds(
+    done: pd.DataFrame, waiting: pd.DataFrame, steps: Floats
+) -> Floats | None:
     """Returns draws of the seconds that cells take, of all slots together, [d, cells].
 
-    Steps are predicted, and so is the time of a step, from the medians over the cells
-    of each batch size; None where no time is recorded.
+    The time of a step is predicted from the medians over the cells of each batch size;
+    None where no time is recorded.
 
     Args:
         done: cells that were measured, columns WORK.
         waiting: curve, batch_size and trials.
+        steps: of a trial, draws of `predicted_steps`, [d, cells].
     """
     timed = done[done["seconds"] > 0]
     if timed.empty:
         return None
     each = (timed["seconds"] / timed["steps"]).groupby(timed["batch_size"])
     times = each.median().rename("seconds").reset_index()
-    _, steps = predicted_steps(done, waiting)
     found = steps * waiting["trials"].to_numpy(np.float64)
     found *= seconds_of_a_step(times, waiting["batch_size"].to_numpy(np.float64))
     return np.asarray(found, np.float64)
@@ -128,20 +130,15 @@ def interval_of(draws: Floats, level: float = LEVEL) -> tuple[float, float, floa
     return middle, low, high
 
 
-def predicted_steps(
-    done: pd.DataFrame, waiting: pd.DataFrame, level: float = LEVEL
-) -> tuple[pd.DataFrame, Floats]:
-    """Returns the steps of one trial in cells that wait, and draws of them.
+def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
+    """Returns draws of the steps of one trial in cells that wait, [d, cells].
 
-    The table has one row per cell of `waiting`, in its order: curve, batch_size, steps
-    (the median), low and high. The draws are [d, cells]: the cells of one draw go
-    together, so that sums over cells have intervals too.
+    The cells of one draw go together, so that sums over cells have intervals too.
 
     Args:
         done: cells that were measured: curve, batch_size, trials, steps (of all
             trials); see `recorded_work`. Cells of other sweeps teach as further curves.
         waiting: curve and batch_size.
-        level: nominal coverage of the intervals.
 
     Raises:
         UserError: nothing was measured.
@@ -152,25 +149,15 @@ def predicted_steps(
             "predicted: name a sweep or a table of a similar workload with --like."
         )
     curves = list(dict.fromkeys([*done["curve"], *waiting["curve"]]))
-    fits = [
-        _fit(_Cells.of(done, curves), len(curves), spread, noise)
-        for spread in SPREADS
-        for noise in NOISES
-    ]
+    fits = _fits(_Cells.of(done, curves), len(curves))
     evidence = np.array([fit.log_evidence for fit in fits])
     weight = np.exp(evidence - evidence.max())
     rng = np.random.default_rng(0)  # The same records give the same plan.
     chosen = rng.multinomial(_DRAWS, weight / weight.sum())
     cells = _Cells.of(waiting, curves)
-    draws = np.exp2(
-        np.concatenate(
-            [fit.draws(cells, n, rng) for fit, n in zip(fits, chosen, strict=True)]
-        )
-    )
-    ends = [0.5, (1 - level) / 2, (1 + level) / 2]
-    middle, low, high = np.quantile(draws, ends, axis=0)
-    table = waiting[["curve", "batch_size"]].reset_index(drop=True)
-    return table.assign(steps=middle, low=low, high=high), draws
+    used = [(fit, n) for fit, n in zip(fits, chosen, strict=True) if n]
+    draws = np.concatenate([fit.draws(cells, n, rng) for fit, n in used])
+    return np.asarray(np.exp2(draws), np.float64)
 
 
 @dataclass(frozen=True)
@@ -230,13 +217,25 @@ class _Fit:
         return np.asarray(steps + parameters + noise, np.float64)
 
 
-def _fit(cells: _Cells, curves: int, spread: float, noise: float) -> _Fit:
+def _fits(cells: _Cells, curves: int) -> list[_Fit]:
+    """Returns a fit for each of SPREADS and NOISES; each begins at the one before."""
+    start = np.r_[_MEANS, np.zeros(2 * curves)]
+    start[0] = float(np.median(cells.log2_steps + cells.log2_batch))
+    found: list[_Fit] = []
+    for spread in SPREADS:
+        for noise in NOISES:
+            found.append(_fit(cells, start, spread, noise))
+            start = found[-1].mean
+    return found
+
+
+def _fit(cells: _Cells, start: Floats, spread: float, noise: float) -> _Fit:
     """Returns the posterior's mode and curvature, by Gauss-Newton."""
-    mean = np.r_[_MEANS, np.zeros(2 * curves)]
-    deviation = np.r_[_DEVIATIONS, np.full(2 * curves, spread)]
+    of_curves = len(start) - len(_MEANS)
+    mean = np.r_[_MEANS, np.zeros(of_curves)]
+    deviation = np.r_[_DEVIATIONS, np.full(of_curves, spread)]
     precision = np.diag(deviation**-2)
-    found = mean.copy()
-    found[0] = float(np.median(cells.log2_steps + cells.log2_batch))
+    found = start
     for _ in range(_ROUNDS):
         steps, derivative = cells.expected(found)
         curvature = precision + derivative.T @ derivative / noise**2

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.fit_table import observations_by_curve
+from dps_tf.analysis.fit_table import curves_of_table, observations_by_curve
 from dps_tf.analysis.law import LEVEL, Draws, LawFit, Observations, fit_law
 from dps_tf.analysis.law.fit import tails
 from dps_tf.analysis.step_times import DRAWS
-from dps_tf.analysis.tables import Floats, curve_key, require
+from dps_tf.analysis.tables import Floats, require
 from dps_tf.core import UserError
 
 MINIMUM_SIZES = 4
@@ -120,16 +120,6 @@ def _intervals(draws: Draws, batch_size: float, level: float) -> dict[str, float
     }
 
 
-def check_batch_sizes(batch_sizes: Sequence[float]) -> Floats:
-    """Returns batch sizes as numbers; UserError unless there are some, all positive."""
-    sizes = np.asarray(batch_sizes, np.float64)
-    if not sizes.size or not np.isfinite(sizes).all() or (sizes <= 0).any():
-        raise UserError(
-            f"batch_sizes is {list(batch_sizes)!r}; it must hold positive numbers."
-        )
-    return sizes
-
-
 def predict(
     tables: Any,
     batch_sizes: Sequence[float],
@@ -138,100 +128,58 @@ def predict(
 ) -> pd.DataFrame:
     """Returns K* at batch sizes that were not measured, or why it is not predicted.
 
-    Columns: curve, sparsity where `sparsities` are given, batch_size, steps (the median
-    of the law's curve) with steps_low and steps_high, study_low and study_high (between
-    which a further study's K* lies), abstains (the reason; the numbers are NaN then).
+    Columns: curve, batch_size, steps (the median of the law's curve) with steps_low and
+    steps_high, study_low and study_high (between which a further study's K* lies),
+    abstains (the reason; the numbers are NaN then).
 
     Args:
         tables: what `dps_tf.load` returns, or a table as of `dps_tf.fit`.
         batch_sizes: of the predictions.
-        sparsities: of the predictions, measured ones or some between them: curves that
-            differ in their sparsity only are then taken together; by default the
-            measured curves.
+        sparsities: of the curves that are predicted, each one that was measured; by
+            default all.
         level: nominal coverage of the intervals.
 
     Raises:
-        UserError: a batch size that is not positive, or tables that lack a column.
+        UserError: a batch size that is not positive, a sparsity that was not measured,
+            or tables that lack a column.
 
     Examples:
         >>> tables = dps_tf.load("sweeps/quickstart")  # doctest: +SKIP
         >>> dps_tf.predict(tables, [48, 2048])  # doctest: +SKIP
     """
-    sizes = check_batch_sizes(batch_sizes)
+    sizes = np.asarray(batch_sizes, np.float64)
+    if not sizes.size or not np.isfinite(sizes).all() or (sizes <= 0).any():
+        raise UserError(
+            f"batch_sizes is {list(batch_sizes)!r}; it must hold positive numbers."
+        )
     results = getattr(tables, "results", tables)
+    curves = observations_by_curve(results)
     if sparsities is not None:
-        return _over_sparsities(results, sizes, sparsities, level)
+        curves = _of_sparsities(results, curves, sparsities)
     found = [
         predict_curve(points, sizes, level).assign(curve=name)
-        for name, points in observations_by_curve(results).items()
+        for name, points in curves.items()
     ]
     return pd.concat(found, ignore_index=True)[["curve", *COLUMNS]]
 
 
-def _over_sparsities(
-    results: pd.DataFrame, sizes: Floats, sparsities: Sequence[float], level: float
-) -> pd.DataFrame:
-    """Returns predictions of each family of curves that differ in sparsity only."""
+def _of_sparsities(
+    results: pd.DataFrame,
+    curves: Mapping[str, Observations],
+    sparsities: Sequence[float],
+) -> dict[str, Observations]:
+    """Returns the curves of some sparsities; UserError for one without any."""
     require(results, ["sparsity"], "results")
-    # A dense curve has no method: it belongs to the family of every method.
-    keys = [n for n in curve_key(results) if n in results.columns]
-    keys = [n for n in keys if n not in ("sparsity", "sparsity_method")]
-    families = results.groupby(keys, sort=False) if keys else [((), results)]
-    found = []
-    for key, rows in families:
-        name = ", ".join(str(value) for value in key)
-        measured = {
-            float(part["sparsity"].iloc[0]): observations_by_curve(
-                part.assign(curve=name)
-            )[name]
-            for _, part in rows.groupby("sparsity")
-        }
-        for sparsity in sparsities:
-            part = _at_sparsity(measured, float(sparsity), sizes, level)
-            found.append(part.assign(curve=name, sparsity=sparsity))
-    return pd.concat(found, ignore_index=True)[["curve", "sparsity", *COLUMNS]]
-
-
-def _at_sparsity(
-    measured: Mapping[float, Observations],
-    sparsity: float,
-    sizes: Floats,
-    level: float,
-) -> pd.DataFrame:
-    if sparsity in measured:
-        return predict_curve(measured[sparsity], sizes, level)
-    usable = {s: points for s, points in measured.items() if not obstacles(points)}
-    below = [s for s in usable if s < sparsity]
-    above = [s for s in usable if s > sparsity]
-    if not below or not above:
-        why = f"sparsity {sparsity:g} lies outside those that were measured"
-        return pd.DataFrame({"batch_size": sizes, "abstains": why}).reindex(
-            columns=COLUMNS
-        )
-    ends = max(below), min(above)
-    both = [fit_law(usable[s], level).free.draws(DRAWS) for s in ends]
-    draws = _between(both[0], both[1], ends, sparsity)
-    rows = []
-    for size in sizes:
-        why = next(filter(None, (too_far(usable[s], size) for s in ends)), "")
-        row = {"batch_size": size, "abstains": why}
-        rows.append(row if why else {**row, **_intervals(draws, size, level)})
-    return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _between(
-    low: Draws, high: Draws, ends: tuple[float, float], sparsity: float
-) -> Draws:
-    """Returns draws of the law at a sparsity between two measured ones.
-
-    log c1 and log c2 are taken to be linear in log(1 - s), the logarithm of the share
-    of parameters that are left: an assumption, which nothing measured supports.
-    """
-    left = [np.log1p(-s) for s in (ends[0], sparsity, ends[1])]
-    share = float((left[1] - left[0]) / (left[2] - left[0]))
-    return Draws(
-        c1=low.c1 ** (1 - share) * high.c1**share,
-        c2=low.c2 ** (1 - share) * high.c2**share,
-        exponent=(1 - share) * low.exponent + share * high.exponent,
-        scale=(1 - share) * low.scale + share * high.scale,
-    )
+    measured = sorted(set(results["sparsity"]))
+    for sparsity in sparsities:
+        if sparsity not in measured:
+            raise UserError(
+                f"sparsity {sparsity:g} was not measured, and K* is not predicted "
+                f"between sparsities: choose among {', '.join(map(str, measured))}."
+            )
+    named = curves_of_table(results)
+    return {
+        name: points
+        for name, points in curves.items()
+        if named[name]["sparsity"].iloc[0] in sparsities
+    }

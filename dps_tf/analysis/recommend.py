@@ -11,7 +11,6 @@ equal marginal gain and the conventions of the field (CONVENTIONS).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,31 +119,28 @@ def recommend(
         step_time_model(step_times, number, communication if number > 1 else None)
         for number in _numbers_of_devices(devices)
     ]
-    why = obstacles(points)
-    if why:
-        return Recommendation(_NOTHING, _NO_CHOICE, why, models[-1].assumption)
+    assumption = models[-1].assumption
+    if why := obstacles(points):
+        return Recommendation(_NO_CANDIDATE, _NO_CHOICE, why, assumption)
     fit = fit_law(points, level)
     free = fit.free.draws(DRAWS)
     times = [_Times.of(points, free, model) for model in models]
-    whole = times[-1]
-    why = whole.obstacle(fit.posterior.draws(DRAWS))
     candidates = pd.concat([each.table(level) for each in times], ignore_index=True)
-    choices = [whole.fastest(level), *_cheapest(candidates, deadline)]
+    if why := times[-1].obstacle(fit.posterior.draws(DRAWS)):
+        return Recommendation(candidates, _NO_CHOICE, why, assumption)
+    choices = [times[-1].fastest(level), *_cheapest(candidates, deadline)]
     choices += _conventions(free, level)
-    return Recommendation(
-        candidates,
-        _NO_CHOICE if why else pd.DataFrame(choices, columns=_CHOICE),
-        why,
-        whole.model.assumption,
-    )
+    table = pd.DataFrame(choices, columns=_NO_CHOICE.columns)
+    return Recommendation(candidates, table, "", assumption)
 
 
-_CANDIDATE = ["batch_size", "devices", "steps", "seconds", "time_seconds"]
-_CANDIDATE += ["time_low", "time_high", "cost", "cost_low", "cost_high"]
-_CHOICE = ["choice", "batch_size", "devices", "low", "high", "time_seconds", "cost"]
-_CHOICE += ["meaning"]
-_NOTHING = pd.DataFrame(columns=_CANDIDATE)
-_NO_CHOICE = pd.DataFrame(columns=_CHOICE)
+_NO_CANDIDATE = pd.DataFrame(
+    columns="batch_size devices steps seconds time_seconds time_low time_high cost "
+    "cost_low cost_high".split()
+)
+_NO_CHOICE = pd.DataFrame(
+    columns="choice batch_size devices low high time_seconds cost meaning".split()
+)
 
 
 def _numbers_of_devices(devices: int) -> list[int]:
@@ -181,38 +177,31 @@ class _Times:
         return int(np.argmin(np.median(self.total, axis=0)))
 
     def table(self, level: float) -> pd.DataFrame:
+        """Returns the candidates, one row per batch size."""
         low, high = np.quantile(self.total, tails(level), axis=0)
         median = np.median(self.total, axis=0)
-        hourly = self.model.price / SECONDS_PER_HOUR
-        rate = hourly or self.model.devices
-        columns = [
-            self.sizes,
-            np.full(len(self.sizes), self.model.devices),
-            np.median(self.steps, axis=0),
-            np.median(self.seconds, axis=0),
-            median,
-            low,
-            high,
-            *(each * rate for each in (median, low, high)),
-        ]
-        return pd.DataFrame(dict(zip(_CANDIDATE, columns, strict=True)))
+        rate = self.model.price / SECONDS_PER_HOUR or self.model.devices
+        return pd.DataFrame(
+            {
+                "batch_size": self.sizes,
+                "devices": self.model.devices,
+                "steps": np.median(self.steps, axis=0),
+                "seconds": np.median(self.seconds, axis=0),
+                "time_seconds": median,
+                "time_low": low,
+                "time_high": high,
+                "cost": median * rate,
+                "cost_low": low * rate,
+                "cost_high": high * rate,
+            }
+        )
 
-    def fastest(self, level: float) -> list[object]:
+    def fastest(self, level: float) -> dict[str, object]:
         """Returns the row of the fastest batch size."""
         chosen = self.sizes[np.argmin(self.total, axis=1)]
         low, high = np.quantile(chosen, tails(level), method="nearest")
-        row = self.table(level).iloc[self.best]
-        meaning = "the least median time to the goal"
-        return [
-            "fastest",
-            row["batch_size"],
-            self.model.devices,
-            low,
-            high,
-            row["time_seconds"],
-            row["cost"],
-            meaning,
-        ]
+        about = {"choice": "fastest", "meaning": "the least median time to the goal"}
+        return {**self.table(level).iloc[self.best], "low": low, "high": high, **about}
 
     def obstacle(self, plain: Draws) -> str:
         """Returns why no batch size is recommended; empty if one is."""
@@ -256,42 +245,30 @@ def _candidates(measured: tuple[float, float], devices: int) -> Floats:
 
 def _cheapest(
     candidates: pd.DataFrame, deadline: float | None
-) -> list[Sequence[object]]:
+) -> list[dict[str, object]]:
     """Returns the row of the cheapest candidate within the deadline, if any has one."""
-    used = candidates
-    if deadline is not None:
-        used = used[used["time_seconds"] <= deadline]
+    limit = np.inf if deadline is None else deadline
+    used = candidates[candidates["time_seconds"] <= limit]
     if used.empty:
         return []
-    row = used.iloc[int(used["cost"].argmin())]
     within = "" if deadline is None else f" within {deadline:g} seconds"
-    return [
-        [
-            "cheapest",
-            row["batch_size"],
-            row["devices"],
-            np.nan,
-            np.nan,
-            row["time_seconds"],
-            row["cost"],
-            f"the least median cost of reaching the goal{within}",
-        ]
-    ]
+    meaning = f"the least median cost of reaching the goal{within}"
+    row = used.iloc[int(used["cost"].argmin())]
+    return [{**row, "choice": "cheapest", "meaning": meaning}]
 
 
 def _steps(law: Draws, sizes: Floats) -> Floats:
     """Returns the curve of each draw at batch sizes, [d, n]."""
-    if not len(sizes):
-        return np.empty((len(law.c1), 0))
-    return np.stack([law.steps(size) for size in sizes], axis=1)
+    steps = law.c1[:, None] / sizes ** law.exponent[:, None] + law.c2[:, None]
+    return np.asarray(steps, np.float64)
 
 
-def _conventions(law: Draws, level: float) -> list[Sequence[object]]:
+def _conventions(law: Draws, level: float) -> list[dict[str, object]]:
     """Returns the rows of the choices that no hardware moves."""
-    critical = (law.c1 / law.c2) ** (1 / law.exponent)
-    rows: list[Sequence[object]] = []
+    found: list[dict[str, object]] = []
     for name, (ratio, meaning) in CONVENTIONS.items():
-        sizes = ratio ** (1 / law.exponent) * critical
+        sizes = (ratio * law.c1 / law.c2) ** (1 / law.exponent)
         low, size, high = np.quantile(sizes, [tails(level)[0], 0.5, tails(level)[1]])
-        rows.append([name, size, np.nan, low, high, np.nan, np.nan, meaning])
-    return rows
+        row = {"choice": name, "batch_size": size, "low": low, "high": high}
+        found.append({**row, "meaning": meaning})
+    return found

@@ -107,7 +107,6 @@ class StepTimes:
         devices: that share each batch.
         latency: seconds of a step whose batch is small.
         throughput: examples a second of one device whose batch is large.
-        per_device: the smallest and the largest measured batch per device.
         assumption: what is assumed of communication, a sentence.
         price: money per hour for all devices together; 0 where none is given.
         draws: of the law with latency as c2 and 1/throughput as c1.
@@ -117,7 +116,6 @@ class StepTimes:
     devices: int
     latency: Estimate
     throughput: Estimate
-    per_device: tuple[float, float]
     assumption: str
     price: float
     draws: Draws
@@ -178,7 +176,6 @@ def step_time_model(
         throughput=Estimate(
             1 / per_example.value, 1 / per_example.high, 1 / per_example.low
         ),
-        per_device=(float(share.min()), float(share.max())),
         assumption=_assumption(devices, int(fewest), is_own, communication),
         price=_price(used, devices),
         draws=found.draws(DRAWS),

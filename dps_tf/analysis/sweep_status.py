@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.plan import WORK, curve_and_size, interval_of, slot_seconds
+from dps_tf.analysis.plan import (
+    WORK,
+    curve_and_size,
+    interval_of,
+    predicted_steps,
+    slot_seconds,
+)
 from dps_tf.analysis.tables import Floats, study_goal
 from dps_tf.core import (
     OUTCOMES,
@@ -184,7 +190,8 @@ def _predicted_left(
         return None
     asked = [(*curve_and_size(cell.name), 1) for cell in waiting]
     done = pd.DataFrame(rows, columns=list(WORK))
-    found = slot_seconds(done, pd.DataFrame(asked, columns=list(WORK[:3])))
+    left = pd.DataFrame(asked, columns=list(WORK[:3]))
+    found = slot_seconds(done, left, predicted_steps(done, left))
     if found is None:
         return None
     # What is finished does not tell its slots; cells of a sweep have the same.

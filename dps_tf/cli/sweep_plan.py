@@ -90,10 +90,10 @@ class RecordedForecast:
         if done.empty or not studies:
             return None
         waiting = asked_cells(studies)
-        table, _ = predicted_steps(done, waiting)
-        trials = waiting["trials"].to_numpy(np.float64)
-        examples = table["steps"] * table["batch_size"] * trials
-        seconds = slot_seconds(done, waiting)
+        steps = predicted_steps(done, waiting)
+        trials = (waiting["batch_size"] * waiting["trials"]).to_numpy(np.float64)
+        examples = np.median(steps, axis=0) * trials
+        seconds = slot_seconds(done, waiting, steps)
         _, *ends = interval_of(seconds.sum(axis=1)) if seconds is not None else (0.0,)
         return Forecast([*map(float, examples)], (ends[0], ends[1]) if ends else None)
 
@@ -166,8 +166,7 @@ def plan_text(
         told = [f"at most {_time(each)}" for each in most]
         whole = ""
     else:
-        _, steps = predicted_steps(done, waiting)
-        steps = np.minimum(steps, budget)
+        steps = np.minimum(predicted_steps(done, waiting), budget)
         seconds = seconds_of(steps, waiting["trials"].to_numpy(float))
         told = [
             f"{_steps(steps[:, i], budget[i])}, {_cost(seconds[:, i], prices)}; "
