@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import html
 import html.parser
 import json
 import re
@@ -177,6 +178,9 @@ def test_folder_that_cannot_be_made_is_refused_in_one_sentence(tmp_path):
 
 def test_what_matters_comes_first_and_all_else_is_folded(pair):
     text = pair.page
+    lead = pair.report.lead
+    assert lead.startswith("Data set and network: mnist_simple_cnn. Optimizer: sgd.")
+    assert f"Goal: {METRIC} <= 0.03. 8 cells" in lead and lead in html.unescape(text)
     names = ["sentence", "headline", "cautions", "table", "summary", "law"]
     places = [text.index(f'id="{name}"') for name in names]
     assert places == sorted(places)

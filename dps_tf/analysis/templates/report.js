@@ -79,12 +79,17 @@
     try {
       const [view] = await window.Bokeh.embed.embed_item(item, chart);
       const plots = view.model.children ?? [view.model];
-      for (const plot of plots) {
-        for (const legend of plot.below.filter((part) => part.type === "Legend")) {
-          // Entries are as wide as their texts: a phone has room for one beside another.
-          legend.ncols = chart.clientWidth < 560 ? 1 : 3;
+      const legends = plots.flatMap((plot) => plot.below.filter((part) => part.type === "Legend"));
+      // Entries are as wide as their texts, of some 8 pixels a letter.
+      const fit = () => {
+        for (const legend of legends) {
+          const longest = Math.max(...legend.items.map((entry) => entry.label.value.length));
+          const columns = Math.floor(chart.clientWidth / (8 * longest + 50));
+          legend.ncols = Math.min(3, Math.max(1, columns));
         }
-      }
+      };
+      fit();
+      new ResizeObserver(fit).observe(chart);
       if (figure.querySelector(".trials")) offer(figure, plots[0]);
       figure.dataset.drawn = "true";
     } catch (error) {
