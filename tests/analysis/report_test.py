@@ -180,7 +180,7 @@ def test_what_matters_comes_first_and_all_else_is_folded(pair):
     text = pair.page
     lead = pair.report.lead
     assert lead.startswith("Data set and network: mnist_simple_cnn. Optimizer: sgd.")
-    assert f"Goal: {METRIC} <= 0.03. 8 cells" in lead and lead in html.unescape(text)
+    assert f"Goal: {ERROR} <= 0.03. 8 cells" in lead and lead in html.unescape(text)
     names = ["sentence", "headline", "cautions", "table", "summary", "law"]
     places = [text.index(f'id="{name}"') for name in names]
     assert places == sorted(places)
