@@ -208,10 +208,10 @@ class ExampleWindows(ExampleReader):
     Attributes:
         most: examples of a round where `pruning.examples` is 0; None is all of them.
 
-    Example:
-        dps_tf.register_sparsity_method(
-            "my_scores", OneShot(scores, reader=ExampleWindows(500))
-        )
+    Examples:
+        >>> dps_tf.register_sparsity_method(
+        ...     "my_scores", OneShot(scores, reader=ExampleWindows(500))
+        ... )
     """
 
     most: int | None = None
