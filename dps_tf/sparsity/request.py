@@ -114,7 +114,7 @@ class MaskRequest:
 
     @cached_property
     def examples(self) -> int:
-        """The number of training examples that scores read, per round; 0 without data."""
+        """The number of training examples that scores read a round; 0 without data."""
         return self.reader.count(self)
 
     def data(self, turn: int = 0) -> tuple[np.ndarray, np.ndarray]:
