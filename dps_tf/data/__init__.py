@@ -143,13 +143,12 @@ def register(name: str, loader: Loader) -> None:
     The loader returns a `Source`, all examples in a fixed order. The name is taken as
     by `Registry.register`.
 
-    Example:
-        def noise(data_dir, examples=100):
-            inputs = np.random.default_rng(1).normal(size=(examples, 8))
-            labels = np.arange(examples) % 2
-            return Source(inputs.astype(np.float32), labels, 2, examples // 4)
-
-        dps_tf.register_dataset("noise", noise)
+    Examples:
+        >>> def noise(data_dir, examples=100):
+        ...     inputs = np.random.default_rng(1).normal(size=(examples, 8))
+        ...     labels = np.arange(examples) % 2
+        ...     return Source(inputs.astype(np.float32), labels, 2, examples // 4)
+        >>> dps_tf.register_dataset("noise", noise)
     """
     DATASETS.register(name, loader, arguments_of(loader, 1))
 

@@ -35,7 +35,7 @@ _ROWS = 1 << 12  # hashed at a time
 _NAMES = ("inputs", "labels")
 _STACKED = 256  # examples that are written at a time
 _BEGUN = ".begun.json"
-"""What is being written, until the manifest says what was."""
+"""File with types and shapes of the rows, until the manifest is written."""
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ class MappedRows:
 
     @property
     def nbytes(self) -> int:
-        """What it would take in memory."""
+        """The bytes that the array would take in memory."""
         return self.size * self.dtype.itemsize
 
     def _read(self, rows: np.ndarray) -> np.ndarray:

@@ -275,7 +275,7 @@ def content_hash(*arrays: np.ndarray) -> str:
 
 
 SEEDED_SPLITS = ("seeded", "first", "last")
-"""Those whose order of training examples a seed decides."""
+"""The splits whose order of training examples a seed decides."""
 SPLITS = (*SEEDED_SPLITS, "lee2021", "given")
 """Ways to take a validation split: a random one, the first or the last examples of the
 file, a tenth as Lee et al. (2021) took it, or the one that a source has."""

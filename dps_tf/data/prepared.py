@@ -53,8 +53,7 @@ def built_folder(  # noqa: PLR0913 - what is built, from where and to where
     """Returns the folder of a set that TensorFlow Datasets builds, if it has to.
 
     `config`: which of its versions, or None; `built_bytes`: how much will be written at
-    least, 0 where nothing is known of it; `raw_dir`: holds what has to be fetched by
-    hand.
+    least, 0 where it is unknown; `raw_dir`: holds what has to be fetched by hand.
     """
     from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
 

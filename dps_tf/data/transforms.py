@@ -215,7 +215,7 @@ IMAGE_TRANSFORMS: dict[str, Transform] = {
     "pad_and_crop": PadAndCrop(),
     "flip": Flip(),
 }
-"""What a data set of images takes as `augmentation`, by name."""
+"""The transforms that a data set of images takes as `augmentation`, by name."""
 
 
 def image_augmentation(names: Sequence[str]) -> Transform | None:
@@ -285,7 +285,7 @@ def standardized(pixels: np.ndarray) -> np.ndarray:
 
 
 SCALINGS = {"unit": to_unit, "standardized": standardized}
-"""What bytes of images may become beside being whitened, by name."""
+"""The scalings of bytes of images beside whitening, by name."""
 
 
 def pixel_counts(pixels: np.ndarray, maximum: int = 255) -> np.ndarray:

@@ -58,10 +58,10 @@ def register(
     The name is taken as by `Registry.register`. `space`: the default space of the
     optimizer, `{name: (scale, low, high)}`.
 
-    Example:
-        dps_tf.register_optimizer(
-            "my_sgd", MySgd, {"learning_rate": ("log", 1e-3, 1.0)}
-        )
+    Examples:
+        >>> dps_tf.register_optimizer(
+        ...     "my_sgd", MySgd, {"learning_rate": ("log", 1e-3, 1.0)}
+        ... )
     """
     OPTIMIZERS.register(name, optimizer, optimizer.READS)
     if space is not None:

@@ -1,4 +1,4 @@
-"""What all optimizers share: metaparameters that are variables, and options.
+"""All optimizers share metaparameters that are variables, and options.
 
 Everything that an update reads beside the gradient is a variable: metaparameters, so
 that nothing is traced again for another point, and slots, which are part of a trial's
@@ -228,7 +228,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         return [*lengths, *variable.shape]
 
     def _clip_gradients(self, grads: Sequence[Any]) -> list[Any]:
-        """Called by Keras with the gradients of the whole batch."""
+        """Returns the clipped gradients of the whole batch; Keras calls it."""
         if "clip_norm" not in self._reads:
             return list(grads)
         most = self.value("clip_norm")

@@ -120,12 +120,12 @@ def register_schedule(name: str, schedule: Schedule) -> None:
 
     The name is taken as by `Registry.register`.
 
-    Example:
-        def halved(point, step):
-            halvings = tf.cast(step, tf.float32) / point["half_life"]
-            return point["learning_rate"] * 0.5**halvings
-
-        dps_tf.register_schedule("halved", Schedule({"half_life": Argument()}, halved))
+    Examples:
+        >>> def halved(point, step):
+        ...     halvings = tf.cast(step, tf.float32) / point["half_life"]
+        ...     return point["learning_rate"] * 0.5**halvings
+        >>> half_life = {"half_life": Argument()}
+        >>> dps_tf.register_schedule("halved", Schedule(half_life, halved))
     """
     SCHEDULES.register(name, schedule, schedule.reads)
 

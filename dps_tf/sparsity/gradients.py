@@ -79,7 +79,7 @@ class GradientProgram:
 
     @property
     def traces(self) -> int:
-        """How often a gradient or a product was traced."""
+        """The number of times that a gradient or a product was traced."""
         return self._gradients.traces + self._products.traces
 
     def set_point(

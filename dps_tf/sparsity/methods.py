@@ -89,11 +89,10 @@ def register_sparsity_method(name: str, method: SparsityMethod) -> None:
     refused. Scores are kept in the sweep under the name: give a method that changes
     another one.
 
-    Example:
-        def squares(request, progress):
-            return [weights**2 for weights in request.theta]
-
-        dps_tf.register_sparsity_method("squares", OneShot(squares))
+    Examples:
+        >>> def squares(request, progress):
+        ...     return [weights**2 for weights in request.theta]
+        >>> dps_tf.register_sparsity_method("squares", OneShot(squares))
     """
     SPARSITY_METHODS.register(name, method, method.reads)
 

@@ -29,7 +29,7 @@ _NEVER = ("gamma", "beta")
 
 @dataclass(frozen=True)
 class VariableRole:
-    """What a trainable variable is to pruning."""
+    """The role of a trainable variable in pruning."""
 
     name: str  # `layer/variable`, for example `conv1/kernel`
     layer: str  # that owns it

@@ -63,7 +63,7 @@ class Scheduled(SparsityMethod):
 
 @dataclass(frozen=True)
 class Target:
-    """What a scheduled method has to arrive at."""
+    """The sparsity that a scheduled method has to reach, and by which step."""
 
     name: str
     method: Scheduled

@@ -78,7 +78,7 @@ class MaskRequest:
 
     @cached_property
     def positions(self) -> list[int]:
-        """Where the prunable variables stand: kernels, then biases, each in order.
+        """The places of the prunable variables: kernels, then biases, each in order.
 
         The order matters for ties only: of entries without any score (zero biases,
         weights of units that are dead at the initial point) biases go first, as in the
@@ -99,7 +99,7 @@ class MaskRequest:
 
     @cached_property
     def selection_arguments(self) -> dict[str, Any]:
-        """Those of the selection, defaults filled in."""
+        """The arguments of the selection, defaults filled in."""
         return selection_arguments(self.pruning)
 
     @cached_property
@@ -114,7 +114,7 @@ class MaskRequest:
 
     @cached_property
     def examples(self) -> int:
-        """How many training examples the scores read, per round; 0 without data."""
+        """The number of training examples that scores read a round; 0 without data."""
         return self.reader.count(self)
 
     def data(self, turn: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -208,10 +208,10 @@ class ExampleWindows(ExampleReader):
     Attributes:
         most: examples of a round where `pruning.examples` is 0; None is all of them.
 
-    Example:
-        dps_tf.register_sparsity_method(
-            "my_scores", OneShot(scores, reader=ExampleWindows(500))
-        )
+    Examples:
+        >>> dps_tf.register_sparsity_method(
+        ...     "my_scores", OneShot(scores, reader=ExampleWindows(500))
+        ... )
     """
 
     most: int | None = None

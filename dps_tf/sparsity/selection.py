@@ -53,12 +53,11 @@ def register_selection(
             function, and to raise UserError for a sparsity that it cannot reach.
         reads: its arguments, for `pruning.arguments`; those of its signature if None.
 
-    Example:
-        def positive(candidates, sparsity):
-            del sparsity  # as many are kept as there are
-            return [scores > 0 for scores in candidates.scores]
-
-        dps_tf.register_selection("positive", positive)
+    Examples:
+        >>> def positive(candidates, sparsity):
+        ...     del sparsity  # as many are kept as there are
+        ...     return [scores > 0 for scores in candidates.scores]
+        >>> dps_tf.register_selection("positive", positive)
     """
     arguments = arguments_of(selection, 2) if reads is None else reads
     SELECTIONS.register(name, selection, arguments)
