@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.core import Goal, TrialResult
-from dps_tf.store.study_tables import goal_columns
+from dps_tf.store import goal_columns
 
 ERROR = "validation/classification_error"
 CELL = {
