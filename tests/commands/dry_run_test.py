@@ -75,6 +75,7 @@ def _told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]
     commands["right"] = [*TINY, "--sweep_dir=new"]
     commands["taken"] = [*TINY, "--sweep_dir=notes/sweep"]
     commands["slots"] = [*TINY, "--slots=-1"]
+    commands["streamed"] = [*TINY, "--data_placement=stream", "--sweep_dir=new"]
     answers = dry_run(list(commands.values()), folder, opens_data=True)
     assert [path.name for path in folder.iterdir()] == ["notes"], "nothing is written"
     return dict(zip(commands, answers, strict=True))
@@ -94,6 +95,10 @@ def test_what_can_be_trained_is_described(told):
     assert code == 0, said
     assert "cells: 1" in said
     assert "trials: 4" in said
+
+
+def test_where_data_will_lie_is_told(told):
+    assert told["streamed"][1].splitlines()[-1] == "data: streamed from the host"
 
 
 def test_a_directory_that_cannot_be_made_is_told(told):

@@ -118,6 +118,7 @@ def test_bins_count_every_curvature_where_the_published_code_does():
     np.testing.assert_array_equal(problem.counts, counts)
 
 
+@pytest.mark.slow
 def test_momentum_extends_perfect_scaling_and_lowers_the_plateau():
     problem = NoisyQuadratic(bins=40)
     sizes = 4.0 ** np.array([2, 4, 6, 8, 9])

@@ -26,7 +26,7 @@ SBATCH = SOURCE_TREE / "launch" / "slurm" / "sweep.sbatch"
 SWEEP = """
 include 'quickstart.gin'
 workload.points = 4
-workload.step_budget = 600
+workload.step_budget = 400
 goal.threshold = 0.0
 sweep.batch_sizes = (8, 16, 32, 64)
 """

@@ -111,21 +111,6 @@ def test_extended_sweep_is_that_of_asking_at_once(race, tmp_path):
     assert bytes_of(tmp_path) == bytes_of(race)
 
 
-def test_finished_sweep_is_left_as_it_is(race):
-    def written() -> dict[str, float]:
-        return {str(p): p.stat().st_mtime_ns for p in race.glob("cells/*/*.parquet")}
-
-    before = written()
-    assert train(race) == 0
-    assert written() == before
-
-
-def test_changed_configuration_is_refused_before_anything_is_written(race):
-    config = (race / "config.gin").read_bytes()
-    assert train(race, workload__network_arguments="{'widths': (8,)}") == 2
-    assert (race / "config.gin").read_bytes() == config
-
-
 def test_sweep_without_states_closes_again_from_its_logs(race, tmp_path):
     shutil.copytree(race, tmp_path / "copy")
     for path in (tmp_path / "copy").glob("cells/*/states/*"):

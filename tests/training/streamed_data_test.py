@@ -380,22 +380,6 @@ class SharesTest(tf.test.TestCase):
 
 @pytest.mark.multi_device
 class MirroredTest(BitsTestCase):
-    @parameterized.parameters(
-        ("batch_norm", False), ("transformer", False), ("mlp", True)
-    )
-    def test_curve_is_that_of_one_device(self, name, jit_compile):
-        problem = PROBLEMS[name]
-        program = streamed(problem, mirrored(2), jit_compile=jit_compile)
-        problem.begin(program)
-        _, losses, evaluations, state = on_the_device(problem)
-        other_losses, others = problem.curve(program, 26, 13)
-        self.assertAllClose(losses, other_losses, rtol=0, atol=1e-5)
-        for found, other in zip(evaluations, others, strict=True):
-            self.assertEqual(error_of(found), error_of(other))
-            self.assertAllClose(found.loss_sum, other.loss_sum, rtol=1e-5)
-        for array, other in zip(state.arrays, program.read().arrays, strict=True):
-            self.assertAllClose(array, other, rtol=1e-3, atol=1e-4)
-
     def test_bits_are_those_of_data_on_the_same_devices(self):
         problem = PROBLEMS["batch_norm"]
         strategy = mirrored(2)
