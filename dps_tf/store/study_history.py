@@ -149,12 +149,14 @@ class StudyHistory:
         trials: by trial number.
         slots: trials that ran side by side in the latest session.
         fingerprints: of the specifications that sessions ran under.
+        version: of the package in the latest session, empty before any.
     """
 
     def __init__(self) -> None:
         self.trials: dict[int, TrialHistory] = {}
         self.slots = 1
         self.fingerprints: set[str] = set()
+        self.version = ""
 
     def __getitem__(self, trial: int) -> TrialHistory:
         return self.trials.setdefault(trial, TrialHistory())
@@ -202,6 +204,7 @@ class StudyHistory:
         elif kind == "session":
             self.slots = event["slots"]
             self.fingerprints.add(event["fingerprint"])
+            self.version = event["versions"].get("dps_tf", "")
         if kind in ("evaluation", "divergence", "turn"):
             self._add_work(event)
 

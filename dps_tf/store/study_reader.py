@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
-from dps_tf.core import StudyResult, StudySpecification, UserError
-from dps_tf.store.errors import DamagedError
+from dps_tf.core import StudyResult, StudySpecification, UserError, Workload
+from dps_tf.store.errors import DamagedError, OtherFormatError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout
 from dps_tf.store.log import read_logs
@@ -108,17 +108,36 @@ class StudyReader:
 
     @functools.cached_property
     def specification(self) -> StudySpecification | None:
-        """What was asked of the study; None without an intact study.json."""
+        """What was asked of the study; None without an intact study.json.
+
+        Raises:
+            OtherFormatError: another version of the package wrote the intact
+                study.json, with other fields.
+        """
         if self.record is None or self.is_archived:
             return None
+        stored = self.record.get("specification", {})
         try:
-            return StudySpecification.from_json(self.record["specification"])
-        except (KeyError, TypeError, ValueError) as error:
-            self._add_problems(
-                f"{self.layout.study} holds a specification that this version of the "
-                f"package does not know ({error})."
-            )
-            return None
+            specification = StudySpecification.from_json(stored)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._written_otherwise(stored) from error
+        # A missing field would silently have its default of today.
+        if specification.to_json() != stored:
+            raise self._written_otherwise(stored)
+        return specification
+
+    def _written_otherwise(self, stored: Mapping[str, Any]) -> OtherFormatError:
+        """Returns the refusal of a specification that another version has written."""
+        own = {item.name for item in (*fields(StudySpecification), *fields(Workload))}
+        unlike = sorted(own ^ {*stored, *stored.get("workload", {})})
+        said = f" in {', '.join(unlike)}" if unlike else ""
+        version = self.history.version
+        return OtherFormatError(
+            f"{self.layout.study} was written by another version of dps_tf"
+            f"{f' ({version})' if version else ''}, whose specification differs from "
+            f"that of this version{said}: use that version, or choose another "
+            "directory."
+        )
 
     @property
     def training_inputs(self) -> Mapping[str, Any]:
@@ -168,7 +187,14 @@ class StudyReader:
         except DamagedError as error:
             self._add_problems(str(error))
             return None
-        found = {"studies": to_arrow(pd.DataFrame([record["study"]]), STUDIES)}
+        try:
+            found = {"studies": to_arrow(pd.DataFrame([record["study"]]), STUDIES)}
+        except ValueError as error:
+            raise OtherFormatError(
+                f"{self.layout.closed} was written by another version of dps_tf, whose "
+                "table of studies has other columns: use that version, or choose "
+                "another directory."
+            ) from error
         damaged = []
         for name in wanted:
             path = self.layout.table(name)
