@@ -18,8 +18,9 @@ from dps_tf.analysis import report
 from dps_tf.analysis.fit_table import fit_table, read_table
 from dps_tf.analysis.interchange.event_files import from_tensorboard
 from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
-from dps_tf.analysis.interchange.run_tables import join, read_runs, write_runs
+from dps_tf.analysis.interchange.run_tables import join, read_runs
 from dps_tf.analysis.interchange.runs import Run, runs_of
+from dps_tf.analysis.interchange.sweep import write_runs
 from dps_tf.analysis.loading import load
 from dps_tf.core import UserError
 from tests import interpreter
@@ -222,7 +223,6 @@ def test_runs_below_a_folder_whose_name_is_no_text_are_read(tmp_path):
     ("options", "sentence"),
     [
         ({"rename": {"step": "x"}}, "step numbers the evaluations"),
-        ({"leave_out": ["step"]}, "step numbers the evaluations"),
         ({"rename": {METRIC: "step"}}, "cannot be renamed to 'step'"),
         ({"rename": {METRIC: "trial"}}, "cannot be renamed to 'trial'"),
         ({"batch_size": "9" * 20}, "batch_size is 1e+20"),
