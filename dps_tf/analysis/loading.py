@@ -131,9 +131,8 @@ class Tables(StoredTables):
         Columns: curve, reference, quantity, ratio, low, high, probability (that the
         ratio is above 1), p_adjusted (Holm), within (factors beyond are excluded) and
         verdict; see `law.Ratio`. Curves have the names that `dps_tf.fit` gives them;
-        seeds of a cell belong to one curve. Where cells of one batch size were
-        evaluated at unlike intervals, all are thinned to the coarsest, or the pair is
-        refused.
+        seeds of a cell belong to one curve. A pair whose cells of one batch size were
+        evaluated at unlike intervals is refused.
 
         Args:
             reference: the curve that others are compared with; by default the first.
@@ -147,10 +146,7 @@ class Tables(StoredTables):
         from dps_tf.analysis.fit_table import observations_by_curve
         from dps_tf.analysis.law import compare
 
-        cells = reduce.at_equal_intervals(
-            self.studies, self.trials, self.curves, self.goals
-        )
-        curves = observations_by_curve(cells, seeds_together=True)
+        curves = observations_by_curve(self.results, seeds_together=True)
         return compare(curves, reference, margin=margin).to_frame()
 
     @property
