@@ -153,19 +153,3 @@ def test_of_several_rows_for_a_step_the_last_counts(tmp_path):
     tables_ = read_archive(archive(tmp_path, [("COMPLETE", steps, errors)]), GOAL)
     assert tables_.curves["step"].tolist() == [0, 1000, 2000, 3000]
     assert tables_.trials["steps_to_result"].tolist() == [3000]
-
-
-def test_damage_is_named_by_its_file(tmp_path):
-    with pytest.raises(UserError, match=r"no study\.json below"):
-        read_archive(tmp_path, GOAL)
-    root = archive(tmp_path, [("COMPLETE", STEPS, EASY)])
-    [study] = root.rglob("study.json")
-    (study.parent / "1" / "measurements.csv").write_text("step,x\n1,2,3\n")
-    with pytest.raises(UserError, match=r"measurements\.csv"):
-        read_archive(root, GOAL)
-    (study.parent / "1" / "metadata.json").write_text("{")
-    with pytest.raises(UserError, match=r"metadata\.json"):
-        read_archive(root, GOAL)
-    study.write_text(json.dumps({"batch_size": 8}))
-    with pytest.raises(UserError, match="no field 'dataset'"):
-        read_archive(root, GOAL)

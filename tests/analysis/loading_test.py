@@ -22,7 +22,6 @@ from tests.made_up.sweep_folders import (
 )
 from tests.made_up.sweeps import ERROR, Sweep, make
 
-ROOT = Path(__file__).parents[2]
 SMALL = Sweep(batch_sizes=(32, 64), points=8)
 
 

@@ -158,19 +158,6 @@ def test_a_query_that_never_ends_is_not_asked(tmp_path):
 
 
 @pytest.mark.slow
-def test_of_several_studies_one_is_asked_for_by_the_flag(tmp_path):
-    write_database(tmp_path / "s.db", ["one", "\x1b[2Jtwo"])
-    words = ["-m", "dps_tf.import_runs", "--format=optuna", "--goal=1"]
-    done = interpreter.run(
-        [*words, f"--read={tmp_path / 's.db'}", f"--sweep_dir={tmp_path / 'sweep'}"],
-        modules=interpreter.TABLES,
-    )
-    assert done.returncode == 2 and "\x1b" not in done.stderr
-    assert "holds 2 studies: name one by --study" in done.stderr
-    assert "'one'" in done.stderr
-
-
-@pytest.mark.slow
 def test_numbers_of_reports_are_not_taken_for_steps(tmp_path):
     write_database(tmp_path / "s.db")
     words = ["-m", "dps_tf.import_runs", "--format=optuna", "--goal=1"]
