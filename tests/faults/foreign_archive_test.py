@@ -84,7 +84,6 @@ ATTACKS: dict[str, Change] = {
     "optimizer is a path": field("optimizer", "../../sgd"),
     "model is long": field("model", "m" * 300),
     "batch size is text": field("batch_size", "8"),
-    "batch size is huge": field("batch_size", 10**30),
     "train_steps is negative": field("train_steps", -1),
     "configs are a list": field("parameter_configs", ["learning_rate"]),
     "config without an end": config(min_value=0.1, scale="LOG_SCALE"),
@@ -103,7 +102,6 @@ ATTACKS: dict[str, Change] = {
     "study is too deep": deeper,
     "trial has no number": metadata("trial_id", None),
     "trial has another's number": metadata("trial_id", 2),
-    "status is unknown": metadata("status", "\x1b[31mDONE"),
     "parameters are a list": metadata("parameters", [1]),
     "parameter is text": parameter("learning_rate", "=cmd|'/c calc'!A1"),
     "parameter hides the outcome": parameter("outcome"),
@@ -120,7 +118,6 @@ ATTACKS: dict[str, Change] = {
         "1/measurements.csv", f"{ROWS[:-1]},val/classification_error\n1,2,3\n"
     ),
     "step is text": text("1/measurements.csv", f"{ROWS}=1+1,0.5\n"),
-    "step is negative": text("1/measurements.csv", f"{ROWS}-5,0.5\n"),
     "value is text": text("1/measurements.csv", f"{ROWS}1,\x1b[31mlow\n"),
     "row is long": text("1/measurements.csv", f"{ROWS}1,2,3\n"),
     "row is no text": text("1/measurements.csv", ROWS.encode() + b"1,\xff\xfe\n"),
