@@ -46,7 +46,7 @@ def opened(path: Path, follow: bool = False) -> Iterator[BinaryIO]:
     try:
         with os.fdopen(os.open(path, flags), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UserError(f"{str(path)!r} is no regular file: remove it.")
+                raise UserError(f"{str(path)!r} is no regular file: give one instead.")
             yield file
     except OSError as error:
         is_refused = path.is_symlink() and not follow
