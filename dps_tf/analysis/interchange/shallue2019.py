@@ -106,17 +106,9 @@ def write_archive(
             study cannot be read, or the directory holds something else.
     """
     root = Path(root).absolute()
-    is_folder = foreign_files.kind_of(root) == "folder"
-    places = foreign_files.folders_with(root, "study.json") if is_folder else ()
-    studies = {path: _study(root, path) for path in places}
-    if not studies:
-        raise UserError(
-            f"there is no study.json below {str(root)!r}: give the folder that the "
-            "archive unpacks to."
-        )
     cells: dict[str, CellRuns] = {}
     without = []
-    for path, (cell, published, settings) in studies.items():
+    for path, (cell, published, settings) in _studies(root).items():
         own = goal or published
         if own is None:
             without.append(path.relative_to(root).as_posix())
@@ -140,6 +132,19 @@ def write_archive(
             f"{without[0]!r}; give --goal and --metric for them."
         )
     return write_cells(sweep_dir, str(root), list(cells.values()), progress)
+
+
+def _studies(root: Path) -> dict[Path, tuple[Cell, Goal | None, dict[str, Any]]]:
+    """Returns what `_study` does of each study below a folder; UserError for none."""
+    is_folder = foreign_files.kind_of(root) == "folder"
+    places = foreign_files.folders_with(root, "study.json") if is_folder else ()
+    studies = {path: _study(root, path) for path in places}
+    if not studies:
+        raise UserError(
+            f"there is no study.json below {str(root)!r}: give the folder that the "
+            "archive unpacks to."
+        )
+    return studies
 
 
 def _study(root: Path, path: Path) -> tuple[Cell, Goal | None, dict[str, Any]]:
