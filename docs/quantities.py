@@ -40,6 +40,7 @@ from dps_tf.analysis.fit_table import (
     observations_by_curve,
     read_table,
 )
+from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import (
     FEW_POINTS,
     LEVEL,
@@ -61,7 +62,7 @@ from dps_tf.analysis.paired_ratios import (
 )
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.repeats import STATED_NOISE
-from dps_tf.analysis.tables import read_csv, study_key
+from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import and_list, number
 
 _MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--/-->", re.DOTALL)

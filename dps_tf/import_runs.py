@@ -62,9 +62,6 @@ _SET = flags.DEFINE_multi_string(
 _RENAME = flags.DEFINE_multi_string(
     "rename", [], "OLD=NEW, another name of a metric or column; may be repeated."
 )
-_LEAVE_OUT = flags.DEFINE_multi_string(
-    "leave_out", [], "A metric or column that is not read; may be repeated."
-)
 _STEPS_PER_REPORT = flags.DEFINE_integer(
     "steps_per_report",
     1,
@@ -83,36 +80,13 @@ _FIRST_REPORT = flags.DEFINE_integer(
 _STUDY = flags.DEFINE_string(
     "study", None, "Optuna alone: name of the study, if the database holds several."
 )
-common.section("With shallue2019")
-_ONLY = flags.DEFINE_multi_string(
-    "only",
-    [],
-    "Studies such as `mnist/*` or `*/simple_cnn_base/sgd/*`; may be repeated.",
-)
-_TRIALS = flags.DEFINE_integer(
-    "trials",
-    None,
-    "Reads the first N COMPLETE trials of a study only; by default all.",
-    lower_bound=1,
-    upper_bound=2**53,
-)
-_KEEP_INCOMPLETE = flags.DEFINE_bool(
-    "keep_incomplete", False, "Trials that were cut off count up to there."
-)
-_DIVERGED_MAY_REACH = flags.DEFINE_bool(
-    "diverged_may_reach",
-    False,
-    "A trial that diverged after it had met the goal has met it.",
-)
 # Of the functions that read runs, which take columns as keywords too.
 _ARGUMENTS = {"about", "folder", "metric", "origin", "runs", "study", "unsplit"}
-_ARGUMENTS |= {"rename", "leave_out", "steps_per_report", "first_report"}
-_OF_LIBRARIES = (_SET, _RENAME, _LEAVE_OUT, _STEPS_PER_REPORT, _FIRST_REPORT)
-_OF_ARCHIVE = (_ONLY, _TRIALS, _KEEP_INCOMPLETE, _DIVERGED_MAY_REACH)
+_ARGUMENTS |= {"rename", "steps_per_report", "first_report"}
+_OF_LIBRARIES = (_SET, _RENAME, _STEPS_PER_REPORT, _FIRST_REPORT)
 _FORMATS_OF = (
     *((flag, ("tensorboard", "optuna")) for flag in _OF_LIBRARIES),
     (_STUDY, ("optuna",)),
-    *((flag, (_ARCHIVE,)) for flag in _OF_ARCHIVE),
 )
 """Flags that some formats have only, with these."""
 
@@ -125,13 +99,22 @@ def main() -> int:
         raise UserError("--sweep_dir is given twice: runs are read into one.")
     _check_format()
     [sweep_dir] = _SWEEP_DIR.value
+    # After the flags are parsed: tables take a second to load.
+    from dps_tf.analysis.interchange.shallue2019 import write_archive
+    from dps_tf.analysis.interchange.sweep import write_runs
+
     goal = _goal()
     if _FORMAT.value == _ARCHIVE:
-        studies = _read_archive(sweep_dir, goal)
+        written = write_archive(_READ.value, sweep_dir, goal, _print)
+    elif goal is None:
+        raise UserError(
+            "--goal is missing: runs from elsewhere do not tell what they had to "
+            "reach; give --goal and --metric."
+        )
     else:
-        studies = _read_runs(sweep_dir, goal)
+        written = write_runs(_runs(goal), sweep_dir, goal, _print)
     said = "the published goals, which are strict" if goal is None else str(goal)
-    number = f"{studies} {'study' if studies == 1 else 'studies'}"
+    number = f"{len(written)} {'study' if len(written) == 1 else 'studies'}"
     _print(
         f"{number} in {sweep_dir}, for {said}; see them by "
         f"python -m dps_tf.report --sweep_dir={sweep_dir}"
@@ -152,41 +135,6 @@ def _check_format() -> None:
             )
 
 
-def _read_archive(sweep_dir: str, goal: Goal | None) -> int:
-    """Reads the archive of Shallue et al.; returns how many studies the sweep holds."""
-    # After the flags are parsed: tables take a second to load.
-    from dps_tf.analysis.interchange.foreign_study import ArchiveRules
-    from dps_tf.analysis.interchange.sweep import convert
-
-    done = convert(
-        _READ.value,
-        sweep_dir,
-        goal,
-        ArchiveRules(_TRIALS.value, _KEEP_INCOMPLETE.value, _DIVERGED_MAY_REACH.value),
-        only=_ONLY.value,
-        progress=_print,
-    )
-    if done.without_goal:
-        _print(
-            f"left out for want of a goal: {len(done.without_goal)} of the studies, "
-            f"such as {done.without_goal[0]!r}; give --goal and --metric for them."
-        )
-    return len(done.read) + len(done.kept)
-
-
-def _read_runs(sweep_dir: str, goal: Goal | None) -> int:
-    """Reads the runs of other software; returns how many studies the sweep holds."""
-    from dps_tf.analysis.interchange.run_tables import write_runs
-
-    if goal is None:
-        raise UserError(
-            "--goal is missing: runs from elsewhere do not tell what they had to "
-            "reach; give --goal and --metric."
-        )
-    done = write_runs(_runs(goal), sweep_dir, goal, _print)
-    return len(done.read) + len(done.kept)
-
-
 def _runs(goal: Goal) -> Runs:
     """Returns the runs that --read names."""
     from dps_tf.analysis.interchange.event_files import from_tensorboard
@@ -202,7 +150,6 @@ def _runs(goal: Goal) -> Runs:
     options: dict[str, Any] = {
         **columns,
         "rename": _pairs("rename", _RENAME.value),
-        "leave_out": _LEAVE_OUT.value,
         "steps_per_report": _STEPS_PER_REPORT.value,
         "first_report": _FIRST_REPORT.value,
     }

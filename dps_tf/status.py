@@ -10,6 +10,7 @@ import contextlib
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -42,7 +43,7 @@ def main() -> int:
         if _WATCH.value:
             raise UserError("--json and --watch exclude each other: give one of them.")
         cells = cell_statuses(_SWEEP_DIRS.value, set())
-        print(json.dumps([cell.to_json() for cell in cells], indent=1))
+        print(json.dumps([asdict(cell) for cell in cells], indent=1))
     elif _WATCH.value:
         _watch()
     else:

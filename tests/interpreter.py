@@ -42,7 +42,7 @@ TABLES = (
     "dps_tf.analysis.fit_table",
     "dps_tf.analysis.interchange.event_files",
     "dps_tf.analysis.interchange.optuna_studies",
-    "dps_tf.analysis.interchange.run_tables",
+    "dps_tf.analysis.interchange.shallue2019",
     "dps_tf.analysis.report",
     "dps_tf.analysis.sweep_status",
     "dps_tf.cli.notebook",

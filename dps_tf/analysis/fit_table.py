@@ -9,7 +9,6 @@ bounds.
 
 from __future__ import annotations
 
-import errno
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import (
     EXPONENT_PRIOR,
     FEW_POINTS,
@@ -41,7 +41,7 @@ from dps_tf.analysis.regimes import (
     measured_regimes,
     sensitivity,
 )
-from dps_tf.analysis.tables import Floats, curve_key, curve_label, read_csv, require
+from dps_tf.analysis.tables import Floats, curve_key, curve_label, require
 from dps_tf.analysis.wording import interval, number
 from dps_tf.core import UserError, printable
 
@@ -139,14 +139,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     Raises:
         UserError: no such file, no CSV, a missing column, or a cell that is no number.
     """
-    try:
-        frame = read_csv(path)
-    except OSError as error:
-        why = f" ({error.strerror})" if error.errno != errno.ENOENT else ""
-        raise UserError(
-            f"--csv={str(path)!r} is not a file that can be read{why}: name one on "
-            "this machine."
-        ) from error
+    frame = read_csv(path)
     require(frame, ["batch_size", "steps_to_result"], f"--csv={str(path)!r}")
     for name in ("batch_size", "steps_to_result", "bracket_low", "noise"):
         if name in frame.columns:

@@ -60,19 +60,9 @@ class SweepRecord:
     written: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True)
-class Record:
-    """The four tables that training writes; see the store's schemas for columns."""
-
-    studies: pd.DataFrame
-    trials: pd.DataFrame
-    curves: pd.DataFrame
-    measurements: pd.DataFrame
-
-
-@dataclass(frozen=True)
-class Tables(Record):
-    """The tables of some sweeps: the record, and what follows from it.
+@dataclass(frozen=True, kw_only=True)
+class Tables(StoredTables):
+    """The tables of some sweeps: those that are stored, and what follows from them.
 
     Attributes:
         results: one row per cell: K*, its bracket, the best trial, counts and bounds.
@@ -81,8 +71,6 @@ class Tables(Record):
         goals: the goal of each row of `studies`.
         sweeps: what each sweep was run with.
         repeats: one row per repeat of a best point; empty where nothing was repeated.
-        problems: sentences about damaged files that were skipped.
-        work: what was executed, by trial and quantity; empty if nothing was trained.
     """
 
     results: pd.DataFrame
@@ -90,8 +78,6 @@ class Tables(Record):
     goals: tuple[Goal, ...] = ()
     sweeps: tuple[SweepRecord, ...] = ()
     repeats: pd.DataFrame = field(default_factory=pd.DataFrame)
-    problems: tuple[str, ...] = ()
-    work: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def best(self) -> pd.DataFrame:
@@ -145,9 +131,8 @@ class Tables(Record):
         Columns: curve, reference, quantity, ratio, low, high, probability (that the
         ratio is above 1), p_adjusted (Holm), within (factors beyond are excluded) and
         verdict; see `law.Ratio`. Curves have the names that `dps_tf.fit` gives them;
-        seeds of a cell belong to one curve. Where cells of one batch size were
-        evaluated at unlike intervals, all are thinned to the coarsest, or the pair is
-        refused.
+        seeds of a cell belong to one curve. A pair whose cells of one batch size were
+        evaluated at unlike intervals is refused.
 
         Args:
             reference: the curve that others are compared with; by default the first.
@@ -161,10 +146,7 @@ class Tables(Record):
         from dps_tf.analysis.fit_table import observations_by_curve
         from dps_tf.analysis.law import compare
 
-        cells = reduce.at_equal_intervals(
-            self.studies, self.trials, self.curves, self.goals
-        )
-        curves = observations_by_curve(cells, seeds_together=True)
+        curves = observations_by_curve(self.results, seeds_together=True)
         return compare(curves, reference, margin=margin).to_frame()
 
     @property
@@ -209,17 +191,13 @@ def load(
     axes = {axis for tables in read for axis in axes_of(tables.studies)}
     read = [_changed(tables, lambda t: with_axes(t, axes)) for tables in read]
     _check_disjoint(names, read)
-    studies, trials, curves, measurements, work = (
-        pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
+    joined: dict[str, Any] = {
+        name: pd.concat([getattr(tables, name) for tables in read], ignore_index=True)
         for name in _FRAMES
-    )
-    found = tables_of(
-        Record(studies, with_open_ends(trials, studies), curves, measurements),
-        goal,
-        sweeps=records,
-        problems=tuple(text for sweep in sweeps for text in sweep.problems),
-        work=work,
-    )
+    }
+    joined["trials"] = with_open_ends(joined["trials"], joined["studies"])
+    problems = tuple(text for sweep in sweeps for text in sweep.problems)
+    found = tables_of(StoredTables(**joined, problems=problems), goal, sweeps=records)
     repeats = [
         _repeats(SweepReader(files_for(name), sweep.layout.repeats.root), tables, goal)
         for name, sweep, tables in zip(names, sweeps, read, strict=True)
@@ -251,7 +229,7 @@ def _repeats(
     studies = stored.studies
     trials = with_open_ends(with_precision(stored.trials, studies), studies)
     curves = with_precision(stored.curves, studies)
-    record = Record(studies, trials, curves, stored.measurements)
+    record = StoredTables(studies, trials, curves)
     points = {
         name: [dict(point) for point in study.specification.workload.explicit_points]
         for name, study in sweep.studies.items()
@@ -261,12 +239,10 @@ def _repeats(
 
 
 def tables_of(
-    record: Record,
+    record: StoredTables,
     goal: Goal | float | None = None,
     *,
     sweeps: tuple[SweepRecord, ...] = (),
-    problems: tuple[str, ...] = (),
-    work: pd.DataFrame | None = None,
 ) -> Tables:
     """Returns what `load` returns, from tables that are already in memory."""
     results, bounded = [], []
@@ -278,17 +254,14 @@ def tables_of(
             curves = curves[belongs(curves, studies)]
         results.append(reduce.results(studies, trials, curves, wanted))
         bounded.append(reduce.with_bounds(studies, trials, curves, wanted))
+    stored: dict[str, Any] = {name: getattr(record, name) for name in _FRAMES}
     return Tables(
+        **stored,
+        problems=record.problems,
         results=pd.concat(results, ignore_index=True),
-        studies=record.studies,
-        trials=record.trials,
-        curves=record.curves,
-        measurements=record.measurements,
         bounded=pd.concat(bounded, ignore_index=True),
         goals=tuple(_wanted_goal(row, goal) for _, row in record.studies.iterrows()),
         sweeps=sweeps,
-        problems=problems,
-        work=pd.DataFrame() if work is None else work,
     )
 
 

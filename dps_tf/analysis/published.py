@@ -24,9 +24,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import LawFit, Observations, fit_law
-from dps_tf.analysis.tables import read_csv, require
-from dps_tf.core import UserError, near_matches, on_one_line
+from dps_tf.analysis.tables import require
+from dps_tf.core import UserError, near_matches
 
 COLUMNS = ("curve", "batch_size", "steps_to_result")
 _LARGEST = 1e15
@@ -59,9 +60,7 @@ def read_published(
     """
     shipped = shipped_file(str(name_or_path))
     path = shipped if shipped.suffix == ".csv" and shipped.is_file() else name_or_path
-    try:
-        frame = read_csv(path)
-    except FileNotFoundError as error:
+    if not Path(path).exists():
         known = sorted(
             file.relative_to(shipped_file("")).as_posix()
             for file in shipped_file("").glob("*/published.csv")
@@ -69,19 +68,8 @@ def read_published(
         raise UserError(
             f"there is no table of published curves {str(name_or_path)!r}: name a CSV "
             f"file, or a shipped table ({', '.join(known)})."
-        ) from error
-    except OSError as error:
-        raise UserError(
-            f"the table of published curves {str(path)!r} cannot be read: "
-            f"{error.strerror}."
-        ) from error
-    except UserError:
-        raise
-    except ValueError as error:  # of pandas, or text that is not UTF-8
-        raise UserError(
-            f"{str(path)!r} is not a CSV table: {on_one_line(error)}."
-        ) from error
-    return _chosen(checked_published(frame), curves)
+        )
+    return _chosen(checked_published(read_csv(path)), curves)
 
 
 def checked_published(frame: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,6 @@ than the records hold.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,6 @@ from dps_tf.analysis.tables import (
     Bools,
     Codes,
     Floats,
-    belongs,
     cell_codes,
     has_rows,
     metaparameter_names,
@@ -51,8 +49,6 @@ def results(
     trials: pd.DataFrame,
     curves: pd.DataFrame | None = None,
     goal: Goal | None = None,
-    *,
-    from_curves: bool = False,
 ) -> pd.DataFrame:
     """Returns one row per cell, in the order of `studies`.
 
@@ -61,7 +57,7 @@ def results(
     (bracket_low, steps_to_result]. Arguments as of `with_bounds`; trials are already
     cut to each study's prefix of draws.
     """
-    bounded = with_bounds(studies, trials, curves, goal, from_curves=from_curves)
+    bounded = with_bounds(studies, trials, curves, goal)
     codes = cell_codes(bounded, studies)
     best = _best_trial(bounded, codes, len(studies))
     frame = studies[study_key(studies)].reset_index(drop=True)
@@ -88,35 +84,6 @@ def results(
     ):
         frame[name] = studies[name].to_numpy()
     return frame
-
-
-def at_equal_intervals(
-    studies: pd.DataFrame,
-    trials: pd.DataFrame,
-    curves: pd.DataFrame,
-    goals: Sequence[Goal],
-) -> pd.DataFrame:
-    """Returns `results` with the coarsest evaluation interval of each batch size.
-
-    K* depends on how often trials are evaluated. Where a study's interval divides the
-    coarsest one at its batch size, only the evaluations that both have are looked at;
-    others stay as they are. `goals` has the goal of each study.
-    """
-    interval = studies["evaluation_interval"].to_numpy(np.int64)
-    widest = studies.groupby("batch_size")["evaluation_interval"].transform("max")
-    wanted = widest.to_numpy(np.int64)
-    divides = (interval > 0) & (wanted % np.maximum(interval, 1) == 0)
-    rows = []
-    for i, goal in enumerate(goals):
-        study = studies.iloc[[i]]
-        mine, seen = (table[belongs(table, study)] for table in (trials, curves))
-        thin = seen[seen["step"].to_numpy(np.int64) % max(int(wanted[i]), 1) == 0]
-        if divides[i] and wanted[i] > interval[i] and goal.metric in thin and len(thin):
-            coarse = study.assign(evaluation_interval=wanted[i])
-            rows.append(results(coarse, mine, thin, goal, from_curves=True))
-        else:
-            rows.append(results(study, mine, seen, goal))
-    return pd.concat(rows, ignore_index=True)
 
 
 def _best_trial(trials: pd.DataFrame, codes: Codes, cells: int) -> Codes:
@@ -204,8 +171,6 @@ def with_bounds(
     trials: pd.DataFrame,
     curves: pd.DataFrame | None = None,
     goal: Goal | None = None,
-    *,
-    from_curves: bool = False,
 ) -> pd.DataFrame:
     """Returns `trials` with the columns `earliest` and `latest` (float64).
 
@@ -213,8 +178,7 @@ def with_bounds(
     bracket_low are those of that goal. A trial whose record ended before it could
     answer is `censored`. A trial that had met the goal by some step, with evaluations
     before it that give only bounds, is `complete` with a bracket that covers these.
-    Another goal than the own one needs the curves. With `from_curves` they decide even
-    for the own one, as they have to where some of their evaluations are left out.
+    Another goal than the own one needs the curves.
 
     Raises:
         UserError: another goal without curves, on a metric that they do not hold.
@@ -226,9 +190,7 @@ def with_bounds(
     own = _under_own_goal(trials, interval, budget)
     if goal is None:
         return own
-    differs = np.array(
-        [from_curves or study_goal(row) != goal for _, row in studies.iterrows()], bool
-    )
+    differs = np.array([study_goal(row) != goal for _, row in studies.iterrows()], bool)
     if not differs.any():
         return own
     if curves is None:

@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import Draws, Estimate, Observations, posterior
-from dps_tf.analysis.tables import Floats, read_csv, require, study_key
+from dps_tf.analysis.tables import Floats, require, study_key
 from dps_tf.core import UserError
 
 COLUMNS = ["batch_size", "devices", "seconds"]
@@ -41,13 +42,7 @@ def read_step_times(path: str | Path) -> pd.DataFrame:
         UserError: no such file, a missing column, or a value that is not positive
             (a price may be 0).
     """
-    try:
-        frame = read_csv(path)
-    except OSError as error:
-        raise UserError(
-            f"the table of step times {str(path)!r} cannot be read: {error.strerror}."
-        ) from error
-    return checked_step_times(frame)
+    return checked_step_times(read_csv(path))
 
 
 def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:

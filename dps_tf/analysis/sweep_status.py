@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -118,10 +117,6 @@ class CellStatus:
         said += [f"failed by {cause}" for cause in self.causes[:1]]
         advice = "" if self.advice is None else f". {self.advice}"
         return f"{self.name}: {'; '.join([*said, self.left])}{advice}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the fields as a JSON object."""
-        return asdict(self)
 
 
 def sweep_status(files: FileSystem, sweep: SweepReader) -> list[CellStatus]:

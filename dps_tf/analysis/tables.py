@@ -8,11 +8,8 @@ cell in several precisions.
 
 from __future__ import annotations
 
-import csv
-import io
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,16 +26,12 @@ from dps_tf.core import (
     cell_key,
     is_axis,
     near_matches,
-    on_one_line,
 )
 from dps_tf.store import CURVES, MEANINGS, PRECISION, SCHEMAS, STUDIES, TRIALS
 
 GOAL_COLUMNS = [name for name in STUDIES.names if name.startswith("goal_")]
 BOUNDS = ["earliest", "latest"]
 """Columns that `reduce.with_bounds` adds to `trials`."""
-
-LARGEST_CSV = 1 << 30
-"""Bytes of a table that is given by its name."""
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -71,72 +64,6 @@ def with_axes(frame: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
             texts = pd.Series("", wider.index, dtype=wider["workload"].dtype)
             wider.insert(place, name, texts)
     return wider
-
-
-def read_csv(path: str | Path) -> pd.DataFrame:
-    """Returns a CSV file as a table in which further axes are text, as written.
-
-    So is `steps_bound`, which is empty where K* is known. A path is never taken for an
-    address, which pandas would fetch.
-
-    Raises:
-        OSError: the file cannot be read.
-        UserError: what `parse_csv` refuses, or more than LARGEST_CSV bytes.
-    """
-    with Path(path).open("rb") as file:
-        data = file.read(LARGEST_CSV + 1)
-    if len(data) > LARGEST_CSV:
-        raise UserError(f"{str(path)!r} has more than {LARGEST_CSV:,} bytes.")
-    return parse_csv(path, data)
-
-
-def parse_csv(path: str | Path, data: bytes) -> pd.DataFrame:
-    """Returns the content of a CSV file as a table; see `read_csv`.
-
-    Args:
-        path: name of the file, for messages.
-        data: its bytes, UTF-8.
-
-    Raises:
-        UserError: no CSV, two columns of one name, or a row that has more or fewer
-            fields than the header: pandas would shift its values to other columns.
-    """
-    try:
-        if b"\0" in data:
-            raise ValueError("it holds a NUL byte")
-        names = _checked_header(path, data.decode("utf-8-sig"))
-        types = {name: str for name in names if is_axis(name) or name == "steps_bound"}
-        frame: pd.DataFrame = pd.read_csv(
-            io.BytesIO(data), dtype=types, skipinitialspace=True, low_memory=False
-        )
-    except UserError:
-        raise
-    except (csv.Error, ValueError) as error:
-        why = on_one_line(error)
-        raise UserError(f"{str(path)!r} is not a CSV table: {why}.") from error
-    return frame.fillna(dict.fromkeys(types, ""))
-
-
-def _checked_header(path: str | Path, text: str) -> list[str]:
-    """Returns the names of the columns, if every row has a field for each."""
-    rows = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
-    names: list[str] = []
-    for row in rows:
-        if len(row) < 2 and not "".join(row).strip():
-            continue  # pandas passes over empty lines too
-        names = names or row
-        if len(row) != len(names):
-            raise UserError(
-                f"{str(path)!r} has {len(row)} fields in line {rows.line_num} and "
-                f"{len(names)} in its header: give every row one field per column."
-            )
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError(
-            f"{str(path)!r} has {names.count(twice[0])} columns {twice[0]!r}: leave "
-            "one."
-        )
-    return names
 
 
 def require(frame: pd.DataFrame, columns: Iterable[str], table: str) -> None:

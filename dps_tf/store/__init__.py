@@ -41,7 +41,7 @@ from dps_tf.store.schemas import (
     WORK,
     TableSchema,
 )
-from dps_tf.store.shortfall import Shortfall, shortfall
+from dps_tf.store.shortfall import shortfall
 from dps_tf.store.states import State, StateStore, decode_state, encode_state
 from dps_tf.store.study_history import (
     Irreproducible,

@@ -32,7 +32,7 @@ class FileSystem(Protocol):
     def read_bytes(self, path: str) -> bytes:
         """Returns the whole content; FileNotFoundError if there is none.
 
-        Of an atomic write it sees the old or the new content, never a mix.
+        Readers see the old or the new content of an atomic write, never a mix.
         """
 
     def write_atomic(self, path: str, data: bytes) -> None:
@@ -68,14 +68,11 @@ class FileSystem(Protocol):
         Folders have no slash behind them. A missing folder gives an empty list.
         """
 
-    def make_directory(self, directory: str) -> None:
-        """Makes a folder and those above it. Objects: nothing to do."""
-
     def remove(self, path: str) -> None:
-        """Removes a file; a missing one is as good."""
+        """Removes a file, if there is one."""
 
     def remove_tree(self, directory: str) -> None:
-        """Removes a folder with all below it; a missing one is as good.
+        """Removes a folder, if there is one, with all below it.
 
         UserError for a link, and unless the folder itself or one above it carries the
         package's marker file. Not atomic: after a kill a part may remain.

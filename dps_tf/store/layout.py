@@ -7,7 +7,7 @@ from pathlib import Path
 from dps_tf.core import UserError, checked_name
 
 MARKER = ".dps_tf"
-"""The file that marks a folder as the package's own, which it may delete."""
+"""Name of the file that marks a folder which the package may delete."""
 
 CLOSING_TABLES = ("trials", "curves", "work")
 """The tables that a closed study consists of."""

@@ -117,16 +117,8 @@ class LocalFiles:
                 return []
         return sorted(name for name in names if not is_temporary(name))
 
-    def make_directory(self, directory: str) -> None:
-        """Makes a folder and those above it."""
-        with explained("make the folder", directory):
-            try:
-                _make_folders(Path(directory))
-            except FileExistsError as error:
-                raise NotADirectoryError(errno.ENOTDIR, "it is a file") from error
-
     def remove(self, path: str) -> None:
-        """Removes a file; a missing one is as good."""
+        """Removes a file, if there is one."""
         with explained("remove", path):
             Path(path).unlink(missing_ok=True)
 

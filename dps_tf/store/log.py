@@ -7,9 +7,9 @@ An event is one line, `crc32 length json\n`: eight hexadecimal digits over the J
 length in bytes, the JSON itself. The length finds the end where a line's own end is
 damaged; the checksum finds any changed byte.
 
-Floats come back bit for bit (JSON holds their shortest exact form). Those that JSON
-has not are the strings "nan", "inf", "-inf"; a string that reads so (or so behind any
-number of '~') gets one '~' put before it, so that both can be told apart.
+Floats come back bit for bit (JSON holds their shortest exact form). Floats that JSON
+does not have are the strings "nan", "inf", "-inf". A text that is one of these, behind
+any number of '~', is written with one '~' more, so that the two differ.
 """
 
 from __future__ import annotations
@@ -159,16 +159,12 @@ class LogWriter(Log):
     """Appends events to one file.
 
     Opening cuts a torn tail, which is kept in `<name>.damaged-<n>`.
-
-    Attributes:
-        problems: sentences about what opening found damaged.
     """
 
     def __init__(self, files: FileSystem, path: str) -> None:
         super().__init__(files)
         self._path = path
         self._is_suspect = False
-        self.problems: list[str] = []
         self._size = self._open()
 
     def _open(self) -> int:
@@ -180,7 +176,6 @@ class LogWriter(Log):
         found = scan(data)
         kept = data[: found.intact_end] + b"\n" * found.lacks_line_end
         tail = data[found.intact_end :]
-        self.problems = _problems(self._path, found)
         if tail:
             self._files.write_atomic(free_name(self._files, self._path), tail)
         if kept != data:

@@ -88,11 +88,8 @@ class ObjectFiles:
         # Some tools make an object of the name of the folder itself.
         return sorted({p.rpartition("/")[2] for p in paths if p != name})
 
-    def make_directory(self, directory: str) -> None:
-        """Does nothing: writing makes what is needed."""
-
     def remove(self, path: str) -> None:
-        """Removes an object; a missing one is as good."""
+        """Removes an object, if there is one."""
         try:
             with _explained("remove", path):
                 store, name = self._place(path)

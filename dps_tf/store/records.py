@@ -1,9 +1,9 @@
 """Records: JSON files with a checksum and the number of their format.
 
 A record is {"content": ..., "format": ..., "sha256": ...}, sorted and indented; the
-digest is that of content and format in their canonical form. A reader demands the very
-bytes that the writer gives, so that no damaged byte passes: others are a DamagedError,
-and those of another format an OtherFormatError.
+digest is that of content and format in their canonical form. A reader accepts only the
+bytes that the writer gives, so that no damaged byte passes: other bytes are a
+DamagedError, and a record of another format is an OtherFormatError.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import set_aside_path
 
 FORMAT = 1
-"""The form of all that lies in a sweep directory: of records, logs, states, tables and
-scores for pruning. It is part of every record, of the first event of every session and
-of the keys of scores. A change of it raises this number and brings a migration."""
+"""The number of the format of records, logs, states, tables and scores for pruning.
+
+The number is part of every record, of the first event of every session and of the keys
+of scores. A change of the format raises it and brings a migration; the fields of a
+specification are part of the format."""
 _LAST_WITHOUT_FORMAT = "31a3605"
 """The last commit that reads and writes records without a format."""
 
 
 def canonical(value: Any) -> str:
-    """Returns the one JSON text of a value: sorted keys, no spaces, ASCII.
+    """Returns the canonical JSON text of a value: sorted keys, no spaces, ASCII.
 
     Raises:
         ValueError: NaN or an infinity, which JSON has not.
@@ -75,8 +77,8 @@ def decode_record(path: str, data: bytes) -> Any:
     """Returns the content of the bytes that `encode_record` gives.
 
     Raises:
-        DamagedError: they are not such bytes.
-        OtherFormatError: they are those of another format.
+        DamagedError: the bytes are torn or changed.
+        OtherFormatError: the record has another format.
     """
     if not data.strip():
         raise DamagedError(path, "it is empty")
@@ -95,7 +97,7 @@ def decode_record(path: str, data: bytes) -> Any:
 
 
 def check_format(path: str, number: Any) -> None:
-    """Raises OtherFormatError unless this is the number of the format, None if none."""
+    """Raises OtherFormatError unless a record has FORMAT; None stands for no number."""
     if number == FORMAT:
         return
     if number is None:

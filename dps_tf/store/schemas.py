@@ -18,7 +18,7 @@ _IDENTITY: tuple[Column, ...] = tuple(
     (name, _KINDS[CELL_TYPES[name]]) for name in CELL_KEY
 )
 PRECISION: Column = ("precision", "text")
-"""In a sweep a column of the studies alone: a cell is there in one precision."""
+"""A sweep has this column in `studies` alone: it holds each cell in one precision."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class TableSchema:
         """Returns the columns of a table that has the given names, in order.
 
         Raises:
-            ValueError: a column is missing, or one is there that must not.
+            ValueError: a column is missing or unknown.
         """
         given = set(present)
         known = set(self.names)
@@ -80,7 +80,7 @@ class TableSchema:
     def of_several_sweeps(self) -> TableSchema:
         """Returns the schema of a table of trials of several sweeps.
 
-        Of these the same cell may be there in several precisions.
+        Several sweeps may hold the same cell in several precisions.
         """
         cell = len(CELL_KEY)
         before, after = self.columns[:cell], self.columns[cell:]
@@ -119,7 +119,7 @@ STUDIES = TableSchema(
     ),
     CELL_KEY,
 )
-"""One row per cell: what was asked of its study."""
+"""One row per cell: what was asked of the study of the cell."""
 
 TRIALS = TableSchema(
     "trials",
@@ -180,7 +180,7 @@ WORK = TableSchema(
     ),
     (*CELL_KEY, "trial", "quantity"),
 )
-"""One row per (trial, quantity): what was executed. Never a result."""
+"""One row per (trial, quantity): the work that was executed, which is no result."""
 
 SCHEMAS = {
     schema.name: schema for schema in (STUDIES, TRIALS, CURVES, MEASUREMENTS, WORK)
@@ -200,8 +200,8 @@ MEANINGS = {
     "goal_threshold": "Value of that metric that meets the goal.",
     "goal_direction": "`minimize` or `maximize`.",
     "goal_inclusive": "Whether a value equal to the threshold meets the goal.",
-    "goal_in_a_row": "Evaluations at which it has to be met one after another.",
-    "goal_mean_of": "Evaluations whose running mean has to meet it.",
+    "goal_in_a_row": "Evaluations in a row at which the goal has to be met.",
+    "goal_mean_of": "Evaluations whose running mean has to meet the goal.",
     "step_budget": "Steps that a trial may run.",
     "points": "Trials (or feasible trials, see `count`) that were asked for.",
     "count": "Whether `points` counts `all` trials or `feasible` ones.",
@@ -218,19 +218,19 @@ MEANINGS = {
     "trial": "Number of the trial in its study, from 0.",
     "outcome": "`complete` (met the goal), `incomplete` (spent the budget), `censored` "
     "(ended before it could answer), `infeasible` (diverged) or `failed`.",
-    "steps_to_result": "First evaluated step at which it met the goal; NA if none did.",
-    "bracket_low": "The evaluation before: steps_to_result lies in (bracket_low, it].",
-    "end_step": "Last step of its record.",
-    "diverged_step": "Step whose loss or metric was not finite; NA if none was.",
+    "steps_to_result": "First evaluated step at which the trial met the goal; else NA.",
+    "bracket_low": "Step of the evaluation before `steps_to_result`, or 0.",
+    "end_step": "Last step of the trial's record.",
+    "diverged_step": "Step whose loss or metric was not finite; else NA.",
     "error": "Text of the error of a failed trial; NA for others.",
-    "initial_seed": "Seed of its initial weights; -1 where it is not known.",
-    "order_seed": "Seed of its order of examples; -1 where it is not known.",
-    "realised_sparsity": "Zero fraction that its masks have.",
-    "layers": "Parameters, kept ones and emptied layers of its masks, as JSON.",
+    "initial_seed": "Seed of the trial's initial weights; -1 where it is not known.",
+    "order_seed": "Seed of the trial's order of examples; -1 where it is not known.",
+    "realised_sparsity": "Zero fraction that the trial's masks have.",
+    "layers": "Parameters, kept ones and emptied layers of the trial's masks, as JSON.",
     "step": "Updates made before the evaluation or measurement.",
     "is_bound": "Whether validation metrics are bounds that do not count as meeting "
     "the goal.",
-    "quantity": "Name of what was measured, or of what was executed.",
+    "quantity": "Name of what was measured or executed.",
     "value": "The measured or executed amount.",
     "examples": "Training examples that a measurement is over.",
 }

@@ -41,8 +41,8 @@ class StateStore:
     """The states of one study's trials in one folder.
 
     A trial's newest state is the one with the highest step. Training is a function of
-    the trial and the step, so it does not matter which worker wrote it, and a state
-    older than the two kept is dropped when it comes late.
+    the trial and the step, so it does not matter which worker wrote a state. A state
+    that comes late and is older than the two that are kept is dropped.
     """
 
     def __init__(self, files: FileSystem, directory: str) -> None:

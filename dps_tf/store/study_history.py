@@ -1,8 +1,8 @@
-"""What a study's logs say: the curves and ends of its trials.
+"""The curves and ends of a study's trials, as its logs record them.
 
-The logs are the truth. Reading them is a fold over events whose order between writers
-does not matter: a trial's evaluations are a function of the trial and the step, so two
-workers that report the same evaluation must agree.
+The logs are the truth. The order of events of several writers does not matter: a
+trial's evaluations are a function of the trial and the step, so two workers that report
+the same evaluation must agree.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 
@@ -43,15 +43,15 @@ _PACKAGES = (
 
 
 class Irreproducible(RuntimeError):
-    """An evaluation was repeated and came out different: a defect, or other bits."""
+    """A repeated evaluation has other values: a defect, or other rounding."""
 
 
 @dataclass
 class Work:
-    """What was really executed for a trial, repeats included.
+    """The work that was executed for a trial, repeats included.
 
-    `steps` are updates, `seconds` the wall time of its turns, `data_wait` those of them
-    for which trials waited for streamed data.
+    `steps` counts updates; `seconds` is the wall time of the trial's turns, `data_wait`
+    the part of it for which trials waited for streamed data.
     """
 
     steps: int = 0
@@ -62,7 +62,7 @@ class Work:
 
 @dataclass
 class _Looked:
-    """What evaluations up to `last` say of a goal."""
+    """How near the evaluations of a trial up to the step `last` came to a goal."""
 
     last: int = 0
     finish: int | None = None
@@ -71,7 +71,7 @@ class _Looked:
 
 @dataclass
 class TrialHistory:
-    """All that is known of one trial.
+    """Everything that the logs record of one trial.
 
     Attributes:
         evaluations: metric columns by step.
@@ -80,7 +80,7 @@ class TrialHistory:
         failures: texts of errors so far, in order of time.
         failed: text of the error that stands, if any.
         provenance: seeds and pruning, once the trial has started.
-        work: what was executed.
+        work: steps, evaluations and seconds.
         point: metaparameters, where an oracle chose them while the study ran.
     """
 
@@ -96,7 +96,7 @@ class TrialHistory:
     _looked: dict[tuple[Goal, int], _Looked] = field(default_factory=dict)
 
     def contiguous_step(self, interval: int) -> int:
-        """Returns the last evaluation up to which every one is known."""
+        """Returns the step up to which the logs lack no evaluation."""
         step = self._contiguous.get(interval, 0)
         while step + interval in self.evaluations:
             step += interval
@@ -104,8 +104,8 @@ class TrialHistory:
         return step
 
     def _look(self, goal: Goal, interval: int, last: int) -> _Looked:
-        """Returns what the evaluations up to `last` say of a goal."""
-        # Asked after every turn, so what was looked at before is not again.
+        """Returns how near the evaluations up to the step `last` came to a goal."""
+        # After every turn: earlier evaluations are not compared with the goal again.
         looked = self._looked.setdefault((goal, interval), _Looked())
         for step in range(looked.last + interval, last + 1, interval):
             if looked.finish is None and step not in self.bounds:
@@ -123,16 +123,16 @@ class TrialHistory:
     def nearest(self, goal: Goal, interval: int, trial: int) -> Nearest | None:
         """Returns which evaluation came nearest to a goal, up to the one that met it.
 
-        `trial`: the number of this one.
+        `trial` is the number of this trial.
         """
         found = self._look(goal, interval, self.contiguous_step(interval)).nearest
         return None if found is None else replace(found, trial=trial)
 
     def trajectory(self, goal: Goal, interval: int) -> Trajectory:
-        """Returns what a race needs to know.
+        """Returns the trajectory by which a race is decided.
 
-        Evaluations behind a gap, which damage to a log can leave, count only once
-        those before them are known again.
+        Evaluations behind a gap, which damage to a log can leave, count once the trial
+        has been trained up to them again.
         """
         last = self.contiguous_step(interval)
         finish = self._look(goal, interval, last).finish
@@ -143,24 +143,26 @@ class TrialHistory:
 
 
 class StudyHistory:
-    """What is known of all trials of a study.
+    """Everything that the logs record of the trials of a study.
 
     Attributes:
         trials: by trial number.
         slots: trials that ran side by side in the latest session.
         fingerprints: of the specifications that sessions ran under.
+        version: of the package in the latest session, empty before any.
     """
 
     def __init__(self) -> None:
         self.trials: dict[int, TrialHistory] = {}
         self.slots = 1
         self.fingerprints: set[str] = set()
+        self.version = ""
 
     def __getitem__(self, trial: int) -> TrialHistory:
         return self.trials.setdefault(trial, TrialHistory())
 
     def trajectories(self, goal: Goal, interval: int) -> list[Trajectory]:
-        """Returns the trajectories of trials 0, 1, ... up to the last known one."""
+        """Returns the trajectories of trials 0, 1, ... up to the last in the logs."""
         unknown = TrialHistory()
         return [
             self.trials.get(number, unknown).trajectory(goal, interval)
@@ -177,13 +179,8 @@ class StudyHistory:
             ),
         )
 
-    def add_all(self, events: Iterable[Event]) -> None:
-        """Folds the events of one log in."""
-        for event in events:
-            self.add(event)
-
     def add(self, event: Event) -> None:
-        """Folds one event in; kinds that it does not know are left alone."""
+        """Adds what one event records; events of an unknown kind are passed over."""
         kind = event.get("kind")
         if kind == "evaluation":
             self._add_evaluation(event)
@@ -202,6 +199,7 @@ class StudyHistory:
         elif kind == "session":
             self.slots = event["slots"]
             self.fingerprints.add(event["fingerprint"])
+            self.version = event["versions"].get("dps_tf", "")
         if kind in ("evaluation", "divergence", "turn"):
             self._add_work(event)
 
@@ -217,7 +215,8 @@ class StudyHistory:
         metrics = dict(event["metrics"])
         before = trial.evaluations.get(step, metrics)
         if event["is_bound"] and step in trial.bounds:
-            # How far an evaluation looked is no result, and versions look elsewhere.
+            # The part of the split that an evaluation looked at is no result: versions
+            # of the package differ in it.
             validation = {name for name in before if name.startswith(f"{VALIDATION}/")}
             metrics |= {name: before[name] for name in validation}
         if not _agree(before, metrics):
@@ -240,7 +239,7 @@ class StudyHistory:
 
 
 def _agree(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
-    """Returns whether two reports of one evaluation say the same."""
+    """Returns whether two reports of one evaluation have the same values."""
     # Further splits may be in one of them alone: they belong to the end of a budget,
     # and that may have grown.
     always = {name for name in {*a, *b} if not is_further(name)}
@@ -251,7 +250,7 @@ def _agree(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
 
 
 def report_event(report: TurnReport) -> Event:
-    """Returns the event that tells of a turn."""
+    """Returns the event that records a turn."""
     event: Event = {
         "trial": report.trial,
         "steps_executed": report.steps_executed,
@@ -272,7 +271,7 @@ def report_event(report: TurnReport) -> Event:
 
 
 def start_event(trial: int, provenance: TrialProvenance) -> Event:
-    """Returns the event that tells of a trial's seeds and pruning."""
+    """Returns the event that records a trial's seeds and pruning."""
     return {"kind": "start", "trial": trial, "facts": asdict(provenance)}
 
 
@@ -283,7 +282,7 @@ def session_event(slots: int, fingerprint: str) -> Event:
         "format": FORMAT,
         # For estimates of the time left.
         "slots": slots,
-        # Tells whose log this is where study.json is lost.
+        # Matches the log to its study where study.json is lost.
         "fingerprint": fingerprint,
         # For whoever asks later.
         "versions": _package_versions(),
@@ -291,7 +290,7 @@ def session_event(slots: int, fingerprint: str) -> Event:
 
 
 def failure_event(trial: int, error: str) -> Event:
-    """Returns the event that tells of an error."""
+    """Returns the event that records the error of a trial."""
     return {"kind": "failure", "trial": trial, "error": error}
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
-from dps_tf.core import StudyResult, StudySpecification, UserError
-from dps_tf.store.errors import DamagedError
+from dps_tf.core import StudyResult, StudySpecification, UserError, Workload
+from dps_tf.store.errors import DamagedError, OtherFormatError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout
 from dps_tf.store.log import read_logs
@@ -103,36 +103,55 @@ class StudyReader:
 
     @property
     def is_archived(self) -> bool:
-        """Whether its runs were imported, so that they cannot be trained again."""
+        """Whether the study holds imported runs, which cannot be trained again."""
         return self.record is not None and "origin" in self.record
 
     @functools.cached_property
     def specification(self) -> StudySpecification | None:
-        """What was asked of the study; None without an intact study.json."""
+        """What was asked of the study; None without an intact study.json.
+
+        Raises:
+            OtherFormatError: another version of the package wrote the intact
+                study.json, with other fields.
+        """
         if self.record is None or self.is_archived:
             return None
+        stored = self.record.get("specification", {})
         try:
-            return StudySpecification.from_json(self.record["specification"])
-        except (KeyError, TypeError, ValueError) as error:
-            self._add_problems(
-                f"{self.layout.study} holds a specification that this version of the "
-                f"package does not know ({error})."
-            )
-            return None
+            specification = StudySpecification.from_json(stored)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._written_otherwise(stored) from error
+        # A missing field would silently have its default of today.
+        if specification.to_json() != stored:
+            raise self._written_otherwise(stored)
+        return specification
+
+    def _written_otherwise(self, stored: Mapping[str, Any]) -> OtherFormatError:
+        """Returns the refusal of a specification that another version has written."""
+        own = {item.name for item in (*fields(StudySpecification), *fields(Workload))}
+        unlike = sorted(own ^ {*stored, *stored.get("workload", {})})
+        said = f" in {', '.join(unlike)}" if unlike else ""
+        version = self.history.version
+        return OtherFormatError(
+            f"{self.layout.study} was written by another version of dps_tf"
+            f"{f' ({version})' if version else ''}, whose specification differs from "
+            f"that of this version{said}: use that version, or choose another "
+            "directory."
+        )
 
     @property
     def training_inputs(self) -> Mapping[str, Any]:
-        """Sizes and content of the data that it is trained on; empty if not known."""
+        """Sizes and content of the study's data; empty without an intact study.json."""
         return {} if self.record is None else self.record.get("training_inputs", {})
 
     @property
     def environments(self) -> Sequence[Mapping[str, Any]]:
-        """Builds and instruction sets that have trained it, the latest last."""
+        """Builds and instruction sets that have trained the study, the latest last."""
         return [] if self.record is None else self.record["environments"]
 
     @functools.cached_property
     def history(self) -> StudyHistory:
-        """The curves and ends of its trials, from its logs."""
+        """The curves and ends of the trials, from the logs."""
         logs, problems = read_logs(self._files, self.layout.logs)
         self._add_problems(*problems)
         history = StudyHistory()
@@ -140,7 +159,7 @@ class StudyReader:
             for event in events:
                 if event.get("kind") == "session":
                     check_format(self.layout.log(writer), event.get("format"))
-            history.add_all(events)
+                history.add(event)
         return history
 
     @property
@@ -158,7 +177,9 @@ class StudyReader:
         are wanted are read and verified. Changes nothing.
         """
         tables = self._closed_tables(wanted)
-        return None if tables is None else _frames(tables)
+        if tables is None:
+            return None
+        return {name: to_frame(table) for name, table in tables.items()}
 
     def _closed_tables(self, wanted: Sequence[str]) -> dict[str, pa.Table] | None:
         try:
@@ -168,7 +189,14 @@ class StudyReader:
         except DamagedError as error:
             self._add_problems(str(error))
             return None
-        found = {"studies": to_arrow(pd.DataFrame([record["study"]]), STUDIES)}
+        try:
+            found = {"studies": to_arrow(pd.DataFrame([record["study"]]), STUDIES)}
+        except ValueError as error:
+            raise OtherFormatError(
+                f"{self.layout.closed} was written by another version of dps_tf, whose "
+                "table of studies has other columns: use that version, or choose "
+                "another directory."
+            ) from error
         damaged = []
         for name in wanted:
             path = self.layout.table(name)
@@ -196,18 +224,43 @@ class StudyReader:
         closed = self.closed(("trials", "curves"))
         if closed is None:
             raise UserError(f"{self.name} is not finished: run its sweep to the end.")
-        return recorded_trial(self.name, closed["trials"], closed["curves"], number)
+        rows = closed["trials"].to_dict("records")
+        row = next((row for row in rows if row["trial"] == number), None)
+        if row is None:
+            raise UserError(
+                f"{self.name} has no trial {number}: it has {len(rows)}, from 0."
+            )
+        curves = closed["curves"]
+        curve = {
+            int(at["step"]): (_numbers(at, CURVES), bool(at["is_bound"]))
+            for at in curves[curves["trial"] == number].to_dict("records")
+        }
+        if not curve:
+            raise UserError(
+                f"trial {number} of {self.name} is {row['outcome']} and was never "
+                "evaluated, so there is no curve to repeat: choose another trial."
+            )
+        reached = row["outcome"] == "complete"
+        point = _numbers(row, TRIALS).items()
+        return RecordedTrial(
+            number=number,
+            initial_seed=int(row["initial_seed"]),
+            order_seed=int(row["order_seed"]),
+            point={name: value for name, value in point if not math.isnan(value)},
+            curve=curve,
+            steps_to_result=int(row["steps_to_result"]) if reached else None,
+        )
 
     @property
     def states(self) -> StateStore:
-        """The states of its trials."""
+        """The states of the trials."""
         return StateStore(self._files, self.layout.states)
 
     def trained(self) -> StudySpecification:
         """Returns the specification of a study that can be trained.
 
         Raises:
-            UserError: it was read from an archive, or study.json is missing or damaged.
+            UserError: the runs were imported, or study.json is missing or damaged.
         """
         self.check_trained()
         if self.specification is None:
@@ -218,10 +271,10 @@ class StudyReader:
         return self.specification
 
     def check_trained(self) -> None:
-        """Raises UserError for a study that was read from an archive."""
+        """Raises UserError for a study of imported runs."""
         if self.is_archived:
             raise UserError(
-                f"{self.layout.root} was read from an archive, and there is nothing to "
+                f"{self.layout.root} holds imported runs, so that there is nothing to "
                 "train again: choose another --sweep_dir."
             )
 
@@ -275,40 +328,7 @@ class StudyReader:
         self.problems[:] = dict.fromkeys([*self.problems, *problems])
 
 
-def recorded_trial(
-    study: str, trials: pd.DataFrame, curves: pd.DataFrame, number: int
-) -> RecordedTrial:
-    """Returns a trial from the tables of its study; see `StudyReader.trial`."""
-    rows = trials.to_dict("records")
-    row = next((row for row in rows if row["trial"] == number), None)
-    if row is None:
-        raise UserError(f"{study} has no trial {number}: it has {len(rows)}, from 0.")
-    curve = {
-        int(at["step"]): (_numbers(at, CURVES), bool(at["is_bound"]))
-        for at in curves[curves["trial"] == number].to_dict("records")
-    }
-    if not curve:
-        raise UserError(
-            f"trial {number} of {study} is {row['outcome']} and was never evaluated, "
-            "so there is no curve to repeat: choose another trial."
-        )
-    reached = row["outcome"] == "complete"
-    point = _numbers(row, TRIALS)
-    return RecordedTrial(
-        number=number,
-        initial_seed=int(row["initial_seed"]),
-        order_seed=int(row["order_seed"]),
-        point={name: value for name, value in point.items() if not math.isnan(value)},
-        curve=curve,
-        steps_to_result=int(row["steps_to_result"]) if reached else None,
-    )
-
-
 def _numbers(row: Mapping[Any, Any], schema: TableSchema) -> dict[str, float]:
     """Returns the metaparameters, or the metrics, of a row."""
     known = dict(schema.columns)
     return {str(n): float(v) for n, v in row.items() if n not in known}
-
-
-def _frames(tables: Mapping[str, pa.Table]) -> dict[str, pd.DataFrame]:
-    return {name: to_frame(table) for name, table in tables.items()}

@@ -1,8 +1,8 @@
 """The record of one study on disk: opened, continued or refused, written to.
 
-Order of writing. The log is on the disk before a state that lies behind it, so a state
-never knows of an evaluation that the log has lost; the tables are on the disk before
-`closed.json`. A kill between any two writes leaves a study that continues.
+The log is on the disk before any state that lies behind it, so no state is ahead of an
+evaluation that the log lacks; the tables are on the disk before `closed.json`. A kill
+between any two writes leaves a study that continues.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from dps_tf.store.study_history import (
 from dps_tf.store.study_reader import StudyReader
 
 SNAPSHOT_SECONDS = 30.0
-"""Work that a kill may cost, about; more where states are large, see SNAPSHOT_SHARE."""
+"""Seconds of work that a kill may cost; more where states are large: SNAPSHOT_SHARE."""
 SNAPSHOT_SHARE = 0.05
-"""Most of the time that is spent on saving: slots may wait for it."""
+"""Largest share of the time that is spent on saving, while slots may wait."""
 SNAPSHOT_LIMIT = 600.0
-"""Longest time without saving, whatever the last time took."""
+"""Longest time without saving, in seconds, however long the last saving took."""
 Fetch = Callable[[Mapping[int, TrialState]], Mapping[int, TrialState]]
 MOST_ATTEMPTS = 3
-"""Starts of the command on which a trial that fails is tried."""
+"""Starts of the command that try a trial which fails, before it stays failed."""
 NETWORK = "network_structure"
-"""Which of a study's training inputs is the hash of the network's structure."""
+"""Name of the training input that is the hash of the network's structure."""
 
 
 class StudyRecord:
-    """Everything that is kept of one study.
+    """The record of one study: specification, logs and states, read and written.
 
     Attributes:
-        specification: the one in force.
-        history: what the logs say, and what was added since.
-        problems: sentences about what was found damaged.
-        has_other_bits: machines that round otherwise have worked on it; what is known
-            of an evaluation then stays as it is when it is repeated.
+        specification: what is asked of the study now.
+        history: what the logs record, and what was added since.
+        problems: sentences about damaged files.
+        has_other_bits: whether machines that round otherwise have worked on the study;
+            the first value of an evaluation then stays when it is repeated.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class StudyRecord:
         self._tell_of_lost_states(found=states)
 
     def _take(self, trial: int, state: State) -> bool:
-        """Lets a trial go on from a state; False if the log does not cover it."""
+        """Lets a trial go on from a state; False if the log does not reach up to it."""
         interval = self.specification.evaluations.interval
         if state.step >= self.history[trial].contiguous_step(interval) + interval:
             return False
@@ -108,7 +108,7 @@ class StudyRecord:
         return True
 
     def _tell_of_lost_states(self, found: Mapping[int, State]) -> None:
-        """Adds a problem for trials that have to begin again, never silently."""
+        """Adds a problem that names the trials that have to begin again."""
         known = self.trajectories()
         lost = [
             number
@@ -127,12 +127,12 @@ class StudyRecord:
         return self._states.get(trial)
 
     def trajectory(self, trial: int) -> Trajectory:
-        """Returns what a race needs to know of a trial."""
+        """Returns the trajectory of a trial, by which the race is decided."""
         asked = self.specification
         return self.history[trial].trajectory(asked.goal, asked.evaluations.interval)
 
     def trajectories(self) -> list[Trajectory]:
-        """Returns the trajectories of trials 0, 1, ... up to the last known one."""
+        """Returns the trajectories of trials 0, 1, ... up to the last in the logs."""
         asked = self.specification
         return self.history.trajectories(asked.goal, asked.evaluations.interval)
 
@@ -178,7 +178,7 @@ class StudyRecord:
             self._states[report.trial] = report.state
             self._dirty.add(report.trial)
         else:
-            # Not to be continued; its older states, if any, still are sound.
+            # A diverged trial is not continued; its older states stay sound.
             self._states.pop(report.trial, None)
             self._dirty.discard(report.trial)
 
@@ -191,13 +191,13 @@ class StudyRecord:
         self._log.append(event)
 
     def snapshot(self, fetch: Fetch = dict, *, force: bool = False) -> None:
-        """Puts everything on the disk, if `force` or the last time was long ago.
+        """Writes log and states to the disk, with `force` or where it is time to.
 
-        That is SNAPSHOT_SECONDS; for states longer where saving them took more than
-        SNAPSHOT_SHARE of it, up to SNAPSHOT_LIMIT.
+        The log is written after SNAPSHOT_SECONDS, states later where saving them takes
+        more than SNAPSHOT_SHARE of the time, at the latest after SNAPSHOT_LIMIT.
 
-        Where other processes hold the arrays of states, `fetch` gets them by trial; a
-        state that it does not return keeps its last saved version.
+        Where other processes hold the arrays of states, `fetch` returns them by trial;
+        a trial whose state `fetch` does not return keeps its last saved one.
         """
         begun = self._clock()
         if not force and begun - self._flushed_at < SNAPSHOT_SECONDS:
@@ -266,10 +266,11 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
 ) -> StudyRecord:
     """Returns the record of a study, new, continued or extended.
 
-    The bits depend on the environment, that is on builds and instruction set; another
-    one may continue a study if allowed, and is recorded. Training inputs are sizes and
-    content of its data, and under NETWORK the hash of the network's structure. The
-    guard is called before anything is written; it raises if another owner took over.
+    The environment, that is builds and instruction set, decides the bits: a study goes
+    on in another one only with `allow_other_machine`, and both are recorded. Training
+    inputs are sizes and content of the data, and under NETWORK the hash of the
+    network's structure. `guard` is called before anything is written, and raises if
+    another owner took over.
 
     Raises:
         UserError: the stored study differs, with the differences.
@@ -323,7 +324,7 @@ def _forget_failures(
 
 
 def _is_untrained(study: StudyReader) -> bool:
-    """Returns whether an intact record says that no trial of a study made a step."""
+    """Returns whether a study is open and undamaged, and no trial of it made a step."""
     trials = study.history.trials.values()
     stepped = any(t.work.steps or t.evaluations or t.diverged_step for t in trials)
     return not (stepped or study.is_closed or study.problems)
@@ -352,7 +353,7 @@ def _check_inputs(study: StudyReader, training_inputs: Mapping[str, Any]) -> Non
 def _environments(
     study: StudyReader, environment: Mapping[str, Any], allowed: bool
 ) -> list[dict[str, Any]]:
-    """Returns the environments that a study has seen, this one included."""
+    """Returns the environments in which a study was trained, and this one."""
     known = [dict(entry) for entry in study.environments]
     changes = environment_differences(known, environment)
     if changes and not allowed:
@@ -367,7 +368,7 @@ def _environments(
 def environment_differences(
     known: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]
 ) -> list[str]:
-    """Returns how an environment differs from the last known one; [] if it is known."""
+    """Returns how an environment differs from the last one; [] if it is among them."""
     if dict(environment) in [dict(entry) for entry in known]:
         return []
     last = known[-1]

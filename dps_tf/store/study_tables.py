@@ -1,7 +1,7 @@
 """The tables of one study: made from its logs and the rule of the race, then closed.
 
-Tables hold only what the rule needs, so they are the same however the study was run;
-what was really executed goes to the table `work` alone. A study is closed if and only
+Tables hold only what the rule of the race needs, so they are the same however the study
+was run; what was executed is in the table `work` alone. A study is closed if and only
 if `closed.json` is there; it holds the digests of the tables and is written last, and
 removed first when a study is opened again.
 """
@@ -94,7 +94,7 @@ def study_tables(
 
 
 def _asked(specification: StudySpecification) -> Row:
-    """Returns what the row of the table `studies` has of the specification."""
+    """Returns the columns of the table `studies` that the specification decides."""
     workload, cell = specification.workload, specification.cell
     return {
         **cell.to_json(),
@@ -166,12 +166,12 @@ def _curve_rows(
 def _wanted(
     specification: StudySpecification, step: int, trial: TrialHistory
 ) -> dict[str, float]:
-    """Returns the columns of an evaluation that are of the specification."""
+    """Returns the columns of an evaluation that the specification asks for."""
     metrics = trial.evaluations[step]
     if not specification.further_splits:
         return metrics
-    # Further splits that were evaluated because a budget ended there, or a goal was met
-    # that has become stricter since, are not: as if all had been asked for at once.
+    # A further split is left out that was evaluated because an earlier budget ended
+    # there, or an easier goal was met: as if all had been asked for at once.
     splits = specification.splits_at(step, metrics, step in trial.bounds)
     return {
         name: value
@@ -277,10 +277,10 @@ def _is_same(
 
 
 def reopen_study(files: FileSystem, directory: str) -> list[str]:
-    """Opens a closed study, to extend or to repair it; returns where damage was put.
+    """Opens a closed study, to extend or to repair it.
 
-    An open study stays as it is. Damaged files are set aside; tables that are intact
-    stay until the study is closed again.
+    An open study stays as it is. Damaged files are set aside, under the names that are
+    returned; intact tables stay until the study is closed again.
     """
     cell = CellLayout(directory)
     try:

@@ -27,20 +27,22 @@ from dps_tf.store.errors import DamagedError
 from dps_tf.store.files import FileSystem
 from dps_tf.store.layout import CLOSING_TABLES, CellLayout, SweepLayout, is_name
 from dps_tf.store.records import read_json
-from dps_tf.store.schemas import CURVES, SCHEMAS, STUDIES
+from dps_tf.store.schemas import CURVES, MEASUREMENTS, SCHEMAS, STUDIES, TRIALS, WORK
 from dps_tf.store.study_reader import StudyReader
 from dps_tf.store.tables import empty_frame, to_arrow, to_frame
 
 
 @dataclass(frozen=True)
 class StoredTables:
-    """The tables of several studies, see `schemas`; `problems` are about damage."""
+    """The tables of several studies (`schemas`), and sentences about damaged files."""
 
-    studies: pd.DataFrame = field(default_factory=lambda: _empty("studies"))
-    trials: pd.DataFrame = field(default_factory=lambda: _empty("trials"))
-    curves: pd.DataFrame = field(default_factory=lambda: _empty("curves"))
-    measurements: pd.DataFrame = field(default_factory=lambda: _empty("measurements"))
-    work: pd.DataFrame = field(default_factory=lambda: _empty("work"))
+    studies: pd.DataFrame = field(default_factory=lambda: empty_frame(STUDIES))
+    trials: pd.DataFrame = field(default_factory=lambda: empty_frame(TRIALS))
+    curves: pd.DataFrame = field(default_factory=lambda: empty_frame(CURVES))
+    measurements: pd.DataFrame = field(
+        default_factory=lambda: empty_frame(MEASUREMENTS)
+    )
+    work: pd.DataFrame = field(default_factory=lambda: empty_frame(WORK))
     problems: tuple[str, ...] = ()
 
 
@@ -125,17 +127,17 @@ class SweepReader:
             return ""
 
     def environments(self) -> tuple[dict[str, Any], ...]:
-        """Returns the builds and instruction sets that its studies have seen, once."""
+        """Returns the builds and instruction sets of its studies, each once."""
         found: list[dict[str, Any]] = []
         for study in self.studies.values():
             found += [dict(e) for e in study.environments if dict(e) not in found]
         return tuple(found)
 
     def written(self) -> tuple[float, float] | None:
-        """Returns when the oldest and the newest file of its studies was written.
+        """Returns when the oldest and the newest file of the studies was written.
 
-        Seconds of the epoch by the clock of the file system: of the file that a study
-        begins with, and of the mark that closes it. None before any study.
+        The two are seconds of the epoch by the clock of the file system, over the
+        studies' study.json and closed.json; None before any study.
         """
         times = [
             self._files.modified_time(path)
@@ -203,7 +205,3 @@ def _identity(key: Sequence[str], table: pa.Table) -> tuple[Any, ...]:
     if table.num_rows == 0:
         return ()
     return tuple(table[name][0].as_py() for name in key)
-
-
-def _empty(name: str) -> pd.DataFrame:
-    return empty_frame(SCHEMAS[name])

@@ -317,7 +317,6 @@ def start_sweep(
     if not files.exists(layout.marker):
         # Comes first: another process may check what kind of directory this is.
         write_json(files, layout.marker, {"made_by": "dps_tf"})
-    files.make_directory(layout.cells)
     files.write_atomic(layout.config, gin_text.encode())
     cells = [study.cell.name for study in sweep.studies]
     write_json(files, layout.sweep, {"cells": cells})

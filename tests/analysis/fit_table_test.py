@@ -170,9 +170,9 @@ def test_tables_that_cannot_be_are_refused(tmp_path, text, message):
 
 
 def test_missing_files_and_wrong_settings_are_refused(tmp_path):
-    with pytest.raises(UserError, match="is not a file"):
+    with pytest.raises(UserError, match="cannot be read: No such file"):
         read_table(tmp_path / "absent.csv")
-    with pytest.raises(UserError, match="is not a file"):
+    with pytest.raises(UserError, match="cannot be read: Is a directory"):
         read_table(tmp_path)
     (tmp_path / "binary").write_bytes(bytes(range(128, 256)))
     with pytest.raises(UserError, match="not a CSV"):

@@ -13,16 +13,15 @@ from dps_tf.analysis.repeats import spread_over_seeds
 from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key, with_open_ends
 from dps_tf.core import UserError
-from tests import interpreter
+from dps_tf.store import StoredTables
 from tests.made_up.sweep_folders import (
     ENVIRONMENT,
     GIN,
     write_open_study,
     write_sweep,
 )
-from tests.made_up.sweeps import ERROR, Record, Sweep, make
+from tests.made_up.sweeps import ERROR, Sweep, make
 
-ROOT = Path(__file__).parents[2]
 SMALL = Sweep(batch_sizes=(32, 64), points=8)
 
 
@@ -104,7 +103,7 @@ def test_one_sweep_may_hold_cells_of_several_precisions(tmp_path):
         )
         for name, table in ((name, getattr(made, name)) for name in of_half)
     }
-    tables = loading.load(write_sweep(tmp_path, Record(**mixed)))
+    tables = loading.load(write_sweep(tmp_path, StoredTables(**mixed)))
     for name in (*of_half, "results"):
         table = getattr(tables, name)
         expected = table["batch_size"].map({32: "float32", 64: HALF})
@@ -142,7 +141,7 @@ def test_threshold_applies_to_the_metric_of_each_study():
     studies = second.studies.assign(
         goal_metric=metric, goal_threshold=0.12, goal=f"{metric} <= 0.12"
     )
-    record = loading.Record(
+    record = StoredTables(
         pd.concat([first.studies, studies], ignore_index=True),
         pd.concat([first.trials, second.trials], ignore_index=True),
         pd.concat([first.curves, second.curves], ignore_index=True),
@@ -203,14 +202,3 @@ def test_sweep_without_any_study_is_refused(tmp_path):
     (tmp_path / ".dps_tf").write_text("{}")
     with pytest.raises(UserError, match="no study has begun"):
         loading.load(tmp_path)
-
-
-def test_package_loads_tables_without_tensorflow(sweep_dir):
-    code = (
-        "import sys, dps_tf\n"
-        f"print(len(dps_tf.load({str(sweep_dir)!r}).results))\n"
-        "assert 'tensorflow' not in sys.modules\n"
-    )
-    done = interpreter.run(["-c", code], modules=interpreter.TABLES)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "4"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.reduce import results, with_bounds
+from dps_tf.analysis.reduce import results
 from dps_tf.analysis.tables import study_key
 from dps_tf.core import OUTCOMES, Goal, UserError, reduce_study
 from tests.made_up.known_curves import ERROR, Truth, random_truth, tables
@@ -195,39 +195,6 @@ def test_tables_that_do_not_belong_together_are_refused():
     studies["batch_size"] = 3
     with pytest.raises(UserError, match="batch_size=64"):
         results(studies, trials, curves)
-
-
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
-@pytest.mark.parametrize("inclusive", [True, False])
-def test_vectorized_comparison_is_that_of_the_goal(direction, inclusive):
-    goal = Goal(ERROR, 0.02, direction, inclusive)
-    values = np.array([0.0, 0.02, np.nextafter(0.02, 1), 1.0, np.nan, np.inf, -np.inf])
-    assert list(goal.reaches(values)) == [goal.reaches(v) for v in values]
-
-
-def test_trial_bounds_of_a_race_meet_at_k_star():
-    truth = random_truth(np.random.default_rng(5), finishers=1)
-    studies, trials, _ = tables(truth)
-    bounded = with_bounds(studies, trials)
-    assert bounded["earliest"].min() == bounded["latest"].min()
-
-
-def test_a_hundred_thousand_trials_reduce_within_seconds():
-    # 1,000 cells of 100 trials with 10 evaluations: a million rows.
-    cells, n, evaluations = 1000, 100, 10
-    rng = np.random.default_rng(0)
-    studies, trials, curves = tables(Truth(rng.uniform(0.05, 0.5, (n, evaluations))))
-    seeds = np.arange(cells)
-    studies = pd.concat([studies] * cells, ignore_index=True).assign(seed=seeds)
-    trials = pd.concat([trials] * cells, ignore_index=True).assign(
-        seed=np.repeat(seeds, n)
-    )
-    rows = len(curves)
-    curves = pd.concat([curves] * cells, ignore_index=True).assign(
-        seed=np.repeat(seeds, rows)
-    )
-    frame = results(studies, trials, curves, Goal(ERROR, 0.2))
-    assert frame["steps_to_result"].nunique() == 1 and len(frame) == cells
 
 
 @pytest.mark.parametrize("change", [{"in_a_row": 3}, {"mean_of": 3}])

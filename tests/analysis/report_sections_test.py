@@ -24,9 +24,10 @@ from dps_tf.analysis.report import (
 from dps_tf.analysis.report import repeats as report_repeats
 from dps_tf.analysis.step_times import seconds_per_step
 from dps_tf.core import CELL_KEY, UserError
+from dps_tf.store import StoredTables
 from tests.analysis.few_sections import context_of, draw_only
 from tests.made_up.sweep_folders import write_sweep
-from tests.made_up.sweeps import ERROR, Record, Sweep, make, tables_of
+from tests.made_up.sweeps import ERROR, Sweep, make, tables_of
 
 SMALL = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8, measured=False)
 
@@ -276,7 +277,7 @@ def test_a_section_of_ones_own_is_one_function(sections, monkeypatch):
 # Little to show.
 
 
-def little(kind: str) -> Record:
+def little(kind: str) -> StoredTables:
     made = make(dataclasses.replace(SMALL, points=2, closed=False))
     metrics = [name for name in made.curves if "/" in name]
     unknown = pd.array([pd.NA] * len(made.trials), dtype="Int64")

@@ -34,10 +34,10 @@ from dps_tf.analysis.report.published import published_part
 from dps_tf.analysis.report.results import steps_text, terminal_table
 from dps_tf.analysis.report.summary import summary
 from dps_tf.core import UserError
+from dps_tf.store import StoredTables
 from tests.analysis.few_sections import context_of, draw_only
 from tests.made_up.sweeps import (
     ERROR,
-    Record,
     Sweep,
     c1_of,
     c2_of,
@@ -155,7 +155,7 @@ def test_outcomes_add_up_to_trials_and_csv_says_what_parquet_says(pair):
 def test_tables_can_be_reduced_again_to_the_same_results(pair):
     tables = pair.tables
     again = loading.tables_of(
-        loading.Record(
+        StoredTables(
             tables.studies,
             pd.read_parquet(pair.folder / "trials.parquet"),
             pd.read_parquet(pair.folder / "curves.parquet"),
@@ -620,7 +620,7 @@ def test_all_trials_diverged_and_the_report_says_so(tmp_path):
         end_step=10,
     ).astype({"steps_to_result": "Int64", "bracket_low": "Int64"})
     measurements = made.measurements.iloc[:0]
-    tables = tables_of(Record(made.studies, trials, made.curves, measurements))
+    tables = tables_of(StoredTables(made.studies, trials, made.curves, measurements))
     found = report.write_report(tables, tmp_path)
     assert "all diverged" in report.terminal_text(found, tables)
     assert "Most trials diverged" in titles(found.cautions)

@@ -45,7 +45,7 @@ def test_prints_one_json_object(csv):
     "arguments,message",
     [
         ([], "--csv is missing"),
-        (["--csv=absent.csv"], "'absent.csv' is not a file"),
+        (["--csv=absent.csv"], "'absent.csv' cannot be read"),
         (["--csv=setup.cfg", "--tolerance=much"], "--tolerance='much' is not a number"),
         (["--cvs=x"], "cvs"),
     ],

@@ -78,26 +78,23 @@ def test_an_archive_is_read_reported_on_and_fitted(place):
     assert curve["fit"]["c2"]["value"] == pytest.approx(400, rel=0.1)
 
 
-def test_flags_choose_studies_goal_and_trials(place):
+def test_flags_choose_the_goal_of_studies_below_any_folder(place):
     done = run(
         place,
-        *ARCHIVE,
+        "--read=batch_science/mnist/simple_cnn_base/nesterov_momentum/8",
+        "--format=shallue2019",
         "--sweep_dir=some",
-        "--only=*/8",
-        "--only=mnist/*/16",
         "--goal=0.009",
         "--metric=val/classification_error",
-        "--trials=1",
     )
     assert done.returncode == 0, done.stderr
     results = load(place / "some").results
-    assert results["batch_size"].tolist() == [8, 16]
-    assert results["steps_to_result"].tolist() == [4800, 2800]
-    assert results["trials"].tolist() == [1, 1]
+    assert results["workload"].tolist() == ["mnist-simple_cnn_base"]
+    assert results["steps_to_result"].tolist() == [2400]
 
 
 def test_what_was_read_cannot_be_trained_again(place):
-    run(place, *ARCHIVE, "--sweep_dir=p", "--only=*/8")
+    run(place, *ARCHIVE, "--sweep_dir=p")
     (place / "blocked" / "tensorflow.py").unlink()
     done = run(place, "--sweep_dir=p", command="measure")
     assert done.returncode == 2
@@ -112,12 +109,10 @@ def test_what_was_read_cannot_be_trained_again(place):
         (["--read=x", "--format=archive", "--sweep_dir=p"], "known: optuna"),
         (["--read=nowhere", ARCHIVE[1], "--sweep_dir=p"], "no study.json below"),
         ([*ARCHIVE, "--sweep_dir=batch_science"], "no sweep"),
-        ([*ARCHIVE, "--sweep_dir=p", "--only=cifar*"], "'cifar*'"),
-        ([*ARCHIVE, "--sweep_dir=p", "--trials=0"], "trials=0"),
         ([*ARCHIVE, "--sweep_dir=p", "--sweep_dir=q"], "given twice"),
         (
-            ["--read=x", "--only=a", "--goal=1", "--sweep_dir=p"],
-            "--only is of --format=shallue2019, and not of --format=tables",
+            ["--read=x", "--study=a", "--goal=1", "--sweep_dir=p"],
+            "--study is of --format=optuna, and not of --format=tables",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

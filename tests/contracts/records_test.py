@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 import dps_tf
 from dps_tf.core import Cell, Goal, Space, TrialProvenance, TrialState, TurnReport
 from dps_tf.store import (
+    FORMAT,
     StudyHistory,
     encode_event,
     failure_event,
+    fingerprint,
     report_event,
     scan,
     session_event,
@@ -72,6 +74,34 @@ def test_record_comes_back_from_its_text(name):
     again = RECORD_TYPES[name].from_json(json.loads(text))
     assert again == example
     assert again.to_json() == example.to_json()
+
+
+FIELDS = {
+    "study": """
+        cell evaluation finishers further_splits intra_op_threads precision
+        pruning results_version search_mode stop_at_goal workload
+    """,
+    "workload": """
+        count dataset dataset_arguments evaluation_interval explicit_points
+        fixed goal learning_rate_schedule max_draws name network
+        network_arguments objective objective_arguments optimizer oracle
+        oracle_arguments order points sequence space split split_seed
+        step_budget test test_examples training_examples validation_examples
+    """,
+}
+"""Names that study.json has in FORMAT 1."""
+DEFAULTS = "73f70de0dfea996bbff01ce3ed9d5b0f1b0a3a4945348439a58eaa625ae4d7b9"
+"""Digest of a plain specification in FORMAT 1, in which most fields are defaults."""
+
+
+def test_the_fields_of_a_specification_change_only_with_the_number_of_the_format():
+    """Raise FORMAT and bring a migration, see CONTRIBUTING.md, before renewing this."""
+    assert FORMAT == 1
+    plain = specification(results_version=0)
+    for part, names in ((plain, "study"), (plain.workload, "workload")):
+        own = sorted(item.name for item in dataclasses.fields(part))
+        assert own == FIELDS[names].split()
+    assert fingerprint(plain.to_json()) == DEFAULTS
 
 
 def test_space_comes_back_from_its_text():
@@ -134,7 +164,8 @@ def test_history_from_a_log_is_that_of_who_wrote_it(events):
         data += encode_event(event)
     found = scan(data)
     assert found.damaged == []
-    read.add_all(found.events)
+    for event in found.events:
+        read.add(event)
     assert text_of(read) == text_of(told)
     assert (read.slots, read.fingerprints) == (told.slots, told.fingerprints)
 

@@ -11,6 +11,7 @@ from PIL import Image
 
 from dps_tf.analysis import loading, report
 from dps_tf.analysis.published import read_published
+from dps_tf.store import StoredTables
 from tests.end_to_end.browser import Page, browser, executable
 from tests.made_up.sweeps import Sweep, make
 
@@ -27,7 +28,7 @@ HEADER = "#table-results thead th:nth-child(3)"
 @pytest.fixture(scope="module")
 def file(tmp_path_factory) -> Path:
     made = make(Sweep(batch_sizes=(8, 32, 128), points=8, failed=1))
-    record = loading.Record(made.studies, made.trials, made.curves, made.measurements)
+    record = StoredTables(made.studies, made.trials, made.curves, made.measurements)
     evil = loading.SweepRecord("sweeps/<b>x", "</pre><script>alert(1)</script>")
     folder = tmp_path_factory.mktemp("report")
     published = read_published("shallue2019/published.csv", ["mnist*cnn*sgd"])

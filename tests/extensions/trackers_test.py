@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from dps_tf.analysis.interchange.run_tables import read_runs, write_runs
+from dps_tf.analysis.interchange.run_tables import read_runs
+from dps_tf.analysis.interchange.sweep import write_runs
 from dps_tf.analysis.loading import load
 from dps_tf.core import Goal
 

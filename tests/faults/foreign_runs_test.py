@@ -18,8 +18,9 @@ from dps_tf.analysis import report
 from dps_tf.analysis.fit_table import fit_table, read_table
 from dps_tf.analysis.interchange.event_files import from_tensorboard
 from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
-from dps_tf.analysis.interchange.run_tables import join, read_runs, write_runs
+from dps_tf.analysis.interchange.run_tables import join, read_runs
 from dps_tf.analysis.interchange.runs import Run, runs_of
+from dps_tf.analysis.interchange.sweep import write_runs
 from dps_tf.analysis.loading import load
 from dps_tf.core import UserError
 from tests import interpreter
@@ -157,19 +158,6 @@ def test_a_query_that_never_ends_is_not_asked(tmp_path):
 
 
 @pytest.mark.slow
-def test_of_several_studies_one_is_asked_for_by_the_flag(tmp_path):
-    write_database(tmp_path / "s.db", ["one", "\x1b[2Jtwo"])
-    words = ["-m", "dps_tf.import_runs", "--format=optuna", "--goal=1"]
-    done = interpreter.run(
-        [*words, f"--read={tmp_path / 's.db'}", f"--sweep_dir={tmp_path / 'sweep'}"],
-        modules=interpreter.TABLES,
-    )
-    assert done.returncode == 2 and "\x1b" not in done.stderr
-    assert "holds 2 studies: name one by --study" in done.stderr
-    assert "'one'" in done.stderr
-
-
-@pytest.mark.slow
 def test_numbers_of_reports_are_not_taken_for_steps(tmp_path):
     write_database(tmp_path / "s.db")
     words = ["-m", "dps_tf.import_runs", "--format=optuna", "--goal=1"]
@@ -222,7 +210,6 @@ def test_runs_below_a_folder_whose_name_is_no_text_are_read(tmp_path):
     ("options", "sentence"),
     [
         ({"rename": {"step": "x"}}, "step numbers the evaluations"),
-        ({"leave_out": ["step"]}, "step numbers the evaluations"),
         ({"rename": {METRIC: "step"}}, "cannot be renamed to 'step'"),
         ({"rename": {METRIC: "trial"}}, "cannot be renamed to 'trial'"),
         ({"batch_size": "9" * 20}, "batch_size is 1e+20"),

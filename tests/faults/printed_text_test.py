@@ -59,10 +59,10 @@ TABLE = "batch_size,steps_to_result\n8,100\n16,50\n32,25\n"
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("http://127.0.0.1:9/t.csv", None, "is not a file that can be read"),
-        ("s3://bucket/t.csv", None, "is not a file that can be read"),
-        ("file:///etc/passwd", None, "is not a file that can be read"),
-        ("memory://t.csv", None, "is not a file that can be read"),
+        ("http://127.0.0.1:9/t.csv", None, "cannot be read: No such file"),
+        ("s3://bucket/t.csv", None, "cannot be read: No such file"),
+        ("file:///etc/passwd", None, "cannot be read: No such file"),
+        ("memory://t.csv", None, "cannot be read: No such file"),
         ("", "batch_size,steps_to_result,batch_size\n1,2,3\n", "2 columns 'batch_size"),
         ("", TABLE.replace("100", "=1+1"), "it must be a number"),
         ("", TABLE.replace("100", "1e308"), r"1e\+308 in row 1, which nobody can have"),

@@ -26,8 +26,9 @@ from dps_tf.analysis.fit_table import (
 )
 from dps_tf.analysis.interchange.event_files import from_tensorboard
 from dps_tf.analysis.interchange.optuna_studies import from_optuna, load_optuna
-from dps_tf.analysis.interchange.run_tables import Runs, read_runs, write_runs
-from dps_tf.analysis.interchange.sweep import convert
+from dps_tf.analysis.interchange.run_tables import Runs, read_runs
+from dps_tf.analysis.interchange.shallue2019 import write_archive
+from dps_tf.analysis.interchange.sweep import write_runs
 from dps_tf.analysis.loading import load
 from dps_tf.core import UserError
 from tests.faults.recorded_runs import (
@@ -169,7 +170,7 @@ def test_any_bytes_of_a_parquet_file(edits):
         folder = write_tables(Path(name), TRIALS)
         (folder / "trials.csv").unlink()
         (folder / "trials.parquet").write_bytes(damaged(parquet(), edits))
-        read_or_refused(lambda: read_runs(folder).studies())
+        read_or_refused(lambda: read_runs(folder).by_cell())
 
 
 @given(edits=EDITS)
@@ -204,7 +205,7 @@ def test_any_bytes_of_a_database(edits):
         def read() -> None:
             study = load_optuna(path)
             options = {"steps_per_report": 1, "first_report": 1, "batch_size": 8}
-            from_optuna(study, METRIC, **options).studies()
+            from_optuna(study, METRIC, **options).by_cell()
 
         read_or_refused(read)
         assert path.read_bytes() == content
@@ -217,11 +218,10 @@ def test_any_bytes_of_a_database(edits):
 )
 def test_any_bytes_of_an_archive(edits, name):
     with tempfile.TemporaryDirectory() as place:
-        root = Path(place)
+        root = Path(place, "archive")
         trials = [("COMPLETE", [0, 1000, 2000], [0.9, 0.3, 0.005])]
         study = write_study(root, "mnist", "simple_cnn_base", "sgd", 8, trials)
         path = study / name
         path.write_bytes(damaged(path.read_bytes(), edits))
-        done = read_or_refused(lambda: convert(root, f"{place}/sweep"))
-        if done is not None and done.read:
+        if read_or_refused(lambda: write_archive(root, f"{place}/sweep")):
             assert ERROR in load(f"{place}/sweep").results["goal"].iloc[0]

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pandas as pd
 
-from dps_tf.analysis.interchange.foreign_study import ArchiveRules
-from dps_tf.analysis.interchange.shallue2019 import archived_studies
-from dps_tf.analysis.interchange.sweep import study_tables
-from dps_tf.store import StoredTables
+from dps_tf.analysis.interchange.shallue2019 import write_archive
+from dps_tf.analysis.loading import Tables, load
 
 CONFIGS = {
     "learning_rate": {
@@ -82,18 +79,8 @@ def write_trial(folder, trial_id, status, steps, errors):
     (folder / "measurements.csv").write_text("\n".join(lines) + "\n")
 
 
-def read_archive(root, goal, rules=None):
-    """Returns the tables of all studies together."""
-    rules = rules or ArchiveRules()
-    parts = [
-        study_tables(study.read(rules), goal, rules) for study in archived_studies(root)
-    ]
-    return StoredTables(
-        *(
-            pd.concat(
-                [getattr(part, name) for part in parts],
-                ignore_index=True,
-            )
-            for name in ("studies", "trials", "curves")
-        )
-    )
+def read_archive(root, goal) -> Tables:
+    """Returns the tables of all studies together, which are written beside the root."""
+    sweep = str(root.with_name(f"{root.name}_sweep"))
+    write_archive(root, sweep, goal)
+    return load(sweep)

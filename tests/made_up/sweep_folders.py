@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.loading import Record
 from dps_tf.analysis.tables import metaparameter_names
 from dps_tf.core import (
     Cell,
@@ -24,6 +23,7 @@ from dps_tf.store import (
     MEASUREMENTS,
     WORK,
     LocalFiles,
+    StoredTables,
     SweepLayout,
     close_study,
     empty_frame,
@@ -37,7 +37,7 @@ GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
 ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 
 
-def write_sweep(directory: Path, made: Record) -> Path:
+def write_sweep(directory: Path, made: StoredTables) -> Path:
     """Writes closed studies and returns the directory."""
     files, sweep = LocalFiles(), SweepLayout(str(directory))
     write_json(files, sweep.marker, {})

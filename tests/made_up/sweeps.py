@@ -8,7 +8,6 @@ step and meets the goal at the drawn step.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import math
@@ -19,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis import loading
-from dps_tf.analysis.loading import Record, Tables
+from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.tables import with_open_ends
 from dps_tf.core import (
     CELL_KEY,
@@ -32,7 +31,7 @@ from dps_tf.core import (
     points,
     reduce_study,
 )
-from dps_tf.store import MEASUREMENTS, empty_frame
+from dps_tf.store import MEASUREMENTS, StoredTables, empty_frame
 from tests.made_up import rows
 from tests.made_up.rows import ERROR
 
@@ -80,7 +79,7 @@ def smoothness_ratio(sparsity: float) -> float:
     return 1 + 1.6 * sparsity**2
 
 
-def make(sweep: Sweep = Sweep()) -> Record:  # noqa: B008 (frozen)
+def make(sweep: Sweep = Sweep()) -> StoredTables:  # noqa: B008 (frozen)
     """Returns the tables of a made-up sweep, the same for the same argument."""
     studies, trials, curves, measurements = [], [], [], []
     grid = itertools.product(
@@ -103,7 +102,7 @@ def make(sweep: Sweep = Sweep()) -> Record:  # noqa: B008 (frozen)
         curves += [table.assign(**identity) for table in cell_curves]
         if sweep.measured:
             measurements += _measurements(identity, cell_trials)
-    return Record(
+    return StoredTables(
         pd.DataFrame(studies),
         rows.typed(trials),
         pd.concat(curves, ignore_index=True),
@@ -111,13 +110,14 @@ def make(sweep: Sweep = Sweep()) -> Record:  # noqa: B008 (frozen)
     )
 
 
-def tables_of(*made: Record, goal: float | None = None) -> Tables:
+def tables_of(*made: StoredTables, goal: float | None = None) -> Tables:
     """Returns the tables of one or several made-up sweeps, as `load` would."""
     studies, trials, curves, measurements = (
-        pd.concat([getattr(one, field.name) for one in made], ignore_index=True)
-        for field in dataclasses.fields(Record)
+        pd.concat([getattr(one, name) for one in made], ignore_index=True)
+        for name in ("studies", "trials", "curves", "measurements")
     )
-    record = Record(studies, with_open_ends(trials, studies), curves, measurements)
+    trials = with_open_ends(trials, studies)
+    record = StoredTables(studies, trials, curves, measurements)
     return loading.tables_of(record, goal)
 
 

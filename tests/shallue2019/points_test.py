@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.loading import Record, Tables, tables_of
+from dps_tf.analysis.loading import Tables, tables_of
 from dps_tf.core import UserError
+from dps_tf.store import StoredTables
 from tests.made_up.sweeps import Sweep, make
 from tests.shallue2019.script import figure_panels, figure_points
 
@@ -37,7 +38,7 @@ def made(mode: str, workload: str = RESNET, **changes) -> Tables:
         measured=False,
     )
     tables = make(replace(sweep, **changes))
-    return tables_of(Record(**vars(tables)))
+    return tables_of(StoredTables(**vars(tables)))
 
 
 def panel_of(figure, title: str):
@@ -102,7 +103,7 @@ def test_evaluations_that_only_bound_a_metric_leave_steps_open():
         is_bound=errors > 0.2499,
         **{"validation/classification_error": errors.clip(upper=0.24995)},
     )
-    record = Record(race.studies, race.trials, curves, race.measurements)
+    record = StoredTables(race.studies, race.trials, curves, race.measurements)
     panel = panel_of(FIGURES[1], "ResNet-50 on ImageNet")
     rows = points(panel, Sweeps(tables_of(record)))
     assert set(rows["source"]) == {DIGITIZED}
@@ -210,7 +211,7 @@ def test_the_label_smoothing_of_each_trial_decides_its_curve():
     smoothing = made("exhaustive").trials["trial"] % 3 * 0.05
     trials = made("exhaustive").trials.assign(label_smoothing=smoothing)
     tables = made("exhaustive")
-    record = Record(tables.studies, trials, tables.curves, pd.DataFrame())
+    record = StoredTables(tables.studies, trials, tables.curves, pd.DataFrame())
     best, steps = FIGURES[6].panels
     for panel in (best, steps):
         rows = points(panel, Sweeps(tables_of(record)))

@@ -122,10 +122,6 @@ class FaultyFiles:
         self.inner.move(source, target)
         self._point(source)
 
-    def make_directory(self, directory: str) -> None:
-        self._point(directory)
-        self.inner.make_directory(directory)
-
     # A full disk still lets go of files.
     def _removal(self) -> None:
         if self.is_full:

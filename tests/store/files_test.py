@@ -251,7 +251,6 @@ def test_a_file_in_place_of_a_folder_is_one_sentence(tmp_path):
     (tmp_path / "a").write_text("a file")
     for attempt in (
         lambda: LocalFiles().write_atomic(f"{tmp_path}/a/b", b"x"),
-        lambda: LocalFiles().make_directory(f"{tmp_path}/a"),
         lambda: LocalFiles().append(f"{tmp_path}/a/b/c", b"x"),
         lambda: LocalFiles().create_exclusive(f"{tmp_path}/a/b", b"x"),
     ):

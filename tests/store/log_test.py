@@ -101,7 +101,7 @@ def test_a_log_torn_at_any_byte_keeps_its_whole_lines_and_goes_on(tmp_path):
             events, problems = read_log(LocalFiles(), path)
             assert [event["n"] for event in events] == list(range(kept))
         log = LogWriter(LocalFiles(), path)
-        assert len(log.problems) == len(problems) <= 1
+        assert len(problems) <= 1
         log.append({"n": 99})
         log.flush()
         events, problems = read_log(LocalFiles(), path)

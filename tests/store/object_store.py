@@ -46,9 +46,6 @@ class MemoryFiles:
         inside = [p[len(start) :] for p in self.objects if p.startswith(start)]
         return sorted({name.split("/")[0] for name in inside})
 
-    def make_directory(self, directory: str) -> None:
-        return
-
     def remove(self, path: str) -> None:
         self.objects.pop(path, None)
 

@@ -21,6 +21,7 @@ from dps_tf.store import (
     encode_event,
     open_study,
     read_json,
+    session_event,
     write_json,
     write_table,
 )
@@ -233,17 +234,52 @@ def test_what_the_directory_lacks_is_told(tmp_path):
         files.write_atomic(path, data)
 
 
-def test_a_study_of_a_later_version_is_told(tmp_path):
+@pytest.mark.parametrize("change", ["renamed", "missing", "unknown", "value"])
+def test_a_specification_of_another_version_is_refused_and_nothing_written(change):
     files, sweep = _sweep()
     layout = _open(files, sweep, 16)
-    content = {**read_json(files, layout.study)}
-    content["specification"] = {**content["specification"], "of_tomorrow": 1}
+    asked = specifications.specification(16, points=3)
+    content = read_json(files, layout.study)
+    stored = content["specification"]
+    if change in ("renamed", "missing"):
+        mode = stored.pop("search_mode")
+    if change == "renamed":
+        stored["schedule"] = mode
+    if change == "unknown":
+        stored["workload"]["of_tomorrow"] = 1
+    if change == "value":
+        stored["precision"] = "float8"
     write_json(files, layout.study, content)
-    reader = SweepReader(files, sweep.root)
-    [problem] = reader.tables().problems
-    assert layout.study in problem and "of_tomorrow" in problem
-    with pytest.raises(UserError, match="run the sweep again"):
-        reader.study(layout.root.rpartition("/")[2]).trained()
+    session = session_event(2, asked.fingerprint)
+    session["versions"] = {"dps_tf": "0.0.7"}
+    files.write_atomic(
+        segments(layout.log("main")) + "/00000001", encode_event(session)
+    )
+    before = dict(files.objects)
+    unlike = {"renamed": "schedule, search_mode", "missing": "search_mode"}
+    names = {**unlike, "unknown": "of_tomorrow", "value": ""}[change]
+    with pytest.raises(OtherFormatError) as refused:
+        SweepReader(files, sweep.root)
+    with pytest.raises(OtherFormatError) as again:
+        open_study(files, layout, asked, {"tensorflow": "1"}, {})
+    said = f" in {names}" if names else ""
+    assert str(refused.value) == str(again.value)
+    assert str(refused.value) == (
+        f"{layout.study} was written by another version of dps_tf (0.0.7), whose "
+        f"specification differs from that of this version{said}: use that version, or "
+        "choose another directory."
+    )
+    assert files.objects == before
+
+
+def test_a_closed_study_with_other_columns_is_of_another_version():
+    files, sweep = _sweep()
+    closed = sweep.cell("b64").closed
+    content = read_json(files, closed)
+    content["study"]["schedule"] = content["study"].pop("search_mode")
+    write_json(files, closed, content)
+    with pytest.raises(OtherFormatError, match=f"^{closed} was written by another ver"):
+        SweepReader(files, sweep.root).tables()
 
 
 def test_curves_have_the_metric_of_the_goal_before_any_evaluation():

@@ -108,10 +108,6 @@ def test_a_directory_is_a_sweeps_from_the_first_moment(tmp_path):
     class Watched(LocalFiles):
         """Looks at the directory after each change, as another process might."""
 
-        def make_directory(self, directory: str) -> None:
-            super().make_directory(directory)
-            check_directory(self, layout)
-
         def write_atomic(self, path: str, data: bytes) -> None:
             super().write_atomic(path, data)
             check_directory(self, layout)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dps_tf.analysis.interchange import foreign_files
-from dps_tf.analysis.interchange.foreign_study import INCOMPLETE
+from dps_tf.analysis.interchange.checks import INCOMPLETE
 from dps_tf.analysis.interchange.run_tables import Runs
 from dps_tf.analysis.interchange.runs import Run, curve_of, runs_of
 from dps_tf.core import UserError
@@ -53,7 +53,8 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
     root = Path(folder).expanduser().absolute()
     is_folder = foreign_files.kind_of(root) == "folder"
     named = sorted(root.rglob("*tfevents*")) if is_folder else []
-    files = [path for path in named if _is_plain(path)]
+    plain = [path for path in named if foreign_files.kind_of(path) == "file"]
+    files = [path for path in plain if not path.is_symlink()]
     places: dict[str, list[tuple[str, Path]]] = defaultdict(list)
     for path in files:
         where = path.parent
@@ -68,10 +69,6 @@ def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
         str(root),
         **options,
     )
-
-
-def _is_plain(path: Path) -> bool:
-    return foreign_files.kind_of(path) == "file" and not path.is_symlink()
 
 
 class _DamagedError(Exception):
@@ -147,7 +144,8 @@ class _Events:
                 columns |= self._session(value)
                 continue
             number = self._number(value)
-            if number is not None:
+            # Keras numbers these by updates, and all others by epochs.
+            if number is not None and not value.tag.endswith("_vs_iterations"):
                 tag = value.tag.removeprefix("epoch_")
                 metric = f"{split}/{tag}" if split else value.tag
                 values[event.step][metric] = number

@@ -13,17 +13,15 @@ import io
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
-from dps_tf.analysis.tables import parse_csv
-from dps_tf.core import UserError, on_one_line
+from dps_tf.core import UserError, is_axis, on_one_line
 
 LARGEST_JSON = 4 << 20
 """Bytes of a JSON file; those of the public archive have a few thousand."""
@@ -36,33 +34,33 @@ DEEPEST = 12
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """Gives a regular file to read from.
-
-    Resolve the path first where a link of the user's own is welcome.
+def opened(path: Path, follow: bool = False) -> Iterator[BinaryIO]:
+    """Gives a regular file to read from, or with `follow` what a link to one names.
 
     Raises:
         UserError: it is missing, no regular file, or cannot be read.
     """
     # A pipe without a writer would block the opening itself.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    flags |= 0 if follow else os.O_NOFOLLOW
     try:
         with os.fdopen(os.open(path, flags), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UserError(f"{str(path)!r} is no regular file: remove it.")
+                raise UserError(f"{str(path)!r} is no regular file: give one instead.")
             yield file
     except OSError as error:
-        why = "it is a link" if path.is_symlink() else error.strerror
+        is_refused = path.is_symlink() and not follow
+        why = "it is a link" if is_refused else error.strerror
         raise UserError(f"{str(path)!r} cannot be read: {why}.") from error
 
 
-def read_bytes(path: Path, largest: int) -> bytes:
+def read_bytes(path: Path, largest: int, follow: bool = False) -> bytes:
     """Returns the content of a regular file, as `opened` opens it.
 
     Raises:
         UserError: it cannot be read, or is larger.
     """
-    with opened(path) as file:
+    with opened(path, follow) as file:
         data = file.read(largest + 1)
     if len(data) > largest:
         raise UserError(
@@ -86,41 +84,53 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_columns(path: Path, kind: Callable[[str], pa.DataType | None]) -> pa.Table:
-    """Returns some columns of a CSV file, as Arrow reads them.
+def read_csv(path: str | Path, follow: bool = True) -> pd.DataFrame:
+    """Returns a CSV file as a table in which further axes are text, as written.
 
-    `kind` gives the type of a column by its name, None for one that is not wanted.
+    So is `steps_bound`, which is empty where K* is known. A path is never taken for an
+    address, which pandas would fetch.
 
     Raises:
-        UserError: no CSV, a value of another type, or a wanted name given twice.
+        UserError: the file cannot be read (see `opened`), is no CSV, has two columns of
+            one name, or a row that has more or fewer fields than the header: pandas
+            would shift its values to other columns.
     """
-    data = read_bytes(path, LARGEST_TABLE)
-    kinds = {name: kind(name) for name in _header(path, data)}
-    wanted = {name: type_ for name, type_ in kinds.items() if type_ is not None}
-    options = pa.csv.ConvertOptions(
-        column_types=wanted, include_columns=list(wanted), check_utf8=True
-    )
-    if not wanted:
-        return pa.table({})
+    data = read_bytes(Path(path), LARGEST_TABLE, follow)
     try:
-        return pa.csv.read_csv(
-            io.BytesIO(data),
-            read_options=pa.csv.ReadOptions(use_threads=False),
-            convert_options=options,
+        if b"\0" in data:
+            raise ValueError("it holds a NUL byte")
+        names = _checked_header(path, data.decode("utf-8-sig"))
+        types = {name: str for name in names if is_axis(name) or name == "steps_bound"}
+        frame: pd.DataFrame = pd.read_csv(
+            io.BytesIO(data), dtype=types, skipinitialspace=True, low_memory=False
         )
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise _unreadable(path, "CSV", error) from error
+    except UserError:
+        raise
+    except (csv.Error, ValueError) as error:
+        why = on_one_line(error)
+        raise UserError(f"{str(path)!r} is not a CSV table: {why}.") from error
+    return frame.fillna(dict.fromkeys(types, ""))
 
 
-def _header(path: Path, data: bytes) -> list[str]:
-    line = data[: 1 << 16].split(b"\n", 1)[0]
-    try:
-        names = next(csv.reader([line.decode("utf-8-sig").rstrip("\r")]), [])
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise _unreadable(path, "CSV", error) from error
+def _checked_header(path: str | Path, text: str) -> list[str]:
+    """Returns the names of the columns, if every row has a field for each."""
+    rows = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+    names: list[str] = []
+    for row in rows:
+        if len(row) < 2 and not "".join(row).strip():
+            continue  # pandas passes over empty lines too
+        names = names or row
+        if len(row) != len(names):
+            raise UserError(
+                f"{str(path)!r} has {len(row)} fields in line {rows.line_num} and "
+                f"{len(names)} in its header: give every row one field per column."
+            )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UserError(f"{str(path)!r} has the column {twice[0]!r} more than once.")
+        raise UserError(
+            f"{str(path)!r} has {names.count(twice[0])} columns {twice[0]!r}: leave "
+            "one."
+        )
     return names
 
 
@@ -128,14 +138,11 @@ def read_table(path: Path) -> pd.DataFrame:
     """Returns a CSV (`.csv`) or Parquet (`.parquet`) file with the types it gives.
 
     Raises:
-        UserError: another ending, damage, a column given twice, a row of another
-            length than the header, or too many values.
+        UserError: see `read_csv`; too many values, or a column given twice.
     """
-    data = read_bytes(path.resolve(), LARGEST_TABLE)
     if path.suffix == ".csv":
-        return parse_csv(path, data)
-    if path.suffix != ".parquet":
-        raise UserError(f"{str(path)!r} is neither a .csv nor a .parquet file.")
+        return read_csv(path)
+    data = read_bytes(path, LARGEST_TABLE, follow=True)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         names = file.schema_arrow.names
@@ -174,7 +181,7 @@ def folders_with(folder: Path, name: str, depth: int = DEEPEST) -> Iterator[Path
             f"{str(folder)!r} lies more than {DEEPEST} folders deep: give the folder "
             "that holds the records itself."
         )
-    there = entries(folder)
+    there = entries_of(folder)
     if any(entry.name == name for entry in there):
         yield folder
         return
@@ -183,7 +190,7 @@ def folders_with(folder: Path, name: str, depth: int = DEEPEST) -> Iterator[Path
             yield from folders_with(Path(entry.path), name, depth - 1)
 
 
-def entries(folder: Path) -> list[os.DirEntry[str]]:
+def entries_of(folder: Path) -> list[os.DirEntry[str]]:
     """Returns what is in a folder; names that are numbers come last, in their order.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis.interchange import foreign_files
-from dps_tf.analysis.interchange.foreign_study import COMPLETE, INCOMPLETE
+from dps_tf.analysis.interchange.checks import COMPLETE, INCOMPLETE
 from dps_tf.analysis.interchange.run_tables import Runs
 from dps_tf.analysis.interchange.runs import Run, runs_of
 from dps_tf.core import UserError, near_matches, on_one_line

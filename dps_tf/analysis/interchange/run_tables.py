@@ -1,8 +1,7 @@
-"""Runs of other people's software: two tables, and the sweep that analyses read.
+"""Runs of other people's software: two tables, one row per run and per evaluation.
 
-The table of trials has one row per run, the table of evaluations one per evaluation of
-a run; `foreign_studies` lists their columns. `read_runs` reads both from files, and
-`runs_of` makes them of what a library has recorded.
+`read_runs` reads both from files, and `runs.runs_of` makes them of what a library has
+recorded.
 
 A run that was cut off (pruned, stopped, killed, crashed) is INCOMPLETE in the table and
 censored in the sweep: it bounds K*, and is never counted as a run that could not meet
@@ -11,10 +10,7 @@ the goal.
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,27 +18,17 @@ from typing import Any
 import pandas as pd
 
 from dps_tf.analysis.interchange import foreign_files
-from dps_tf.analysis.interchange.foreign_study import (
+from dps_tf.analysis.interchange.checks import (
     COMPLETE,
     OF_EVALUATIONS,
-    ArchiveRules,
-    ForeignStudy,
-    UnreadStudy,
-    cell_of,
-    checked_text,
+    checked_cell,
+    checked_evaluations,
+    checked_trials,
+    checked_whole,
     named,
 )
-from dps_tf.analysis.interchange.sweep import Conversion, write_sweep
-from dps_tf.analysis.tables import require, study_key
-from dps_tf.core import (
-    DENSE,
-    FLOAT32,
-    Goal,
-    UserError,
-    is_axis,
-    near_matches,
-    on_one_line,
-)
+from dps_tf.analysis.tables import axes_of, require, study_key
+from dps_tf.core import DENSE, FLOAT32, Space, UserError
 
 DEFAULTS: dict[str, Any] = {
     "sparsity_method": DENSE,
@@ -52,23 +38,26 @@ DEFAULTS: dict[str, Any] = {
     "status": COMPLETE,
 }
 """Columns that a table of trials may leave out, and what holds then."""
-TABLES = ("trials", "evaluations")
-"""Names of the two files of a folder of runs, without `.csv` or `.parquet`."""
-_RULES = ArchiveRules(keep_incomplete=True, infeasible_may_reach=True)
-# No column that can be read has such a name.
-_STUDY = "number of the study"
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs from elsewhere as two tables; see `foreign_studies` for their columns.
+    """Runs from elsewhere as two tables.
 
     Attributes:
-        trials: one row per run; the index may hold the names of the runs.
-        evaluations: one row per evaluation.
+        trials: one row per run: `trial`, a number of its own; `workload`, `optimizer`,
+            `batch_size`; further columns of the cell, its axes, `precision` and
+            `status` where they differ from DEFAULTS; `steps`, the last one trained (by
+            default that of the last evaluation). Every other column is a metaparameter,
+            NaN where a run has none. The index may hold the names of the runs.
+        evaluations: one row per evaluation: `trial`, `step` and metrics by the name
+            `split/metric`, NaN where one was not measured. Of several rows for one step
+            the last counts.
         origin: where they are from, for messages.
         space: what metaparameters were drawn from, as `Space.to_json` writes it.
         notes: sentences on what could not be read.
+        step_budget: steps that each run was given; 0 where that is not known.
+        training_examples: size of the training set; 0 where that is not known.
     """
 
     trials: pd.DataFrame
@@ -76,11 +65,71 @@ class Runs:
     origin: str = "runs"
     space: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    step_budget: int = 0
+    training_examples: int = 0
 
-    def studies(self) -> list[ForeignStudy]:
-        """Returns the runs by cell, checked; see ForeignStudy for what is refused."""
-        trials = self.trials.reset_index(drop=True)
-        return foreign_studies(trials, self.evaluations, self.origin, space=self.space)
+    def by_cell(self) -> list[Runs]:
+        """Returns the runs of each cell, checked, with all columns.
+
+        Trials are in the order of their numbers, evaluations in that of trials and
+        steps.
+
+        Raises:
+            UserError: a column that is missing, or a name, value or size that the
+                tables of a sweep cannot have.
+        """
+        with named(self.origin):
+            Space.from_dict(self.space)
+            for name in ("step_budget", "training_examples"):
+                checked_whole(name, getattr(self, name))
+            return self._by_cell()
+
+    def _by_cell(self) -> list[Runs]:
+        given = self.trials.reset_index(drop=True)
+        require(given, ("workload", "optimizer", "batch_size", "trial"), "of trials")
+        require(self.evaluations, OF_EVALUATIONS, "of evaluations")
+        if given.empty:
+            raise UserError("the table of trials has no row: it must have one per run.")
+        evaluations = checked_evaluations(self.evaluations)
+        defaults = {n: x for n, x in DEFAULTS.items() if n not in given.columns}
+        given = given.assign(**defaults).fillna(dict.fromkeys(axes_of(given), ""))
+        last = evaluations.groupby("trial")["step"].max()
+        if "steps" not in given.columns:
+            given["steps"] = given["trial"].map(last).fillna(0)
+        key = study_key(given)
+        trials = checked_trials(given.drop(columns=key))
+        _check_ends(trials, last)
+        cells = []
+        for _, rows in given[key].groupby(key, dropna=False):
+            row = dict(zip(key, rows.astype(object).iloc[0], strict=True))
+            cell = {**checked_cell(row).to_json(), "precision": row["precision"]}
+            own = trials[trials.index.isin(rows.index)].reset_index(drop=True)
+            seen = evaluations["trial"].isin(own["trial"])
+            cells.append(
+                replace(
+                    self,
+                    trials=pd.DataFrame([cell]).merge(own, how="cross"),
+                    evaluations=evaluations[seen].reset_index(drop=True),
+                )
+            )
+        return cells
+
+
+def _check_ends(trials: pd.DataFrame, last: pd.Series) -> None:
+    """Raises UserError for an evaluation of no trial, or after its last step.
+
+    `last` has the last evaluated step by the number of the trial.
+    """
+    unknown = set(last.index) - set(trials["trial"])
+    if unknown:
+        raise UserError(f"no trial has the number {min(unknown)}.")
+    early = trials[trials["steps"] < trials["trial"].map(last).fillna(0)]
+    if len(early):
+        number, steps = early["trial"].iloc[0], early["steps"].iloc[0]
+        raise UserError(
+            f"trial {number} has {steps} steps and an evaluation at step "
+            f"{last[number]}: steps must be those of the whole run, or left out."
+        )
 
 
 def join(parts: Iterable[Runs]) -> Runs:
@@ -113,14 +162,15 @@ def join(parts: Iterable[Runs]) -> Runs:
 def read_runs(folder: str | Path) -> Runs:
     """Returns the runs of a folder with the files `trials` and `evaluations`.
 
-    Each is a `.csv` or a `.parquet` file with the columns of `foreign_studies`.
+    Each is a `.csv` or a `.parquet` file with the columns of `Runs`.
 
     Raises:
         UserError: a file is missing or damaged.
     """
     root = Path(folder).expanduser().absolute()
-    trials, evaluations = (_read_table(root, name) for name in TABLES)
-    return Runs(trials, evaluations, str(root))
+    return Runs(
+        _read_table(root, "trials"), _read_table(root, "evaluations"), str(root)
+    )
 
 
 def _read_table(root: Path, name: str) -> pd.DataFrame:
@@ -132,186 +182,3 @@ def _read_table(root: Path, name: str) -> pd.DataFrame:
             f"{'both' if there else 'neither'}."
         )
     return foreign_files.read_table(there[0])
-
-
-def write_runs(
-    runs: Runs,
-    sweep_dir: str | Path,
-    goal: Goal,
-    progress: Callable[[str], None] = lambda line: None,
-) -> Conversion:
-    """Writes runs as a sweep directory, which `load`, `report` and `status` read.
-
-    Runs that were cut off before they met the goal are censored there. So are those
-    that ran to an end of their own before the longest of their cell: what they would
-    have done is not known. Evaluations without a value of the goal's metric are left
-    out, so that each bracket begins where the goal was looked at.
-
-    Args:
-        runs: from elsewhere.
-        sweep_dir: new, empty, or of an earlier call with runs of the same origin.
-        goal: what they had to reach, a metric of `evaluations`. A value equal to the
-            threshold meets it, unless it is made with `inclusive=False`.
-        progress: called with one line per note of the runs and per cell.
-
-    Raises:
-        UserError: whatever ForeignStudy refuses, or a metric that no run has.
-    """
-    if goal.metric not in runs.evaluations.columns:
-        metrics = [name for name in runs.evaluations if name not in OF_EVALUATIONS]
-        raise UserError(
-            f"no run of {runs.origin} has the metric {goal.metric!r}: "
-            f"{near_matches(goal.metric, map(str, metrics))}."
-        )
-    for note in runs.notes:
-        progress(f"note: {note}")
-    studies = []
-    for study in runs.studies():
-        seen = _for_goal(study, goal)
-        # The digest makes runs that have grown another study: they are read again.
-        origin = f"{runs.origin} ({_digest(seen)})"
-        read = functools.partial(_same, seen)
-        studies.append(UnreadStudy(seen.cell.name, origin, goal, read))
-    return write_sweep(str(sweep_dir), runs.origin, studies, _RULES, progress)
-
-
-def _same(study: ForeignStudy, rules: ArchiveRules) -> ForeignStudy:
-    """Returns a study that is in memory already; all of its trials count."""
-    del rules
-    return study
-
-
-def _for_goal(study: ForeignStudy, goal: Goal) -> ForeignStudy:
-    """Returns a study without evaluations that do not tell of the goal."""
-    evaluations = study.evaluations
-    if goal.metric not in evaluations.columns:
-        evaluations = evaluations.assign(**{goal.metric: math.nan})
-    seen = evaluations[evaluations[goal.metric].notna()]
-    return replace(study, evaluations=seen, step_budget=_budget(study, seen, goal))
-
-
-def _budget(study: ForeignStudy, seen: pd.DataFrame, goal: Goal) -> int:
-    """Returns the steps up to which something is known of runs that were not cut off.
-
-    Where all were, K* may lie beyond the last of them.
-    """
-    if study.step_budget:
-        return study.step_budget
-    trials = study.trials
-    ended = trials.loc[trials["status"] == COMPLETE, "steps"].tolist()
-    for _, curve in seen.groupby("trial"):
-        place = goal.first_met(curve[goal.metric].tolist())
-        if place is not None:
-            ended.append(int(curve["step"].iloc[place]))
-    if ended:
-        return int(max(ended))
-    steps = seen["step"].drop_duplicates().sort_values().diff().dropna()
-    return int(trials["steps"].max() + (steps.min() if len(steps) else 1))
-
-
-def _digest(study: ForeignStudy) -> str:
-    parts = (study.trials, study.evaluations)
-    text = "".join(part.to_csv(index=False) for part in parts)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def foreign_studies(
-    trials: pd.DataFrame, evaluations: pd.DataFrame, origin: str, **about: Any
-) -> list[ForeignStudy]:
-    """Returns the studies of two tables, one for each cell.
-
-    Args:
-        trials: columns of the cell (see DEFAULTS for those that may be missing) and
-            of further axes, `trial`, `status`, `steps` (the last evaluation where it
-            is missing); every other column is a metaparameter.
-        evaluations: `trial`, `step` and metrics; the columns of the cell too, unless
-            each trial of all cells has a number of its own.
-        origin: where they are from, for messages.
-        about: `space`, `step_budget`, `training_examples`, of all cells alike.
-
-    Raises:
-        UserError: a column that is missing, or anything that ForeignStudy refuses.
-    """
-    with named(origin):
-        require(trials, ("workload", "optimizer", "batch_size", "trial"), "of trials")
-        require(evaluations, OF_EVALUATIONS, "of evaluations")
-        if trials.empty:
-            raise UserError("the table of trials has no row: it must have one per run.")
-        given = _study_columns(trials)
-        defaults = {n: x for n, x in DEFAULTS.items() if n not in trials.columns}
-        trials = trials.assign(**defaults).fillna(
-            {name: "" for name in given if is_axis(name)}
-        )
-        key = _study_columns(trials)
-        trials[_STUDY] = trials.groupby(key, dropna=False, sort=True).ngroup()
-        evaluations = _joined(trials, evaluations, given)
-    studies = []
-    for number, rows in trials.groupby(_STUDY):
-        with named(origin):
-            values = rows[key].astype(object).iloc[0]
-            row = {name: values[name] for name in key}
-            cell, precision = cell_of(row), checked_text("precision", row["precision"])
-        curves = evaluations[evaluations[_STUDY] == number].drop(columns=_STUDY)
-        rows = _with_steps(rows.drop(columns=[*key, _STUDY]), curves)
-        study = ForeignStudy(cell, rows, curves, origin, precision=precision, **about)
-        with named(origin):
-            _check_ends(study)
-        studies.append(study)
-    return studies
-
-
-def _check_ends(study: ForeignStudy) -> None:
-    """Raises UserError if a trial was evaluated after its last step."""
-    last = study.evaluations.groupby("trial")["step"].max()
-    seen = study.trials["trial"].map(last).fillna(0)
-    early = study.trials[study.trials["steps"] < seen]
-    if len(early):
-        number, steps = early["trial"].iloc[0], early["steps"].iloc[0]
-        raise UserError(
-            f"trial {number} has {steps} steps and an evaluation at step "
-            f"{last[number]}: steps must be those of the whole run, or left out."
-        )
-
-
-def _study_columns(frame: pd.DataFrame) -> list[str]:
-    """Returns the columns of a table of others that name a study."""
-    return [name for name in study_key(frame) if name in frame.columns]
-
-
-def _joined(
-    trials: pd.DataFrame, evaluations: pd.DataFrame, given: Sequence[str]
-) -> pd.DataFrame:
-    """Returns the evaluations with the study of each, without the columns of cells."""
-    joining = _study_columns(evaluations)
-    if joining and joining != list(given):
-        raise UserError(
-            "the table of evaluations must name cells by the columns of the table of "
-            f"trials, {', '.join(given)}, or by none; it has {', '.join(joining)}."
-        )
-    if not joining and trials["trial"].duplicated().any():
-        raise UserError(
-            "trials of several cells have the same number: give the table of "
-            f"evaluations the columns {', '.join(given)} too."
-        )
-    axes = {name: "" for name in joining if is_axis(name)}
-    on = [*joining, "trial"]
-    if trials.duplicated(on).any():
-        raise UserError("two trials of a cell have the same number.")
-    try:
-        wider = evaluations.fillna(axes).merge(trials[[*on, _STUDY]], how="left", on=on)
-    except ValueError as error:
-        raise UserError(
-            "the columns that name cells and trials are of other types in the two "
-            f"tables: {on_one_line(error)}."
-        ) from error
-    if wider[_STUDY].isna().any():
-        number = wider["trial"][wider[_STUDY].isna()].iloc[0]
-        raise UserError(f"no trial of such a cell has the number {number}.")
-    return wider.drop(columns=joining)
-
-
-def _with_steps(trials: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
-    if "steps" in trials.columns:
-        return trials
-    last = evaluations.groupby("trial")["step"].max()
-    return trials.assign(steps=trials["trial"].map(last).fillna(0))

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.interchange.foreign_study import COMPLETE
+from dps_tf.analysis.interchange.checks import COMPLETE, INCOMPLETE
 from dps_tf.analysis.interchange.run_tables import DEFAULTS, Runs
 from dps_tf.analysis.tables import require
-from dps_tf.core import CELL_TYPES, UserError, is_axis, near_matches
+from dps_tf.core import CELL_TYPES, UserError, is_axis, is_whole, near_matches
 
 _TEXTS = ("precision", *(name for name, kind in CELL_TYPES.items() if kind is str))
 _SPLITS = {
@@ -32,8 +32,6 @@ _SPLITS = {
 }
 """How others spell the splits, before `_` or `/`."""
 _UNKNOWN_SPLIT = "logged"
-_OF_TABLES = ("trial", "step")
-"""Columns by which the two tables number runs and evaluations."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,6 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     *,
     about: Mapping[str, Mapping[str, Any]] | None = None,
     rename: Mapping[str, str] | None = None,
-    leave_out: Sequence[str] = (),
     unsplit: str = _UNKNOWN_SPLIT,
     steps_per_report: int = 1,
     first_report: int = 1,
@@ -81,7 +78,6 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         about: further columns by the name of a run; they count before `common`, and
             that before what the run itself tells. `status` and `steps` are among them.
         rename: other names of metrics and columns.
-        leave_out: names of metrics and columns that are not read.
         unsplit: split of metrics that name none.
         steps_per_report: updates of the network between two numbers under which metrics
             were logged, such as the steps of an epoch.
@@ -90,17 +86,17 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
 
     Raises:
         UserError: no runs, one without a batch size, two metrics of one name, or a name
-            that cannot be renamed or left out.
+            that cannot be renamed.
     """
-    renamed, without = dict(rename or {}), tuple(leave_out)
-    _check_renaming(renamed, without)
+    renamed = dict(rename or {})
+    _check_renaming(renamed)
     rows, curves, names, notes = [], [], [], []
     for number, run in enumerate(runs):
-        own = _renamed(run.columns, renamed, without)
+        own = _renamed(run.columns, renamed)
         _check_columns(run.name, own, ("trial", "status", "steps"), origin)
         given = {**common, **(about or {}).get(run.name, {})}
         _check_columns(run.name, given, ("trial",), origin)
-        columns = {**own, **_renamed(given, renamed, without)}
+        columns = {**own, **_renamed(given, renamed)}
         if "batch_size" not in columns:
             raise UserError(
                 f"run {run.name!r} of {origin} does not tell its batch size: give "
@@ -108,8 +104,7 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
             )
         rows.append({"status": run.status, **_columns(columns), "trial": number})
         require(run.curve, ["step"], f"of run {run.name!r}")
-        curve = run.curve.drop(columns=list(without), errors="ignore")
-        curve = _with_splits(curve.rename(columns=renamed), unsplit)
+        curve = _with_splits(run.curve.rename(columns=renamed), unsplit)
         # In floating point, so that what is too large is refused and does not wrap.
         step = curve["step"].to_numpy(np.float64) - first_report + 1
         curves.append(curve.assign(trial=number, step=step * steps_per_report))
@@ -121,21 +116,16 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
     return Runs(trials, evaluations, origin, notes=tuple(notes))
 
 
-def _renamed(
-    columns: Mapping[str, Any], renamed: Mapping[str, str], without: Sequence[str]
-) -> dict[str, Any]:
-    kept = {name: value for name, value in columns.items() if name not in without}
-    return {renamed.get(name, name): value for name, value in kept.items()}
+def _renamed(columns: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    return {renamed.get(name, name): value for name, value in columns.items()}
 
 
-def _check_renaming(renamed: Mapping[str, str], without: Sequence[str]) -> None:
+def _check_renaming(renamed: Mapping[str, str]) -> None:
     """Raises UserError if steps would be lost, or something else be taken for them."""
-    if "step" in (*renamed, *without):
-        raise UserError(
-            "step numbers the evaluations of a run: it cannot be renamed or left out."
-        )
+    if "step" in renamed:
+        raise UserError("step numbers the evaluations of a run: it cannot be renamed.")
     for old, new in renamed.items():
-        if new in _OF_TABLES:
+        if new in ("trial", "step"):
             raise UserError(
                 f"{old!r} cannot be renamed to {new!r}, which numbers "
                 f"{'runs' if new == 'trial' else 'evaluations'}: choose another name."
@@ -150,7 +140,7 @@ def _check_columns(
         if name in others:
             raise UserError(
                 f"run {run!r} of {origin} has a column {name!r}, which the table of "
-                "trials has for something else: rename it, or leave it out."
+                "trials has for something else: rename it."
             )
 
 
@@ -222,7 +212,7 @@ def _with_splits(curve: pd.DataFrame, unsplit: str) -> pd.DataFrame:
         both = [old for old, new in names.items() if new == twice[0]]
         raise UserError(
             f"the metrics {' and '.join(map(repr, both))} would both be called "
-            f"{twice[0]!r}: rename one of them, or leave it out."
+            f"{twice[0]!r}: rename one of them."
         )
     return curve.rename(columns=names).dropna(how="all", subset=list(names.values()))
 
@@ -243,3 +233,33 @@ def curve_of(values: Mapping[int, Mapping[str, float]]) -> pd.DataFrame:
     """Returns the curve of a run, given its metrics by step."""
     rows = [{"step": step, **values[step]} for step in sorted(values)]
     return pd.DataFrame(rows, columns=None if rows else ["step"])
+
+
+def from_keras(histories: Mapping[str, Any], **options: Any) -> Runs:
+    """Returns runs of `model.fit`, from the `History` objects that it returned.
+
+    An epoch's evaluation belongs to the update at which the epoch ended. A run that
+    ended before its last epoch, by early stopping or a kill, was cut off.
+
+    Args:
+        histories: by names of the user's.
+        options: see `runs_of`; `batch_size` is one that a history does not tell.
+
+    Raises:
+        UserError: a history that does not tell its steps per epoch; see also `runs_of`.
+    """
+    runs = (_run_of_keras(name, history) for name, history in histories.items())
+    return runs_of(runs, "histories of Keras", unsplit="train", **options)
+
+
+def _run_of_keras(name: str, history: Any) -> Run:
+    steps, epochs = (history.params or {}).get("steps"), list(history.epoch)
+    if not is_whole(steps, 1):
+        raise UserError(
+            f"the history {name!r} does not know its steps per epoch: give fit a data "
+            "set of known size, or steps_per_epoch."
+        )
+    curve = pd.DataFrame(history.history)
+    curve.insert(0, "step", [(epoch + 1) * steps for epoch in epochs])
+    is_done = bool(epochs) and epochs[-1] + 1 >= history.params["epochs"]
+    return Run(name, curve, status=COMPLETE if is_done else INCOMPLETE)

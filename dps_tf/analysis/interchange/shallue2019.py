@@ -6,32 +6,35 @@ folders deep (`mnist_subsets/mnist_6875`); folders of studies and trials are num
 
 The archive holds 71 million measurements in some 194,000 files; memory holds one study.
 Nothing here downloads anything.
+
+Trials count as in the publication: those with the status INCOMPLETE are left out, and
+one that diverged is never a best trial, even if it had met the goal before; its curve
+is left out, so that this is so for any goal.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 
 from dps_tf.analysis.interchange import foreign_files
-from dps_tf.analysis.interchange.foreign_study import (
-    ArchiveRules,
-    ForeignStudy,
-    UnreadStudy,
-    cell_of,
-    check_cell,
-    counted,
+from dps_tf.analysis.interchange.checks import (
+    INCOMPLETE,
+    INFEASIBLE,
+    checked_cell,
+    checked_numbers,
     named,
 )
+from dps_tf.analysis.interchange.run_tables import Runs
+from dps_tf.analysis.interchange.sweep import CellRuns, write_cells
 from dps_tf.analysis.published import shipped_file
-from dps_tf.core import DENSE, FLOAT32, Goal, UserError, check_metaparameter
+from dps_tf.analysis.tables import require
+from dps_tf.core import DENSE, FLOAT32, Cell, Goal, UserError, check_metaparameter
 
 OPTIMIZERS = {"nesterov_momentum": "nesterov"}
 """Spelling of the archive -> of this package, where they differ."""
@@ -79,43 +82,73 @@ def direction_of(metric: str) -> str:
     return "maximize" if metric.rpartition("/")[2] in _MAXIMIZED else "minimize"
 
 
-def archived_studies(root: Path, only: Sequence[str] = ()) -> list[UnreadStudy]:
-    """Returns the studies below a folder; batch sizes in numerical order.
-
-    The goal of each is the published one of its data set and model, if there is one.
+def write_archive(
+    root: str | Path,
+    sweep_dir: str,
+    goal: Goal | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> dict[str, bool]:
+    """Writes the studies below a folder as a sweep directory.
 
     Args:
-        root: folder that the archive unpacks to, or any folder inside of it.
-        only: patterns of `dataset/model/optimizer/batch_size` as the archive spells
-            it, `*` standing for anything; all studies without.
+        root: folder that the archive unpacks to, or any folder inside of it. What lies
+            between it and the folder of the model is part of the name of a data set.
+        sweep_dir: new, empty, or of an earlier call with the same root.
+        goal: of all studies; by default the published one of each, which is strict, and
+            studies without one are left out.
+        progress: called with one line per study.
+
+    Returns:
+        The name of each cell, and whether it was written; see `sweep.write_runs`.
 
     Raises:
-        UserError: the folder holds no study, no study matches, or a study.json cannot
-            be read.
+        UserError: the folder holds no study, none has a goal, two are of one cell, a
+            study cannot be read, or the directory holds something else.
     """
+    root = Path(root).absolute()
+    cells: dict[str, CellRuns] = {}
+    without = []
+    for path, (cell, published, settings) in _studies(root).items():
+        own = goal or published
+        if own is None:
+            without.append(path.relative_to(root).as_posix())
+            continue
+        if cell.name in cells:
+            raise UserError(
+                f"{str(path)!r} and {cells[cell.name].origin!r} are the same cell, "
+                f"{cell.name}: give the folders of each as --read, with directories of "
+                "their own."
+            )
+        read = functools.partial(_read_study, path, cell, settings)
+        cells[cell.name] = CellRuns(cell.name, str(path), own, read)
+    if not cells:
+        raise UserError(
+            f"no goal is known for any of {len(without)} studies: give --goal and "
+            "--metric."
+        )
+    if without:
+        progress(
+            f"left out for want of a goal: {len(without)} of the studies, such as "
+            f"{without[0]!r}; give --goal and --metric for them."
+        )
+    return write_cells(sweep_dir, str(root), list(cells.values()), progress)
+
+
+def _studies(root: Path) -> dict[Path, tuple[Cell, Goal | None, dict[str, Any]]]:
+    """Returns what `_study` does of each study below a folder; UserError for none."""
     is_folder = foreign_files.kind_of(root) == "folder"
     places = foreign_files.folders_with(root, "study.json") if is_folder else ()
-    studies = {path.relative_to(root).as_posix(): _study(root, path) for path in places}
+    studies = {path: _study(root, path) for path in places}
     if not studies:
         raise UserError(
             f"there is no study.json below {str(root)!r}: give the folder that the "
             "archive unpacks to."
         )
-    chosen = [
-        study
-        for name, study in studies.items()
-        if not only or any(fnmatch.fnmatchcase(name, pattern) for pattern in only)
-    ]
-    if not chosen:
-        raise UserError(
-            f"none of the {len(studies)} studies of {str(root)!r} matches "
-            f"{', '.join(map(repr, only))}: they are called as {next(iter(studies))!r} "
-            "is, and * stands for anything."
-        )
-    return chosen
+    return studies
 
 
-def _study(root: Path, path: Path) -> UnreadStudy:
+def _study(root: Path, path: Path) -> tuple[Cell, Goal | None, dict[str, Any]]:
+    """Returns the cell of a study, its published goal, and the settings of its runs."""
     file = path / "study.json"
     fields = foreign_files.read_json(file)
     with named(str(file)):
@@ -124,30 +157,26 @@ def _study(root: Path, path: Path) -> UnreadStudy:
         dataset = _field(fields, "dataset", str)
         if len(parts) > 3:
             dataset = "/".join(parts[:-3])
-        model = _field(fields, "model", str)
+        name = f"{dataset}-{_field(fields, 'model', str)}"
         optimizer = _field(fields, "optimizer", str)
-        cell = cell_of(
+        cell = checked_cell(
             {
-                "workload": re.sub(r"[^A-Za-z0-9._-]", ".", f"{dataset}-{model}"),
+                "workload": re.sub(r"[^A-Za-z0-9._-]", ".", name),
                 "optimizer": OPTIMIZERS.get(optimizer, optimizer),
                 "sparsity_method": DENSE,
                 "seed": 0,
                 "batch_size": _field(fields, "batch_size", int),
                 "sparsity": 0.0,
+                "precision": FLOAT32,
             }
         )
-        check_cell(cell, FLOAT32)
         space = _field(fields, "parameter_configs", dict, {})
-        about = {
-            "cell": cell,
-            "origin": str(path),
+        settings = {
             "space": {n: _parameter(n, _field(space, n, dict)) for n in space},
             "step_budget": _field(fields, "train_steps", int, 0),
             "training_examples": _training_examples(dataset),
         }
-    goal = goals().get(f"{dataset}-{model}".replace("/", "."))
-    read = functools.partial(_read_study, path, about)
-    return UnreadStudy(cell.name, str(path), goal, read)
+    return cell, goals().get(name.replace("/", ".")), settings
 
 
 def _field(
@@ -201,33 +230,34 @@ def _training_examples(dataset: str) -> int:
     return int(subset[1]) if subset else _TRAINING_EXAMPLES.get(name, 0)
 
 
-def _read_study(
-    folder: Path, about: Mapping[str, Any], rules: ArchiveRules
-) -> ForeignStudy:
-    """Returns the trials of one study that count; the others are not opened.
-
-    `trials.trial` is the archive's `trial_id`.
+def _read_study(folder: Path, cell: Cell, settings: Mapping[str, Any]) -> Runs:
+    """Returns the runs of one study; `trials.trial` is the archive's `trial_id`.
 
     Raises:
         UserError: a file that is missing, damaged, or holds what no study holds.
     """
-    there = foreign_files.entries(folder)
-    names = [entry.name for entry in there if foreign_files.is_number(entry.name)]
-    if not names:
+    names = [entry.name for entry in foreign_files.entries_of(folder)]
+    places = [folder / name for name in names if foreign_files.is_number(name)]
+    if not places:
         raise UserError(f"{str(folder)!r} holds no trial.")
-    places = [folder / name for name in names]
-    trials = pd.DataFrame([_trial(place) for place in places]).sort_values("trial")
-    trials = counted(trials, rules)
-    curves = [
-        _measurements(number, places[place])
-        for place, number in zip(trials.index.tolist(), trials["trial"], strict=True)
-    ]
-    empty = pd.DataFrame({"trial": [], "step": []})
-    return ForeignStudy(
-        trials=trials,
-        evaluations=pd.concat(curves, ignore_index=True) if curves else empty,
-        **about,
-    )
+    rows, curves = [], []
+    for place in places:
+        trial = _trial(place)
+        if trial["status"] == INCOMPLETE:
+            continue
+        curve = _measurements(trial["trial"], place / "measurements.csv")
+        trial["steps"] = max(trial["steps"], curve["step"].max() if len(curve) else 0)
+        rows.append(trial)
+        curves.append(curve[:0] if trial["status"] == INFEASIBLE else curve)
+    if not rows:
+        raise UserError(f"{str(folder)!r} holds no trial that counts.")
+    trials = pd.DataFrame(rows).assign(**cell.to_json(), precision=FLOAT32)
+    evaluations = pd.concat(curves, ignore_index=True)
+    # Without a number of steps of its own, a study had a time budget.
+    budget = settings["step_budget"] or max(row["steps"] for row in rows)
+    given = {**settings, "step_budget": budget}
+    [runs] = Runs(trials, evaluations, str(folder), **given).by_cell()
+    return runs
 
 
 def _trial(place: Path) -> dict[str, Any]:
@@ -249,18 +279,13 @@ def _trial(place: Path) -> dict[str, Any]:
     return row
 
 
-def _measurements(number: int, place: Path) -> pd.DataFrame:
+def _measurements(number: int, path: Path) -> pd.DataFrame:
     """Returns the evaluations of a trial, in the order of its file."""
-    path = place / "measurements.csv"
-    table = foreign_files.read_columns(path, _kind)
-    if "step" not in table.column_names:
-        raise UserError(f"{str(path)!r} has no column 'step'.")
-    names = [METRICS.get(name, name) for name in table.column_names]
-    frame: pd.DataFrame = table.rename_columns(names).to_pandas()
-    frame.insert(0, "trial", number)
-    return frame
-
-
-def _kind(column: str) -> pa.DataType | None:
-    wanted = column == "step" or column in METRICS
-    return pa.float64() if wanted else None
+    table = foreign_files.read_csv(path, follow=False)
+    with named(str(path)):
+        require(table, ["step"], "of measurements")
+        wanted = [name for name in table.columns if name == "step" or name in METRICS]
+        columns = {
+            METRICS.get(name, name): checked_numbers(table, name) for name in wanted
+        }
+    return pd.DataFrame({"trial": number, **columns})

@@ -1,44 +1,46 @@
-"""Studies from elsewhere written as a sweep directory, for a goal.
+"""Runs from elsewhere written as a sweep directory, for a goal.
 
-Each study becomes a closed cell, so that every command that reads a sweep reads it. A
-cell is written before the next study is read: memory holds one study, and a conversion
-that was stopped goes on with the next one.
+The runs of each cell become a closed study, so that every command that reads a sweep
+reads it. A cell is written before the next one is read: memory holds one study of an
+archive, and an import that was stopped goes on with the next one.
 
-The status that a record gives to a trial is not its outcome, which depends on the goal:
+The status that a record gives to a run is not its outcome, which depends on the goal:
 
-    COMPLETE    complete if it met the goal, else incomplete; censored where a study
-                had a time budget and others ran longer
-    INFEASIBLE  infeasible, even if it had met the goal before: in the publication it is
-                never a best trial; its curve is left out, so that this is so for any
-                goal
-    INCOMPLETE  left out, as in the publication; with `keep_incomplete`, complete if it
-                met the goal, else censored at its last step
-
-`infeasible_may_reach` takes this package's own rule instead: divergence after meeting
-the goal does not count. Source of the words: study.json of Shallue et al. 2019.
+    COMPLETE    complete if it met the goal, else incomplete; censored where it has no
+                step budget of its own and other runs of the cell were longer
+    INFEASIBLE  complete if it met the goal before it diverged, else infeasible
+    INCOMPLETE  complete if it met the goal, else censored at its last step
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.interchange.foreign_study import (
+from dps_tf.analysis.interchange.checks import (
+    COMPLETE,
     INCOMPLETE,
     INFEASIBLE,
-    ArchiveRules,
-    ForeignStudy,
-    UnreadStudy,
-    counted,
+    named,
 )
-from dps_tf.analysis.interchange.shallue2019 import archived_studies
-from dps_tf.core import QUASI_RANDOM, Goal, UserError, crossings, trial_outcome
+from dps_tf.analysis.interchange.run_tables import Runs
+from dps_tf.analysis.tables import cell_name, require_metric, study_key
+from dps_tf.core import (
+    QUASI_RANDOM,
+    Crossings,
+    Goal,
+    UserError,
+    crossings,
+    trial_outcome,
+)
 from dps_tf.store import (
     CURVES,
     WORK,
@@ -57,115 +59,101 @@ from dps_tf.store import (
 
 
 @dataclass(frozen=True)
-class Conversion:
-    """What became of some studies.
+class CellRuns:
+    """The runs of one cell, which are read when they are written.
 
     Attributes:
-        read: names of the cells that were written.
-        kept: names of the cells that the sweep held already, read by the same rules.
-        without_goal: studies of an archive that were left out for want of a goal, as
-            their folders.
+        cell: its name.
+        origin: where they are from.
+        goal: what they had to reach.
+        read: returns them, as `Runs.by_cell` does.
     """
 
-    read: tuple[str, ...]
-    kept: tuple[str, ...]
-    without_goal: tuple[str, ...] = ()
+    cell: str
+    origin: str
+    goal: Goal
+    read: Callable[[], Runs]
 
 
-def convert(  # noqa: PLR0913 - each is independent of the others
-    root: str | Path,
-    sweep_dir: str,
-    goal: Goal | None = None,
-    rules: ArchiveRules | None = None,
-    *,
-    only: Sequence[str] = (),
-    progress: Callable[[str], None] = lambda text: None,
-) -> Conversion:
-    """Reads studies of the archive of Shallue et al. into a sweep directory.
+def write_runs(
+    runs: Runs,
+    sweep_dir: str | Path,
+    goal: Goal,
+    progress: Callable[[str], None] = lambda line: None,
+) -> dict[str, bool]:
+    """Writes runs as a sweep directory, which `load`, `report` and `status` read.
 
-    A study that is there already, with the same goal and rules, is not read again.
+    Runs that were cut off before they met the goal are censored there. So are those
+    that ran to an end of their own before the longest of their cell: what they would
+    have done is not known. Evaluations without a value of the goal's metric are left
+    out, so that each bracket begins where the goal was looked at.
 
     Args:
-        root: folder that the archive unpacks to.
-        sweep_dir: new, empty, or of an earlier conversion of the same archive.
-        goal: of all studies; by default the published one of each, which is strict.
-        rules: which trials count.
-        only: see `archived_studies`.
-        progress: called with one line per study.
+        runs: from elsewhere.
+        sweep_dir: new, empty, or of an earlier call with runs of the same origin.
+        goal: what they had to reach, a metric of `evaluations`. A value equal to the
+            threshold meets it, unless it is made with `inclusive=False`.
+        progress: called with one line per note of the runs and per cell.
+
+    Returns:
+        The name of each cell, and whether it was written: one that the directory
+        holds already, of the same runs and goal, stays as it is.
 
     Raises:
-        UserError: a study that cannot be read, none that is left, or a directory that
-            holds something else.
+        UserError: what `Runs.by_cell` refuses, a metric that no run has, or a directory
+            that holds something else.
     """
-    root, rules = Path(root).absolute(), rules or ArchiveRules()
-    studies = archived_studies(root, only)
-    if goal is not None:
-        studies = [replace(study, goal=goal) for study in studies]
-    with_goal = [study for study in studies if study.goal is not None]
-    without = [
-        Path(study.origin).relative_to(root).as_posix()
-        for study in studies
-        if study.goal is None
-    ]
-    if not with_goal:
-        raise UserError(
-            f"no goal is known for any of {len(without)} studies: give --goal and "
-            "--metric."
-        )
-    done = write_sweep(sweep_dir, str(root), with_goal, rules, progress)
-    return replace(done, without_goal=tuple(without))
+    with named(runs.origin):
+        require_metric(runs.evaluations, goal.metric)
+    for note in runs.notes:
+        progress(f"note: {note}")
+    cells = []
+    for cell in runs.by_cell():
+        looked_at = cell.evaluations[goal.metric].notna()
+        seen = replace(cell, evaluations=cell.evaluations[looked_at])
+        # The digest makes runs that have grown other runs: they are read again.
+        origin = f"{runs.origin} ({_digest(seen)})"
+        name = cell_name(seen.trials.iloc[0].to_dict())
+        cells.append(CellRuns(name, origin, goal, functools.partial(replace, seen)))
+    return write_cells(str(sweep_dir), runs.origin, cells, progress)
 
 
-def write_sweep(
+def _digest(runs: Runs) -> str:
+    parts = (runs.trials, runs.evaluations)
+    text = "".join(part.to_csv(index=False) for part in parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def write_cells(
     sweep_dir: str,
     origin: str,
-    studies: Sequence[UnreadStudy],
-    rules: ArchiveRules,
+    cells: Sequence[CellRuns],
     progress: Callable[[str], None],
-) -> Conversion:
-    """Writes studies from elsewhere into a sweep directory, one after the other.
-
-    The directory is new, empty, or of an earlier call with the same origin; each study
-    has a goal and a cell of its own.
+) -> dict[str, bool]:
+    """Writes cells into the sweep directory of an origin; see `write_runs`.
 
     Raises:
-        UserError: a study that cannot be read, two of one cell, or a directory that
-            holds something else.
+        UserError: runs that cannot be read, or a directory that holds something else.
     """
-    _check_different(studies)
     files, layout = LocalFiles(), SweepLayout(sweep_dir)
-    _start(files, layout, origin, [study.cell for study in studies])
-    read, kept = [], []
-    for number, study in enumerate(studies, start=1):
-        if study.goal is None:
-            raise UserError(f"{study.origin!r} has no goal: give one.")
-        about = {"path": study.origin, "goal": study.goal.to_json(), **asdict(rules)}
-        place = f"{number} of {len(studies)}: {study.cell}"
-        if _is_there(files, layout.cell(study.cell), about):
-            kept.append(study.cell)
-            progress(f"{place}: there already")
-            continue
-        tables = study_tables(study.read(rules), study.goal, rules)
-        _write(files, layout.cell(study.cell), tables, about)
-        read.append(study.cell)
-        trials, evaluations = len(tables.trials), len(tables.curves)
-        progress(f"{place}: {trials:,} trials, {evaluations:,} evaluations")
-    return Conversion(tuple(read), tuple(kept))
-
-
-def _check_different(studies: Sequence[UnreadStudy]) -> None:
-    seen: dict[str, UnreadStudy] = {}
-    for study in studies:
-        if study.cell in seen:
-            raise UserError(
-                f"{study.origin!r} and {seen[study.cell].origin!r} are the same cell, "
-                f"{study.cell}: read them into directories of their own, by --only."
-            )
-        seen[study.cell] = study
+    _start(files, layout, origin, [each.cell for each in cells])
+    written = {}
+    for number, each in enumerate(cells, start=1):
+        source = {"path": each.origin, "goal": each.goal.to_json()}
+        place = layout.cell(each.cell)
+        written[each.cell] = not _is_there(files, place, source)
+        said = "there already"
+        if written[each.cell]:
+            tables = cell_tables(each.read(), each.goal)
+            _write(files, place, tables, source)
+            trials, evaluations = len(tables.trials), len(tables.curves)
+            said = f"{trials:,} trials, {evaluations:,} evaluations"
+        progress(f"{number} of {len(cells)}: {each.cell}: {said}")
+    return written
 
 
 def _start(
-    files: FileSystem, layout: SweepLayout, origin: str, cells: Sequence[str]
+    files: FileSystem, layout: SweepLayout, origin: str, cells: Iterable[str]
 ) -> None:
     """Marks the directory as a sweep that was read from this origin."""
     names = files.list_names(layout.root)
@@ -183,7 +171,6 @@ def _start(
         raise UserError(
             f"{layout.root} holds {held}: choose a new or empty --sweep_dir."
         )
-    files.make_directory(layout.cells)
     write_json(files, layout.marker, {"made_by": "dps_tf"})
     every = list(dict.fromkeys([*before["cells"], *cells]))
     write_json(files, layout.sweep, {"cells": every, "origin": origin})
@@ -200,7 +187,7 @@ def _is_there(files: FileSystem, cell: CellLayout, source: dict[str, Any]) -> bo
 def _write(
     files: FileSystem, cell: CellLayout, tables: StoredTables, source: dict[str, Any]
 ) -> None:
-    # Its absence says, after a kill, that the tables may be of other rules.
+    # Its absence says, after a kill, that the tables may be of another goal.
     files.remove(cell.study)
     [row] = tables.studies.astype(object).to_dict("records")
     # In a sweep, the row of the study alone tells the precision.
@@ -218,126 +205,100 @@ def _write(
     write_json(files, cell.study, {"origin": source, "environments": []})
 
 
-def study_tables(study: ForeignStudy, goal: Goal, rules: ArchiveRules) -> StoredTables:
-    """Returns the studies, trials and curves of one study, reduced for a goal.
+def cell_tables(runs: Runs, goal: Goal) -> StoredTables:
+    """Returns the studies, trials and curves of the runs of one cell, for a goal.
 
-    What the record of a study does not say is -1 (seeds) or 0 (training_examples,
+    What the runs do not tell is -1 (seeds) or 0 (training_examples,
     evaluation_examples, and evaluation_interval where evaluations are not evenly
     spaced).
-
-    Raises:
-        UserError: no trial counts.
     """
-    trials = counted(study.trials, rules)
-    if trials.empty:
-        raise UserError(f"{study.origin!r} holds no trial that counts.")
-    has_curve = trials["status"].ne(INFEASIBLE) | rules.infeasible_may_reach
-    evaluations = study.evaluations
+    key = study_key(runs.trials)
+    evaluations = runs.evaluations
     if goal.metric not in evaluations.columns:
         evaluations = evaluations.assign(**{goal.metric: np.nan})
-    frame = _trials(study, evaluations, trials, goal, rules)
-    shown = evaluations["trial"].isin(trials["trial"][has_curve])
-    evaluations = evaluations[shown].reset_index(drop=True)
-    evaluations.insert(2, "is_bound", False)
-    metaparameters = [name for name in study.space if name not in trials.columns]
-    frame = _typed(frame, study.cell.sparsity).assign(
-        **dict.fromkeys(metaparameters, np.nan)
-    )
-    row = _study_row(study, goal, rules, frame, evaluations)
-    identity = pd.DataFrame([study.identity])
-    return StoredTables(
-        pd.DataFrame([row]),
-        identity.merge(frame, how="cross"),
-        identity.merge(evaluations, how="cross"),
-    )
-
-
-def _trials(
-    study: ForeignStudy,
-    evaluations: pd.DataFrame,
-    trials: pd.DataFrame,
-    goal: Goal,
-    rules: ArchiveRules,
-) -> pd.DataFrame:
-    """Returns what became of each trial, from the evaluations, and its point."""
-    codes = pd.Index(trials["trial"]).get_indexer(evaluations["trial"])
+    codes = pd.Index(runs.trials["trial"]).get_indexer(evaluations["trial"])
     found = crossings(
         goal,
-        len(trials),
+        len(runs.trials),
         np.asarray(codes, np.int64),
         evaluations["step"].to_numpy(np.int64),
         evaluations[goal.metric].to_numpy(np.float64),
         np.zeros(len(evaluations), bool),
     )
-    end = np.maximum(trials["steps"].to_numpy(np.int64), found.last)
-    diverged = trials["status"].eq(INFEASIBLE).to_numpy(bool)
-    reached = np.isfinite(found.sure) & (~diverged | rules.infeasible_may_reach)
-    cut = trials["status"].eq(INCOMPLETE).to_numpy(bool)
-    is_open = cut | (end < _budget(study, end))
+    budget = int(runs.step_budget or _budget(runs, found))
+    identity = runs.trials[key].iloc[:1]
+    study = {
+        **goal_columns(goal),
+        "step_budget": budget,
+        "points": len(runs.trials),
+        "count": "all",
+        "finishers": len(runs.trials),
+        "search_mode": "exhaustive",
+        "training_examples": runs.training_examples,
+        "evaluation_interval": _interval(evaluations),
+        "evaluation_examples": 0,
+        "space": json.dumps(dict(runs.space)),
+        "closed": True,
+        "prunable": "none",
+        "draws_exhausted": False,
+        "oracle": QUASI_RANDOM,
+    }
+    points = runs.trials.drop(columns=["status", "steps"])
+    missing = {n: np.nan for n in runs.space if n not in points.columns}
+    outcomes = _outcomes(runs, found, budget).assign(**missing)
+    return StoredTables(
+        identity.assign(**study),
+        pd.concat([points, outcomes], axis=1),
+        identity.merge(evaluations.assign(is_bound=False), how="cross"),
+    )
+
+
+def _budget(runs: Runs, found: Crossings) -> float:
+    """Returns the steps up to which something is known of runs that were not cut off.
+
+    Where all were, K* may lie beyond the last of them.
+    """
+    steps = runs.trials["steps"]
+    ended = [
+        *steps[runs.trials["status"] == COMPLETE],
+        *found.sure[np.isfinite(found.sure)],
+    ]
+    if ended:
+        return float(max(ended))
+    gaps = np.diff(np.unique(runs.evaluations["step"].to_numpy(np.int64)))
+    return float(steps.max() + (gaps.min() if len(gaps) else 1))
+
+
+def _outcomes(runs: Runs, found: Crossings, budget: int) -> pd.DataFrame:
+    """Returns what became of each run, as far as its metaparameters do not tell."""
+    status = runs.trials["status"].to_numpy(object)
+    end = runs.trials["steps"].to_numpy(np.int64)
+    reached, diverged = np.isfinite(found.sure), status == INFEASIBLE
+    is_open = (status == INCOMPLETE) | (end < budget)
     outcomes = [
         trial_outcome(reached=met, diverged=lost, failed=False, is_open=more)
         for met, lost, more in np.stack([reached, diverged, is_open], 1).tolist()
     ]
-    about = {
-        "trial": trials["trial"].to_numpy(np.int64),
-        "outcome": np.array(outcomes, object),
-        "steps_to_result": pd.Series(found.sure).where(reached),
-        "bracket_low": pd.Series(found.before).where(reached),
-        "end_step": end,
-        "diverged_step": pd.Series(end).where(diverged & ~reached),
-    }
-    points = trials.drop(columns=["trial", "status", "steps"]).reset_index(drop=True)
-    return pd.concat([pd.DataFrame(about), points], axis=1)
+    return pd.DataFrame(
+        {
+            "outcome": np.array(outcomes, object),
+            "steps_to_result": pd.Series(found.sure).where(reached).astype("Int64"),
+            "bracket_low": pd.Series(found.before).where(reached).astype("Int64"),
+            "end_step": end,
+            "diverged_step": pd.Series(end).where(diverged & ~reached).astype("Int64"),
+            "error": None,
+            "initial_seed": -1,
+            "order_seed": -1,
+            "realised_sparsity": runs.trials["sparsity"],
+            "layers": "[]",
+        }
+    )
 
 
-def _budget(study: ForeignStudy, ends: np.ndarray) -> int:
-    """Returns the steps that a trial was given, or the longest run's where unknown."""
-    return study.step_budget or int(ends.max())
-
-
-def _typed(trials: pd.DataFrame, sparsity: float) -> pd.DataFrame:
-    trials["error"] = pd.Series([None] * len(trials), dtype=object)
-    trials["initial_seed"] = -1
-    trials["order_seed"] = -1
-    trials["realised_sparsity"] = sparsity
-    trials["layers"] = "[]"
-    for column in ("steps_to_result", "bracket_low", "diverged_step"):
-        trials[column] = trials[column].astype("Int64")
-    return trials
-
-
-def _study_row(
-    study: ForeignStudy,
-    goal: Goal,
-    rules: ArchiveRules,
-    trials: pd.DataFrame,
-    curves: pd.DataFrame,
-) -> dict[str, Any]:
-    feasible = int((trials["outcome"] != "infeasible").sum())
-    wanted = rules.trials
-    return {
-        **study.identity,
-        **goal_columns(goal),
-        "step_budget": _budget(study, trials["end_step"].to_numpy(np.int64)),
-        "points": wanted or len(trials),
-        "count": "all" if wanted is None else "feasible",
-        "finishers": len(trials),
-        "search_mode": "exhaustive",
-        "training_examples": study.training_examples,
-        "evaluation_interval": _interval(curves),
-        "evaluation_examples": 0,
-        "space": json.dumps(dict(study.space)),
-        "closed": True,
-        "prunable": "none",
-        "draws_exhausted": wanted is not None and feasible < wanted,
-        "oracle": QUASI_RANDOM,
-    }
-
-
-def _interval(curves: pd.DataFrame) -> int:
+def _interval(evaluations: pd.DataFrame) -> int:
     """Returns the even spacing of all evaluations, or 0 where there is none."""
-    steps = curves["step"].to_numpy(np.int64)
-    trial = curves["trial"].to_numpy(np.int64)
+    steps = evaluations["step"].to_numpy(np.int64)
+    trial = evaluations["trial"].to_numpy(np.int64)
     gaps = np.diff(steps)[trial[1:] == trial[:-1]]
     if len(gaps) == 0 or gaps.min() != gaps.max() or (steps % gaps[0] != 0).any():
         return 0

@@ -1,0 +1,206 @@
+"""Checks of names, numbers and tables that somebody else's software has recorded.
+
+What passes has the names, types and sizes that all analyses rely on, so that no name
+leaves its folder, hides a column of a result or steers a terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dps_tf.core import (
+    CELL_TYPES,
+    Cell,
+    UserError,
+    cell_key,
+    check_metaparameter,
+    checked_name,
+    is_axis,
+)
+
+COMPLETE, INFEASIBLE, INCOMPLETE = "COMPLETE", "INFEASIBLE", "INCOMPLETE"
+STATUSES = (COMPLETE, INFEASIBLE, INCOMPLETE)
+"""Ran to its end; diverged; was cut off (pruned, stopped, killed)."""
+OF_EVALUATIONS = ("trial", "step")
+_OF_TRIALS = ("trial", "status", "steps")
+_LARGEST = 2**53  # exact as a float too
+_LONGEST = 120  # characters of a name that is shown, or is part of a path
+_MOST_COLUMNS = 256
+
+
+@contextlib.contextmanager
+def named(origin: str) -> Iterator[None]:
+    """Puts the name of a file or source before the UserErrors of the block."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{origin!r}: {error}") from error
+
+
+def checked_cell(row: Mapping[str, Any]) -> Cell:
+    """Returns the cell of a row that has the columns of a cell, and `precision`.
+
+    Raises:
+        UserError: a value of another type, too large, or that cannot be shown.
+    """
+    values: dict[str, Any] = {}
+    for name in cell_key(row):
+        kind = str if is_axis(name) else CELL_TYPES[name]
+        values[name] = (
+            checked_whole(name, row[name])
+            if kind is int
+            else _number(name, row[name])
+            if kind is float
+            else _check_text(name, row[name])
+        )
+    checked_name("precision", _check_text("precision", row["precision"]))
+    cell = Cell.from_json(values)
+    _check_text("cell", cell.name, 2 * _LONGEST)
+    return cell
+
+
+def checked_trials(frame: pd.DataFrame) -> pd.DataFrame:
+    """Returns trials in the order of their numbers: whole numbers, status, points.
+
+    Raises:
+        UserError: a value of another type, an unknown status, a number that two trials
+            have, or a name or value that no metaparameter can have.
+    """
+    checked = _columns(frame, _OF_TRIALS, "trials", check_metaparameter)
+    wrong = [status for status in checked["status"] if status not in STATUSES]
+    if wrong:
+        raise UserError(
+            f"a status is {_shown(wrong[0])}; it must be one of {', '.join(STATUSES)}."
+        )
+    if checked["trial"].duplicated().any():
+        number = checked["trial"][checked["trial"].duplicated()].iloc[0]
+        raise UserError(f"two trials have the number {number}.")
+    for name in checked.columns[len(_OF_TRIALS) :]:
+        _check_point(str(name), checked[name].to_numpy(np.float64))
+    return checked.sort_values("trial")
+
+
+def checked_evaluations(frame: pd.DataFrame) -> pd.DataFrame:
+    """Returns evaluations in the order of trials and steps, whole numbers both.
+
+    Of several rows for one step the last counts. The metrics are numbers.
+
+    Raises:
+        UserError: a value of another type, or a metric that is not `split/metric`.
+    """
+    checked = _columns(frame, OF_EVALUATIONS, "evaluations", _check_metric)
+    checked = checked.sort_values(["trial", "step"], kind="stable")
+    return checked.drop_duplicates(["trial", "step"], keep="last", ignore_index=True)
+
+
+def checked_whole(name: str, value: Any) -> int:
+    """Returns a whole number from 0 to 2**53; UserError for any other value."""
+    kinds = (int, float, np.integer)
+    is_number = isinstance(value, kinds) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= _LARGEST or value % 1:
+        raise UserError(
+            f"{name} is {_shown(value)}; it must be a whole number from 0 to 2^53."
+        )
+    return int(value)
+
+
+def checked_numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """Returns a column as floats, NaN where a value is missing.
+
+    Raises:
+        UserError: a value that is no number.
+    """
+    if pd.api.types.is_bool_dtype(frame[name]) and len(frame):
+        _number(name, bool(frame[name].iloc[0]))
+    try:
+        return frame[name].to_numpy(np.float64, na_value=np.nan)
+    except (TypeError, ValueError, OverflowError):
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        for value in frame[name][numbers.isna() & frame[name].notna()]:
+            _number(name, value)
+        raise UserError(f"{name} has a value that is too large.") from None
+
+
+def _check_metric(name: str) -> None:
+    """Raises UserError unless a name is `split/metric`, each of which can be a name."""
+    split, slash, metric = name.partition("/")
+    if not slash:
+        raise UserError(
+            f"metric {_shown(name)} must be written 'split/metric', for example "
+            "'validation/classification_error'."
+        )
+    for part in (split, metric):
+        checked_name("metric", part)
+
+
+def _number(name: str, value: Any) -> float:
+    is_number = isinstance(value, (int, float, np.number))
+    if isinstance(value, (bool, np.bool_)) or not is_number:
+        raise UserError(f"{name} is {_shown(value)}; it must be a number.")
+    return float(value)
+
+
+def _check_text(name: str, value: Any, longest: int = _LONGEST) -> str:
+    """Returns a text; UserError for one that is long or cannot be shown."""
+    if not isinstance(value, str) or len(value) > longest or not value.isprintable():
+        raise UserError(
+            f"{name} is {_shown(value)}; it must be a text of at most {longest} "
+            "characters that can be printed."
+        )
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value.item() if isinstance(value, np.generic) else value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _check_point(name: str, values: np.ndarray) -> None:
+    """Raises UserError for values that a metaparameter of this name cannot have."""
+    is_rate = name == "lr" or name.endswith("learning_rate")
+    wrong = values[np.isinf(values) | (is_rate & (values < 0))]
+    if len(wrong):
+        allowed = "a finite number, at least 0" if is_rate else "a finite number"
+        raise UserError(f"{name} is {wrong[0]:g} in a trial; it must be {allowed}.")
+
+
+def _columns(
+    frame: pd.DataFrame,
+    fixed: Sequence[str],
+    table: str,
+    check: Callable[[str], object],
+) -> pd.DataFrame:
+    """Returns a table of numbers (but for a status) whose further names are checked."""
+    names = [name for name in frame.columns if name not in fixed]
+    for name in names:
+        _check_text(f"a column of the table of {table}", name)
+    if len(set(names)) < len(names):
+        raise UserError(f"the table of {table} has a column more than once.")
+    if len(names) > _MOST_COLUMNS:
+        raise UserError(
+            f"the table of {table} has {len(names)} columns besides "
+            f"{', '.join(fixed)}; at most {_MOST_COLUMNS} are read."
+        )
+    for name in names:
+        check(name)
+    columns: dict[str, Any] = {
+        name: frame[name].to_numpy(object) if name == "status" else _wholes(frame, name)
+        for name in fixed
+    }
+    numbers = {name: checked_numbers(frame, name) for name in names}
+    return pd.DataFrame({**columns, **numbers}, index=frame.index)
+
+
+def _wholes(frame: pd.DataFrame, name: str) -> np.ndarray:
+    values = checked_numbers(frame, name)
+    with np.errstate(invalid="ignore"):
+        wrong = ~((values >= 0) & (values <= _LARGEST) & (values % 1 == 0))
+    if wrong.any():
+        checked_whole(name, frame[name].iloc[int(np.argmax(wrong))])
+        raise UserError(f"{name} has a value that is missing.")
+    return values.astype(np.int64)
