@@ -6,7 +6,6 @@ rule, and `holm` adjusts the probabilities of a family of comparisons.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +13,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 from scipy.optimize import brentq
+from workloads import estimate
 
-from dps_tf.analysis.law import LEVEL
+from dps_tf.analysis.law import LEVEL, Distribution, Estimate
 from dps_tf.analysis.paired_ratios import PairedRatio
 from dps_tf.analysis.wording import and_list, number
 
@@ -34,7 +34,8 @@ class Evidence:
         value: a factor (`null` is 1) or a difference (`null` is 0).
         low, high: ends of its 95 % interval.
         p: twice the probability of the less likely side of `null`.
-        within: the least factor, or distance, beyond which 5 % lie.
+        within: the least factor, or distance, beyond which 5 % lie; infinity where
+            none is excluded.
         null: where nothing differs.
         refused: why nothing can be compared, or nothing.
         is_small: the effect is smaller than an evaluation interval.
@@ -55,11 +56,15 @@ class Evidence:
         """Returns what is compared, with its value and interval."""
         if self.refused:
             return f"{self.about}: {self.refused}"
-        shown = [
-            f"{x:+.4f}" if self.null == 0 else number(x)
-            for x in (self.value, self.low, self.high)
-        ]
-        return f"{self.about} {shown[0]} ({shown[1]} to {shown[2]})"
+        return f"{self.about} {self.difference}"
+
+    @property
+    def difference(self) -> str:
+        """Its value and interval."""
+        if self.null == 1:
+            return estimate(Estimate(self.value, self.low, self.high))
+        shown = [f"{x:+.4f}" for x in (self.value, self.low, self.high)]
+        return f"{shown[0]} ({shown[1]} to {shown[2]})"
 
     def reach(self, shown: float) -> str:
         """Returns a factor or a distance as text."""
@@ -76,7 +81,8 @@ def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
         margin: a factor, or a distance.
 
     Returns:
-        `agrees`, `does not`, `not told apart within X` or `not measured`.
+        `agrees`, `does not`, `not told apart within X` or `not measured`. What is
+        claimed equal agrees within the margin even if it differs.
     """
     if found.refused:
         return "not measured"
@@ -89,6 +95,8 @@ def word(found: Evidence, p_adjusted: float, claim: str, margin: float) -> str:
     }.get(claim, (differs and side == claim, differs and side != claim))
     if agrees or refuted:
         return "agrees" if agrees else "does not"
+    if np.isinf(found.within):
+        return "not told apart, no factor is excluded"
     return f"not told apart within {found.reach(found.within)}"
 
 
@@ -131,17 +139,23 @@ def of_t(
     return Evidence(about, tuple(studies), *ends, p, reach, null)
 
 
+def of_distribution(about: str, studies: Sequence[str], x: Distribution) -> Evidence:
+    """Returns what the distribution of a quantity says of its difference from 1."""
+    low, value, high = x.quantiles([(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2]) - 1
+    far = np.abs(np.exp2(x.middles) - 1)
+    order = np.argsort(far)
+    within = np.interp(LEVEL, np.cumsum(x.masses[order]), far[order])
+    above = x.probability_above(1.0)
+    p = 2 * min(above, 1 - above)
+    return Evidence(about, tuple(studies), value, low, high, p, float(within), 0.0)
+
+
 def log2_of(found: PairedRatio) -> tuple[float, float, float]:
     """Returns mean, standard error and degrees of freedom of a ratio, in octaves."""
     freedom = found.seeds - 1
     width = np.log2(found.high / found.low) / 2
     error = width / stats.t.ppf(0.5 + LEVEL / 2, freedom)
     return np.log2(found.ratio), error, freedom
-
-
-def plain_name(curve: str) -> str:
-    """Returns a curve's name without the column that its axis stands in."""
-    return re.sub(r"^(workload\.fixed\.|optimizer |workload )", "", curve)
 
 
 def files(studies: Sequence[str]) -> str:
@@ -170,7 +184,7 @@ def together(words: Mapping[str, str]) -> str:
         names = {
             n: w.removeprefix(kind) for n, w in words.items() if w.startswith(kind)
         }
-        shown = [f"{n} ({rest.strip()})" if rest else n for n, rest in names.items()]
+        shown = [f"{n} ({r.strip(' ,')})" if r else n for n, r in names.items()]
         if len(names) == len(words) and (len(words) == 1 or not any(names.values())):
             return kind + next(iter(names.values()))
         if names:

@@ -20,6 +20,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -30,10 +31,11 @@ from evidence import (
     files,
     log2_of,
     of_t,
-    plain_name,
     pooled_error,
 )
+from exponents import Exponents
 from scipy import stats
+from workloads import Workloads, estimate, opened, plain_name
 
 from dps_tf.analysis.fit_table import (
     curves_of_table,
@@ -42,7 +44,6 @@ from dps_tf.analysis.fit_table import (
 )
 from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import (
-    FEW_POINTS,
     LEVEL,
     MINIMUM_POINTS,
     Comparison,
@@ -51,7 +52,6 @@ from dps_tf.analysis.law import (
     LawFit,
     Observations,
     Ratio,
-    common_exponent,
     compare,
     fit_law,
 )
@@ -69,18 +69,6 @@ _MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--/-->", re.DOTALL)
 _NOISE = STATED_NOISE[1]
 """Octaves: of one K*, where a study has neither seeds nor finishers to tell its own."""
 _CONSTANTS = {"c1": "c1", "c2": "c2", "c1/c2": "critical_batch_size"}
-LAW_TABLES = (
-    "lee2021/mnist_reproduction",
-    "lee2021/rivals",
-    "optimizers/fashion_mnist_fc",
-    "optimizers/text_transformer",
-    "parallelism/delay",
-    "parallelism/local_sgd",
-    "shallue2019/mnist_fc_sizes",
-    "shallue2019/text_networks",
-)
-"""Recorded searches with curves of FEW_POINTS or more K* that are no bounds. Unfinished
-ones, and those whose K* are those of another table, are left out."""
 
 
 class Records:
@@ -96,8 +84,11 @@ class Records:
         )
         filters = {"digits": _digits, "means": _means, "number": number}
         self._environment.filters |= {**filters, "whole": _whole}
-        names = [name for name in vars(Records) if not name.startswith("_")]
-        self._environment.globals |= {name: getattr(self, name) for name in names}
+        self._environment.globals |= expressions(self)
+        self._environment.globals |= expressions(Exponents(self._curves))
+        self._environment.globals |= expressions(
+            Workloads(self._curves, self.end, self._trials)
+        )
         self._environment.globals |= {"log2": np.log2, "sum": sum, "max": max}
 
     def text(self, template: str) -> str:
@@ -162,28 +153,36 @@ class Records:
     # Fits.
 
     def _fit(self, study: str, curve: str) -> LawFit:
-        path = self._folder / f"{study}.csv"
-        return fit_law(observations_by_curve(read_table(path))[curve])
+        return fit_law(self._curves(study)[curve])
 
     def end(self, study: str, curve: str) -> Estimate:
         """Returns c1/c2, where perfect scaling ends, of one curve."""
-        return self._fits(study, curve).critical_batch_size
+        return opened(self._fits(study, curve))["c1/c2"]
+
+    def _trials(self, study: str, curve: str) -> int:
+        table = read_table(self._folder / f"{study}.csv")
+        rows = curves_of_table(table, seeds_together=True)[curve]
+        # Tables without the column have 48 trials a cell where two values were tuned.
+        each = 48 if curve.startswith("Nesterov") else 16
+        return int(rows["trials"].sum()) if "trials" in rows else each * len(rows)
 
     def misfits(self, study: str) -> list[float]:
         """Returns the root mean square of the residuals of each curve, in octaves."""
-        curves = observations_by_curve(read_table(self._folder / f"{study}.csv"))
-        return [self._fits(study, curve).rms for curve in curves]
+        return [self._fits(study, curve).rms for curve in self._curves(study)]
 
-    def _joint_fit(self, study: str, reference: str) -> Comparison:
-        return compare(self._curves(study), reference)
+    def _joint_fit(self, study: str, reference: str, level: float) -> Comparison:
+        return compare(self._curves(study), reference, level=level)
 
     def _curves(self, study: str) -> dict[str, Observations]:
-        curves = observations_by_curve(read_table(self._folder / f"{study}.csv"))
+        table = read_table(self._folder / f"{study}.csv")
+        curves = observations_by_curve(table, seeds_together=True)
         return {n: c for n, c in curves.items() if c.batch_sizes >= MINIMUM_POINTS}
 
-    def ratio(self, study: str, curve: str, reference: str) -> CurveRatio:
+    def ratio(
+        self, study: str, curve: str, reference: str, level: float = LEVEL
+    ) -> CurveRatio:
         """Returns c1 and c2 of a curve over those of a reference, by a joint fit."""
-        ratios = self._joint_fits(study, reference).ratios
+        ratios = self._joint_fits(study, reference, level).ratios
         (found,) = [ratio for ratio in ratios if ratio.curve == curve]
         return found
 
@@ -321,41 +320,42 @@ class Records:
         found = first.mean() - second.mean(), error, error**4 / sum(parts)
         return of_t(f"{about} {files([study])}", (study,), found, 0)
 
-    def errors_at_result(self, study: str, least: int, most: int) -> Evidence:
-        """Returns the test error at K* from a batch size on less that up to another."""
+    def errors_at_result(
+        self, study: str, least: int, most: int, paired: bool = False
+    ) -> Evidence:
+        """Returns the test error at K* from a batch size on less that up to another.
+
+        Cells of one seed and several networks are taken as replicates, or networks are,
+        by the difference of the means of each (`paired`).
+        """
         table = self.table(study)
-        large = table[table["batch_size"] >= least]["test_at_result"]
-        small = table[table["batch_size"] <= most]["test_at_result"]
+        large = table[table["batch_size"] >= least]
+        small = table[table["batch_size"] <= most]
         about = f"test error at K\\* from {least:,} on and up to {most}"
-        return self.welch(about, study, large, small)
+        if paired:
+            means = [
+                part.groupby("workload")["test_at_result"].mean()
+                for part in (large, small)
+            ]
+            differ = means[0] - means[1]
+            found = differ.mean(), differ.sem(), len(differ) - 1
+            return of_t(f"{about} {files([study])}", (study,), found, 0)
+        ends = large["test_at_result"], small["test_at_result"]
+        return self.welch(about, study, *ends)
 
-    def exponent(self) -> Evidence:
-        """Returns how far the exponent that recorded curves share lies from 1."""
-        found = self.shared_exponent()
-        error = (found.high - found.low) / 2 / stats.norm.ppf(0.5 + LEVEL / 2)
-        about = f"exponent less 1 {files(LAW_TABLES)}"
-        return of_t(about, LAW_TABLES, (found.value - 1, error, np.inf), 0)
-
-    def shared_exponent(self) -> Estimate:
-        """Returns a of c1/B^a + c2, one for the long curves of LAW_TABLES."""
-        return self._shared_exponent
-
-    def curves(self) -> int:
-        """Returns how many curves these are."""
-        return len(self._distinct())
-
-    def _distinct(self) -> dict[str, Observations]:
-        """Returns these curves, and those of the same trials once."""
-        found: dict[tuple[float, ...], tuple[str, Observations]] = {}
-        for study in LAW_TABLES:
-            for name, curve in self._curves(study).items():
-                if curve.batch_sizes >= FEW_POINTS:
-                    found.setdefault((*curve.high[:3],), (f"{study} {name}", curve))
-        return dict(found.values())
-
-    @functools.cached_property
-    def _shared_exponent(self) -> Estimate:
-        return common_exponent(self._distinct())
+    def seeds(self, *studies: str) -> str:
+        """Returns under how many seeds the cells of tables were studied."""
+        by_count: dict[int, list[str]] = {}
+        for study in dict.fromkeys(studies):
+            table = self.table(study)
+            # A table that does not say has the seed that gin files have.
+            count = table["seed"].nunique() if "seed" in table else 1
+            by_count.setdefault(count, []).append(study.rpartition("/")[2])
+        words = [
+            f"{n} seed{'s' * (n > 1)} in {and_list(names)}"
+            for n, names in sorted(by_count.items())
+        ]
+        return "; ".join(words)
 
     def not_kept(self, *studies: str) -> str:
         """Returns which of these tables have no trials beside them, as a sentence."""
@@ -365,14 +365,21 @@ class Records:
         return f"no trials of {names} were kept" if bare else ""
 
 
+def expressions(of: object) -> Mapping[str, Any]:
+    """Returns the public methods of an object by name."""
+    names = [name for name in vars(type(of)) if not name.startswith("_")]
+    return {name: getattr(of, name) for name in names}
+
+
 def _shown(value: object) -> str:
     if isinstance(value, (str, int)):
         return str(value)
     if isinstance(value, np.integer):
         return str(int(value))
-    if isinstance(value, (Estimate, PairedRatio)):
-        middle = value.ratio if isinstance(value, PairedRatio) else value.value
-        return f"{number(middle)} ({number(value.low)} to {number(value.high)})"
+    if isinstance(value, PairedRatio):
+        value = Estimate(value.ratio, value.low, value.high)
+    if isinstance(value, Estimate):
+        return estimate(value)
     raise TypeError(f"{value!r} is a number: say how many digits are shown")
 
 

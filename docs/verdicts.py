@@ -35,6 +35,8 @@ def _verdict(
     for condition in row.get("holds", ()):
         if not records.holds(condition):
             raise ValueError(f"{row['claim']!r}: {condition} does not hold")
+    if "comparisons" not in row and "tables" not in row:
+        raise ValueError(f"{row['claim']!r}: name the tables that it rests on")
     if "comparisons" not in row and not row["word"].startswith(KINDS):
         raise ValueError(f"{row['claim']!r}: {row['word']!r} is none of {KINDS}")
     comparisons = row.get("comparisons", ())
@@ -51,6 +53,7 @@ def _verdict(
         lines.append(", ".join([*shown, f"claimed {each['claim']}{reach}"]))
         studies += evidence.studies
     lines += [row["rests_on"].strip()] if "rests_on" in row else []
+    lines += [records.seeds(*studies)]
     lines += [records.not_kept(*studies)] if records.not_kept(*studies) else []
     texts = {name: row.get(name, "") for name in ("claim", "found", "trials", "scope")}
     texts["rests_on"] = "; ".join(lines)

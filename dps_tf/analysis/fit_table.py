@@ -382,9 +382,12 @@ def _comparison(found: Comparison, exponent: Estimate) -> list[str]:
             ratio = getattr(pair, name)
             p_value = ratio.p_adjusted
             test = "" if np.isnan(p_value) else f"p {p_value:.2g}, "
+            within = f"within a factor of {number(ratio.within)}"
+            if np.isinf(ratio.within):
+                within = "no factor excluded"
             lines.append(
-                f"    {label:<6} x {_span(ratio).lstrip()}  {test}within a factor of "
-                f"{number(ratio.within)}: {ratio.verdict}"
+                f"    {label:<6} x {_span(ratio).lstrip()}  {test}{within}: "
+                f"{ratio.verdict}"
             )
     return [
         *lines,

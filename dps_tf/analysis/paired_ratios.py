@@ -131,7 +131,7 @@ def with_theory_products(measurements: pd.DataFrame) -> pd.DataFrame:
 
     Measurements, of the schema MEASUREMENTS with curvature, are followed by the
     quantities `theory_c1` and `theory_c2` of each look after the first at which all of
-    these are known.
+    these are known and eps is positive.
     """
     key = [n for n in measurements.columns if n not in ("quantity", "value")]
     trial = [n for n in key if n != "step"]
@@ -141,7 +141,9 @@ def with_theory_products(measurements: pd.DataFrame) -> pd.DataFrame:
     wide = wide.merge(first, on=trial, suffixes=("", "_at_first"))
     fall = wide["loss_at_first"] - wide["loss"]
     rate = wide["rate_times_eigenvalue"] / wide["largest_eigenvalue"]
-    eps = wide["gradient_square"]
+    # Its estimate is without bias, so that it may be negative where the gradient is
+    # small: nothing is in proportion to it there.
+    eps = wide["gradient_square"].where(wide["gradient_square"] > 0)
     is_later = wide["step"] > wide["step_at_first"]
     found = {
         "theory_c1": fall * wide["smoothness"] * wide["noise_trace"] / eps**2,

@@ -3,7 +3,7 @@
 `Observations` go in; `fit_law` fits one curve, and `compare` gives the ratios of
 several in a joint fit. Predictions draw from `LawFit.posterior`. The modules, in the
 order of their imports: `likelihood`, `prior`, `lattice`, `distribution`, `posterior`,
-`integration`, `fit`, `comparison`.
+`integration`, `fit`, `comparison`, `exponent`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dps_tf.analysis.law.comparison import (
     Comparison,
     CurveRatio,
     Ratio,
-    common_exponent,
     compare,
 )
 from dps_tf.analysis.law.distribution import Distribution
+from dps_tf.analysis.law.exponent import common_exponent, exponent_of, exponent_of_all
 from dps_tf.analysis.law.fit import (
     FEW_POINTS,
     LEVEL,

@@ -20,6 +20,7 @@ from dps_tf.analysis.law.fit import LEVEL, Estimate, check
 from dps_tf.analysis.law.integration import joint_posterior
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Posterior
+from dps_tf.analysis.law.prior import log_prior_of_c2
 from dps_tf.analysis.tables import Floats
 from dps_tf.core import UserError, near_matches
 
@@ -33,12 +34,18 @@ _SLICE_BINS = 160
 class Ratio(Estimate):
     """A ratio of two curves.
 
+    An end is open (0 or infinity) where the data do not refuse that a constant of one
+    of the curves is 0. Where that is c1, numbers are those of `Posterior.supported`.
+
     Attributes:
-        probability: that it is greater than 1.
+        probability: that it is greater than 1; no more than 0.5 where the lower end is
+            open by c1, which may be less than any that is allowed, and no less where
+            the upper end is.
         p_adjusted: twice the probability of the less likely side of 1, adjusted for
             all ratios of the comparison (Holm 1979); NaN where the pair is refused.
         within: the least factor X such that the ratio lies between 1/X and X with the
-            probability `level`: factors beyond it are excluded.
+            probability `level`: factors beyond it are excluded. Infinity where an end
+            is open.
         verdict: `higher` or `lower` (p_adjusted is below 1 - level), `equal within X`
             (X is at most the margin), `unresolved`, or `refused`, with the reason.
     """
@@ -101,9 +108,10 @@ class Comparison:
         return pd.DataFrame(rows)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the table as JSON; None stands for NaN."""
+        """Returns the table as JSON; None stands for infinity and for NaN."""
         table = self.to_frame().astype(object)
-        rows = table.where(table.notna(), None).to_dict("records")
+        known = table.notna() & ~table.isin([np.inf])
+        rows = table.where(known, None).to_dict("records")
         scale = self.scale.to_json()
         return {"residual_scale_octaves": scale, "margin": self.margin, "ratios": rows}
 
@@ -148,31 +156,25 @@ def compare(
     found = dict(zip(names, joint_posterior(list(curves.values())), strict=True))
     parts = {name: _by_slice(each) for name, each in found.items()}
     first = next(iter(found.values()))
+    vanishing = {name: _vanishing(found[name], curves[name], level) for name in found}
     ratios = []
     for name, other in wanted:
         both, of_both = (curves[name], curves[other]), (found[name], found[other])
         refused, small = _unlike(*both), _below_interval(both, of_both)
         each = [
-            _ratio(
-                _distribution(parts[name][q], parts[other][q], first),
-                level,
-                refused or (_SMALL if q in small else ""),
+            _opened(
+                _ratio(
+                    _distribution(parts[name][q], parts[other][q], first),
+                    level,
+                    refused or (_SMALL if q in small else ""),
+                ),
+                _open_by(q, vanishing[name], vanishing[other]),
             )
             for q in QUANTITIES
         ]
         ratios.append(CurveRatio(name, other, *each))
     scale = Estimate.of(first.residual_scale, level)
     return Comparison(_adjusted(ratios, level, margin), scale, level, margin)
-
-
-def common_exponent(
-    curves: Mapping[str, Observations], level: float = LEVEL
-) -> Estimate:
-    """Returns the exponent a of c1/B^a + c2 that all curves have in common."""
-    for name, observations in curves.items():
-        check(observations, level, name)
-    found = joint_posterior(list(curves.values()), free_exponent=True)
-    return Estimate.of(found[0].exponent, level)
 
 
 def _pairs(
@@ -201,17 +203,18 @@ Part = tuple[Floats, Floats, Floats]
 def _by_slice(found: Posterior) -> dict[str, Part]:
     """Returns the distribution of each quantity within each slice."""
     one, two = found.widths
-    c1 = (found.log2_c1, one, found.within.sum(axis=2))
+    kept = found.supported
+    c1 = (found.log2_c1, one, kept.sum(axis=2))
     c2 = (found.log2_c2, two, found.within.sum(axis=1))
     values, widths = found.log2_critical()
     within = [
         Distribution.of(*each, bins=_SLICE_BINS)
-        for each in zip(values, widths, found.within, strict=True)
+        for each in zip(values, widths, np.maximum(kept, 1e-300), strict=True)
     ]
     critical = (
         np.stack([each.middles for each in within]),
         np.array([each.width for each in within]),
-        np.stack([each.masses for each in within]),
+        np.stack([each.masses for each in within]) * kept.sum(axis=(1, 2))[:, None],
     )
     return {"c1": c1, "c2": c2, "critical_batch_size": critical}
 
@@ -235,6 +238,53 @@ def _ratio(found: Distribution, level: float, verdict: str) -> Ratio:
     p_value = min(1.0, 2 * min(above, 1 - above))
     ends = estimate.value, estimate.low, estimate.high
     return Ratio(*ends, above, p_value, within, verdict)
+
+
+Vanishing = dict[str, bool]
+"""Whether data do not refuse that c1, or c2, of a curve is 0."""
+
+
+def _vanishing(found: Posterior, observations: Observations, level: float) -> Vanishing:
+    """Returns which constants of a curve may be 0 in a joint fit.
+
+    c1 where it rests on its support; c2, whose prior has no end that matters, as in
+    `integration.support`.
+    """
+    c2 = found.c2
+    known = c2.density > c2.density.max() * 1e-4
+    likelihood = np.log(c2.density[known])
+    likelihood -= log_prior_of_c2(c2.middles[known], observations)
+    more = c2.masses[known][likelihood > likelihood[0]].sum()
+    return {"c1": "c1" in found.rests_on, "c2": bool(more < 1 - (1 - level) / 4)}
+
+
+def _open_by(quantity: str, curve: Vanishing, reference: Vanishing) -> tuple[str, str]:
+    """Returns by which constants the lower and the upper end of a ratio are open."""
+    above, below = {"c1": ("c1", ""), "c2": ("c2", "")}.get(quantity, ("c1", "c2"))
+
+    def of(one: Vanishing, other: Vanishing) -> str:
+        named = [above] * one[above] + [below] * bool(below and other[below])
+        return " ".join(named)
+
+    return of(curve, reference), of(reference, curve)
+
+
+def _opened(ratio: Ratio, by: tuple[str, str]) -> Ratio:
+    """Returns a ratio with its open ends."""
+    low, high = by
+    if not (low or high):
+        return ratio
+    # c1 may be less than any c1 that is allowed: that it is more cannot be found.
+    above = min(ratio.probability, 0.5) if "c1" in low else ratio.probability
+    above = max(above, 0.5) if "c1" in high else above
+    return replace(
+        ratio,
+        low=0.0 if low else ratio.low,
+        high=np.inf if high else ratio.high,
+        probability=above,
+        p_adjusted=2 * min(above, 1 - above),
+        within=np.inf,
+    )
 
 
 def _unlike(one: Observations, other: Observations) -> str:

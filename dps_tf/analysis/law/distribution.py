@@ -71,6 +71,11 @@ class Distribution:
         return np.asarray(self.masses / self.width, np.float64)
 
     @cached_property
+    def at_low_end(self) -> float:
+        """The density in the lowest bins over the greatest; of no weight near 0."""
+        return float(self.density[:8].mean() / self.density.max())
+
+    @cached_property
     def _below(self) -> Floats:
         return np.concatenate([[0.0], np.cumsum(self.masses)])
 

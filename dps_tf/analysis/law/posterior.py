@@ -16,6 +16,10 @@ from dps_tf.analysis.law.distribution import Distribution
 from dps_tf.analysis.law.lattice import Lattice
 from dps_tf.analysis.tables import Floats
 
+DECISIVE = 1e-3
+"""Share of its greatest value that the likelihood at the lower end of a support has
+where that end decides an interval: each octave more below it would add as much."""
+
 
 @dataclass(frozen=True)
 class Draws:
@@ -67,6 +71,31 @@ class Posterior:
         top = self.log_density.max(axis=(1, 2), keepdims=True)
         weight = np.exp(self.log_density - top)
         return np.asarray(weight / weight.sum(axis=(1, 2), keepdims=True), np.float64)
+
+    @property
+    def rests_on(self) -> tuple[str, ...]:
+        """Which log-uniform quantities the lower end of their support decides.
+
+        Of c1 and residual_scale, those whose likelihood, averaged over all else, is
+        DECISIVE there: data do not refuse that they are less.
+        """
+        names = ("c1", "residual_scale")
+        return tuple(n for n in names if getattr(self, n).at_low_end > DECISIVE)
+
+    @cached_property
+    def supported(self) -> Floats:
+        """`within` at the c1 that data support twice as much as the least allowed.
+
+        All of it unless c1 rests on its support, whose length then decides nothing.
+        """
+        if "c1" not in self.rests_on:
+            return self.within
+        density = self.c1.density
+        until = int(density.argmax())
+        low = density[:until] < 2 * density[:8].mean()
+        least = self.c1.middles[np.flatnonzero(low).max(initial=0)]
+        kept = self.log2_c1 > least
+        return np.asarray(self.within * kept[:, :, None], np.float64)
 
     @cached_property
     def slices(self) -> Floats:

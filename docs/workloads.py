@@ -1,0 +1,135 @@
+"""Recorded curves of dense networks, and the regimes that each of them shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from dps_tf.analysis.law import Estimate, LawFit, Observations
+from dps_tf.analysis.wording import interval, number
+
+TOLERANCE = 0.2
+"""Of K* beside c1/B, or c2, within which a regime holds."""
+DENSE = {
+    "lee2021/mnist_reproduction": "SGD, sparsity 0|Nesterov, 0$",
+    "lee2021/mnist_sgd_sparsity": "sparsity 0$",
+    "lee2021/rivals": "dense",
+    "optimizers/fashion_mnist_fc": "",
+    "optimizers/text_transformer": "",
+    "shallue2019/cifar_10_optimizers": "",
+    "shallue2019/mnist_fc_ghosts": "search",
+    "shallue2019/mnist_fc_sizes": "",
+    "shallue2019/mnist_optimizers": "",
+    "shallue2019/mnist_subsets": "",
+    "shallue2019/text_networks": "",
+}
+"""Recorded searches, and which of their curves are of dense, plainly updated networks.
+
+Left out are studies that are not finished, rates that are not searched, and curves made
+of the trials of another table (no delay, H = 1)."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One of these curves.
+
+    Attributes:
+        name: the table, and the curve in it.
+        end: c1/c2, with open ends.
+        sizes: the least and the largest batch size.
+    """
+
+    name: str
+    end: Estimate
+    sizes: tuple[float, float]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an end of the interval is open."""
+        return not 0 < self.end.low <= self.end.high < float("inf")
+
+    @property
+    def has_regimes(self) -> bool:
+        """Whether it was measured within TOLERANCE of c1/B and of c2.
+
+        That holds at both ends of the interval of c1/c2.
+        """
+        least, largest = self.sizes
+        begins = TOLERANCE * self.end.low > least
+        return begins and self.end.high / TOLERANCE < largest
+
+
+def is_dense(study: str, curve: str) -> bool:
+    """Returns whether a curve of a table is one of these."""
+    return study in DENSE and re.search(DENSE[study], curve) is not None
+
+
+def opened(fit: LawFit) -> Mapping[str, Estimate]:
+    """Returns c1, c2 and c1/c2 of a fit, without ends that rest on the least c1."""
+    found = {"c1": fit.c1, "c2": fit.c2, "c1/c2": fit.critical_batch_size}
+    if "c1" in fit.posterior.rests_on:
+        found = {
+            name: replace(each, low=0.0) if "c1" in name else each
+            for name, each in found.items()
+        }
+    return found
+
+
+def rests_on_scale(fit: LawFit) -> bool:
+    """Returns whether the least residual scale decides the intervals of a fit."""
+    return "residual_scale" in fit.posterior.rests_on
+
+
+def estimate(found: Estimate) -> str:
+    """Returns a value with its interval; where an end is open, the bound alone."""
+    low, high = found.low, found.high
+    if low == 0 or high == float("inf"):
+        return interval(low, high)
+    return f"{number(found.value)} ({interval(low, high)})"
+
+
+def plain_name(curve: str) -> str:
+    """Returns a curve's name without the column that its axis stands in."""
+    return re.sub(r"^(workload\.fixed\.|optimizer |workload )", "", curve)
+
+
+class Workloads:
+    """The recorded curves of dense networks; public methods are names of expressions.
+
+    Args:
+        curves_of: returns the curves of a table by name.
+        end_of: returns c1/c2 of a table and curve.
+        trials_of: returns the number of trials of a table and curve.
+    """
+
+    def __init__(
+        self,
+        curves_of: Callable[[str], Mapping[str, Observations]],
+        end_of: Callable[[str, str], Estimate],
+        trials_of: Callable[[str, str], int],
+    ) -> None:
+        self._curves_of, self._end_of = curves_of, end_of
+        self._trials_of = trials_of
+
+    def dense(self) -> list[Curve]:
+        """Returns all recorded curves of dense networks that can be fitted."""
+        return [
+            Curve(
+                f"{plain_name(name)} of [{study.rpartition('/')[2]}]({study}.csv)",
+                self._end_of(study, name),
+                (points.batch_size[0], points.batch_size[-1]),
+            )
+            for study in DENSE
+            for name, points in self._curves_of(study).items()
+            if is_dense(study, name)
+        ]
+
+    def dense_trials(self) -> int:
+        """Returns the number of their trials."""
+        return sum(
+            self._trials_of(study, name)
+            for study in DENSE
+            for name in self._curves_of(study)
+            if is_dense(study, name)
+        )

@@ -1,0 +1,54 @@
+"""The exponent a of c1/B^a + c2 that curves have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.stats import norm
+
+from dps_tf.analysis.law.distribution import Distribution
+from dps_tf.analysis.law.fit import LEVEL, Estimate, check
+from dps_tf.analysis.law.integration import joint_posterior
+from dps_tf.analysis.law.likelihood import Observations
+from dps_tf.analysis.law.prior import EXPONENT_SPREAD
+
+
+def common_exponent(
+    curves: Mapping[str, Observations], level: float = LEVEL
+) -> Estimate:
+    """Returns the exponent a that curves of one residual scale have in common."""
+    return Estimate.of(exponent_of(curves, level), level)
+
+
+def exponent_of(
+    curves: Mapping[str, Observations], level: float = LEVEL
+) -> Distribution:
+    """Returns the distribution of that exponent."""
+    for name, observations in curves.items():
+        check(observations, level, name)
+    found = joint_posterior(list(curves.values()), free_exponent=True)
+    return found[0].exponent
+
+
+def exponent_of_all(tables: Sequence[Distribution]) -> Distribution:
+    """Returns the distribution of an exponent that tables have in common.
+
+    Each table has a residual scale of its own: given the exponent they are independent,
+    and the prior counts once.
+
+    Args:
+        tables: what `exponent_of` returns of each.
+    """
+    bins = len(tables[0].masses)
+    low = min(each.low for each in tables)
+    high = max(each.low + each.width * len(each.masses) for each in tables)
+    width = (high - low) / bins
+    middles = low + width * (np.arange(bins) + 0.5)
+    prior = norm.logpdf(middles * np.log(2), 0, EXPONENT_SPREAD)
+    density = prior.copy()
+    for each in tables:
+        at = np.interp(middles, each.middles, each.density, left=0, right=0)
+        # Where a table's lattice ended the density is negligible, and not 0.
+        density += np.log(np.maximum(at, 1e-12)) - prior
+    return Distribution.of(middles, width, np.exp(density - density.max()))
