@@ -77,7 +77,7 @@ class Exponents:
         found = {study: self.exponent_of_table(study) for study in LAW_TABLES}
         return and_list(
             [
-                f"{study.rpartition('/')[2]} ({estimate(each)})"
+                f"{study.rpartition('/')[2]}, {estimate(each)},"
                 for study, each in found.items()
                 if not each.low <= 1 <= each.high
             ]

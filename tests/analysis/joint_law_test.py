@@ -3,7 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law import Observations, common_exponent, compare, fit_law
+from dps_tf.analysis.law import (
+    Observations,
+    common_exponent,
+    compare,
+    exponent_of,
+    exponent_of_all,
+    fit_law,
+    prior,
+)
 from dps_tf.core import UserError
 
 B = 2.0 ** np.arange(0, 16, 2)
@@ -131,6 +139,83 @@ def test_an_effect_that_is_smaller_than_an_evaluation_interval_is_unresolved():
     }
     # The brackets alone would tell them apart.
     assert compare(curves, margin=1.0001).ratios[0].c2.verdict == "unresolved"
+
+
+@pytest.fixture
+def bounded():
+    """A curve and one whose small batches are only bounds: its c1 may be 0."""
+    sizes = [8, 32, 128, 512, 2048]
+    return {
+        "sgd": Observations.of(sizes, [1664, 500, 248, 162, 149]),
+        "momentum": Observations.of(
+            sizes, [1856, 528, 232, 111, 105], [0, 0, 224, 108, 104]
+        ),
+    }
+
+
+def test_an_end_that_the_least_allowed_c1_would_set_is_open(bounded):
+    there, back = (
+        compare(bounded, name, margin=3).ratios[0] for name in ("sgd", "momentum")
+    )
+    for ratio in (there.c1, there.critical_batch_size):
+        assert ratio.low == 0 and ratio.value > 0.5 and np.isfinite(ratio.high)
+        assert ratio.within == np.inf and ratio.verdict == "unresolved"
+        assert ratio.probability <= 0.5
+    assert there.c2.low > 0 and np.isfinite(there.c2.within)
+    assert back.c1.high == np.inf and back.c1.probability >= 0.5
+    rows = compare(bounded, "sgd").to_json()["ratios"]
+    assert rows[0]["within"] is None
+
+
+def test_a_ratio_with_an_open_end_does_not_depend_on_the_least_c1(bounded, monkeypatch):
+    before = compare(bounded, "sgd").ratios[0].c1
+    monkeypatch.setattr(prior, "C1_BELOW", 2 * prior.C1_BELOW)
+    after = compare(bounded, "sgd").ratios[0].c1
+    assert after.low == before.low == 0
+    assert after.high == pytest.approx(before.high, rel=0.02)
+    assert after.value == pytest.approx(before.value, rel=0.02)
+    assert after.probability == pytest.approx(before.probability, abs=0.02)
+
+
+def test_a_c1_that_may_be_0_is_lower_where_its_greatest_values_are():
+    curves = {
+        "plain": Observations.of(B, 1e5 / B + 100),
+        "flat": Observations.of(B, [200, 190, 210, 195, 205, 190, 200, 210]),
+    }
+    ratio = compare(curves, "plain").ratios[0].c1
+    assert ratio.low == 0 and ratio.verdict == "lower"
+
+
+def test_tables_have_a_scatter_each_and_the_prior_counts_once():
+    rng = np.random.default_rng(8)
+    exact = {str(k): curve(rng, 5e5, 300, power=0.85) for k in range(2)}
+    noisy = {
+        str(k): Observations.of(
+            B, (5e5 / B + 300) * np.exp2(rng.normal(0, 0.7, len(B)))
+        )
+        for k in range(2, 4)
+    }
+    one, two = exponent_of(exact), exponent_of(noisy)
+    both = exponent_of_all([one, two])
+
+    def width(found):
+        low, high = np.log2(found.quantiles([0.025, 0.975]))
+        return high - low
+
+    assert width(both) < 1.02 * width(one)
+    together = common_exponent({**exact, **noisy})
+    assert together.octaves > 1.5 * width(both)
+    alone = exponent_of_all([one]).quantiles([0.025, 0.5, 0.975])
+    assert alone == pytest.approx(one.quantiles([0.025, 0.5, 0.975]), rel=1e-3)
+    # Summed over a grid: both densities, and the prior taken out once.
+    x = np.linspace(np.log2(0.7), np.log2(1.1), 4001)
+    density = np.interp(x, one.middles, one.density) * np.interp(
+        x, two.middles, two.density
+    )
+    density /= np.exp(-0.5 * (x * np.log(2) / prior.EXPONENT_SPREAD) ** 2)
+    mean = np.sum(x * density) / np.sum(density)
+    found = np.sum(both.middles * both.masses)
+    assert found == pytest.approx(mean, abs=1e-3)
 
 
 def test_an_exponent_in_common_is_known_better_than_one():

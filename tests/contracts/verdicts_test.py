@@ -56,6 +56,11 @@ def test_every_claim_has_a_verdict_and_what_it_rests_on():
         assert found["rests_on"]
 
 
+def test_every_row_states_its_seeds():
+    for _, found in rows().iterrows():
+        assert re.search(r"\d seeds? in \w", found["rests_on"]), found["claim"]
+
+
 def test_rows_on_tables_without_trials_say_so():
     for _, found in rows().iterrows():
         linked = "(lee2021/mnist_reproduction.csv)" in found["rests_on"]
@@ -158,6 +163,7 @@ def test_a_number_has_to_say_how_it_is_shown(records):
         ("equal", 1.1, 0.04, 1.25, 1.25, "agrees"),
         ("equal", 1.1, 0.5, 1.26, 1.25, "not told apart within 1.26"),
         ("equal", 2.0, 0.049, 3.0, 1.25, "does not"),
+        ("equal", 0.8, 0.5, np.inf, 1.25, "not told apart, no factor is excluded"),
     ],
 )
 def test_the_word_of_a_verdict_follows_from_the_rule(
@@ -185,6 +191,46 @@ def test_means_over_seeds_are_compared_by_their_t(records):
     inside = [theirs.df, middle, error]
     mass = np.diff(stats.t(*inside).cdf([-found.within, found.within]))
     assert mass == pytest.approx([0.95])
+
+
+def test_a_distribution_is_compared_with_1():
+    x = np.log2(1.05) + np.linspace(-0.2, 0.2, 4000)
+    weights = stats.norm(np.log2(1.05), 0.03).pdf(x)
+    spread = module("evidence").Distribution.of(x, x[1] - x[0], weights)
+    found = module("evidence").of_distribution("", ["law"], spread)
+    normal = stats.norm(np.log2(1.05), 0.03)
+    assert found.p == pytest.approx(2 * normal.cdf(0), rel=0.01)
+    ends = np.exp2(normal.ppf([0.5, 0.025, 0.975])) - 1
+    assert [found.value, found.low, found.high] == pytest.approx(ends, abs=1e-4)
+    mass = np.diff(normal.cdf(np.log2([1 - found.within, 1 + found.within])))
+    assert mass == pytest.approx([0.95], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "sizes", "expected"),
+    [
+        (60.0, 160.0, (8, 2048), True),
+        (39.0, 160.0, (8, 2048), False),
+        (60.0, 410.0, (8, 2048), False),
+        (0.0, 160.0, (8, 2048), False),
+        (60.0, np.inf, (8, 2048), False),
+    ],
+)
+def test_regimes_show_where_both_ends_lie_within_what_was_measured(
+    low, high, sizes, expected
+):
+    workloads = module("workloads")
+    found = workloads.Curve("", workloads.Estimate(100.0, low, high), sizes)
+    assert found.has_regimes == expected
+    assert found.is_open == (low == 0 or high == np.inf)
+
+
+def test_an_open_end_is_printed_as_a_bound():
+    estimate = module("workloads").estimate
+    kind = module("workloads").Estimate
+    assert estimate(kind(2.0, 1.0, 4.0)) == "2 (1 to 4)"
+    assert estimate(kind(2.0, 0.0, 4.0)) == "at most 4"
+    assert estimate(kind(2.0, 1.0, np.inf)) == "at least 1"
 
 
 def test_probabilities_are_adjusted_as_another_library_does():
@@ -221,6 +267,7 @@ def test_a_verdict_whose_condition_fails_is_not_written(records, tmp_path):
         f"""{ROW}
     word = "agrees"
     rests_on = "counts"
+    tables = ["law"]
     """
         + """holds = ['steps("law", "curve")["plain"][4] > %d']
     """
@@ -228,12 +275,16 @@ def test_a_verdict_whose_condition_fails_is_not_written(records, tmp_path):
     path = tmp_path / "verdicts.toml"
     path.write_text(row % 16_000)
     (found,) = module("verdicts").verdicts(path, records)
-    assert found[:5] == ("It falls", "4125.0", "counts", "2", "agrees")
+    rests_on = "counts; 1 seed in law; no trials of law.csv were kept"
+    assert found[:5] == ("It falls", "4125.0", rests_on, "2", "agrees")
     path.write_text(row % 17_000)
     with pytest.raises(ValueError, match="'It falls'.* > 17000 does not hold"):
         module("verdicts").verdicts(path, records)
     path.write_text(row.replace("agrees", "open") % 16_000)
     with pytest.raises(ValueError, match="'open' is none of"):
+        module("verdicts").verdicts(path, records)
+    path.write_text((row % 16_000).replace('tables = ["law"]', ""))
+    with pytest.raises(ValueError, match="name the tables"):
         module("verdicts").verdicts(path, records)
 
 
