@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -200,10 +200,12 @@ class LawFit:
         }
 
 
+@lru_cache(maxsize=16)
 def fit_law(observations: Observations, level: float = LEVEL) -> LawFit:
     """Returns the law fitted to one curve.
 
-    Estimates are medians of the posterior, intervals have equal tails of it.
+    Estimates are medians of the posterior, intervals have equal tails of it. The last
+    fits are remembered: sections of a report ask for the same ones.
 
     Args:
         observations: steps-to-result at three or more batch sizes.
