@@ -115,47 +115,23 @@ def _evaluate(
     coarse = tuple(1 if null == name else _COARSE for name in ("c1", "c2"))
     limits = ends
     for points in (quick,) if rough else (quick, observations):
-        ends = _settled(points, lattice, scale, null, (ends, limits), coarse)
+        for _ in range(_PASSES):
+            axes, widths = _axes(ends, coarse)
+            density = _density(points, lattice, axes, scale, null, widths)
+            narrower = [_narrowed(density, i, ends, widths, limits) for i in (0, 1)]
+            sizes = [
+                np.prod([end[:, 1] - end[:, 0] for end in each], axis=0)
+                for each in (narrower, ends)
+            ]
+            ends = narrower
+            if (sizes[0] > 0.6 * sizes[1]).all():
+                break
     shape = tuple(1 if null == name else cells for name in ("c1", "c2"))
     axes, widths = _axes(ends, shape)
     density = _density(quick if rough else observations, lattice, axes, scale, null)
     area = sum(np.log(w) for w, size in zip(widths, shape, strict=True) if size > 1)
     weight = logsumexp(density, axis=(1, 2)) + area
     return Posterior(lattice, axes[0], axes[1], density, np.asarray(weight))
-
-
-def _settled(
-    points: Observations,
-    lattice: Lattice,
-    scale: Floats,
-    null: str,
-    within: tuple[list[Floats], list[Floats]],
-    cells: tuple[int, ...],
-) -> list[Floats]:
-    """Returns the ends of what is not negligible in each slice, two of [s, 2].
-
-    `within` has the ends to start from, and those that a pass may widen them to.
-    """
-    ends, moving = [end.copy() for end in within[0]], np.arange(len(scale))
-    for _ in range(_PASSES):
-        before = [end[moving] for end in ends]
-        limits = [limit[moving] for limit in within[1]]
-        axes, widths = _axes(before, cells)
-        part = lattice.part(moving)
-        density = _density(points, part, axes, scale[moving], null, widths)
-        found = [_narrowed(density, i, before, widths, limits) for i in (0, 1)]
-        for end, narrower in zip(ends, found, strict=True):
-            end[moving] = narrower
-        sizes = [
-            np.prod([end[:, 1] - end[:, 0] for end in each], axis=0)
-            for each in (found, before)
-        ]
-        if (sizes[0] > 0.6 * sizes[1]).all():
-            break
-        # The others would be given the same ends again.
-        moved = np.abs(np.subtract(found, before)).max(axis=(0, 2))
-        moving = moving[moved > 1e-12]
-    return ends
 
 
 def _axes(

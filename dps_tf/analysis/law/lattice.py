@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from dps_tf.analysis.law.prior import EXPONENT_SPREAD
-from dps_tf.analysis.tables import Codes, Floats
+from dps_tf.analysis.tables import Floats
 
 NEGLIGIBLE = 11.0
 """Nats below the maximum: 2e-5 of it."""
@@ -74,11 +74,6 @@ class Lattice:
         if count > 1:
             measure += norm.logpdf(a, 0, EXPONENT_SPREAD) + np.log(width)
         return cls(np.exp(s), np.exp(a), e, measure, step, width, each)
-
-    def part(self, slices: Codes) -> Lattice:
-        """Returns the lattice with some of its slices only."""
-        names = ("scale", "exponent", "effect", "log_measure", "exponent_step")
-        return replace(self, **{name: getattr(self, name)[slices] for name in names})
 
 
 @dataclass(frozen=True)
