@@ -11,10 +11,12 @@ from __future__ import annotations
 from dps_tf.analysis.law.comparison import (
     MARGIN,
     QUANTITIES,
+    UNLIKE_SEARCHES,
     Comparison,
     CurveRatio,
     Ratio,
     compare,
+    holm,
 )
 from dps_tf.analysis.law.distribution import Distribution
 from dps_tf.analysis.law.exponent import common_exponent, exponent_of, exponent_of_all
