@@ -51,4 +51,5 @@ def exponent_of_all(tables: Sequence[Distribution]) -> Distribution:
         at = np.interp(middles, each.middles, each.density, left=0, right=0)
         # Where a table's lattice ended the density is negligible, and not 0.
         density += np.log(np.maximum(at, 1e-12)) - prior
-    return Distribution.of(middles, width, np.exp(density - density.max()))
+    weights = np.asarray(np.exp(density - density.max()), np.float64)
+    return Distribution.of(np.asarray(middles, np.float64), width, weights)
