@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.interchange.foreign_files import read_csv
+from dps_tf.analysis.interchange.foreign_files import numbers_of, read_csv
 from dps_tf.analysis.law import (
     EXPONENT_PRIOR,
     FEW_POINTS,
@@ -43,12 +43,10 @@ from dps_tf.analysis.regimes import (
     sensitivity,
 )
 from dps_tf.analysis.searches import search_of_results
-from dps_tf.analysis.tables import Floats, curve_key, curve_label, require
+from dps_tf.analysis.tables import curve_key, curve_label, require
 from dps_tf.analysis.wording import interval, number
 from dps_tf.core import UserError, printable
 
-_LARGEST = 1e15
-_NOISIEST = 64.0  # octaves
 _NAMES = {"c1": "c1", "c2": "c2", "critical_batch_size": "c1/c2"}
 
 
@@ -145,32 +143,8 @@ def read_table(path: str | Path) -> pd.DataFrame:
     require(frame, ["batch_size", "steps_to_result"], f"--csv={str(path)!r}")
     for name in ("batch_size", "steps_to_result", "bracket_low", "noise"):
         if name in frame.columns:
-            frame[name] = _numbers(frame[name])
+            frame[name] = numbers_of(frame[name])
     return frame
-
-
-def _numbers(column: pd.Series) -> Floats:
-    values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-    if pd.api.types.is_bool_dtype(column):
-        values = np.full(len(column), np.nan)
-    wrong = np.isnan(values) & column.notna().to_numpy(bool)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise UserError(
-            f"{column.name} is {column.iloc[row]!r} in row {row + 1}; it must be a "
-            "number."
-        )
-    size = np.abs(np.where(np.isfinite(values), values, 0))
-    bound, absurd = _LARGEST, (size > _LARGEST) | ((size > 0) & (size < 1 / _LARGEST))
-    if column.name == "noise":
-        bound, absurd = _NOISIEST, values > _NOISIEST
-    if absurd.any():
-        row = int(np.argmax(absurd))
-        raise UserError(
-            f"{column.name} is {values[row]:g} in row {row + 1}, which nobody can have "
-            f"measured: at most {bound:g} is read."
-        )
-    return values
 
 
 def fit_table(
