@@ -15,6 +15,7 @@ import pandas as pd
 from scipy import stats
 from scipy.optimize import brentq
 
+from dps_tf.analysis import law
 from dps_tf.analysis.law import LEVEL
 from dps_tf.analysis.paired_ratios import PairedRatio
 from dps_tf.analysis.wording import and_list, number
@@ -38,6 +39,7 @@ class Evidence:
         null: where nothing differs.
         refused: why nothing can be compared, or nothing.
         is_small: the effect is smaller than an evaluation interval.
+        searches: what K* of both are the best of, where that is unlike.
     """
 
     about: str
@@ -50,6 +52,7 @@ class Evidence:
     null: float = 1.0
     refused: str = ""
     is_small: bool = False
+    searches: str = ""
 
     def __str__(self) -> str:
         """Returns what is compared, with its value and interval."""
@@ -155,12 +158,8 @@ def holm(found: Mapping[str, Evidence]) -> dict[str, float]:
 
     Comparisons that are refused are none of the family, and have 1.
     """
-    asked = sorted((f.p, name) for name, f in found.items() if not f.refused)
-    adjusted, largest = dict.fromkeys(found, 1.0), 0.0
-    for rank, (p, name) in enumerate(asked):
-        largest = max(largest, (len(asked) - rank) * p)
-        adjusted[name] = min(largest, 1.0)
-    return adjusted
+    p = law.holm([np.nan if each.refused else each.p for each in found.values()])
+    return dict(zip(found, np.nan_to_num(p, nan=1.0), strict=True))
 
 
 def together(words: Mapping[str, str]) -> str:

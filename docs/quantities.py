@@ -62,6 +62,7 @@ from dps_tf.analysis.paired_ratios import (
 )
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.repeats import STATED_NOISE
+from dps_tf.analysis.searches import search_of_results
 from dps_tf.analysis.tables import study_key
 from dps_tf.analysis.wording import and_list, number
 
@@ -175,7 +176,9 @@ class Records:
         return [self._fits(study, curve).rms for curve in curves]
 
     def _joint_fit(self, study: str, reference: str) -> Comparison:
-        return compare(self._curves(study), reference)
+        tables = curves_of_table(read_table(self._folder / f"{study}.csv"))
+        searches = {name: search_of_results(rows) for name, rows in tables.items()}
+        return compare(self._curves(study), reference, searches=searches)
 
     def _curves(self, study: str) -> dict[str, Observations]:
         curves = observations_by_curve(read_table(self._folder / f"{study}.csv"))
@@ -250,7 +253,8 @@ class Records:
         refused = ratio.verdict.partition("refused: ")[2]
         ends = (ratio.value, ratio.low, ratio.high, p, ratio.within)
         about = f"{about} {files([study])}"
-        return Evidence(about, (study,), *ends, refused=refused, is_small=is_small)
+        flags = {"refused": refused, "is_small": is_small, "searches": pair.searches}
+        return Evidence(about, (study,), *ends, **flags)
 
     def steps_at(
         self, study: str, columns: str, size: int, one: str, other: str

@@ -50,6 +50,9 @@ def _verdict(
         reach = "" if each["claim"] in SIDES else f" {evidence.reach(margin)}"
         lines.append(", ".join([*shown, f"claimed {each['claim']}{reach}"]))
         studies += evidence.studies
+    unlike = dict.fromkeys(found[each["of"]].searches for each in comparisons)
+    unlike.pop("", None)
+    lines += [f"unlike searches: {', '.join(unlike)}"] if unlike else []
     lines += [row["rests_on"].strip()] if "rests_on" in row else []
     lines += [records.not_kept(*studies)] if records.not_kept(*studies) else []
     texts = {name: row.get(name, "") for name in ("claim", "found", "trials", "scope")}

@@ -24,6 +24,7 @@ from dps_tf.analysis.law import (
     LEVEL,
     MARGIN,
     MINIMUM_POINTS,
+    UNLIKE_SEARCHES,
     Comparison,
     Estimate,
     LawFit,
@@ -41,6 +42,7 @@ from dps_tf.analysis.regimes import (
     measured_regimes,
     sensitivity,
 )
+from dps_tf.analysis.searches import search_of_results
 from dps_tf.analysis.tables import Floats, curve_key, curve_label, require
 from dps_tf.analysis.wording import interval, number
 from dps_tf.core import UserError, printable
@@ -202,7 +204,10 @@ def fit_table(
     comparison = exponent = None
     if len(usable) > 1:
         level, margin = settings.level, settings.margin
-        comparison = compare(usable, reference, margin=margin, level=level)
+        searches = {name: search_of_results(parts[name]) for name in usable}
+        comparison = compare(
+            usable, reference, margin=margin, level=level, searches=searches
+        )
         exponent = common_exponent(usable, level)
     elif reference is not None and reference not in usable:
         raise UserError(f"--reference={reference!r} is not a curve that can be fitted.")
@@ -321,8 +326,12 @@ def _law(fit: LawFit) -> list[str]:
         "No slope is resolved: c1 = 0 is not refused.": not fit.slope_resolved,
     }
     for text in (*(text for text, applies in said.items() if applies), *misfits(fit)):
-        lines += textwrap.wrap(text, 86, initial_indent="  ", subsequent_indent="  ")
+        lines += _wrapped(text)
     return lines
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 86, initial_indent="  ", subsequent_indent="  ")
 
 
 def _residuals(fit: LawFit) -> list[str]:
@@ -378,6 +387,8 @@ def _comparison(found: Comparison, exponent: Estimate) -> list[str]:
     ]
     for pair in found.ratios:
         lines.append(f"  {pair.curve} / {pair.reference}")
+        if pair.searches:
+            lines.append(f"    unlike searches: {pair.searches}")
         for name, label in _NAMES.items():
             ratio = getattr(pair, name)
             p_value = ratio.p_adjusted
@@ -386,6 +397,8 @@ def _comparison(found: Comparison, exponent: Estimate) -> list[str]:
                 f"    {label:<6} x {_span(ratio).lstrip()}  {test}within a factor of "
                 f"{number(ratio.within)}: {ratio.verdict}"
             )
+    if any(pair.searches for pair in found.ratios):
+        lines += _wrapped(UNLIKE_SEARCHES)
     return [
         *lines,
         "  (p: twice that of the less likely side of 1, adjusted (Holm); factors",

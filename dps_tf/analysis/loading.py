@@ -129,10 +129,10 @@ class Tables(StoredTables):
         """Returns by how much c1, c2 and c1/c2 of curves differ, a row for each.
 
         Columns: curve, reference, quantity, ratio, low, high, probability (that the
-        ratio is above 1), p_adjusted (Holm), within (factors beyond are excluded) and
-        verdict; see `law.Ratio`. Curves have the names that `dps_tf.fit` gives them;
-        seeds of a cell belong to one curve. A pair whose cells of one batch size were
-        evaluated at unlike intervals is refused.
+        ratio is above 1), p_adjusted (Holm), within (factors beyond are excluded),
+        verdict, and searches where these are unlike; see `law.Ratio`. Curves have the
+        names that `dps_tf.fit` gives them; seeds of a cell belong to one curve. A pair
+        whose cells of one batch size were evaluated at unlike intervals is refused.
 
         Args:
             reference: the curve that others are compared with; by default the first.
@@ -143,11 +143,17 @@ class Tables(StoredTables):
                 three batch sizes.
         """
         # Fits need SciPy, which takes seconds to load.
-        from dps_tf.analysis.fit_table import observations_by_curve
+        from dps_tf.analysis.fit_table import curves_of_table, observations_by_curve
         from dps_tf.analysis.law import compare
+        from dps_tf.analysis.searches import search_of_studies
 
         curves = observations_by_curve(self.results, seeds_together=True)
-        return compare(curves, reference, margin=margin).to_frame()
+        searches = {
+            name: search_of_studies(self.studies[belongs(self.studies, rows)])
+            for name, rows in curves_of_table(self.results, True).items()
+        }
+        found = compare(curves, reference, margin=margin, searches=searches)
+        return found.to_frame()
 
     @property
     def columns(self) -> pd.DataFrame:

@@ -39,7 +39,7 @@ def test_the_table_has_a_row_for_each_pair_and_quantity():
     frame = found.to_frame()
     assert list(frame.columns) == [
         *("curve", "reference", "quantity", "ratio", "low", "high"),
-        *("probability", "p_adjusted", "within", "verdict"),
+        *("probability", "p_adjusted", "within", "verdict", "searches"),
     ]
     assert list(frame["curve"]) == ["1"] * 3 + ["2"] * 3
     assert (frame["low"] < 1).all() and (frame["high"] > 1).all()

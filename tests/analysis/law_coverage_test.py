@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law import Observations, fit_law, misfits
-from dps_tf.core import UserError
+from dps_tf.analysis.law import Observations, fit_law
+from tests.analysis.coverage import CASES, coverage_of
 from tests.analysis.sweeps import (
     first_passage,
     minimum_factor,
@@ -146,76 +146,12 @@ def test_the_bracket_takes_away_the_bias_of_half_an_interval():
     assert np.log2(np.mean(naive)) > 0.1
 
 
-def gumbel(rng, number):
-    """Returns the logarithms of minima: a tail of lucky searches."""
-    return -0.15 * rng.gumbel(size=number)
-
-
-def normal(rng, number):
-    return rng.normal(0, 0.15, number)
-
-
-def heavy(rng, number):
-    """Returns t-distributed scatter: one K* in fifty lies far off."""
-    return 0.12 * rng.standard_t(3, number)
-
-
-CASES = {
-    "law": (1.0, normal),
-    "power 0.9": (0.9, normal),
-    "power 1.1": (1.1, normal),
-    "Gumbel": (1.0, gumbel),
-    "t, 3 degrees": (1.0, heavy),
-    "winners at edges": (1.0, normal),
-    "bounds": (1.0, normal),
-}
-
-
-def case(name, rng):
-    """Returns a curve of a case at 4 to 14 batch sizes, and its c1/c2."""
-    power, scatter = CASES[name]
-    number = int(rng.integers(4, 15))
-    sizes = 2.0 ** np.linspace(0, 14, number).round()
-    c2, critical = 2 ** rng.uniform(7.5, 12), 2 ** rng.uniform(4, 10)
-    steps = (c2 * (critical / sizes) ** power + c2) * np.exp2(scatter(rng, number))
-    if name == "winners at edges":
-        edge = rng.random(number) < 0.25
-        steps *= np.exp2(np.where(edge, rng.uniform(0, 1, number), 0.0))
-    steps = np.ceil(steps / 50) * 50
-    low = steps - 50
-    if name == "winners at edges":
-        low[edge] = 0.0
-    if name == "bounds":
-        low[-1], steps[0] = 0.0, np.inf if number > 4 else steps[0]
-    return Observations.of(sizes, steps, low), critical
-
-
-def coverage_of(name, curves=200):
-    """Returns the share of intervals of c1/c2 that hold, and of misses cautioned."""
-    rng = np.random.default_rng(0)
-    held, told, averaged = 0, [], []
-    for _ in range(curves):
-        try:
-            observations, critical = case(name, rng)
-            fit = fit_law(observations)
-        except UserError:
-            held += 1
-            continue
-        inside = fit.critical_batch_size.low <= critical <= fit.critical_batch_size.high
-        held += inside
-        if not inside:
-            told.append(bool(misfits(fit)) or fit.is_short)
-            among = fit.critical_averaged
-            averaged.append(among.low <= critical <= among.high)
-    share = np.mean(told) if told else 1.0
-    return held / curves, float(share), float(np.mean(averaged)) if averaged else 1.0
-
-
-@pytest.mark.by_hand
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_intervals_hold_or_the_caution_that_applies_is_printed(name):
-    held, told, _ = coverage_of(name)
-    assert 0.92 <= held <= 0.98 or told >= 0.8
+    found = coverage_of(name, curves=50)
+    # Standard error of a share of 95 % over 50 curves: 3 %.
+    assert found.held >= 0.88 or found.told >= 0.8, found
 
 
 def unresolved(observe, name, curves=100):

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import ndtr
 from scipy.stats import multivariate_normal, norm, t
 
 from dps_tf.analysis.law import (
@@ -54,7 +55,7 @@ def test_exact_steps_give_the_t_interval_of_least_squares():
 def test_bracket_probability_is_that_of_the_normal_distribution():
     observations = Observations.of([1, 4, 8], [200, 100, np.inf], [100, 0, 50])
     mean = np.log2([170.0, 90.0, 60.0])
-    value = log_likelihood(observations, mean, np.full(3, 0.3), np.array(0.0))
+    value = log_likelihood(observations, mean, np.full(3, 0.3**2), np.array(0.0))
     p = norm.cdf((np.log2(200 / 170)) / 0.3) - norm.cdf(np.log2(100 / 170) / 0.3)
     q = norm.cdf(np.log2(100 / 90) / 0.3) * norm.cdf(np.log2(60 / 50) / 0.3)
     assert value == pytest.approx(np.log(p * q), rel=1e-10)
@@ -65,7 +66,7 @@ def test_what_a_seed_shifts_is_integrated_out():
     steps = np.array([200.0, 260, 110, 130])
     observations = Observations.of([1, 1, 4, 4], steps, seed=[7, 9, 7, 9])
     mean, scale, effect = np.log2([220.0, 220, 120, 120]), 0.2, 0.8
-    value = log_likelihood(observations, mean, np.full(4, scale), np.array(effect))
+    value = log_likelihood(observations, mean, np.full(4, scale**2), np.array(effect))
     residual, wanted = (np.log2(steps) - mean).reshape(2, 2), 0.0
     covariance = scale**2 * (np.eye(2) + effect**2)
     for seed in (0, 1):
@@ -118,7 +119,7 @@ def brute_force(observations, around):
         total = c2 * np.log(2) - 2 * np.log1p(2.0 ** (c2 - m))
         for i in range(len(b)):
             curve = np.log2(2.0 ** (c1 - b[i]) + 2.0**c2)
-            p = norm.cdf((high[i] - curve) / scale) - norm.cdf((low[i] - curve) / scale)
+            p = ndtr((high[i] - curve) / scale) - ndtr((low[i] - curve) / scale)
             total += np.log(np.maximum(p, 1e-300))
         cell = np.log((axes[0][1] - axes[0][0]) * (axes[1][1] - axes[1][0]))
         values.append(np.stack([c1, c2, c1 - c2]).reshape(3, -1))

@@ -11,11 +11,13 @@ from __future__ import annotations
 from dps_tf.analysis.law.comparison import (
     MARGIN,
     QUANTITIES,
+    UNLIKE_SEARCHES,
     Comparison,
     CurveRatio,
     Ratio,
     common_exponent,
     compare,
+    holm,
 )
 from dps_tf.analysis.law.distribution import Distribution
 from dps_tf.analysis.law.fit import (

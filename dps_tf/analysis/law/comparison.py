@@ -26,6 +26,11 @@ from dps_tf.core import UserError, near_matches
 QUANTITIES = ("c1", "c2", "critical_batch_size")
 MARGIN = 1.25
 """Factor within which two curves count as equal, unless another is given."""
+UNLIKE_SEARCHES = (
+    "48 points in three dimensions lie 0.3 to 1.7 octaves above 24 in one, at equal "
+    "curvature: a ratio of unlike searches is partly one of searches."
+)
+"""Caution of a ratio, from simulated searches."""
 _SLICE_BINS = 160
 
 
@@ -51,13 +56,18 @@ class Ratio(Estimate):
 
 @dataclass(frozen=True)
 class CurveRatio:
-    """One curve against a reference curve."""
+    """One curve against a reference curve.
+
+    `searches` says what K* of each are the best of where that is unlike (see
+    UNLIKE_SEARCHES), as `64 points in 2 dimensions against 24 points in 1 dimension`.
+    """
 
     curve: str
     reference: str
     c1: Ratio
     c2: Ratio
     critical_batch_size: Ratio
+    searches: str = ""
 
     @property
     def moves(self) -> tuple[str, ...]:
@@ -89,16 +99,20 @@ class Comparison:
         """Returns one row per pair and quantity.
 
         Columns: curve, reference, quantity (of QUANTITIES), ratio, low, high,
-        probability, p_adjusted, within, verdict; see `Ratio`.
+        probability, p_adjusted, within, verdict, searches; see `Ratio`, `CurveRatio`.
         """
-        rows = []
-        for pair in self.ratios:
-            for name in QUANTITIES:
-                found = dict(vars(getattr(pair, name)))
-                about = {"curve": pair.curve, "reference": pair.reference}
-                rows.append({**about, "quantity": name, "ratio": found.pop("value")})
-                rows[-1].update(found)
-        return pd.DataFrame(rows)
+        rows = [
+            {
+                "curve": pair.curve,
+                "reference": pair.reference,
+                "quantity": name,
+                **vars(getattr(pair, name)),
+                "searches": pair.searches,
+            }
+            for pair in self.ratios
+            for name in QUANTITIES
+        ]
+        return pd.DataFrame(rows).rename(columns={"value": "ratio"})
 
     def to_json(self) -> dict[str, Any]:
         """Returns the table as JSON; None stands for NaN."""
@@ -115,6 +129,7 @@ def compare(
     pairs: Sequence[tuple[str, str]] | None = None,
     margin: float = MARGIN,
     level: float = LEVEL,
+    searches: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Returns the ratios of c1, c2 and c1/c2 of a joint fit of several curves.
 
@@ -128,6 +143,8 @@ def compare(
         pairs: (curve, reference) of each comparison, instead.
         margin: factor within which curves count as equal, above 1.
         level: nominal coverage of the intervals.
+        searches: what K* of each curve are the best of, such as `24 points in 1
+            dimension`; nothing where that is unknown.
 
     Raises:
         UserError: fewer than two curves, a curve that is too short, an unknown name,
@@ -144,25 +161,44 @@ def compare(
         raise UserError(f"margin is {margin!r}; it must be a factor above 1.")
     for name, observations in curves.items():
         check(observations, level, name)
-    names = list(curves)
-    found = dict(zip(names, joint_posterior(list(curves.values())), strict=True))
+    posteriors = joint_posterior(list(curves.values()))
+    found = dict(zip(curves, posteriors, strict=True))
     parts = {name: _by_slice(each) for name, each in found.items()}
-    first = next(iter(found.values()))
     ratios = []
     for name, other in wanted:
         both, of_both = (curves[name], curves[other]), (found[name], found[other])
         refused, small = _unlike(*both), _below_interval(both, of_both)
-        each = [
-            _ratio(
-                _distribution(parts[name][q], parts[other][q], first),
-                level,
-                refused or (_SMALL if q in small else ""),
-            )
-            for q in QUANTITIES
-        ]
-        ratios.append(CurveRatio(name, other, *each))
-    scale = Estimate.of(first.residual_scale, level)
-    return Comparison(_adjusted(ratios, level, margin), scale, level, margin)
+        for q in QUANTITIES:
+            ratio = _distribution(parts[name][q], parts[other][q], posteriors[0])
+            verdict = refused or (_SMALL if q in small else "")
+            ratios.append(_ratio(ratio, level, verdict))
+    adjusted = [
+        replace(ratio, p_adjusted=float(p), verdict=_verdict(ratio, p, level, margin))
+        for ratio, p in zip(ratios, holm([r.p_adjusted for r in ratios]), strict=True)
+    ]
+    of_pairs = []
+    for k, (name, other) in enumerate(wanted):
+        c1, c2, critical = adjusted[3 * k : 3 * k + 3]
+        unlike = _against(searches or {}, name, other)
+        of_pairs.append(CurveRatio(name, other, c1, c2, critical, unlike))
+    scale = Estimate.of(posteriors[0].residual_scale, level)
+    return Comparison(tuple(of_pairs), scale, level, margin)
+
+
+def holm(p_values: Sequence[float]) -> Floats:
+    """Returns p-values adjusted for their number (Holm 1979).
+
+    NaN stands for what is not asked: it stays, and does not count.
+
+    >>> holm([0.01, 0.04, float("nan"), 0.03]).tolist()
+    [0.03, 0.06, nan, 0.06]
+    """
+    p = np.asarray(p_values, np.float64)
+    order = np.argsort(p)
+    left = np.count_nonzero(~np.isnan(p)) - np.arange(len(p))
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(left * p[order]), 1.0)
+    return adjusted
 
 
 def common_exponent(
@@ -192,6 +228,11 @@ def _pairs(
     if pairs is not None:
         return list(pairs)
     return [(name, reference) for name in curves if name != reference]
+
+
+def _against(searches: Mapping[str, str], curve: str, reference: str) -> str:
+    own, other = searches.get(curve, ""), searches.get(reference, "")
+    return f"{own} against {other}" if own and other and own != other else ""
 
 
 Part = tuple[Floats, Floats, Floats]
@@ -232,7 +273,9 @@ def _ratio(found: Distribution, level: float, verdict: str) -> Ratio:
     order = np.argsort(middles)
     total = np.cumsum(found.masses[order])
     within = float(np.exp2(np.interp(level, total, middles[order])))
-    p_value = min(1.0, 2 * min(above, 1 - above))
+    p_value = 2 * min(above, 1 - above)
+    if verdict.startswith("refused"):
+        p_value = float("nan")
     ends = estimate.value, estimate.low, estimate.high
     return Ratio(*ends, above, p_value, within, verdict)
 
@@ -269,29 +312,6 @@ def _below_interval(
     smallest = min(curve.batch_size[0] for curve in curves)
     small = [c1 / smallest < widest[0], c2 < widest[1]]
     return tuple(n for n, s in zip(QUANTITIES, [*small, all(small)], strict=True) if s)
-
-
-def _adjusted(
-    ratios: Sequence[CurveRatio], level: float, margin: float
-) -> tuple[CurveRatio, ...]:
-    """Returns ratios with p-values adjusted as Holm does, and their verdicts."""
-    flat = [getattr(pair, name) for pair in ratios for name in QUANTITIES]
-    asked = [i for i, r in enumerate(flat) if not r.verdict.startswith("refused")]
-    largest = 0.0
-    adjusted = dict.fromkeys(range(len(flat)), float("nan"))
-    for rank, i in enumerate(sorted(asked, key=lambda i: flat[i].p_adjusted)):
-        largest = max(largest, (len(asked) - rank) * flat[i].p_adjusted)
-        adjusted[i] = min(largest, 1.0)
-    told = [
-        replace(
-            r, p_adjusted=adjusted[i], verdict=_verdict(r, adjusted[i], level, margin)
-        )
-        for i, r in enumerate(flat)
-    ]
-    return tuple(
-        CurveRatio(pair.curve, pair.reference, *told[3 * k : 3 * k + 3])
-        for k, pair in enumerate(ratios)
-    )
 
 
 def _verdict(ratio: Ratio, p_adjusted: float, level: float, margin: float) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import log_ndtr
+from scipy.special import erfc, log_ndtr
 
 from dps_tf.analysis.tables import Bools, Codes, Floats, require
 from dps_tf.core import UserError
@@ -26,12 +26,15 @@ SCALE_FLOOR = 0.01
 floor keeps the likelihood bounded where a curve passes through every bracket."""
 SCALE_CEILING = 2.0
 """Octaves: a factor of four. Beyond it there is no law to speak of."""
+_ROOT = 0.5**0.5
 _NODES = 5  # Of the quadrature over the shift of a seed.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Observations:
     """Steps-to-result of one curve, in the order of the batch sizes.
+
+    Those with the same content are equal.
 
     Attributes:
         batch_size: [n] examples per step, positive.
@@ -156,6 +159,16 @@ class Observations:
     def __len__(self) -> int:
         return len(self.batch_size)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Observations) and self._content == other._content
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    @property
+    def _content(self) -> tuple[bytes, ...]:
+        return tuple(values.tobytes() for values in vars(self).values())
+
     @property
     def is_exact(self) -> Bools:
         """Which steps-to-result have no bracket, [n]."""
@@ -222,7 +235,7 @@ def _followed(results: pd.DataFrame) -> Floats:
 def log_likelihood(
     observations: Observations,
     curve: Floats,
-    scale: Floats,
+    variance: Floats,
     effect: Floats,
 ) -> Floats:
     """Returns the log-likelihood of curves at residual scales, [...].
@@ -230,22 +243,26 @@ def log_likelihood(
     Args:
         observations: n steps-to-result.
         curve: log2 steps of a model at the batch size of each, [n, ...].
-        scale: residual scale of each in octaves, broadcast to [n, ...].
+        variance: square of the residual scale of each, broadcast to [n, ...].
         effect: standard deviation of what a seed shifts all its K* by, over the
             residual scale, broadcast likewise; of no meaning for a single seed.
     """
     if observations.seeds == 1:
-        return _of_points(observations, np.arange(len(observations)), curve, scale)
+        return _of_points(observations, np.arange(len(observations)), curve, variance)
     value = np.zeros(curve.shape[1:])
     for seed in np.unique(observations.seed):
         rows = np.flatnonzero(observations.seed == seed)
-        tau = effect * scale[0]
-        value += _over_shifts(observations, rows, curve, scale, tau)
+        tau = effect * np.sqrt(variance[0])
+        value += _over_shifts(observations, rows, curve, variance, tau)
     return value
 
 
 def _over_shifts(
-    observations: Observations, rows: Codes, curve: Floats, scale: Floats, tau: Floats
+    observations: Observations,
+    rows: Codes,
+    curve: Floats,
+    variance: Floats,
+    tau: Floats,
 ) -> Floats:
     """Returns the log-likelihood of one seed, its shift integrated out.
 
@@ -255,35 +272,41 @@ def _over_shifts(
     for i in rows[~observations.is_bound[rows]]:
         width = np.log2(observations.high[i] / np.maximum(observations.low[i], 1e-9))
         rounding = 0.0 if observations.is_exact[i] else width**2 / 12
-        weight = 1 / (scale[i] ** 2 + observations.noise[i] ** 2 + rounding)
+        weight = 1 / (variance[i] + observations.noise[i] ** 2 + rounding)
         precision = precision + weight
         pull += weight * (np.log2(observations.middle[i]) - curve[i])
     center, spread = pull / precision, precision**-0.5
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    # Of exact K* alone the integral has a closed form, which one node gives.
+    number = 1 if observations.is_exact[rows].all() else _NODES
+    nodes, weights = np.polynomial.hermite_e.hermegauss(number)
     terms = []
     for node, weight in zip(nodes, weights, strict=True):
         shift = center + spread * node
         prior = -0.5 * (shift / tau) ** 2 - np.log(tau) - 0.5 * np.log(2 * np.pi)
         measure = np.log(weight) + 0.5 * node**2 + np.log(spread)
         terms.append(
-            _of_points(observations, rows, curve + shift, scale) + prior + measure
+            _of_points(observations, rows, curve + shift, variance) + prior + measure
         )
     return np.asarray(np.logaddexp.reduce(terms), np.float64)
 
 
 def _of_points(
-    observations: Observations, rows: Codes, curve: Floats, scale: Floats
+    observations: Observations, rows: Codes, curve: Floats, variance: Floats
 ) -> Floats:
     """Returns the sum of the log-probabilities of some K*, which are independent."""
     with np.errstate(divide="ignore"):
         low, high = np.log2(observations.low), np.log2(observations.high)
+    is_exact = observations.is_exact
     value = np.zeros(curve.shape[1:])
     for i in rows:
-        total = np.hypot(scale[i], observations.noise[i])
+        total = variance[i] + observations.noise[i] ** 2
+        if is_exact[i]:
+            squares = (high[i] - curve[i]) ** 2 / total
+            value -= 0.5 * (squares + np.log(2 * np.pi * total))
+            continue
+        total = np.sqrt(total)
         above = (high[i] - curve[i]) / total
-        if observations.is_exact[i]:
-            value += -0.5 * above**2 - np.log(total * np.sqrt(2 * np.pi))
-        elif np.isinf(low[i]):
+        if np.isinf(low[i]):
             value += log_ndtr(above)
         elif np.isinf(high[i]):
             value += log_ndtr((curve[i] - low[i]) / total)
@@ -295,8 +318,14 @@ def _of_points(
 def log_interval(lower: Floats, upper: Floats) -> Floats:
     """Returns log(Phi(upper) - Phi(lower)) of finite ends."""
     # Taken in the left tail, where the difference keeps its precision.
-    flip = lower + upper > 0
-    a, b = np.where(flip, -upper, lower), np.where(flip, -lower, upper)
-    log_b = log_ndtr(b)
-    difference = np.minimum(log_ndtr(a) - log_b, -1e-16)
-    return np.asarray(log_b + np.log1p(-np.exp(difference)), np.float64)
+    away, half = np.abs(lower + upper) / 2, (upper - lower) / 2
+    far, near = away + half, away - half
+    chance = np.asarray(erfc(near * _ROOT) - erfc(far * _ROOT))
+    lost = chance < 1e-280
+    value = np.log(np.where(lost, 1.0, 0.5 * chance))
+    if lost.any():
+        # So far out that the difference itself is lost.
+        log_near, log_far = (log_ndtr(-np.asarray(z)[lost]) for z in (near, far))
+        difference = np.minimum(log_far - log_near, -1e-16)
+        value[lost] = log_near + np.log1p(-np.exp(difference))
+    return np.asarray(value, np.float64)

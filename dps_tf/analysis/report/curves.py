@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +13,9 @@ from dps_tf.analysis.law import MINIMUM_POINTS, LawFit, Observations, fit_law
 from dps_tf.analysis.loading import Tables
 from dps_tf.analysis.repeats import spread_over_seeds
 from dps_tf.analysis.report.naming import Naming
+from dps_tf.analysis.searches import search_of_studies
 from dps_tf.analysis.tables import axes_of, cell_codes, study_key
-from dps_tf.analysis.wording import and_list, count
+from dps_tf.analysis.wording import and_list
 from dps_tf.core import DENSE, Goal
 
 Key = tuple[str, str]
@@ -235,21 +235,10 @@ def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
     names = study_key(studies)
     columns = [*names, "points", "count", "space"]
     both = cells[[*names, "panel", "curve"]].merge(studies[columns], on=names)
-    found = {}
-    for (panel, curve), group in both.groupby(["panel", "curve"], sort=False):
-        least, most = int(group["points"].min()), int(group["points"].max())
-        kind = "feasible point" if (group["count"] == "feasible").all() else "point"
-        points = count(most, kind)
-        if least != most:
-            points = f"{least:,} to {points}"
-        spaces = sorted({len(json.loads(text)) for text in group["space"]})
-        # Explicit points come from no space.
-        where = and_list([str(size) for size in spaces if size])
-        if where:
-            plural = "" if where == "1" else "s"
-            points += f" in {where} dimension{plural}"
-        found[str(panel), str(curve)] = points
-    return found
+    return {
+        (str(panel), str(curve)): search_of_studies(group)
+        for (panel, curve), group in both.groupby(["panel", "curve"], sort=False)
+    }
 
 
 def searches_sentence(names: Iterable[tuple[str, str]]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from dps_tf.analysis.law import (
     EXPONENT_PRIOR,
+    UNLIKE_SEARCHES,
     Comparison,
     CurveRatio,
     LawFit,
@@ -131,7 +132,8 @@ def joint_fits(curves: Curves) -> dict[str, Comparison]:
             curves.title(*pair): curves.fits[pair].observations for pair in fitted
         }
         ratios = effects(curves, fitted)
-        found[name] = compare(points, pairs=ratios)
+        searches = {curves.title(*pair): text for pair, text in curves.searches.items()}
+        found[name] = compare(points, pairs=ratios, searches=searches)
     return found
 
 
@@ -143,7 +145,7 @@ def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
             "reference": ratio.reference,
             **constants(ratio),
             "moves": moves_text(ratio),
-            "searches": _searches(curves, ratio),
+            "searches": ratio.searches,
         }
         for fit in joint.values()
         for ratio in fit.ratios
@@ -160,7 +162,7 @@ def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
             "The constants whose interval does not hold a ratio of 1. Neither: the "
             "curves are too short or too much alike to say.",
         ),
-        Column("searches", "Searches", "Points and dimensions of both searches."),
+        Column("searches", "Unlike searches", UNLIKE_SEARCHES),
     )
     caption = "What moves from curve to curve, fitted jointly with one residual scale"
     return page_table("joint", caption, columns, rows)
@@ -175,20 +177,13 @@ def moves_text(ratio: CurveRatio) -> str:
     return ", ".join(listing) or "neither"
 
 
-def _searches(curves: Curves, ratio: CurveRatio) -> str:
-    of = {curves.title(*pair): text for pair, text in curves.searches.items()}
-    own, theirs = of.get(ratio.curve, ""), of.get(ratio.reference, "")
-    return own if own == theirs else f"{own} against {theirs}"
-
-
 def effect_sentences(
     curves: Curves, joint: Mapping[str, Comparison]
 ) -> tuple[str, ...]:
     """Returns for each pair of curves by how much c1 and c2 differ."""
     sentences = []
     for ratio in (ratio for fit in joint.values() for ratio in fit.ratios):
-        searches = _searches(curves, ratio)
-        differ = f" ({searches})" if " against " in searches else ""
+        differ = f" ({ratio.searches})" if ratio.searches else ""
         sentences.append(
             f"{ratio.curve} against {ratio.reference}: "
             f"c1 times {estimate_text(ratio.c1).text}, "
