@@ -15,7 +15,7 @@ same curve most. Seconds come from measured step times.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,16 +148,34 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
             "nothing has been measured from which the steps of a trial could be "
             "predicted: name a sweep or a table of a similar workload with --like."
         )
-    curves = list(dict.fromkeys([*done["curve"], *waiting["curve"]]))
-    fits = _fits(_Cells.of(done, curves), len(curves))
-    evidence = np.array([fit.log_evidence for fit in fits])
-    weight = np.exp(evidence - evidence.max())
-    rng = np.random.default_rng(0)  # The same records give the same plan.
-    chosen = rng.multinomial(_DRAWS, weight / weight.sum())
-    cells = _Cells.of(waiting, curves)
-    used = [(fit, n) for fit, n in zip(fits, chosen, strict=True) if n]
-    draws = np.concatenate([fit.draws(cells, n, rng) for fit, n in used])
-    return np.asarray(np.exp2(draws), np.float64)
+    return StepsModel.of(done, waiting["curve"]).draws(waiting)
+
+
+@dataclass(frozen=True)
+class StepsModel:
+    """The posterior of the steps of a trial: normal ones, and the weight of each."""
+
+    curves: Sequence[str]
+    fits: Sequence[_Fit]
+    weights: Floats
+
+    @classmethod
+    def of(cls, done: pd.DataFrame, further: Iterable[str]) -> StepsModel:
+        """Returns what measured cells say of their curves, and of `further` ones."""
+        curves = list(dict.fromkeys([*done["curve"], *further]))
+        fits = _fits(_Cells.of(done, curves), len(curves))
+        evidence = np.array([fit.log_evidence for fit in fits])
+        weights = np.exp(evidence - evidence.max())
+        return cls(curves, fits, weights / weights.sum())
+
+    def draws(self, waiting: pd.DataFrame) -> Floats:
+        """Returns draws of the steps of a trial, [d, cells]."""
+        rng = np.random.default_rng(0)  # The same records give the same plan.
+        chosen = rng.multinomial(_DRAWS, self.weights)
+        cells = _Cells.of(waiting, self.curves)
+        used = [(fit, n) for fit, n in zip(self.fits, chosen, strict=True) if n]
+        draws = np.concatenate([fit.draws(cells, n, rng) for fit, n in used])
+        return np.asarray(np.exp2(draws), np.float64)
 
 
 @dataclass(frozen=True)

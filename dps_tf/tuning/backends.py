@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import traceback
 from collections.abc import Callable, Sequence
 
@@ -95,19 +96,19 @@ class TrainedBackend:
         self,
         studies: Sequence[StudySpecification],
         built: Sequence[StudySpecification],
-    ) -> None:
+    ) -> float:
         """Lets one trial of each study of `built` make one step.
 
         It is initialized and pruned before, and nothing is kept. Raises UserError for
         whatever fails, and where the devices cannot share a batch of `studies`.
+        Returns the most seconds that making and pruning an initial point took.
         """
         machine = self.machine(1)
         if self._options.slots < 0:
             Resources.of_this_machine(self._options.slots)
         for study in studies:
             check_shares(study.cell.batch_size, machine.strategies[0])
-        for study in built:
-            self._try_step(study, machine)
+        return max((self._try_step(study, machine) for study in built), default=0.0)
 
     def scratch_runner(
         self, study: StudySpecification, machine: Resources
@@ -120,10 +121,13 @@ class TrainedBackend:
             prune = build.Pruner(study, dataset, None, self._files)
         return TrainingRunner(programs, study.cell.seed, study.workload.order, prune)
 
-    def _try_step(self, study: StudySpecification, machine: Resources) -> None:
+    def _try_step(self, study: StudySpecification, machine: Resources) -> float:
         workload, cell = study.workload, study.cell
         try:
             runner = self.scratch_runner(study, machine)
+            begun = time.monotonic()
+            runner.provenance(0)
+            pruning = time.monotonic() - begun
             runner.try_step(workload.draw(cell.seed, 1)[0])
         except UserError:
             raise
@@ -132,6 +136,7 @@ class TrainedBackend:
             raise UserError(
                 f"{cell.name}: no trial could make its first step: {cause}"
             ) from error
+        return pruning
 
     def _machine(self) -> Resources:
         if self._resources is None:
@@ -180,11 +185,12 @@ class Backends:
         for study in sweep.studies:
             self(study).check(study)
 
-    def try_out(self, sweep: SweepSpecification) -> None:
+    def try_out(self, sweep: SweepSpecification) -> float:
         """Raises UserError for whatever would keep a study from being trained.
 
         Loads the data, starts the devices and lets one trial of each kind of study make
         one step, at the largest batch size and then the highest sparsity of the kind.
+        Returns the most seconds that pruning an initial point took, with its making.
         """
         for study in sweep.studies:
             self(study).check_data(study)
@@ -198,7 +204,7 @@ class Backends:
             }
             same["is_pruned"] = study.cell.sparsity > 0
             largest[json.dumps(same, sort_keys=True)] = study
-        self._trained.try_out(trained, list(largest.values()))
+        return self._trained.try_out(trained, list(largest.values()))
 
 
 def _load_of(study: StudySpecification) -> tuple[int, float]:
