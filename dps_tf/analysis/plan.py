@@ -100,27 +100,24 @@ def seconds_of_a_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
     return np.asarray(seconds * (1 - growing + growing * ratio), np.float64)
 
 
-def slot_seconds(
-    done: pd.DataFrame, waiting: pd.DataFrame, steps: Floats
-) -> Floats | None:
-    """Returns draws of the seconds that cells take, of all slots together, [d, cells].
+def forecast(done: pd.DataFrame, waiting: pd.DataFrame) -> tuple[Floats, Floats | None]:
+    """Returns draws of the steps of a trial and of the seconds of cells, [d, cells].
 
-    The time of a step is predicted from the medians over the cells of each batch size;
-    None where no time is recorded.
+    Seconds are those of all slots together, from the median time of a step at each
+    batch size; None where no time is recorded.
 
     Args:
         done: cells that were measured, columns WORK.
         waiting: curve, batch_size and trials.
-        steps: of a trial, draws of `predicted_steps`, [d, cells].
     """
+    steps = predicted_steps(done, waiting)
     timed = done[done["seconds"] > 0]
     if timed.empty:
-        return None
+        return steps, None
     each = (timed["seconds"] / timed["steps"]).groupby(timed["batch_size"])
     times = each.median().rename("seconds").reset_index()
-    found = steps * waiting["trials"].to_numpy(np.float64)
-    found *= seconds_of_a_step(times, waiting["batch_size"].to_numpy(np.float64))
-    return np.asarray(found, np.float64)
+    of_step = seconds_of_a_step(times, waiting["batch_size"].to_numpy(np.float64))
+    return steps, steps * of_step * waiting["trials"].to_numpy(np.float64)
 
 
 def interval_of(draws: Floats, level: float = LEVEL) -> tuple[float, float, float]:
