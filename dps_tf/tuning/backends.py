@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from dps_tf.core import (
     error_cause,
 )
 from dps_tf.models import structure_hash
-from dps_tf.store import NETWORK, FileSystem, SweepLayout
+from dps_tf.store import NETWORK, FileSystem, LocalFiles, SweepLayout
 from dps_tf.training import TrainingRunner, device_memory, environment
 from dps_tf.training import check_batch_size as check_shares
 from dps_tf.tuning import build
@@ -108,23 +109,31 @@ class TrainedBackend:
             Resources.of_this_machine(self._options.slots)
         for study in studies:
             check_shares(study.cell.batch_size, machine.strategies[0])
-        return max((self._try_step(study, machine) for study in built), default=0.0)
+        with tempfile.TemporaryDirectory() as scores:
+            # Kinds that differ in the optimizer, say, have the same scores.
+            runs = [self._try_step(study, machine, scores) for study in built]
+        return max(runs, default=0.0)
 
     def scratch_runner(
-        self, study: StudySpecification, machine: Resources
+        self, study: StudySpecification, machine: Resources, scores: str | None = None
     ) -> TrainingRunner:
-        """Returns a runner that keeps nothing, no scores either."""
+        """Returns a runner that keeps nothing but scores, in a folder if one is given.
+
+        `scores`: a folder on this machine.
+        """
         dataset = build.load_dataset(study.workload, self._options.data_dir)
         programs = machine.programs(study, dataset)
         prune = None
         if study.cell.sparsity > 0:
-            prune = build.Pruner(study, dataset, None, self._files)
+            prune = build.Pruner(study, dataset, scores, LocalFiles())
         return TrainingRunner(programs, study.cell.seed, study.workload.order, prune)
 
-    def _try_step(self, study: StudySpecification, machine: Resources) -> float:
+    def _try_step(
+        self, study: StudySpecification, machine: Resources, scores: str
+    ) -> float:
         workload, cell = study.workload, study.cell
         try:
-            runner = self.scratch_runner(study, machine)
+            runner = self.scratch_runner(study, machine, scores)
             begun = time.monotonic()
             runner.provenance(0)
             pruning = time.monotonic() - begun

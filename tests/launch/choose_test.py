@@ -1,4 +1,4 @@
-"""The replays of the choice of batch sizes: their posterior, their truth, their order."""
+"""The replays of the choice of batch sizes: posterior, truth and order."""
 
 from __future__ import annotations
 
