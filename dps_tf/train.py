@@ -5,6 +5,7 @@ Running it again continues; running it on a finished sweep does nothing and says
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -63,13 +64,20 @@ _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
     "auto: each device carries its own trials; one_device; mirrored: all devices share "
-    "each batch; tpu: all cores of this TPU host do.",
+    "each batch; tpu: all cores of this TPU host do; tpu_cores: each core carries its "
+    "own trials.",
 )
 _DATA_PLACEMENT = flags.DEFINE_string(
     "data_placement",
     "auto",
     "device: data lie on the devices; stream: they are sent from the host; auto: on "
     "the devices where they fit. Results do not depend on it.",
+)
+_WORKERS = flags.DEFINE_integer(
+    "workers", None, "Refused: the same command started several times splits the cells."
+)
+_SHARE = flags.DEFINE_bool(
+    "share", None, "Refused: the same command on several machines splits the cells."
 )
 _ENGINE = flags.DEFINE_string(
     "engine", "local", "local: this machine; ray: the slots of a Ray cluster."
@@ -93,6 +101,9 @@ _ALLOW_OTHER_MACHINE = flags.DEFINE_bool(
     "Continue a study begun with other builds or instruction sets; it is recorded.",
 )
 
+_KERAS_TUNER_CHIEF = "KERASTUNER_ORACLE_IP"
+"""Variable under which keras-tuner asks another process for every trial."""
+
 
 def _options() -> Options:
     """Returns the options of the flags; UserError for values that are not taken."""
@@ -101,6 +112,18 @@ def _options() -> Options:
     for flag in (_LIKE, _PRICE, _WATTS):
         if flag.value not in (None, []) and not _PLAN.value:
             raise UserError(f"--{flag.name} is for a plan: give --plan too.")
+    for flag in (_SHARE, _WORKERS):
+        if flag.value is not None:
+            raise UserError(
+                f"--{flag.name} is no longer taken: start the same command without it "
+                "in several processes or on several machines, which split the cells of "
+                "the sweep, or give --engine=ray to split the trials of each cell."
+            )
+    if os.environ.get(_KERAS_TUNER_CHIEF):
+        raise UserError(
+            f"{_KERAS_TUNER_CHIEF} is set, and keras-tuner's chief and workers are not "
+            "used: unset it; an oracle that learns runs in this process."
+        )
     return Options(
         sweep_dir=_SWEEP_DIR.value or "",
         data_dir=_DATA_DIR.value,

@@ -15,7 +15,7 @@ same curve most. Seconds come from measured step times.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,27 +100,24 @@ def seconds_of_a_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
     return np.asarray(seconds * (1 - growing + growing * ratio), np.float64)
 
 
-def slot_seconds(
-    done: pd.DataFrame, waiting: pd.DataFrame, steps: Floats
-) -> Floats | None:
-    """Returns draws of the seconds that cells take, of all slots together, [d, cells].
+def forecast(done: pd.DataFrame, waiting: pd.DataFrame) -> tuple[Floats, Floats | None]:
+    """Returns draws of the steps of a trial and of the seconds of cells, [d, cells].
 
-    The time of a step is predicted from the medians over the cells of each batch size;
-    None where no time is recorded.
+    Seconds are those of all slots together, from the median time of a step at each
+    batch size; None where no time is recorded.
 
     Args:
         done: cells that were measured, columns WORK.
         waiting: curve, batch_size and trials.
-        steps: of a trial, draws of `predicted_steps`, [d, cells].
     """
+    steps = predicted_steps(done, waiting)
     timed = done[done["seconds"] > 0]
     if timed.empty:
-        return None
+        return steps, None
     each = (timed["seconds"] / timed["steps"]).groupby(timed["batch_size"])
     times = each.median().rename("seconds").reset_index()
-    found = steps * waiting["trials"].to_numpy(np.float64)
-    found *= seconds_of_a_step(times, waiting["batch_size"].to_numpy(np.float64))
-    return np.asarray(found, np.float64)
+    of_step = seconds_of_a_step(times, waiting["batch_size"].to_numpy(np.float64))
+    return steps, steps * of_step * waiting["trials"].to_numpy(np.float64)
 
 
 def interval_of(draws: Floats, level: float = LEVEL) -> tuple[float, float, float]:
@@ -148,16 +145,34 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
             "nothing has been measured from which the steps of a trial could be "
             "predicted: name a sweep or a table of a similar workload with --like."
         )
-    curves = list(dict.fromkeys([*done["curve"], *waiting["curve"]]))
-    fits = _fits(_Cells.of(done, curves), len(curves))
-    evidence = np.array([fit.log_evidence for fit in fits])
-    weight = np.exp(evidence - evidence.max())
-    rng = np.random.default_rng(0)  # The same records give the same plan.
-    chosen = rng.multinomial(_DRAWS, weight / weight.sum())
-    cells = _Cells.of(waiting, curves)
-    used = [(fit, n) for fit, n in zip(fits, chosen, strict=True) if n]
-    draws = np.concatenate([fit.draws(cells, n, rng) for fit, n in used])
-    return np.asarray(np.exp2(draws), np.float64)
+    return StepsModel.of(done, waiting["curve"]).draws(waiting)
+
+
+@dataclass(frozen=True)
+class StepsModel:
+    """The posterior of the steps of a trial: normal ones, and the weight of each."""
+
+    curves: Sequence[str]
+    fits: Sequence[_Fit]
+    weights: Floats
+
+    @classmethod
+    def of(cls, done: pd.DataFrame, further: Iterable[str]) -> StepsModel:
+        """Returns what measured cells say of their curves, and of `further` ones."""
+        curves = list(dict.fromkeys([*done["curve"], *further]))
+        fits = _fits(_Cells.of(done, curves), len(curves))
+        evidence = np.array([fit.log_evidence for fit in fits])
+        weights = np.exp(evidence - evidence.max())
+        return cls(curves, fits, weights / weights.sum())
+
+    def draws(self, waiting: pd.DataFrame) -> Floats:
+        """Returns draws of the steps of a trial, [d, cells]."""
+        rng = np.random.default_rng(0)  # The same records give the same plan.
+        chosen = rng.multinomial(_DRAWS, self.weights)
+        cells = _Cells.of(waiting, self.curves)
+        used = [(fit, n) for fit, n in zip(self.fits, chosen, strict=True) if n]
+        draws = np.concatenate([fit.draws(cells, n, rng) for fit, n in used])
+        return np.asarray(np.exp2(draws), np.float64)
 
 
 @dataclass(frozen=True)

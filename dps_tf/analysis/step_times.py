@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from dps_tf.analysis.interchange.foreign_files import read_csv
-from dps_tf.analysis.law import Draws, Estimate, Observations, posterior
+from dps_tf.analysis.law import Draws, Observations, posterior
 from dps_tf.analysis.tables import Floats, require, study_key
 from dps_tf.core import UserError
 
@@ -100,17 +100,14 @@ class StepTimes:
 
     Attributes:
         devices: that share each batch.
-        latency: seconds of a step whose batch is small.
-        throughput: examples a second of one device whose batch is large.
         assumption: what is assumed of communication, a sentence.
         price: money per hour for all devices together; 0 where none is given.
-        draws: of the law with latency as c2 and 1/throughput as c1.
+        draws: of the law with the latency as c2 (seconds of a step whose batch is
+            small) and 1/throughput as c1 (of a device whose batch is large).
         communication: seconds that are added to each step.
     """
 
     devices: int
-    latency: Estimate
-    throughput: Estimate
     assumption: str
     price: float
     draws: Draws
@@ -162,18 +159,13 @@ def step_time_model(
             "throughput: measure more."
         )
     seconds = used["seconds"].to_numpy(np.float64)
-    found = posterior(Observations.of(1 / share, seconds))
-    per_example = Estimate.of(found.c1)
+    draws = posterior(Observations.of(1 / share, seconds)).draws(DRAWS)
     added = 0.0 if is_own or devices == fewest else communication or 0.0
     return StepTimes(
         devices=devices,
-        latency=Estimate.of(found.c2),
-        throughput=Estimate(
-            1 / per_example.value, 1 / per_example.high, 1 / per_example.low
-        ),
         assumption=_assumption(devices, int(fewest), is_own, communication),
         price=_price(used, devices),
-        draws=found.draws(DRAWS),
+        draws=draws,
         communication=added,
     )
 

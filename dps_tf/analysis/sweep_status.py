@@ -9,13 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.plan import (
-    WORK,
-    curve_and_size,
-    interval_of,
-    predicted_steps,
-    slot_seconds,
-)
+from dps_tf.analysis.plan import WORK, curve_and_size, forecast, interval_of
 from dps_tf.analysis.tables import Floats, study_goal
 from dps_tf.core import (
     OUTCOMES,
@@ -185,8 +179,7 @@ def _predicted_left(
         return None
     asked = [(*curve_and_size(cell.name), 1) for cell in waiting]
     done = pd.DataFrame(rows, columns=list(WORK))
-    left = pd.DataFrame(asked, columns=list(WORK[:3]))
-    found = slot_seconds(done, left, predicted_steps(done, left))
+    _, found = forecast(done, pd.DataFrame(asked, columns=list(WORK[:3])))
     if found is None:
         return None
     # What is finished does not tell its slots; cells of a sweep have the same.

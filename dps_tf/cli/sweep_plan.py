@@ -12,11 +12,11 @@ import pandas as pd
 from dps_tf.analysis.plan import (
     WORK,
     curve_and_size,
+    forecast,
     interval_of,
     predicted_steps,
     recorded_work,
     seconds_of_a_step,
-    slot_seconds,
 )
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.tables import Floats
@@ -90,10 +90,9 @@ class RecordedForecast:
         if done.empty or not studies:
             return None
         waiting = asked_cells(studies)
-        steps = predicted_steps(done, waiting)
+        steps, seconds = forecast(done, waiting)
         trials = (waiting["batch_size"] * waiting["trials"]).to_numpy(np.float64)
         examples = np.median(steps, axis=0) * trials
-        seconds = slot_seconds(done, waiting, steps)
         _, *ends = interval_of(seconds.sum(axis=1)) if seconds is not None else (0.0,)
         return Forecast([*map(float, examples)], (ends[0], ends[1]) if ends else None)
 

@@ -41,6 +41,7 @@ class SweepRun:
         self._forecast = RecordedForecast(self._files, options.sweep_dir)
         self._backends = Backends(options, self._files)
         self._backends.check(configuration.specification)
+        self._pruning = 0.0
 
     def try_out(self) -> str:
         """Tries out everything that a sweep needs; returns what would be run, as text.
@@ -56,7 +57,7 @@ class SweepRun:
         if self.options.sweep_dir:
             check_place(self.options.sweep_dir)
             self._sweep(StopRequest()).check()
-        self._backends.try_out(self.configuration.specification)
+        self._pruning = self._backends.try_out(self.configuration.specification)
         told = describe(self.configuration.specification, self.configuration.gin)
         return f"{told}\n{explain(self.options.data_placement)}"
 
@@ -81,7 +82,7 @@ class SweepRun:
         if not waiting:
             return f"{told}\nnothing to plan: all cells are finished."
         done = pd.concat([pd.DataFrame(columns=list(WORK)), *measured])
-        calibration = calibrate(self._backends, waiting)
+        calibration = calibrate(self._backends, waiting, self._pruning)
         plan = plan_text(done, asked_cells(waiting), calibration, prices)
         return f"{told}\n\n{plan}"
 

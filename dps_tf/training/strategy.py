@@ -16,7 +16,7 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core import UserError, check_known
 
-STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
+STRATEGIES = ("auto", "one_device", "mirrored", "tpu", "tpu_cores")
 
 # Instruction sets for which the kernels of TensorFlow's CPU build differ.
 _INSTRUCTION_SETS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16")
@@ -104,11 +104,11 @@ def build(name: str, *, devices: tuple[str, ...] = ()) -> tf.distribute.Strategy
     Raises:
         UserError: unknown name, or no TPU.
     """
-    check_known("strategy", name, STRATEGIES)
+    check_known("strategy", name, ("one_device", "mirrored", "tpu"))
     for gpu in tf.config.list_physical_devices("GPU"):
         _grow_memory(gpu)
     if name == "tpu":
-        return tf.distribute.TPUStrategy(_local_tpu())
+        return tf.distribute.TPUStrategy(_local_tpu()[0])
     devices = devices or local_devices()
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(list(devices), _reduction(devices))
@@ -141,18 +141,45 @@ def _grow_memory(gpu: object) -> None:
             raise
 
 
-def _local_tpu() -> Any:
-    """Starts the TPU of this host; returns what resolves it."""
+def build_cores() -> list[tf.distribute.Strategy]:
+    """Returns a new strategy for each core of this host's TPU.
+
+    This has not been run on a TPU. It follows TensorFlow's documentation of subsets of
+    cores, and is tested with TensorFlow's own topology of a made-up TPU.
+
+    Raises:
+        UserError: there is no TPU.
+    """
+    resolver, topology = _local_tpu()
+    return [
+        tf.distribute.TPUStrategy(resolver, experimental_device_assignment=core)
+        for core in single_cores(topology)
+    ]
+
+
+def single_cores(
+    topology: tf.tpu.experimental.Topology,
+) -> list[tf.tpu.experimental.DeviceAssignment]:
+    """Returns an assignment of one replica to each core of a topology."""
+    coordinates = topology.device_coordinates  # [tasks, cores of a task, mesh rank]
+    return [
+        tf.tpu.experimental.DeviceAssignment(topology, core[None, None, :])
+        for core in coordinates.reshape(-1, coordinates.shape[-1])
+    ]
+
+
+def _local_tpu() -> tuple[Any, Any]:
+    """Starts the TPU of this host; returns what resolves it and its topology."""
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
-        tf.tpu.experimental.initialize_tpu_system(resolver)
+        topology = tf.tpu.experimental.initialize_tpu_system(resolver)
     except (OSError, ValueError, tf.errors.OpError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
         raise UserError(
-            f"no TPU was found for --strategy=tpu ({reason}): run it on a TPU host "
-            "with the tensorflow-tpu wheel, or with another strategy."
+            f"no TPU was found for --strategy=tpu and tpu_cores ({reason}): use it "
+            "on a TPU host with the tensorflow-tpu wheel, or choose another strategy."
         ) from error
-    return resolver
+    return resolver, topology
 
 
 def loops_in_replica(strategy: tf.distribute.Strategy) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+import time
 import traceback
 from collections.abc import Callable, Sequence
 
@@ -16,7 +18,7 @@ from dps_tf.core import (
     error_cause,
 )
 from dps_tf.models import structure_hash
-from dps_tf.store import NETWORK, FileSystem, SweepLayout
+from dps_tf.store import NETWORK, FileSystem, LocalFiles, SweepLayout
 from dps_tf.training import TrainingRunner, device_memory, environment
 from dps_tf.training import check_batch_size as check_shares
 from dps_tf.tuning import build
@@ -95,35 +97,46 @@ class TrainedBackend:
         self,
         studies: Sequence[StudySpecification],
         built: Sequence[StudySpecification],
-    ) -> None:
+    ) -> float:
         """Lets one trial of each study of `built` make one step.
 
         It is initialized and pruned before, and nothing is kept. Raises UserError for
         whatever fails, and where the devices cannot share a batch of `studies`.
+        Returns the most seconds that making and pruning an initial point took.
         """
         machine = self.machine(1)
         if self._options.slots < 0:
             Resources.of_this_machine(self._options.slots)
         for study in studies:
             check_shares(study.cell.batch_size, machine.strategies[0])
-        for study in built:
-            self._try_step(study, machine)
+        with tempfile.TemporaryDirectory() as scores:
+            # Kinds that differ in the optimizer, say, have the same scores.
+            runs = [self._try_step(study, machine, scores) for study in built]
+        return max(runs, default=0.0)
 
     def scratch_runner(
-        self, study: StudySpecification, machine: Resources
+        self, study: StudySpecification, machine: Resources, scores: str | None = None
     ) -> TrainingRunner:
-        """Returns a runner that keeps nothing, no scores either."""
+        """Returns a runner that keeps nothing but scores, in a folder if one is given.
+
+        `scores`: a folder on this machine.
+        """
         dataset = build.load_dataset(study.workload, self._options.data_dir)
         programs = machine.programs(study, dataset)
         prune = None
         if study.cell.sparsity > 0:
-            prune = build.Pruner(study, dataset, None, self._files)
+            prune = build.Pruner(study, dataset, scores, LocalFiles())
         return TrainingRunner(programs, study.cell.seed, study.workload.order, prune)
 
-    def _try_step(self, study: StudySpecification, machine: Resources) -> None:
+    def _try_step(
+        self, study: StudySpecification, machine: Resources, scores: str
+    ) -> float:
         workload, cell = study.workload, study.cell
         try:
-            runner = self.scratch_runner(study, machine)
+            runner = self.scratch_runner(study, machine, scores)
+            begun = time.monotonic()
+            runner.provenance(0)
+            pruning = time.monotonic() - begun
             runner.try_step(workload.draw(cell.seed, 1)[0])
         except UserError:
             raise
@@ -132,6 +145,7 @@ class TrainedBackend:
             raise UserError(
                 f"{cell.name}: no trial could make its first step: {cause}"
             ) from error
+        return pruning
 
     def _machine(self) -> Resources:
         if self._resources is None:
@@ -180,11 +194,12 @@ class Backends:
         for study in sweep.studies:
             self(study).check(study)
 
-    def try_out(self, sweep: SweepSpecification) -> None:
+    def try_out(self, sweep: SweepSpecification) -> float:
         """Raises UserError for whatever would keep a study from being trained.
 
         Loads the data, starts the devices and lets one trial of each kind of study make
         one step, at the largest batch size and then the highest sparsity of the kind.
+        Returns the most seconds that pruning an initial point took, with its making.
         """
         for study in sweep.studies:
             self(study).check_data(study)
@@ -198,7 +213,7 @@ class Backends:
             }
             same["is_pruned"] = study.cell.sparsity > 0
             largest[json.dumps(same, sort_keys=True)] = study
-        self._trained.try_out(trained, list(largest.values()))
+        return self._trained.try_out(trained, list(largest.values()))
 
 
 def _load_of(study: StudySpecification) -> tuple[int, float]:

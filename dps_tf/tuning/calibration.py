@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dps_tf.core import Job, StudySpecification
+from dps_tf.core import DENSE, Job, StudySpecification
 from dps_tf.training import TrainingRunner
 from dps_tf.tuning.backends import Backends
 from dps_tf.tuning.simulation import SimulatedRunner
 
 STEPS_SECONDS = 1.0
 """Steps of one batch size are made until they have lasted so long."""
-LIMIT_SECONDS = 25.0
+LIMIT_SECONDS = 15.0
 """After this no further batch size is begun."""
 
 
@@ -30,8 +30,8 @@ class Calibration:
         slots: trials side by side.
         steps: seconds of a step, by batch size; one at least.
         evaluation: the longest of an evaluation.
-        pruning: the longest of making and pruning an initial point.
-        start_up: the longest from nothing to the first step of a cell, compiling
+        pruning: making and pruning an initial point.
+        start_up: the longest from nothing to the first step of a dense cell, compiling
             included.
     """
 
@@ -57,62 +57,59 @@ class Calibration:
         )
 
 
-def calibrate(backends: Backends, studies: Sequence[StudySpecification]) -> Calibration:
+def calibrate(
+    backends: Backends, studies: Sequence[StudySpecification], pruning: float
+) -> Calibration:
     """Returns the times of one of the networks of some studies; keeps nothing.
 
     The smallest batch size is always measured, and further ones within LIMIT_SECONDS.
+    Steps are those of the dense network, as scores can take longer than all the rest:
+    `pruning` is what an initial point took where everything was tried out.
     """
     begun = time.monotonic()
-    found: dict[int, tuple[float, float, float, float]] = {}
+    found: dict[int, tuple[float, float, float]] = {}
     chosen = _chosen(studies)
     for study in chosen:
         if found and time.monotonic() - begun > LIMIT_SECONDS:
             break
         found[study.cell.batch_size] = _timed(backends, study)
-    _, evaluations, prunings, starts = zip(*found.values(), strict=True)
+    _, evaluations, starts = zip(*found.values(), strict=True)
     cell = chosen[0].cell
     return Calibration(
         network=", ".join([cell.workload, cell.optimizer, *(a for _, a in cell.axes)]),
         slots=backends.slots(chosen[0]),
         steps={size: times[0] for size, times in sorted(found.items())},
         evaluation=max(evaluations),
-        pruning=max(prunings),
+        pruning=pruning,
         start_up=max(starts),
     )
 
 
 def _chosen(studies: Sequence[StudySpecification]) -> list[StudySpecification]:
-    """Returns the studies to measure: smallest, largest and middle batch size.
-
-    Those of the first network, and of each batch size the one of the highest sparsity.
-    """
+    """Returns studies of the first network, dense: smallest, largest, middle batch."""
     first = studies[0].cell
     network = first.workload, first.optimizer, first.axes
     of_size: dict[int, StudySpecification] = {}
-    for study in sorted(studies, key=lambda study: study.cell.sparsity):
+    for study in studies:
         cell = study.cell
         if (cell.workload, cell.optimizer, cell.axes) == network:
-            of_size[cell.batch_size] = study
+            dense = replace(cell, sparsity_method=DENSE, sparsity=0.0)
+            of_size[cell.batch_size] = replace(study, cell=dense)
     sizes = sorted(of_size)
     wanted = dict.fromkeys((sizes[0], sizes[-1], sizes[len(sizes) // 2]))
     return [of_size[size] for size in wanted]
 
 
-def _timed(
-    backends: Backends, study: StudySpecification
-) -> tuple[float, float, float, float]:
-    """Returns seconds of a step, an evaluation, an initial point and the start-up."""
+def _timed(backends: Backends, study: StudySpecification) -> tuple[float, float, float]:
+    """Returns seconds of a step, of an evaluation, and of the start-up."""
     begun = time.monotonic()
     runner = backends.runner(study)
     point = study.workload.draw(study.cell.seed, 1)[0]
     if not isinstance(runner, TrainingRunner):
-        return _simulated(runner, study), 0.0, 0.0, 0.0
+        return _simulated(runner, study), 0.0, 0.0
     runner.try_step(point)
-    started = time.monotonic()
-    runner.provenance(1)
-    pruned = time.monotonic()
-    step, evaluation = runner.timed(point, STEPS_SECONDS)
-    return step, evaluation, pruned - started, started - begun
+    started = time.monotonic() - begun
+    return *runner.timed(point, STEPS_SECONDS), started
 
 
 def _simulated(runner: SimulatedRunner, study: StudySpecification) -> float:

@@ -27,7 +27,7 @@ class Options:
             where there are some.
         strategy: `auto` gives each device trials of its own; `one_device` uses the
             first one; `mirrored` and `tpu` are one slot whose devices, or whose cores,
-            share each batch.
+            share each batch; `tpu_cores` gives each core of a TPU trials of its own.
         data_placement: `device`, `stream`, or `auto`; see `training.device_memory`.
         allow_other_machine: continue studies that were begun elsewhere.
         engine: `local`, or `ray` for the slots of a Ray cluster.
@@ -49,6 +49,12 @@ class Options:
     imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.strategy == "multi_worker_mirrored":
+            raise UserError(
+                "--strategy=multi_worker_mirrored is no longer taken: give "
+                "--strategy=mirrored to share each batch over the devices of one "
+                "machine, or --engine=ray to run the trials of a cell on many machines."
+            )
         check_known("--strategy", self.strategy, STRATEGIES)
         placement = self.data_placement
         check_known("data placement", placement, device_memory.PLACEMENTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import psutil
@@ -65,6 +66,11 @@ class Resources:
         """
         if slots < 0:
             raise UserError(f"slots is {slots}; it must be at least 0.")
+        if strategy == "tpu_cores":
+            cores = strategies.build_cores()
+            in_turn = [cores[i % len(cores)] for i in range(slots or len(cores))]
+            # The host's memory is no limit: activations are in the core's.
+            return cls(in_turn, math.inf)
         if strategy not in ("auto", "one_device"):
             return cls([strategies.build(strategy)])
         devices = strategies.local_devices()

@@ -31,7 +31,7 @@ class StrategyTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(
         ("miror", "'miror' is unknown: did you mean 'mirrored'"),
-        ("MIRRORED", "known: auto, mirrored, one_device, tpu"),
+        ("MIRRORED", "known: mirrored, one_device, tpu"),
         (None, "None is unknown"),
     )
     def test_unknown_name(self, name, message):

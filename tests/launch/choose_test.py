@@ -1,0 +1,64 @@
+"""The replays of the choice of batch sizes: posterior, truth and order."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from dps_tf.analysis.law import Estimate, Observations, posterior
+from dps_tf.core import NoisyQuadratic
+from tests.core.quadratic_search import steps_to_loss
+from tests.packaging.source_tree import SOURCE_TREE
+
+
+@pytest.fixture(scope="module", name="script")
+def _script() -> ModuleType:
+    """Returns launch/choose as a module."""
+    path = str(SOURCE_TREE / "launch" / "choose")
+    loader = importlib.machinery.SourceFileLoader("launch_choose", path)
+    spec = importlib.util.spec_from_loader("launch_choose", loader)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["launch_choose"] = module
+    loader.exec_module(module)
+    return module
+
+
+def points() -> Observations:
+    """Returns a curve of ten batch sizes with scatter and brackets."""
+    sizes = 2.0 ** np.arange(3, 13)
+    scatter = np.random.default_rng(0).normal(0, 0.15, len(sizes))
+    steps = (40_000 / sizes + 80) * 2**scatter
+    return Observations.of(sizes, steps * 1.02, steps * 0.98)
+
+
+@pytest.mark.parametrize("places", [list(range(10)), [0, 2, 4, 5, 6, 8]])
+def test_the_lattice_gives_the_intervals_of_the_law(script, places):
+    lattice, part = script.Lattice(points()), script.part(points(), places)
+    for asked in script.ASKED:
+        found = lattice.estimate(places, asked)
+        law = Estimate.of(getattr(posterior(part), asked))
+        ends = np.log2([found.low / law.low, found.high / law.high])
+        assert np.abs(ends).max() < 0.05
+
+
+def test_the_truth_of_the_quadratic_is_that_of_a_search_of_its_steps(script):
+    model = NoisyQuadratic(dimensions=100, bins=20)
+    rates = script.RATES[::6]
+    each = [steps_to_loss(model, "sgd", rate, 0.0, 64) for rate in rates]
+    best = min(steps for steps in each if steps is not None)
+    assert script.first_step(model, 64, 0.01, rates) == best
+
+
+def test_each_cell_is_chosen_once_and_the_costly_ends_come_late(script):
+    order = list(script.chosen(points(), "critical_batch_size", 256.0))
+    assert sorted(order) == list(range(10))
+    assert order[0] == 5 and 0 not in order[:4]
+    # The plateau tells of c2 first and of c1 late.
+    of = {asked: list(script.chosen(points(), asked, 256.0)) for asked in ("c1", "c2")}
+    assert of["c2"][1:4] == [7, 8, 9]
+    assert of["c1"].index(9) > 6 and of["c1"][1] == 3
