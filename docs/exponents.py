@@ -35,6 +35,11 @@ LAW_TABLES = (
 """Recorded searches with curves of FEW_POINTS or more K* that are no bounds. Unfinished
 ones, and those whose K* are those of another table, are left out."""
 
+_SAME_TRIALS = {"lee2021/rivals": "goal 0.1[59]"}
+"""Curves whose trials are those of another curve of the table, to another goal. A fit
+takes curves as independent, so that these are left out: of rivals, the goal 0.17 stays,
+which both networks have."""
+
 
 class Exponents:
     """What these tables say of the exponent.
@@ -60,16 +65,13 @@ class Exponents:
         kept = [study for study in LAW_TABLES if study not in without]
         return Estimate.of(self._shared(kept))
 
-    def exponent_of_table(self, study: str, without: str = "^$") -> Estimate:
-        """Returns that of the long curves of one table, but of those named so."""
-        return Estimate.of(self._exponents(study, without))
+    def exponent_of_table(self, study: str) -> Estimate:
+        """Returns that of the long curves of one table."""
+        return Estimate.of(self._exponents(study))
 
-    def first_goals(self) -> Estimate:
-        """Returns that of LAW_TABLES, with the first goal of each network of rivals."""
-        found = [
-            self._exponents(study, "goal 0.1[59]" if study.endswith("rivals") else "^$")
-            for study in LAW_TABLES
-        ]
+    def every_goal(self) -> Estimate:
+        """Returns that of LAW_TABLES, with the same trials to several goals."""
+        found = [self._exponents(study, every_goal=True) for study in LAW_TABLES]
         return Estimate.of(exponent_of_all(found))
 
     def refusing(self) -> str:
@@ -88,14 +90,14 @@ class Exponents:
         return sum(len(self._long(study)) for study in LAW_TABLES)
 
     def _shared(self, studies: Sequence[str]) -> Distribution:
-        return exponent_of_all([self._exponents(study, "^$") for study in studies])
+        return exponent_of_all([self._exponents(study) for study in studies])
 
-    def _exponent(self, study: str, without: str) -> Distribution:
-        curves = self._long(study)
-        return exponent_of({n: curves[n] for n in curves if not re.search(without, n)})
+    def _exponent(self, study: str, every_goal: bool = False) -> Distribution:
+        return exponent_of(self._long(study, every_goal))
 
-    def _long(self, study: str) -> dict[str, Observations]:
+    def _long(self, study: str, every_goal: bool = False) -> dict[str, Observations]:
         """Returns the long curves of a table, but those that an earlier table has."""
+        same_trials = "^$" if every_goal else _SAME_TRIALS.get(study, "^$")
         earlier = {
             (*curve.high[:3],)
             for other in LAW_TABLES[: LAW_TABLES.index(study)]
@@ -104,5 +106,7 @@ class Exponents:
         return {
             name: curve
             for name, curve in self._curves_of(study).items()
-            if curve.batch_sizes >= FEW_POINTS and (*curve.high[:3],) not in earlier
+            if curve.batch_sizes >= FEW_POINTS
+            and (*curve.high[:3],) not in earlier
+            and not re.search(same_trials, name)
         }
