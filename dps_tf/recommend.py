@@ -8,7 +8,7 @@ none is recommended, and tables; --out also writes them, with the figure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,7 @@ def main() -> int:
         )
     # After the flags are checked: SciPy takes seconds to load.
     from dps_tf.analysis.recommend import recommend
+    from dps_tf.analysis.wording import number
 
     found = {
         name: recommend(
@@ -71,45 +72,35 @@ def main() -> int:
     for name, each in found.items():
         print(printable(f"{name}: {each}"))
         if not each.choices.empty:
-            print(_text(each.choices), "\n")
+            table = each.choices.drop(columns="meaning")
+            text = table.to_string(index=False, float_format=number, na_rep="")
+            print("\n".join(line.rstrip() for line in text.splitlines()), "\n")
     if _OUT.value:
         _write(found, Path(_OUT.value))
     return FINISHED
 
 
-def _text(choices: pd.DataFrame) -> str:
-    """Returns choices as a table of plain numbers, with blanks for missing ones."""
-    from dps_tf.analysis.wording import number
-
-    shown = choices.drop(columns="meaning")
-    text = shown.to_string(index=False, float_format=number, na_rep="")
-    return "\n".join(line.rstrip() for line in text.splitlines())
-
-
-def _inputs() -> list[tuple[str, Observations, pd.DataFrame]]:
-    """Returns the name, K* and step times of each curve."""
+def _inputs() -> Iterator[tuple[str, Observations, pd.DataFrame]]:
+    """Yields the name, K* and step times of each curve."""
     from dps_tf.analysis import fit_table, step_times
+    from dps_tf.analysis.interchange.foreign_files import read_csv
     from dps_tf.cli.notebook import load
 
-    given = None
-    if _STEP_TIMES.value:
-        given = step_times.read_step_times(_STEP_TIMES.value)
-    elif _CSV.value:
-        raise UserError(
-            "--step_times is missing: a table of K* does not say what a step takes."
-        )
+    given = read_csv(_STEP_TIMES.value) if _STEP_TIMES.value else None
     if _CSV.value:
-        results = fit_table.read_table(_CSV.value)
+        results, recorded = fit_table.read_table(_CSV.value), {}
     else:
         tables = load(*_SWEEP_DIRS.value)
         tell_of_damage(tables.problems, set())
-        results = tables.results
-    curves = fit_table.observations_by_curve(results)
-    if given is not None:
-        return [(name, points, given) for name, points in curves.items()]
-    times = step_times.recorded_step_times(tables.work)
-    of_curve = fit_table.curves_of_table(times)
-    return [(n, points, of_curve.get(n, times[:0])) for n, points in curves.items()]
+        times = step_times.recorded_step_times(tables.work)
+        results, recorded = tables.results, fit_table.curves_of_table(times)
+    for name, points in fit_table.observations_by_curve(results).items():
+        known = recorded.get(name) if given is None else given
+        if known is None:
+            raise UserError(
+                f"--step_times is missing: no time of a step is recorded of {name!r}."
+            )
+        yield name, points, known
 
 
 def _write(found: Mapping[str, Recommendation], folder: Path) -> None:
@@ -118,11 +109,9 @@ def _write(found: Mapping[str, Recommendation], folder: Path) -> None:
     from dps_tf.analysis.report.recommendation import write_figure
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("candidates", "choices"):
-        parts = [
-            getattr(each, name).assign(curve=curve) for curve, each in found.items()
-        ]
-        pd.concat(parts, ignore_index=True).to_csv(folder / f"{name}.csv", index=False)
+    for table in ("candidates", "choices"):
+        parts = [getattr(found[name], table).assign(curve=name) for name in found]
+        pd.concat(parts, ignore_index=True).to_csv(folder / f"{table}.csv", index=False)
     write_figure(found, folder / "recommendation.png")
     print(f"written: {folder}")
 

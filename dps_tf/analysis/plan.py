@@ -7,9 +7,6 @@ the curves of a sweep are alike: their log c1 and log c1/c2 scatter about common
 (a hierarchical model, by Laplace's approximation, averaged over the spreads of SPREADS
 and the noises of NOISES). Cells that are done teach about the cells that wait, of the
 same curve most. Seconds come from measured step times.
-
-`tests/analysis/plan_test.py` replays recorded sweeps: its 80 % intervals hold 70 to
-90 % of the true costs.
 """
 
 from __future__ import annotations
@@ -17,19 +14,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from dps_tf.analysis.law.fit import tails
 from dps_tf.analysis.step_times import MINIMUM_SIZES, step_time_model
 from dps_tf.analysis.tables import Codes, Floats
-from dps_tf.core import UserError
 from dps_tf.store import StudyReader
 
 LEVEL = 0.8
 WORK = ("curve", "batch_size", "trials", "steps", "seconds")
-"""Columns of cells that were measured: steps and seconds are those of all trials."""
+"""Columns of cells that were measured: steps and seconds are those of all trials and
+slots together, evaluations included."""
 SPREADS = (0.15, 0.3, 0.6, 1.0)
 """Octaves by which log2 c1 and log2 c1/c2 of curves of one sweep scatter."""
 NOISES = (0.1, 0.2, 0.35)
@@ -60,8 +59,7 @@ def recorded_work(study: StudyReader, cell: str) -> dict[str, Any] | None:
     """Returns the work of a closed cell, one row with the columns of WORK, else None.
 
     Trials are those that the study asked for: steps of trials that it drew in the place
-    of diverged ones count as theirs. Seconds are those of all slots together,
-    evaluations among them; NaN where none are recorded.
+    of diverged ones count as theirs. Seconds are NaN where none are recorded.
     """
     tables = study.closed(("trials", "work"))
     if tables is None or not (steps := tables["trials"]["end_step"].sum()):
@@ -83,11 +81,8 @@ def seconds_of_a_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
 
     From three measured batch sizes on they follow latency + B / throughput. Fewer do
     not tell these apart: then the part of a step that grows with the batch is uniform
-    between none and all of the step at the nearest measured size.
-
-    Args:
-        times: batch_size and seconds (of a step), one row at least.
-        batch_sizes: [n].
+    between none and all of the step at the nearest measured size. `times` has the
+    columns batch_size and seconds, and one row at least.
     """
     sizes = times["batch_size"].to_numpy(np.float64)
     if len(np.unique(sizes)) >= MINIMUM_SIZES:
@@ -120,11 +115,10 @@ def forecast(done: pd.DataFrame, waiting: pd.DataFrame) -> tuple[Floats, Floats 
     return steps, steps * of_step * waiting["trials"].to_numpy(np.float64)
 
 
-def interval_of(draws: Floats, level: float = LEVEL) -> tuple[float, float, float]:
-    """Returns (median, low, high) of draws of one number."""
-    ends = [0.5, (1 - level) / 2, (1 + level) / 2]
-    middle, low, high = (float(end) for end in np.quantile(draws, ends))
-    return middle, low, high
+def interval_of(draws: Floats) -> tuple[float, float, float]:
+    """Returns (median, low, high) of draws of one number, an 80 % interval."""
+    middle, low, high = np.quantile(draws, [0.5, *tails(LEVEL)])
+    return float(middle), float(low), float(high)
 
 
 def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
@@ -133,18 +127,10 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
     The cells of one draw go together, so that sums over cells have intervals too.
 
     Args:
-        done: cells that were measured: curve, batch_size, trials, steps (of all
-            trials); see `recorded_work`. Cells of other sweeps teach as further curves.
+        done: columns WORK but seconds, one row at least. Cells of other sweeps teach
+            as further curves.
         waiting: curve and batch_size.
-
-    Raises:
-        UserError: nothing was measured.
     """
-    if done.empty:
-        raise UserError(
-            "nothing has been measured from which the steps of a trial could be "
-            "predicted: name a sweep or a table of a similar workload with --like."
-        )
     return StepsModel.of(done, waiting["curve"]).draws(waiting)
 
 
@@ -160,58 +146,30 @@ class StepsModel:
     def of(cls, done: pd.DataFrame, further: Iterable[str]) -> StepsModel:
         """Returns what measured cells say of their curves, and of `further` ones."""
         curves = list(dict.fromkeys([*done["curve"], *further]))
-        fits = _fits(_Cells.of(done, curves), len(curves))
+        cells = _places(done, curves)
+        log2_steps = np.log2((done["steps"] / done["trials"]).to_numpy(np.float64))
+        start = np.r_[_MEANS, np.zeros(2 * len(curves))]
+        start[0] = float(np.median(log2_steps + cells[1]))
+        fits: list[_Fit] = []
+        for spread, noise in product(SPREADS, NOISES):
+            fits.append(_fit(cells, log2_steps, start, spread, noise))
+            start = fits[-1].mean
         evidence = np.array([fit.log_evidence for fit in fits])
         weights = np.exp(evidence - evidence.max())
         return cls(curves, fits, weights / weights.sum())
 
     def draws(self, waiting: pd.DataFrame) -> Floats:
-        """Returns draws of the steps of a trial, [d, cells]."""
+        """Returns draws of the steps of a trial, noise included, [d, cells]."""
         rng = np.random.default_rng(0)  # The same records give the same plan.
+        cells, found = _places(waiting, self.curves), []
         chosen = rng.multinomial(_DRAWS, self.weights)
-        cells = _Cells.of(waiting, self.curves)
-        used = [(fit, n) for fit, n in zip(self.fits, chosen, strict=True) if n]
-        draws = np.concatenate([fit.draws(cells, n, rng) for fit, n in used])
-        return np.asarray(np.exp2(draws), np.float64)
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """Curves and batch sizes of cells, and log2 of the steps of a trial if known."""
-
-    curve: Codes
-    log2_batch: Floats
-    log2_steps: Floats
-
-    @classmethod
-    def of(cls, table: pd.DataFrame, curves: Sequence[str]) -> _Cells:
-        places = {curve: i for i, curve in enumerate(curves)}
-        steps = np.full(len(table), np.nan)
-        if "steps" in table.columns:
-            steps = np.log2((table["steps"] / table["trials"]).to_numpy(np.float64))
-        return cls(
-            np.array([places[curve] for curve in table["curve"]], np.int64),
-            np.log2(table["batch_size"].to_numpy(np.float64)),
-            steps,
-        )
-
-    def expected(self, parameters: Floats) -> tuple[Floats, Floats]:
-        """Returns log2 steps [n] by the law, and their derivative [n, p].
-
-        Parameters: the means of log2 c1 and of log2 c1/c2, then the differences of
-        both from the means, curve by curve.
-        """
-        first = 2 + 2 * self.curve
-        log2_c1 = parameters[0] + parameters[first]
-        falling = log2_c1 - self.log2_batch
-        plateau = log2_c1 - parameters[1] - parameters[first + 1]
-        steps = np.logaddexp2(falling, plateau)
-        share = np.exp2(plateau - steps)
-        rows = np.arange(len(self.curve))
-        derivative = np.zeros((len(rows), len(parameters)))
-        derivative[:, 0] = derivative[rows, first] = 1
-        derivative[:, 1] = derivative[rows, first + 1] = -share
-        return steps, derivative
+        for fit, number in zip(self.fits, chosen, strict=True):
+            steps, derivative = _expected(cells, fit.mean)
+            root = derivative @ np.linalg.cholesky(fit.covariance)
+            parameters = rng.standard_normal((number, root.shape[1])) @ root.T
+            noise = fit.noise * rng.standard_normal((number, len(steps)))
+            found.append(steps + parameters + noise)
+        return np.asarray(np.exp2(np.concatenate(found)), np.float64)
 
 
 @dataclass(frozen=True)
@@ -223,28 +181,38 @@ class _Fit:
     noise: float
     log_evidence: float
 
-    def draws(self, cells: _Cells, number: int, rng: np.random.Generator) -> Floats:
-        """Returns draws of log2 of the steps of a trial, noise included, [d, cells]."""
-        steps, derivative = cells.expected(self.mean)
-        root = np.linalg.cholesky(self.covariance)
-        parameters = rng.standard_normal((number, len(root))) @ (derivative @ root).T
-        noise = self.noise * rng.standard_normal((number, len(steps)))
-        return np.asarray(steps + parameters + noise, np.float64)
+
+def _places(cells: pd.DataFrame, curves: Sequence[str]) -> tuple[Codes, Floats]:
+    """Returns the place of its curve and log2 of its batch size for each cell, [n]."""
+    curve = pd.Index(curves).get_indexer(pd.Index(cells["curve"]))
+    return curve, np.log2(cells["batch_size"].to_numpy(np.float64))
 
 
-def _fits(cells: _Cells, curves: int) -> list[_Fit]:
-    """Returns a fit for each of SPREADS and NOISES; each begins at the one before."""
-    start = np.r_[_MEANS, np.zeros(2 * curves)]
-    start[0] = float(np.median(cells.log2_steps + cells.log2_batch))
-    found: list[_Fit] = []
-    for spread in SPREADS:
-        for noise in NOISES:
-            found.append(_fit(cells, start, spread, noise))
-            start = found[-1].mean
-    return found
+def _expected(cells: tuple[Codes, Floats], parameters: Floats) -> tuple[Floats, Floats]:
+    """Returns log2 steps [n] by the law, and their derivative [n, p].
+
+    Parameters: the means of log2 c1 and of log2 c1/c2, then the differences of both
+    from the means, curve by curve.
+    """
+    curve, log2_batch = cells
+    first = 2 + 2 * curve
+    log2_c1 = parameters[0] + parameters[first]
+    plateau = log2_c1 - parameters[1] - parameters[first + 1]
+    steps = np.logaddexp2(log2_c1 - log2_batch, plateau)
+    rows = np.arange(len(curve))
+    derivative = np.zeros((len(rows), len(parameters)))
+    derivative[:, 0] = derivative[rows, first] = 1
+    derivative[:, 1] = derivative[rows, first + 1] = -np.exp2(plateau - steps)
+    return steps, derivative
 
 
-def _fit(cells: _Cells, start: Floats, spread: float, noise: float) -> _Fit:
+def _fit(
+    cells: tuple[Codes, Floats],
+    log2_steps: Floats,
+    start: Floats,
+    spread: float,
+    noise: float,
+) -> _Fit:
     """Returns the posterior's mode and curvature, by Gauss-Newton."""
     of_curves = len(start) - len(_MEANS)
     mean = np.r_[_MEANS, np.zeros(of_curves)]
@@ -252,25 +220,20 @@ def _fit(cells: _Cells, start: Floats, spread: float, noise: float) -> _Fit:
     precision = np.diag(deviation**-2)
     found = start
     for _ in range(_ROUNDS):
-        steps, derivative = cells.expected(found)
+        steps, derivative = _expected(cells, found)
         curvature = precision + derivative.T @ derivative / noise**2
         slope = precision @ (mean - found)
-        slope += derivative.T @ (cells.log2_steps - steps) / noise**2
+        slope += derivative.T @ (log2_steps - steps) / noise**2
         change = np.linalg.solve(curvature, slope)
         change *= min(1.0, _LARGEST_STEP / max(np.abs(change).max(), 1e-9))
         found = found + change
         if np.abs(change).max() < 1e-6:
             break
-    steps, derivative = cells.expected(found)
+    steps, derivative = _expected(cells, found)
     covariance = np.linalg.inv(precision + derivative.T @ derivative / noise**2)
-    residual = (cells.log2_steps - steps) / noise
+    residual = (log2_steps - steps) / noise
     distance = (found - mean) / deviation
     evidence = -0.5 * (residual @ residual + distance @ distance)
     evidence -= len(steps) * np.log(noise) + np.log(deviation).sum()
     evidence += 0.5 * np.linalg.slogdet(covariance)[1]
-    return _Fit(
-        np.asarray(found, np.float64),
-        np.asarray(covariance, np.float64),
-        noise,
-        float(evidence),
-    )
+    return _Fit(found, np.asarray(covariance, np.float64), noise, float(evidence))

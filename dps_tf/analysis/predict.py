@@ -4,13 +4,12 @@ The joint posterior of the law K* = c1/B^a + c2 is the source, with the exponent
 under its prior, so that an interval knows that a may not be 1. Two intervals are given:
 of the law's curve, and of the K* of a further study, which scatters about it.
 
-A prediction is refused, with the reason, where the data cannot carry it; see
-`obstacles`.
+A prediction is refused, with the reason, where the data cannot carry it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,35 +56,16 @@ def obstacles(points: Observations) -> str:
     return ""
 
 
-def too_far(points: Observations, batch_size: float) -> str:
-    """Returns why a batch size is too far from those measured; empty if it is not."""
-    sizes = points.located().batch_size
-    least, most = float(sizes.min()) / REACH, float(sizes.max()) * REACH
-    if least <= batch_size <= most:
-        return ""
-    return (
-        f"{batch_size:g} is more than {REACH:g} times beyond the measured batch sizes "
-        f"{sizes.min():g} to {sizes.max():g}"
-    )
-
-
 def predict_curve(
     points: Observations, batch_sizes: Sequence[float] | Floats, level: float = LEVEL
 ) -> pd.DataFrame:
     """Returns predictions of one curve, one row per batch size; see `predict`."""
-    sizes = np.asarray(batch_sizes, np.float64)
-    general = obstacles(points)
-    rows: list[Mapping[str, Any]]
-    if general:
-        rows = [{"batch_size": size, "abstains": general} for size in sizes]
-        return pd.DataFrame(rows, columns=COLUMNS)
-    fit = fit_law(points, level)
-    draws = fit.free.draws(DRAWS)
-    rows = []
-    for size in sizes:
-        why = too_far(points, size) or _by_exponent(fit, size)
-        row = {"batch_size": size, "abstains": why}
-        rows.append(row if why else {**row, **_intervals(draws, size, level)})
+    if why := obstacles(points):
+        rows = [{"batch_size": size, "abstains": why} for size in batch_sizes]
+    else:
+        fit = fit_law(points, level)
+        draws = fit.free.draws(DRAWS)
+        rows = [_prediction(fit, draws, size) for size in batch_sizes]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -93,31 +73,42 @@ COLUMNS = ["batch_size", "steps", "steps_low", "steps_high"]
 COLUMNS += ["study_low", "study_high", "abstains"]
 
 
+def _prediction(fit: LawFit, draws: Draws, batch_size: float) -> dict[str, Any]:
+    """Returns the row of a batch size."""
+    why = _too_far(fit.observations, batch_size) or _by_exponent(fit, batch_size)
+    row: dict[str, Any] = {"batch_size": batch_size, "abstains": why}
+    if why:
+        return row
+    law, study = draws.steps(batch_size), draws.further(batch_size)
+    row["steps"] = np.median(law)
+    row["steps_low"], row["steps_high"] = np.quantile(law, tails(fit.level))
+    row["study_low"], row["study_high"] = np.quantile(study, tails(fit.level))
+    return row
+
+
+def _too_far(points: Observations, batch_size: float) -> str:
+    """Returns why a batch size is too far from those measured; empty if it is not."""
+    sizes = points.located().batch_size
+    if sizes.min() / REACH <= batch_size <= sizes.max() * REACH:
+        return ""
+    return (
+        f"{batch_size:g} is more than {REACH:g} times beyond the measured batch sizes "
+        f"{sizes.min():g} to {sizes.max():g}"
+    )
+
+
 def _by_exponent(fit: LawFit, batch_size: float) -> str:
     """Returns why the exponent changes a prediction; empty if it does not."""
-    with_free = float(fit.free.steps(batch_size).quantiles([0.5])[0])
-    with_one = float(fit.posterior.steps(batch_size).quantiles([0.5])[0])
-    ratio = max(with_free / with_one, with_one / with_free)
-    if ratio <= SAME:
+    with_free, with_one = (
+        float(found.steps(batch_size).quantiles([0.5])[0])
+        for found in (fit.free, fit.posterior)
+    )
+    if max(with_free / with_one, with_one / with_free) <= SAME:
         return ""
     return (
         f"the exponent decides: c1/B + c2 says {with_one:.3g} steps, and c1/B^a + c2 "
         f"says {with_free:.3g}"
     )
-
-
-def _intervals(draws: Draws, batch_size: float, level: float) -> dict[str, float]:
-    ends = list(tails(level))
-    law, study = draws.steps(batch_size), draws.further(batch_size)
-    low, high = np.quantile(law, ends)
-    study_low, study_high = np.quantile(study, ends)
-    return {
-        "steps": float(np.median(law)),
-        "steps_low": float(low),
-        "steps_high": float(high),
-        "study_low": float(study_low),
-        "study_high": float(study_high),
-    }
 
 
 def predict(
@@ -153,22 +144,17 @@ def predict(
             f"batch_sizes is {list(batch_sizes)!r}; it must hold positive numbers."
         )
     results = getattr(tables, "results", tables)
-    curves = observations_by_curve(results)
+    parts = curves_of_table(results)
     if sparsities is not None:
-        curves = _of_sparsities(results, curves, sparsities)
-    found = [
-        predict_curve(points, sizes, level).assign(curve=name)
-        for name, points in curves.items()
-    ]
+        _check_sparsities(results, sparsities)
+        parts = {n: p for n, p in parts.items() if p["sparsity"].iloc[0] in sparsities}
+    curves = observations_by_curve(results)
+    found = [predict_curve(curves[n], sizes, level).assign(curve=n) for n in parts]
     return pd.concat(found, ignore_index=True)[["curve", *COLUMNS]]
 
 
-def _of_sparsities(
-    results: pd.DataFrame,
-    curves: Mapping[str, Observations],
-    sparsities: Sequence[float],
-) -> dict[str, Observations]:
-    """Returns the curves of some sparsities; UserError for one without any."""
+def _check_sparsities(results: pd.DataFrame, sparsities: Sequence[float]) -> None:
+    """Raises UserError for a sparsity that was not measured."""
     require(results, ["sparsity"], "results")
     measured = sorted(set(results["sparsity"]))
     for sparsity in sparsities:
@@ -177,9 +163,3 @@ def _of_sparsities(
                 f"sparsity {sparsity:g} was not measured, and K* is not predicted "
                 f"between sparsities: choose among {', '.join(map(str, measured))}."
             )
-    named = curves_of_table(results)
-    return {
-        name: points
-        for name, points in curves.items()
-        if named[name]["sparsity"].iloc[0] in sparsities
-    }

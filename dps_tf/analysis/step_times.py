@@ -15,12 +15,10 @@ posterior of `analysis.law` serves both, with its prior.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import Draws, Observations, posterior
 from dps_tf.analysis.tables import Floats, require, study_key
 from dps_tf.core import UserError
@@ -35,26 +33,18 @@ MINIMUM_SIZES = 3
 the scatter of the times."""
 
 
-def read_step_times(path: str | Path) -> pd.DataFrame:
-    """Returns a table of step times from a CSV file, checked.
-
-    Raises:
-        UserError: no such file, a missing column, or a value that is not positive
-            (a price may be 0).
-    """
-    return checked_step_times(read_csv(path))
-
-
 def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns the table if its columns and values can be used, else UserError."""
+    """Returns the table if its columns and values can be used, else UserError.
+
+    All numbers are positive; a price of 0 stands for none.
+    """
     require(frame, COLUMNS, "of step times")
     for column in [*COLUMNS, PRICE]:
         if column not in frame.columns:
             continue
         values = pd.to_numeric(frame[column], errors="coerce").to_numpy(np.float64)
         wrong = ~np.isfinite(values) | (values < 0)
-        if column != PRICE:
-            wrong |= values == 0
+        wrong |= (values == 0) & (column != PRICE)
         if wrong.any():
             row = int(np.argmax(wrong))
             raise UserError(
@@ -64,34 +54,21 @@ def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def seconds_per_step(work: pd.DataFrame) -> pd.DataFrame:
-    """Returns what a step of each trial took, training and evaluation together.
-
-    Columns: those of `study_key`, trial, seconds. Empty where nothing was recorded.
-    """
-    if work.empty:
-        return pd.DataFrame()
-    trials = work[work["trial"].notna()].astype({"trial": np.int64})
-    keys = [*study_key(work), "trial"]
-    wide = trials.pivot_table(index=keys, columns="quantity", values="value")
-    if not {"seconds", "steps"} <= set(wide.columns):
-        return pd.DataFrame()
-    known = wide[(wide["steps"] > 0) & (wide["seconds"] > 0)]
-    return (known["seconds"] / known["steps"]).rename("seconds").reset_index()
-
-
 def recorded_step_times(work: pd.DataFrame) -> pd.DataFrame:
     """Returns the table of step times that a sweep's own training gives, one device.
 
     The median over the trials of each cell. A slot of a CPU is a share of the machine,
     and evaluations are counted in, so these times are of the sweep as it ran.
     """
-    trials = seconds_per_step(work)
-    if trials.empty:
-        return pd.DataFrame(columns=COLUMNS)
+    trials = work[work["trial"].notna()]
     keys = study_key(trials)
-    cells = trials.groupby(keys, sort=False)["seconds"].median().reset_index()
-    return cells.assign(devices=1)
+    wide = trials.pivot_table(
+        index=[*keys, "trial"], columns="quantity", values="value"
+    ).reindex(columns=["seconds", "steps"])
+    known = wide[(wide > 0).all(axis=1)]
+    each = (known["seconds"] / known["steps"]).rename("seconds")
+    cells = each.groupby(keys, sort=False).median()
+    return cells.reset_index().assign(devices=1)
 
 
 @dataclass(frozen=True)
@@ -111,13 +88,17 @@ class StepTimes:
     assumption: str
     price: float
     draws: Draws
-    communication: float = 0.0
+    communication: float
 
     def seconds(self, batch_sizes: Floats) -> Floats:
         """Returns draws of the seconds of a step at global batch sizes, [d, n]."""
-        share = np.asarray(batch_sizes, np.float64) / self.devices
-        law = np.stack([self.draws.steps(1 / each) for each in share], axis=1)
-        return np.asarray(law + self.communication, np.float64)
+        return law_at(self.draws, self.devices / batch_sizes) + self.communication
+
+
+def law_at(draws: Draws, batch_sizes: Floats) -> Floats:
+    """Returns c1/B^a + c2 of each draw at batch sizes, [d, n]."""
+    falling = draws.c1[:, None] / batch_sizes ** draws.exponent[:, None]
+    return np.asarray(falling + draws.c2[:, None], np.float64)
 
 
 def step_time_model(
@@ -130,66 +111,49 @@ def step_time_model(
     what N devices have to exchange costs `communication` seconds a step, 0 where it is
     None.
 
-    Args:
-        table: of step times; see the module.
-        devices: N, the number of devices that share each batch.
-        communication: seconds a step; refused where rows on N devices hold it already.
-
     Raises:
-        UserError: fewer than three batch sizes, or a value that cannot be.
+        UserError: fewer than three batch sizes, `communication` where rows on N devices
+            hold it already, or a value that cannot be.
     """
     checked_step_times(table)
     if devices < 1:
         raise UserError(f"--devices={devices}: give a whole number of at least 1.")
-    own = table[table["devices"] == devices]
-    is_own = own["batch_size"].nunique() >= MINIMUM_SIZES
+    used = table[table["devices"] == devices]
+    is_own = used["batch_size"].nunique() >= MINIMUM_SIZES
     if is_own and communication is not None:
         raise UserError(
             f"the table of step times was measured on {devices} devices and holds what "
             "communication costs: leave --communication out."
         )
-    fewest = table["devices"].min()
-    used = own if is_own else table[table["devices"] == fewest]
-    share = used["batch_size"].to_numpy(np.float64) / used["devices"].to_numpy()
+    measured = devices if is_own else int(min(table["devices"], default=1))
+    used = table[table["devices"] == measured]
+    share = used["batch_size"].to_numpy(np.float64) / measured
     sizes = len(np.unique(share))
     if sizes < MINIMUM_SIZES:
         raise UserError(
-            f"the table of step times has {sizes} batch sizes on {int(fewest)} "
+            f"the table of step times has {sizes} batch sizes on {measured} "
             f"device(s); at least {MINIMUM_SIZES} are needed to tell latency from "
             "throughput: measure more."
         )
     seconds = used["seconds"].to_numpy(np.float64)
-    draws = posterior(Observations.of(1 / share, seconds)).draws(DRAWS)
-    added = 0.0 if is_own or devices == fewest else communication or 0.0
+    price = float(np.median(used[PRICE] / measured)) if PRICE in used else 0.0
     return StepTimes(
         devices=devices,
-        assumption=_assumption(devices, int(fewest), is_own, communication),
-        price=_price(used, devices),
-        draws=draws,
-        communication=added,
+        assumption=_assumption(devices, measured, communication),
+        price=price * devices,
+        draws=posterior(Observations.of(1 / share, seconds)).draws(DRAWS),
+        communication=communication or 0.0,
     )
 
 
-def _assumption(
-    devices: int, fewest: int, is_own: bool, communication: float | None
-) -> str:
-    if is_own or devices == fewest:
-        return f"Step times were measured on {devices} device(s)."
-    measured = f"Step times were measured on {fewest} device(s)"
-    if communication is None:
-        return (
-            f"{measured}; {devices} devices are assumed to share a batch evenly and to "
-            "exchange gradients in no time, so real ones are slower."
-        )
+def _assumption(devices: int, measured: int, communication: float | None) -> str:
+    said = f"Step times were measured on {measured} device(s)"
+    if devices == measured:
+        return f"{said}."
+    exchange = "no time, so real ones are slower"
+    if communication is not None:
+        exchange = f"{communication:g} seconds a step, as given"
     return (
-        f"{measured}; {devices} devices are assumed to share a batch evenly and to "
-        f"exchange gradients in {communication:g} seconds a step, as given."
+        f"{said}; {devices} devices are assumed to share a batch evenly and to "
+        f"exchange gradients in {exchange}."
     )
-
-
-def _price(used: pd.DataFrame, devices: int) -> float:
-    """Returns the price per hour of N devices, in proportion to that of the rows."""
-    if PRICE not in used.columns:
-        return 0.0
-    each = used[PRICE].to_numpy(np.float64) / used["devices"].to_numpy(np.float64)
-    return float(np.median(each) * devices)

@@ -20,14 +20,9 @@ from dps_tf.analysis.plan import (
 )
 from dps_tf.analysis.published import read_published
 from dps_tf.analysis.tables import Floats
+from dps_tf.analysis.wording import steps as number_of_steps
 from dps_tf.core import StudySpecification, UserError, duration
-from dps_tf.store import (
-    FileSystem,
-    StudyReader,
-    SweepLayout,
-    SweepReader,
-    files_for,
-)
+from dps_tf.store import FileSystem, StudyReader, SweepLayout, SweepReader, files_for
 from dps_tf.tuning.calibration import Calibration
 from dps_tf.tuning.progress import Forecast
 
@@ -53,13 +48,12 @@ class Prices:
     def of(self, seconds: Sequence[float]) -> str:
         """Returns the cost of (median, low, high) seconds, '' without prices."""
         middle, low, high = (each / 3600 for each in seconds)
-        told = ""
-        for value, unit in ((self.money, ""), (self.watts, " kWh")):
-            if value is not None:
-                rate = value / 1000 if unit else value
-                told += f"; {middle * rate:.3g} ({low * rate:.3g} to {high * rate:.3g})"
-                told += unit or " money"
-        return told
+        rates = {"money": self.money, "kWh": self.watts and self.watts / 1000}
+        return "".join(
+            f"; {middle * rate:.3g} ({low * rate:.3g} to {high * rate:.3g}) {unit}"
+            for unit, rate in rates.items()
+            if rate
+        )
 
 
 class RecordedForecast:
@@ -87,14 +81,16 @@ class RecordedForecast:
     def __call__(self, studies: Sequence[StudySpecification]) -> Forecast | None:
         """Returns the forecast of some cells, None before one is finished."""
         done = self.done()
-        if done.empty or not studies:
+        if done.empty:
             return None
         waiting = asked_cells(studies)
         steps, seconds = forecast(done, waiting)
         trials = (waiting["batch_size"] * waiting["trials"]).to_numpy(np.float64)
-        examples = np.median(steps, axis=0) * trials
-        _, *ends = interval_of(seconds.sum(axis=1)) if seconds is not None else (0.0,)
-        return Forecast([*map(float, examples)], (ends[0], ends[1]) if ends else None)
+        examples = [float(each) for each in np.median(steps, axis=0) * trials]
+        if seconds is None:
+            return Forecast(examples, None)
+        _, low, high = interval_of(seconds.sum(axis=1))
+        return Forecast(examples, (low, high))
 
 
 def asked_cells(studies: Sequence[StudySpecification]) -> pd.DataFrame:
@@ -124,19 +120,12 @@ def like(place: str) -> pd.DataFrame:
         UserError: neither is there, or no cell of the sweep is finished.
     """
     if place.endswith(".csv"):
-        table = read_published(place)
-        return pd.DataFrame(
-            {
-                "curve": place + ": " + table["curve"].astype(str),
-                "batch_size": table["batch_size"],
-                "trials": 1,
-                "steps": table["steps_to_result"],
-                "seconds": np.nan,
-            }
-        )
-    files = files_for(place)
-    SweepReader(files, place)  # Refuses what is no sweep.
-    done = RecordedForecast(files, place).done()
+        table = read_published(place).rename(columns={"steps_to_result": "steps"})
+        done = table.assign(trials=1, seconds=np.nan)[list(WORK)]
+    else:
+        files = files_for(place)
+        SweepReader(files, place)  # Refuses what is no sweep.
+        done = RecordedForecast(files, place).done()
     if done.empty:
         raise UserError(
             f"--like={place} has no finished cell: name a sweep that has one, or a "
@@ -152,52 +141,43 @@ def plan_text(
     prices: Prices,
 ) -> str:
     """Returns the plan: for each waiting cell and the whole, predictions and bounds."""
-    per_step = seconds_of_a_step(
-        pd.DataFrame(calibration.steps.items(), columns=["batch_size", "seconds"]),
-        waiting["batch_size"].to_numpy(np.float64),
-    )
     budget, draws = waiting["budget"].to_numpy(float), waiting["draws"].to_numpy(float)
-    seconds_of = _seconds_of(waiting, calibration, per_step)
-    most = np.median(seconds_of(np.array([budget]), draws), axis=0)
-    lines = [str(calibration)]
+    most = np.median(_seconds(waiting, calibration, budget, draws), axis=0)
+    lines, whole, predicted = [str(calibration)], "", [""] * len(waiting)
     if done.empty:
         lines.append(NOTHING_MEASURED)
-        told = [f"at most {_time(each)}" for each in most]
-        whole = ""
     else:
-        steps = np.minimum(predicted_steps(done, waiting), budget)
-        seconds = seconds_of(steps, waiting["trials"].to_numpy(float))
-        told = [
-            f"{_steps(steps[:, i], budget[i])}, {_cost(seconds[:, i], prices)}; "
-            f"at most {_time(most[i])}"
-            for i in range(len(waiting))
-        ]
-        whole = f"{_cost(seconds.sum(axis=1), prices)}; "
         lines.append(
             f"predicted from {len(done)} cells that were measured; medians with 80 % "
             "intervals. Cells that have begun count whole, repeats do not."
         )
-    named = zip(waiting["cell"], told, strict=True)
-    lines += [f"  {name}: {text}" for name, text in named]
+        steps = np.minimum(predicted_steps(done, waiting), budget)
+        trials = waiting["trials"].to_numpy(float)
+        seconds = _seconds(waiting, calibration, steps, trials)
+        whole = f"{_cost(seconds.sum(axis=1), prices)}; "
+        predicted = [
+            f"{_steps(steps[:, i], budget[i])}, {_cost(seconds[:, i], prices)}; "
+            for i in range(len(waiting))
+        ]
+    named = zip(waiting["cell"], predicted, most, strict=True)
+    lines += [f"  {name}: {text}at most {_time(end)}" for name, text, end in named]
     lines.append(f"all {len(waiting)} cells: {whole}at most {_time(most.sum())}")
     return "\n".join(lines)
 
 
-def _seconds_of(
-    waiting: pd.DataFrame, calibration: Calibration, per_step: Floats
-) -> Callable[[Floats, Floats], Floats]:
-    """Returns (steps of a trial [d, n], trials [n]) -> seconds of cells [d, n]."""
-    pruning = np.where(
-        ~waiting["curve"].str.contains("-none-seed"), calibration.pruning, 0
+def _seconds(
+    waiting: pd.DataFrame, calibration: Calibration, steps: Floats, trials: Floats
+) -> Floats:
+    """Returns draws of the seconds of cells, [d, n], whose trials make some steps."""
+    per_step = seconds_of_a_step(
+        pd.DataFrame(calibration.steps.items(), columns=["batch_size", "seconds"]),
+        waiting["batch_size"].to_numpy(np.float64),
     )
     evaluation = calibration.evaluation / waiting["interval"].to_numpy(np.float64)
-
-    def seconds(steps: Floats, trials: Floats) -> Floats:
-        slots = np.minimum(calibration.slots, trials)
-        each = steps * (per_step + evaluation) + pruning
-        return np.asarray(each * trials / slots + calibration.start_up, np.float64)
-
-    return seconds
+    is_pruned = ~waiting["curve"].str.contains("-none-seed").to_numpy(bool)
+    each = steps * (per_step + evaluation) + calibration.pruning * is_pruned
+    slots = np.minimum(calibration.slots, trials)
+    return np.asarray(each * trials / slots + calibration.start_up, np.float64)
 
 
 def _cost(seconds: Floats, prices: Prices) -> str:
@@ -213,7 +193,7 @@ def _steps(steps: Floats, budget: float) -> str:
     found = interval_of(steps)
     if found[0] >= budget:
         return f"more steps a trial than its {budget:,.0f}"
-    return f"{_interval(found, lambda value: f'{value:,.0f}')} steps a trial"
+    return f"{_interval(found, number_of_steps)} steps a trial"
 
 
 def _interval(found: Sequence[float], text: Callable[[float], str]) -> str:

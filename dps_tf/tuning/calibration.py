@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from dps_tf.core import DENSE, Job, StudySpecification
 from dps_tf.training import TrainingRunner
 from dps_tf.tuning.backends import Backends
-from dps_tf.tuning.simulation import SimulatedRunner
 
 STEPS_SECONDS = 1.0
 """Steps of one batch size are made until they have lasted so long."""
@@ -67,8 +66,7 @@ def calibrate(
     `pruning` is what an initial point took where everything was tried out.
     """
     begun = time.monotonic()
-    found: dict[int, tuple[float, float, float]] = {}
-    chosen = _chosen(studies)
+    found, chosen = {}, _chosen(studies)
     for study in chosen:
         if found and time.monotonic() - begun > LIMIT_SECONDS:
             break
@@ -105,20 +103,16 @@ def _timed(backends: Backends, study: StudySpecification) -> tuple[float, float,
     begun = time.monotonic()
     runner = backends.runner(study)
     point = study.workload.draw(study.cell.seed, 1)[0]
-    if not isinstance(runner, TrainingRunner):
-        return _simulated(runner, study), 0.0, 0.0
-    runner.try_step(point)
-    started = time.monotonic() - begun
-    return *runner.timed(point, STEPS_SECONDS), started
-
-
-def _simulated(runner: SimulatedRunner, study: StudySpecification) -> float:
-    """Returns the seconds of a simulated step, its evaluations included."""
-    begun, interval = time.monotonic(), study.evaluations.interval
-    point, state, step = study.workload.draw(study.cell.seed, 1)[0], None, 0
+    if isinstance(runner, TrainingRunner):
+        runner.try_step(point)
+        started = time.monotonic() - begun
+        return *runner.timed(point, STEPS_SECONDS), started
+    # Evaluations of a simulated trial are a part of its steps.
+    state, step = None, 0
     while time.monotonic() - begun < STEPS_SECONDS / 10 or not step:
-        report = runner.run(0, Job(0, point, state, step + interval), lambda: False)
+        job = Job(0, point, state, step + study.evaluations.interval)
+        report = runner.run(0, job, lambda: False)
         state, step = report.state, report.step
         if report.diverged_step is not None:
             break
-    return (time.monotonic() - begun) / step
+    return (time.monotonic() - begun) / step, 0.0, 0.0

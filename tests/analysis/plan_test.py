@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from dps_tf.analysis.plan import predicted_steps
-from dps_tf.core import UserError
 from tests.packaging.source_tree import SOURCE_TREE
 
 RECORDED = (
@@ -100,10 +99,3 @@ def test_sums_over_cells_know_that_their_errors_go_together():
     waiting = pd.DataFrame({"curve": "a", "batch_size": [256.0, 512.0, 1024.0]})
     logs = np.log2(predicted_steps(done, waiting))
     assert np.corrcoef(logs.T)[0, 2] > 0.5
-
-
-def test_nothing_is_predicted_from_nothing():
-    nothing = pd.DataFrame(columns=["curve", "batch_size", "trials", "steps"])
-    waiting = pd.DataFrame({"curve": ["a"], "batch_size": [8.0]})
-    with pytest.raises(UserError, match="--like"):
-        predicted_steps(nothing, waiting)

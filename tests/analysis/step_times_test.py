@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from dps_tf.analysis.step_times import read_step_times
+from dps_tf.analysis.interchange.foreign_files import read_csv
+from dps_tf.analysis.step_times import checked_step_times
 from dps_tf.core import UserError
 
 
@@ -23,15 +24,15 @@ def step_times():
 def test_a_table_is_read_and_checked(tmp_path):
     path = tmp_path / "times.csv"
     step_times().to_csv(path, index=False)
-    pd.testing.assert_frame_equal(read_step_times(path), step_times())
+    pd.testing.assert_frame_equal(checked_step_times(read_csv(path)), step_times())
     step_times().drop(columns="seconds").to_csv(path, index=False)
     with pytest.raises(UserError, match="no column 'seconds'"):
-        read_step_times(path)
+        checked_step_times(read_csv(path))
     step_times().assign(seconds=[1, 0, 1, 1]).to_csv(path, index=False)
     with pytest.raises(UserError, match="seconds is .* in row 2"):
-        read_step_times(path)
+        checked_step_times(read_csv(path))
     with pytest.raises(UserError, match="absent.csv' cannot be read: No such file"):
-        read_step_times(tmp_path / "absent.csv")
+        checked_step_times(read_csv(tmp_path / "absent.csv"))
     path.write_text("")
     with pytest.raises(UserError, match="not a CSV table"):
-        read_step_times(path)
+        checked_step_times(read_csv(path))

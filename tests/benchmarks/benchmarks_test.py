@@ -8,7 +8,8 @@ from unittest import mock
 import tensorflow as tf
 from absl.testing import parameterized
 
-from dps_tf.analysis.step_times import read_step_times
+from dps_tf.analysis.interchange.foreign_files import read_csv
+from dps_tf.analysis.step_times import checked_step_times
 from tests.benchmarks import problem, step_time, worker
 
 
@@ -46,7 +47,7 @@ class BenchmarksTest(tf.test.TestCase, parameterized.TestCase):
             repeats=1,
             seconds=0.05,
         )
-        table = read_step_times(path)
+        table = checked_step_times(read_csv(path))
         self.assertEqual(list(table["batch_size"]), [8])  # two cannot share nine
         self.assertEqual(list(table["devices"]), [2])
         self.assertEqual(list(table["price"]), [3.0])

@@ -20,29 +20,25 @@ def write_figure(found: Mapping[str, Recommendation], path: Path) -> None:
     time over the posterior. No file is written where no curve has candidates.
     """
     tables = [
-        frontier(each.candidates).assign(curve=name)
+        each.candidates.assign(curve=name)
         for name, each in found.items()
         if not each.candidates.empty
     ]
     if not tables:
         return
-    table = pd.concat(tables, ignore_index=True)
+    candidates = pd.concat(tables, ignore_index=True)
+    times = candidates.groupby(["curve", "devices"], sort=False)["time_seconds"]
+    table = candidates.loc[times.idxmin()]
     line_styles = style.assign_styles(dict.fromkeys(table["curve"]))
     with style.one_axis(line_styles) as (figure, axis):
         draw_frontiers(axis, table, line_styles)
         path.write_bytes(style.png(figure))
 
 
-def frontier(candidates: pd.DataFrame) -> pd.DataFrame:
-    """Returns the fastest candidate on each number of devices."""
-    fastest = candidates.groupby("devices")["time_seconds"].idxmin()
-    return candidates.loc[fastest].reset_index(drop=True)
-
-
 def draw_frontiers(
     axis: Axes, table: pd.DataFrame, line_styles: Mapping[str, style.LineStyle]
 ) -> None:
-    """Draws rows of `frontier`, with a column `curve`, on logarithmic axes."""
+    """Draws candidates, each with the name of its `curve`, on logarithmic axes."""
     for name, rows in table.groupby("curve", sort=False):
         line_style = style.line_style_of(line_styles, str(name))
         ends = rows["time_low"], rows["time_high"]
