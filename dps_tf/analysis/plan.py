@@ -99,11 +99,8 @@ def forecast(done: pd.DataFrame, waiting: pd.DataFrame) -> tuple[Floats, Floats 
     """Returns draws of the steps of a trial and of the seconds of cells, [d, cells].
 
     Seconds are those of all slots together, from the median time of a step at each
-    batch size; None where no time is recorded.
-
-    Args:
-        done: cells that were measured, columns WORK.
-        waiting: curve, batch_size and trials.
+    batch size; None where no time is recorded. `done` has the columns WORK, `waiting`
+    those before steps.
     """
     steps = predicted_steps(done, waiting)
     timed = done[done["seconds"] > 0]
@@ -125,11 +122,8 @@ def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
     """Returns draws of the steps of one trial in cells that wait, [d, cells].
 
     The cells of one draw go together, so that sums over cells have intervals too.
-
-    Args:
-        done: columns WORK but seconds, one row at least. Cells of other sweeps teach
-            as further curves.
-        waiting: curve and batch_size.
+    `done` has the columns WORK but seconds, and one row at least; cells of other sweeps
+    teach as further curves. `waiting` has curve and batch_size.
     """
     return StepsModel.of(done, waiting["curve"]).draws(waiting)
 

@@ -19,13 +19,7 @@ import pandas as pd
 from dps_tf.analysis.law import LEVEL, Draws, LawFit, Observations, fit_law
 from dps_tf.analysis.law.fit import tails
 from dps_tf.analysis.predict import REACH, obstacles
-from dps_tf.analysis.step_times import (
-    DRAWS,
-    SECONDS_PER_HOUR,
-    StepTimes,
-    law_at,
-    step_time_model,
-)
+from dps_tf.analysis.step_times import DRAWS, StepTimes, law_at, step_time_model
 from dps_tf.analysis.wording import interval, number, steps
 
 EFFICIENCY = 0.8
@@ -152,7 +146,7 @@ def _candidates(points: Observations, law: Draws, model: StepTimes) -> pd.DataFr
     steps, seconds = law_at(law, sizes), model.seconds(sizes)
     low, high = np.quantile(steps * seconds, _TAILS, axis=0)
     median = np.median(steps * seconds, axis=0)
-    rate = model.price / SECONDS_PER_HOUR or model.devices
+    rate = model.price / 3600 or model.devices  # A price is of an hour.
     return pd.DataFrame(
         {
             "batch_size": sizes,

@@ -25,7 +25,6 @@ from dps_tf.core import UserError
 
 COLUMNS = ["batch_size", "devices", "seconds"]
 PRICE = "price"
-SECONDS_PER_HOUR = 3600.0
 DRAWS = 4096
 """Of a posterior, for quantiles that move by 1 % of an interval's width."""
 MINIMUM_SIZES = 3

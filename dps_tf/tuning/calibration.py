@@ -66,7 +66,8 @@ def calibrate(
     `pruning` is what an initial point took where everything was tried out.
     """
     begun = time.monotonic()
-    found, chosen = {}, _chosen(studies)
+    found: dict[int, tuple[float, float, float]] = {}
+    chosen = _chosen(studies)
     for study in chosen:
         if found and time.monotonic() - begun > LIMIT_SECONDS:
             break

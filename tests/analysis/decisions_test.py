@@ -63,7 +63,7 @@ def test_rows_of_these_devices_come_before_an_assumption():
         step_time_model(both, 8, communication=0.01)
 
 
-@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("devices", [1, 6, 8])
 def test_the_fastest_batch_size_is_that_of_the_closed_form(devices):
     # (c1/B + c2)(l + B/(N r)) is least at B = sqrt(c1 l N r / c2).
     least = np.sqrt(C1 * LATENCY * devices * THROUGHPUT / C2)
@@ -131,7 +131,10 @@ def test_a_recommendation_abstains_with_the_reason():
     # Without a plateau in sight, and with steps that cost the same at any batch size.
     steep = law_points(c1=1e6, c2=1e-3, sizes=SIZES[:6])
     flat = times().assign(seconds=LATENCY)
-    assert "still falls" in recommend(steep, flat, 1).abstains
+    assert "measure larger ones" in recommend(steep, flat, 1).abstains
+    per_example = times().assign(seconds=times()["batch_size"] / THROUGHPUT)
+    assert "measure smaller ones" in recommend(law_points(), per_example, 1).abstains
+    assert "cannot share a batch" in recommend(law_points(), times(), 2**14).abstains
 
 
 def test_predict_takes_tables_and_the_sparsities_that_were_measured():
