@@ -19,7 +19,7 @@ from absl import flags
 
 from dps_tf.cli import flags as common
 from dps_tf.cli.command_line import FINISHED, command
-from dps_tf.core import Goal, UserError, near_matches, printable
+from dps_tf.core import Goal, UserError, direction_of, near_matches, printable
 
 if TYPE_CHECKING:
     from dps_tf.analysis.interchange.run_tables import Runs
@@ -177,7 +177,7 @@ def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
 
 def _goal() -> Goal | None:
     """Returns the goal that the flags give, or None."""
-    from dps_tf.analysis.interchange.shallue2019 import METRICS, direction_of
+    from dps_tf.analysis.interchange.shallue2019 import METRICS
 
     if _GOAL.value is None:
         return None

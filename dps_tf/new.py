@@ -86,7 +86,7 @@ workload.step_budget = 2000
 workload.evaluation = @evaluation()
 evaluation.examples = 32
 
-# Or 'validation/cross_entropy', or 'validation/accuracy' (goal.direction = 'maximize').
+# Or 'validation/cross_entropy', or 'validation/accuracy', which is to be large.
 workload.goal = @goal()
 goal.metric = 'validation/classification_error'
 goal.threshold = 0.1

@@ -23,7 +23,7 @@ from dps_tf.cli.command_line import (
     tell_of_damage,
 )
 from dps_tf.cli.page_server import served
-from dps_tf.core import Goal, UserError, printable
+from dps_tf.core import Goal, UserError, direction_of, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ _DIRECTION = flags.DEFINE_enum(
     "direction",
     None,
     ["minimize", "maximize"],
-    "Which way --metric gets better; minimize by default.",
+    "Which way --metric gets better; by default from its name.",
 )
 _LABELS = flags.DEFINE_multi_string(
     "label",
@@ -127,7 +127,8 @@ def _wanted_goal() -> Goal | float | None:
         raise UserError(
             f"--metric={_METRIC.value} needs --goal: give the threshold to reach."
         )
-    return Goal(_METRIC.value, _GOAL.value, _DIRECTION.value or "minimize")
+    direction = _DIRECTION.value or direction_of(_METRIC.value)
+    return Goal(_METRIC.value, _GOAL.value, direction)
 
 
 def _report_sweeps(out: Path) -> None:

@@ -32,7 +32,7 @@ from dps_tf.core.execution import (
     TurnReport,
     processors,
 )
-from dps_tf.core.goal import Goal
+from dps_tf.core.goal import Goal, direction_of
 from dps_tf.core.nearest import Nearest, Search, advice, nearest_in, nearest_of
 from dps_tf.core.noisy_quadratic import NoisyQuadratic
 from dps_tf.core.order import examples_at

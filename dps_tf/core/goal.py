@@ -19,6 +19,18 @@ _COMPARISONS: dict[tuple[str, bool], tuple[str, Callable[[Any, float], Any]]] = 
     ("maximize", True): (">=", operator.ge),
     ("maximize", False): (">", operator.gt),
 }
+_MAXIMIZED = ("accuracy", "average_precision", "r_squared")
+
+
+def direction_of(metric: str) -> str:
+    """Returns `maximize` for metrics that are better when larger, by their names.
+
+    >>> direction_of("test/top_5_accuracy"), direction_of("validation/loss")
+    ('maximize', 'minimize')
+    """
+    name = metric.rpartition("/")[2]
+    is_maximized = any(f"_{name}".endswith(f"_{word}") for word in _MAXIMIZED)
+    return "maximize" if is_maximized else "minimize"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from dps_tf.core import (
     UserError,
     Workload,
     WorkloadFamily,
+    direction_of,
     grid,
     near_matches,
 )
@@ -37,12 +38,16 @@ _VARYING = (Mapping, StepsInExamples)
 def goal(
     metric: str = "validation/classification_error",
     threshold: float = gin.REQUIRED,
-    direction: str = "minimize",
+    direction: str | None = None,
     inclusive: bool = True,
     in_a_row: int = 1,
     mean_of: int = 1,
 ) -> Goal:
-    """Returns what a trial has to reach; see `core.goal.Goal`."""
+    """Returns what a trial has to reach; see `core.goal.Goal`.
+
+    Without a direction, that of the metric's name counts; see `direction_of`.
+    """
+    direction = direction or direction_of(metric)
     return Goal(metric, threshold, direction, inclusive, in_a_row, mean_of)
 
 

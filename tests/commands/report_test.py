@@ -211,6 +211,16 @@ def test_another_metric_is_reported_with_its_own_threshold(place):
         assert done.returncode == 2 and told in done.stderr
 
 
+def test_another_metric_has_the_direction_of_its_name():
+    program = (
+        "from absl import flags; from dps_tf import report; "
+        "flags.FLAGS(['report', '--metric=validation/accuracy', '--goal=0.5']); "
+        "print(report._wanted_goal())"
+    )
+    done = interpreter.run(["-c", program])
+    assert done.stdout == "validation/accuracy >= 0.5\n", done.stderr
+
+
 def test_help_names_every_flag(place):
     done = run(place, "--help")
     flags = "sweep_dir label out goal metric direction published published_curves"

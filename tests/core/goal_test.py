@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dps_tf.core import Goal, UserError
+from dps_tf.core import Goal, UserError, direction_of
+from dps_tf.workloads.reading import read_configuration
 
 ERROR = "validation/classification_error"
 COMPARISONS = {
@@ -181,3 +182,27 @@ def test_one_lucky_evaluation_meets_a_plain_goal_only():
 def test_impossible_windows_are_refused(change, message):
     with pytest.raises(UserError, match=message):
         Goal(ERROR, 0.2, **change)
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction"),
+    [
+        ("validation/accuracy", "maximize"),
+        ("test/top_5_accuracy", "maximize"),
+        ("validation/macro_average_precision", "maximize"),
+        ("validation/r_squared", "maximize"),
+        ("validation/inaccuracy", "minimize"),
+        ("accuracy/loss", "minimize"),
+    ],
+)
+def test_a_name_tells_which_way_is_better(metric, direction):
+    assert direction_of(metric) == direction
+
+
+def test_a_goal_without_a_direction_has_that_of_its_metric():
+    bindings = ["goal.metric = 'validation/accuracy'", "goal.threshold = 0.9"]
+    sweep, _ = read_configuration(["quickstart"], bindings)
+    assert str(sweep.studies[0].workload.goal) == "validation/accuracy >= 0.9"
+    bindings.append("goal.direction = 'minimize'")
+    sweep, _ = read_configuration(["quickstart"], bindings)
+    assert str(sweep.studies[0].workload.goal) == "validation/accuracy <= 0.9"

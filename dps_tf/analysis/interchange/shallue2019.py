@@ -50,7 +50,6 @@ METRICS = {
     for metric, our_metric in _METRICS.items()
 }
 """Column of the archive -> metric of this package; other columns are no metrics."""
-_MAXIMIZED = ("average_precision", "accuracy")
 SCALES = {
     "LINEAR_SCALE": "linear",
     "LOG_SCALE": "log",
@@ -75,11 +74,6 @@ def goals() -> Mapping[str, Goal]:
         name: Goal(metric, threshold, direction, inclusive=False)
         for name, metric, threshold, direction in frame[columns].to_numpy().tolist()
     }
-
-
-def direction_of(metric: str) -> str:
-    """Returns `maximize` for metrics that are better when larger."""
-    return "maximize" if metric.rpartition("/")[2] in _MAXIMIZED else "minimize"
 
 
 def write_archive(
