@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dps_tf.analysis.sweep_status import CellStatus
 
 FINISHED, DEFECT, USER_ERROR, RUN_AGAIN = 0, 1, 2, 75
+_SHOWN = 60  # characters of a path that is too long
 
 
 def command(main: Callable[[], int | None]) -> Callable[[], None]:
@@ -188,7 +189,12 @@ def cell_statuses(sweep_dirs: Sequence[str], told: set[str]) -> list[CellStatus]
 
 
 def _sentence_of(error: OSError) -> str | None:
-    """Returns what the user can do about an output or temporary folder that is full."""
+    """Returns what the user can do about a path or a full folder, None for others."""
+    if error.errno == errno.ENAMETOOLONG:
+        return (
+            f"the path {printable(str(error.filename))[:_SHOWN]}... is too long for "
+            "this system: choose shorter names."
+        )
     if "temporary directory" in str(error):
         return (
             "no folder for temporary files can be written, such as "

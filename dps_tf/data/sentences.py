@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -268,14 +269,16 @@ def _start_anew_for_another_text(
     target: Path, files: list[Path], report: Report
 ) -> None:
     """Removes vocabulary and rows that were made of other files than these."""
-    sums = "\n".join(f"{sha256(path)}  {path.name}" for path in files)
+    # As bytes: a name may be no UTF-8.
+    named = (f"{sha256(path)}  {path.name}" for path in files)
+    sums = b"\n".join(map(os.fsencode, named))
     mark = target / "text.sha256"
-    if mark.is_file() and mark.read_text() != sums:
+    if mark.is_file() and mark.read_bytes() != sums:
         report(f"{target} is made anew: the text is another one than before")
         shutil.rmtree(target)
     if not (target / MODEL).is_file():
         target.mkdir(parents=True, exist_ok=True)
-        mark.write_text(sums)
+        mark.write_bytes(sums)
 
 
 def _decoded(text: bytes, what: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import tarfile
 from pathlib import Path
@@ -104,6 +105,17 @@ def test_it_is_one_sentence_and_nothing_is_left(case, tmp_path):
     assert SAID[case] in sentence
     assert "Traceback" not in done.stderr
     assert set(data.rglob("*")) - before <= {data / f".preparing-{name}.lock"}
+
+
+def test_a_file_of_text_may_have_a_name_that_is_no_text(tmp_path):
+    text = write_text(tmp_path / "mine")
+    text.rename(text.with_name(os.fsdecode(b"a\xff.txt")))
+    flags = ["--dataset=text_folder", f"--raw_dir={tmp_path / 'mine'}"]
+    flags += ["--vocabulary=30", "--length=8"]
+    first, again = prepared(tmp_path, *flags), prepared(tmp_path, *flags)
+    assert [first.returncode, again.returncode] == [0, 0], first.stderr
+    assert "300 sentences" in first.stdout
+    assert "sentences in sub-words" not in again.stdout
 
 
 def test_text_that_was_changed_is_another_set(tmp_path):

@@ -164,6 +164,22 @@ def test_every_command_refuses_a_path_that_no_system_takes(command):
         assert refusal(command, path).startswith("error: the path ")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "fit --csv=LONG",
+        "prepare --dataset=text_folder --data_dir=data --raw_dir=LONG",
+        "train --sweep_dir=sweep --gin_file=LONG",
+    ],
+)
+@pytest.mark.slow
+def test_a_file_name_that_no_system_takes_is_one_sentence(command, tmp_path):
+    name, *flags = command.replace("LONG", "x" * 5000).split()
+    done = interpreter.run(["-m", f"dps_tf.{name}", *flags], cwd=tmp_path)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "too long" in done.stderr.splitlines()[-1]
+
+
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory) -> Path:
     """A sweep of noisy quadratics, simulated by the command."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -53,7 +54,7 @@ def opened(path: Path, follow: bool = False) -> Iterator[BinaryIO]:
                 raise UserError(f"{str(path)!r} is no regular file: give one instead.")
             yield file
     except OSError as error:
-        is_refused = path.is_symlink() and not follow
+        is_refused = error.errno == errno.ELOOP and not follow
         why = "it is a link" if is_refused else error.strerror
         raise UserError(f"{str(path)!r} cannot be read: {why}.") from error
 
