@@ -143,6 +143,44 @@ def test_tables_of_others_stay_alone_in_their_database(tmp_path):
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
+def test_a_database_with_a_log_of_writes_gets_no_files_beside_it(tmp_path):
+    path = tmp_path / "study.db"
+    write_database(path)
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.close()
+    before = path.read_bytes()
+    study = load_optuna(path)
+    assert len(study.trials) == 1
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_writes_that_are_still_in_the_log_are_read(tmp_path):
+    path = tmp_path / "study.db"
+    write_database(path)
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("UPDATE studies SET study_name = 'other'")
+    database.commit()
+    assert load_optuna(path).study_name == "other"
+    database.close()
+
+
+def test_a_view_beside_the_tables_is_refused(tmp_path):
+    path = tmp_path / "study.db"
+    write_database(path)
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            "DROP TABLE trial_user_attributes; CREATE VIEW trial_user_attributes AS "
+            "WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n) "
+            "SELECT i AS trial_id FROM n;"
+        )
+    database.close()
+    with pytest.raises(UserError, match="has a view trial_user_attributes") as refusal:
+        load_optuna(path)
+    check_sentence(refusal.value)
+
+
 @pytest.mark.slow
 def test_a_query_that_never_ends_is_not_asked(tmp_path):
     path = tmp_path / "study.db"
@@ -153,7 +191,7 @@ def test_a_query_that_never_ends_is_not_asked(tmp_path):
             "(VALUES(1) UNION ALL SELECT i + 1 FROM n) SELECT i AS trial_id FROM n;"
         )
     database.close()
-    with pytest.raises(UserError, match="it has no table trials"):
+    with pytest.raises(UserError, match="it has a view trials"):
         load_optuna(path)
 
 
@@ -237,6 +275,13 @@ def test_what_is_said_of_all_runs_is_checked(tmp_path, options, sentence):
     check_sentence(refusal.value)
 
 
+def test_a_column_is_not_lost_by_renaming_another_to_it():
+    run = Run("a", CURVE, {"batch_size": 8, "lr": 0.1})
+    with pytest.raises(UserError, match="both be called 'batch_size'") as refusal:
+        runs_of([run], "here", rename={"lr": "batch_size"})
+    check_sentence(refusal.value)
+
+
 @pytest.mark.parametrize("name", ["trial", "steps", "status"])
 def test_a_metaparameter_is_not_taken_for_a_column_of_the_table(name):
     run = Run("a", CURVE, {name: 3})
@@ -305,6 +350,14 @@ def test_a_goal_that_is_met_untrained_has_a_report(tmp_path):
     assert tables.results["steps_to_result"].tolist() == [20, 10, 0]
     found = report.write_report(tables, tmp_path / "report")
     assert "1 batch size at which K* is 0" in found.summary[0]
+
+
+@pytest.mark.filterwarnings("error")
+def test_curves_that_have_step_0_alone_are_drawn_without_a_complaint(tmp_path):
+    curve = pd.DataFrame({"step": [0], METRIC: [0.1]})
+    runs = runs_of([Run("a", curve)], "here", batch_size=8)
+    write_runs(runs, tmp_path / "sweep", GOAL)
+    report.write_report(load(tmp_path / "sweep"), tmp_path / "report")
 
 
 # What is shown

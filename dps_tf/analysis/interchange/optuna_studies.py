@@ -20,6 +20,7 @@ from dps_tf.core import UserError, near_matches, on_one_line
 
 Steps = int | Callable[[Any], int]
 """Updates between two reports, or a function of the trial that returns them."""
+_LOG_BYTE = 18  # of the header: 2 where writes go to a log beside the file first
 _TABLES = ("studies", "trials", "trial_params", "trial_intermediate_values")
 
 
@@ -101,14 +102,25 @@ def load_optuna(database: str | Path, name: str | None = None) -> Any:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Returns a connection that can only read: Optuna would add its tables."""
-    address = f"{path.as_uri()}?mode=ro"
+    """Returns a connection that can only read: Optuna would add its tables.
+
+    Even then SQLite adds two files beside a database that keeps a log of its writes. It
+    does not where nobody can be writing: that is told by the absence of the log.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    with foreign_files.opened(path, follow=True) as file:
+        keeps_log = file.read(_LOG_BYTE + 1)[_LOG_BYTE:] == b"\x02"
+    is_at_rest = keeps_log and not foreign_files.kind_of(log)
+    address = f"{path.as_uri()}?mode=ro{'&immutable=1' if is_at_rest else ''}"
     return sqlite3.connect(address, uri=True, check_same_thread=False)
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    # A view of such a name could be a query that never ends.
     kinds = dict(connection.execute("SELECT name, type FROM sqlite_master"))
+    # It could be a query that never ends, and Optuna makes none.
+    views = [name for name, kind in kinds.items() if kind == "view"]
+    if views:
+        raise ValueError(f"it has a view {views[0]}")
     missing = [name for name in _TABLES if kinds.get(name) != "table"]
     if missing:
         raise ValueError(f"it has no table {missing[0]}")

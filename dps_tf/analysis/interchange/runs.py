@@ -117,7 +117,14 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
 
 
 def _renamed(columns: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    return {renamed.get(name, name): value for name, value in columns.items()}
+    """Returns columns under their new names; UserError if two would have one."""
+    names = [renamed.get(name, name) for name in columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(
+                f"two columns would both be called {name!r}: rename only one of them."
+            )
+    return dict(zip(names, columns.values(), strict=True))
 
 
 def _check_renaming(renamed: Mapping[str, str]) -> None:

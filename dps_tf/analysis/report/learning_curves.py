@@ -218,7 +218,9 @@ def draw_training(
     values = curves["value"]
     if (values > 0).all() and values.max() > 20 * values.min():
         style.log10_axis(axis, "y")
-    style.log10_axis(axis, "x")
+    # Of trials that met the goal untrained there is step 0 alone.
+    if (curves["step"] > 0).any():
+        style.log10_axis(axis, "x")
     axis.set(xlabel="Step")
 
 
