@@ -675,6 +675,9 @@ def test_ends_of_regimes_below_what_was_measured_are_no_values():
     text = summary(found, ends)[0]
     assert "within 20 %) ends below the smallest measured (at most 9), and" in text
     assert "0.212" not in text
+    ends = ends.assign(useful_end=2.0, useful_end_low=1.0, useful_end_high=3.0)
+    text = summary(found, ends.assign(is_flat=True))[0]
+    assert "the steps level off below the smallest measured" in text
 
 
 def test_sentences_never_divide_by_a_missing_point():

@@ -166,8 +166,9 @@ def _regimes(row: pd.Series) -> str:
         for name in ("perfect_end", "useful_end")
     )
     ends = "ends" if perfect.startswith("below") else "holds up to batch size"
+    start = "" if useful.startswith("below") else "from batch size "
     flat = (
-        f"the steps level off from batch size {useful}"
+        f"the steps level off {start}{useful}"
         if row["is_flat"]
         else f"up to {row['largest']:g} the steps are not seen to level off"
     )
