@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ _LOOK_SECONDS = 2.0
 """How often the nodes of the cluster are looked at."""
 PATIENCE_SECONDS = 60.0
 """Seconds that a cluster may have no slot before the run says so, or ends."""
+_LISTENING_SECONDS = 30.0
+"""Seconds that the head node of a cluster may take to listen."""
 _OBJECT_STORE_BYTES = 256 * 2**20
 """Of a Ray that is started here: states pass through it one at a time."""
 _LOOPBACK = "127.0.0.1"
@@ -286,6 +289,8 @@ def connect(address: str | None, slots: int) -> None:
     Raises:
         UserError: it cannot be started, or there is no cluster at the address.
     """
+    if address is not None:
+        _check_listening(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     # What actors import is what this process imports, wherever it was started.
     paths = {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *_python_path()])}
@@ -309,6 +314,30 @@ def connect(address: str | None, slots: int) -> None:
             f"the Ray cluster at --ray_address={address} cannot be joined ({why}): "
             "give 'auto' on a node of it, or host:port of its head node."
         ) from error
+
+
+def _check_listening(address: str) -> None:
+    """Raises UserError unless something listens at `host:port`, now or soon.
+
+    Ray itself would try again for minutes, and say so in lines of its own.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        return
+    end = time.monotonic() + _LISTENING_SECONDS
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), 5.0).close()
+            return
+        except (OSError, OverflowError, UnicodeError) as error:
+            if time.monotonic() < end and not isinstance(error, socket.gaierror):
+                time.sleep(1.0)
+                continue
+            why = getattr(error, "strerror", None) or error
+            raise UserError(
+                f"nothing can be reached at --ray_address={address} ({why}): give "
+                "'auto' on a node of the cluster, or host:port of its head node."
+            ) from error
 
 
 def _check_loopback() -> None:

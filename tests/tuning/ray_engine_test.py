@@ -173,3 +173,10 @@ def test_a_ray_that_others_could_reach_is_not_started(monkeypatch):
 def test_ray_is_used_by_its_public_interface_alone(module):
     private = re.findall(r"\bray(?:\.\w+)*\._\w+|\._ray_\w+", inspect.getsource(module))
     assert private == []
+
+
+def test_an_address_at_which_nothing_listens_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(ray_cluster, "_LISTENING_SECONDS", 0.1)
+    for address in ("127.0.0.1:1", "127.0.0.1:99999", "no.such.host.invalid:6379"):
+        with pytest.raises(UserError, match=f"nothing can be reached.*{address}"):
+            ray_cluster.connect(address, 0)
