@@ -60,8 +60,8 @@ class Cell:
         ):
             if not is_whole(value, least):
                 raise UserError(
-                    f"{kind} {value!r} is not a whole number of at least {least}: "
-                    "correct it in the gin file."
+                    f"{kind} {value!r} is no whole number of at least {least}: give "
+                    "one, in the gin file or in the table that is read."
                 )
         check_sparsity(self.sparsity)
         object.__setattr__(self, "sparsity", float(self.sparsity))

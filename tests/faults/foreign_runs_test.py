@@ -265,6 +265,7 @@ def test_runs_below_a_folder_whose_name_is_no_text_are_read(tmp_path):
         ({"optimizer": "../sgd"}, "cannot be part of a path"),
         ({"learning_rate": "inf"}, "learning_rate is inf in a trial"),
         ({"learning_rate": -1}, "learning_rate is -1 in a trial"),
+        ({"base_lr": -0.5}, "base_lr is -0.5 in a trial"),
     ],
 )
 def test_what_is_said_of_all_runs_is_checked(tmp_path, options, sentence):

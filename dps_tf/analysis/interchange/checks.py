@@ -162,7 +162,7 @@ def _shown(value: Any) -> str:
 
 def _check_point(name: str, values: np.ndarray) -> None:
     """Raises UserError for values that a metaparameter of this name cannot have."""
-    is_rate = name == "lr" or name.endswith("learning_rate")
+    is_rate = f"_{name}".endswith(("_lr", "learning_rate"))
     wrong = values[np.isinf(values) | (is_rate & (values < 0))]
     if len(wrong):
         allowed = "a finite number, at least 0" if is_rate else "a finite number"
