@@ -60,7 +60,7 @@ class Cell:
         ):
             if not is_whole(value, least):
                 raise UserError(
-                    f"{kind} {value!r} is no whole number of at least {least}: give "
+                    f"{kind} {value!r} is not a whole number of at least {least}: give "
                     "one, in the gin file or in the table that is read."
                 )
         check_sparsity(self.sparsity)
