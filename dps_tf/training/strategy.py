@@ -176,7 +176,7 @@ def _local_tpu() -> tuple[Any, Any]:
     except (OSError, ValueError, tf.errors.OpError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
         raise UserError(
-            f"no TPU was found for --strategy=tpu and tpu_cores ({reason}): use it "
+            f"no TPU was found for --strategy=tpu or tpu_cores ({reason}): use it "
             "on a TPU host with the tensorflow-tpu wheel, or choose another strategy."
         ) from error
     return resolver, topology

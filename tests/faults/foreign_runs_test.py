@@ -143,12 +143,17 @@ def test_tables_of_others_stay_alone_in_their_database(tmp_path):
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_database_with_a_log_of_writes_gets_no_files_beside_it(tmp_path):
-    path = tmp_path / "study.db"
+def with_log_of_writes(path: Path) -> sqlite3.Connection:
+    """Returns a connection to a new database whose writes go to a log first."""
     write_database(path)
     database = sqlite3.connect(path)
     database.execute("PRAGMA journal_mode=WAL")
-    database.close()
+    return database
+
+
+def test_a_database_with_a_log_of_writes_gets_no_files_beside_it(tmp_path):
+    path = tmp_path / "study.db"
+    with_log_of_writes(path).close()
     before = path.read_bytes()
     study = load_optuna(path)
     assert len(study.trials) == 1
@@ -157,9 +162,7 @@ def test_a_database_with_a_log_of_writes_gets_no_files_beside_it(tmp_path):
 
 def test_writes_that_are_still_in_the_log_are_read(tmp_path):
     path = tmp_path / "study.db"
-    write_database(path)
-    database = sqlite3.connect(path)
-    database.execute("PRAGMA journal_mode=WAL")
+    database = with_log_of_writes(path)
     database.execute("UPDATE studies SET study_name = 'other'")
     database.commit()
     assert load_optuna(path).study_name == "other"

@@ -123,4 +123,4 @@ def test_a_tpu_node_gives_its_chips_to_one_process():
     sides = pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"].split("x")
     # All chips of the topology are on the one host.
     assert chips == int(sides[0]) * int(sides[1])
-    assert "--strategy=tpu" in container["args"]
+    assert "--strategy=tpu_cores" in container["args"]
