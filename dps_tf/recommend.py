@@ -1,9 +1,9 @@
 """Recommends a batch size: `python -m dps_tf.recommend --sweep_dir=D --devices=8`.
 
-Answers with which batch size the goal is reached first on N devices, and cheapest, from
-K* of a sweep (or of any table, --csv) and from the seconds of a step: those of
---step_times, or those that the sweep recorded. Prints a sentence for each curve, or why
-none is recommended, and tables; --out also writes them, with the figure.
+The command names the batch size that reaches the goal first on N devices, and the
+cheapest one. It takes K* from a sweep (or from any table, --csv) and the seconds of a
+step from --step_times, or from the sweep. It prints a sentence for each curve, or why
+no batch size is recommended, and tables; --out also writes them, with the figure.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 common.section("What is recommended")
 _SWEEP_DIRS = common.sweep_dirs()
 _CSV = flags.DEFINE_string(
-    "csv", None, "In place of sweeps: a table as of `dps_tf.fit`."
+    "csv", None, "Table of K* in place of sweeps, as `dps_tf.fit` reads it."
 )
 _STEP_TIMES = flags.DEFINE_string(
     "step_times",
     None,
-    "CSV with batch_size, devices, seconds (of a step) and price (per hour of all "
-    "these devices; may be absent); by default what the sweep recorded.",
+    "CSV with batch_size, devices, seconds (of a step) and, optionally, price (per "
+    "hour for all these devices); by default the step times of the sweep.",
 )
 _DEVICES = flags.DEFINE_integer("devices", 1, "Devices that share each batch.")
 _DEADLINE = flags.DEFINE_float(
@@ -49,7 +49,7 @@ _OUT = flags.DEFINE_string(
 
 @command
 def main() -> int:
-    """Prints the recommendation of every curve; returns the exit code 0."""
+    """Prints the recommendation for every curve; returns the exit code 0."""
     if bool(_SWEEP_DIRS.value) == bool(_CSV.value):
         raise UserError(
             "give --sweep_dir, the directory of a sweep, or --csv, a table of batch "
@@ -59,7 +59,7 @@ def main() -> int:
     from dps_tf.analysis.recommend import recommend
     from dps_tf.analysis.wording import number
 
-    found = {
+    recommendations = {
         name: recommend(
             points,
             times,
@@ -69,14 +69,14 @@ def main() -> int:
         )
         for name, points, times in _inputs()
     }
-    for name, each in found.items():
-        print(printable(f"{name}: {each}"))
-        if not each.choices.empty:
-            table = each.choices.drop(columns="meaning")
+    for name, recommendation in recommendations.items():
+        print(printable(f"{name}: {recommendation}"))
+        if not recommendation.choices.empty:
+            table = recommendation.choices.drop(columns="meaning")
             text = table.to_string(index=False, float_format=number, na_rep="")
             print("\n".join(line.rstrip() for line in text.splitlines()), "\n")
     if _OUT.value:
-        _write(found, Path(_OUT.value))
+        _write(recommendations, Path(_OUT.value))
     return FINISHED
 
 
@@ -95,24 +95,27 @@ def _inputs() -> Iterator[tuple[str, Observations, pd.DataFrame]]:
         times = step_times.recorded_step_times(tables.work)
         results, recorded = tables.results, fit_table.curves_of_table(times)
     for name, points in fit_table.observations_by_curve(results).items():
-        known = recorded.get(name) if given is None else given
-        if known is None:
+        curve_times = recorded.get(name) if given is None else given
+        if curve_times is None:
             raise UserError(
                 f"--step_times is missing: no time of a step is recorded of {name!r}."
             )
-        yield name, points, known
+        yield name, points, curve_times
 
 
-def _write(found: Mapping[str, Recommendation], folder: Path) -> None:
+def _write(recommendations: Mapping[str, Recommendation], folder: Path) -> None:
     import pandas as pd
 
     from dps_tf.analysis.report.recommendation import write_figure
 
     folder.mkdir(parents=True, exist_ok=True)
     for table in ("candidates", "choices"):
-        parts = [getattr(found[name], table).assign(curve=name) for name in found]
+        parts = [
+            getattr(recommendations[name], table).assign(curve=name)
+            for name in recommendations
+        ]
         pd.concat(parts, ignore_index=True).to_csv(folder / f"{table}.csv", index=False)
-    write_figure(found, folder / "recommendation.png")
+    write_figure(recommendations, folder / "recommendation.png")
     print(f"written: {folder}")
 
 

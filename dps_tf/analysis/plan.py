@@ -1,12 +1,12 @@
-"""What the rest of a sweep will cost: predicted from what has been measured.
+"""Predicts what the rest of a sweep will cost, from the cells that were measured.
 
-The work of a cell is its trials times the steps of each. In a race those follow the law
-K* = c1/B + c2, as each trial runs about as long as the first finishers need; so the
-logarithm of the steps of a trial is modelled by the law plus noise, curve by curve, and
-the curves of a sweep are alike: their log c1 and log c1/c2 scatter about common means
-(a hierarchical model, by Laplace's approximation, averaged over the spreads of SPREADS
-and the noises of NOISES). Cells that are done teach about the cells that wait, of the
-same curve most. Seconds come from measured step times.
+The work of a cell is its trials times the steps of each. In a race the steps follow the
+law K* = c1/B + c2, as each trial runs about as long as the first finishers need; so the
+logarithm of the steps of a trial is modelled by the law plus noise, curve by curve. The
+curves of a sweep are alike: their log c1 and log c1/c2 scatter about common means (a
+hierarchical model, by Laplace's approximation, averaged over the spreads of SPREADS and
+the noises of NOISES). A finished cell informs the predictions for waiting cells, most
+of all those of its own curve. Seconds come from measured step times.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from dps_tf.store import StudyReader
 
 LEVEL = 0.8
 WORK = ("curve", "batch_size", "trials", "steps", "seconds")
-"""Columns of cells that were measured: steps and seconds are those of all trials and
-slots together, evaluations included."""
+"""Columns of measured cells: steps and seconds are totals over all trials and slots,
+evaluations included."""
 SPREADS = (0.15, 0.3, 0.6, 1.0)
 """Octaves by which log2 c1 and log2 c1/c2 of curves of one sweep scatter."""
 NOISES = (0.1, 0.2, 0.35)
 """Octaves by which the steps of a trial scatter about the law of its curve."""
 _MEANS = (15.0, 7.5)
 _DEVIATIONS = (6.0, 2.0)
-"""Of the means of log2 c1 (32,768 examples, within a factor of 64) and of log2 c1/c2
-(181, within a factor of four), before anything is measured: most workloads of Shallue
-et al. 2019 and Lee et al. 2021."""
+"""Prior of the means of log2 c1 (32,768 examples, within a factor of 64) and of log2
+c1/c2 (181, within a factor of four): most workloads of Shallue et al. 2019 and Lee et
+al. 2021."""
 _ROUNDS = 30
 _LARGEST_STEP = 3.0  # Octaves, of one round of Gauss-Newton.
 _DRAWS = 1_000
 _NAME = re.compile(r"(.+-seed\d+)-b(\d+)(-s.+)")
-"""See `Cell.name`."""
+"""Form of the name of a cell; see `Cell.name`."""
 
 
 def curve_and_size(cell: str) -> tuple[str, int]:
-    """Returns the curve to which a cell belongs, and its batch size, from its name.
+    """Returns the curve and the batch size of a cell, from its name.
 
     >>> curve_and_size("mlp-sgd-none-seed0-b64-s0.0")
     ('mlp-sgd-none-seed0-s0.0', 64)
@@ -58,8 +58,8 @@ def curve_and_size(cell: str) -> tuple[str, int]:
 def recorded_work(study: StudyReader, cell: str) -> dict[str, Any] | None:
     """Returns the work of a closed cell, one row with the columns of WORK, else None.
 
-    Trials are those that the study asked for: steps of trials that it drew in the place
-    of diverged ones count as theirs. Seconds are NaN where none are recorded.
+    `trials` is the number that the study asked for, and `steps` includes those of the
+    trials that replaced diverged ones. `seconds` is NaN where none are recorded.
     """
     tables = study.closed(("trials", "work"))
     if tables is None or not (steps := tables["trials"]["end_step"].sum()):
@@ -79,10 +79,10 @@ def recorded_work(study: StudyReader, cell: str) -> dict[str, Any] | None:
 def seconds_of_a_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
     """Returns draws of the seconds of a step at some batch sizes, [d, n].
 
-    From three measured batch sizes on they follow latency + B / throughput. Fewer do
-    not tell these apart: then the part of a step that grows with the batch is uniform
-    between none and all of the step at the nearest measured size. `times` has the
-    columns batch_size and seconds, and one row at least.
+    From three measured batch sizes on, the seconds follow latency + B / throughput.
+    Fewer sizes do not separate the two: then the part of a step that grows with the
+    batch is uniform between none and all of the step at the nearest measured size.
+    `times` has the columns batch_size and seconds, and at least one row.
     """
     sizes = times["batch_size"].to_numpy(np.float64)
     if len(np.unique(sizes)) >= MINIMUM_SIZES:
@@ -98,39 +98,39 @@ def seconds_of_a_step(times: pd.DataFrame, batch_sizes: Floats) -> Floats:
 def forecast(done: pd.DataFrame, waiting: pd.DataFrame) -> tuple[Floats, Floats | None]:
     """Returns draws of the steps of a trial and of the seconds of cells, [d, cells].
 
-    Seconds are those of all slots together, from the median time of a step at each
-    batch size; None where no time is recorded. `done` has the columns WORK, `waiting`
-    those before steps.
+    Seconds are totals over all slots, from the median time of a step at each batch
+    size; None where no time is recorded. `done` has the columns of WORK, `waiting`
+    those that come before `steps`.
     """
     steps = predicted_steps(done, waiting)
     timed = done[done["seconds"] > 0]
     if timed.empty:
         return steps, None
-    each = (timed["seconds"] / timed["steps"]).groupby(timed["batch_size"])
-    times = each.median().rename("seconds").reset_index()
+    step_seconds = (timed["seconds"] / timed["steps"]).groupby(timed["batch_size"])
+    times = step_seconds.median().rename("seconds").reset_index()
     of_step = seconds_of_a_step(times, waiting["batch_size"].to_numpy(np.float64))
     return steps, steps * of_step * waiting["trials"].to_numpy(np.float64)
 
 
 def interval_of(draws: Floats) -> tuple[float, float, float]:
-    """Returns (median, low, high) of draws of one number, an 80 % interval."""
+    """Returns (median, low, high) of the draws of a number: its 80 % interval."""
     middle, low, high = np.quantile(draws, [0.5, *tails(LEVEL)])
     return float(middle), float(low), float(high)
 
 
 def predicted_steps(done: pd.DataFrame, waiting: pd.DataFrame) -> Floats:
-    """Returns draws of the steps of one trial in cells that wait, [d, cells].
+    """Returns draws of the steps of one trial in waiting cells, [d, cells].
 
-    The cells of one draw go together, so that sums over cells have intervals too.
-    `done` has the columns WORK but seconds, and one row at least; cells of other sweeps
-    teach as further curves. `waiting` has curve and batch_size.
+    One draw is joint for all cells, so that sums over cells have intervals too. `done`
+    has the columns of WORK except seconds, and at least one row; cells of other sweeps
+    count as further curves. `waiting` has the columns curve and batch_size.
     """
     return StepsModel.of(done, waiting["curve"]).draws(waiting)
 
 
 @dataclass(frozen=True)
 class StepsModel:
-    """The posterior of the steps of a trial: normal ones, and the weight of each."""
+    """The posterior of the steps of a trial: a weighted mixture of normal ones."""
 
     curves: Sequence[str]
     fits: Sequence[_Fit]
@@ -138,7 +138,7 @@ class StepsModel:
 
     @classmethod
     def of(cls, done: pd.DataFrame, further: Iterable[str]) -> StepsModel:
-        """Returns what measured cells say of their curves, and of `further` ones."""
+        """Returns the posterior of the curves of measured cells and of `further`."""
         curves = list(dict.fromkeys([*done["curve"], *further]))
         cells = _places(done, curves)
         log2_steps = np.log2((done["steps"] / done["trials"]).to_numpy(np.float64))
@@ -155,15 +155,15 @@ class StepsModel:
     def draws(self, waiting: pd.DataFrame) -> Floats:
         """Returns draws of the steps of a trial, noise included, [d, cells]."""
         rng = np.random.default_rng(0)  # The same records give the same plan.
-        cells, found = _places(waiting, self.curves), []
+        cells, draws = _places(waiting, self.curves), []
         chosen = rng.multinomial(_DRAWS, self.weights)
         for fit, number in zip(self.fits, chosen, strict=True):
             steps, derivative = _expected(cells, fit.mean)
             root = derivative @ np.linalg.cholesky(fit.covariance)
             parameters = rng.standard_normal((number, root.shape[1])) @ root.T
             noise = fit.noise * rng.standard_normal((number, len(steps)))
-            found.append(steps + parameters + noise)
-        return np.asarray(np.exp2(np.concatenate(found)), np.float64)
+            draws.append(steps + parameters + noise)
+        return np.asarray(np.exp2(np.concatenate(draws)), np.float64)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class _Fit:
 
 
 def _places(cells: pd.DataFrame, curves: Sequence[str]) -> tuple[Codes, Floats]:
-    """Returns the place of its curve and log2 of its batch size for each cell, [n]."""
+    """Returns the index of the curve and log2 batch size of each cell, both [n]."""
     curve = pd.Index(curves).get_indexer(pd.Index(cells["curve"]))
     return curve, np.log2(cells["batch_size"].to_numpy(np.float64))
 
@@ -212,22 +212,22 @@ def _fit(
     mean = np.r_[_MEANS, np.zeros(of_curves)]
     deviation = np.r_[_DEVIATIONS, np.full(of_curves, spread)]
     precision = np.diag(deviation**-2)
-    found = start
+    parameters = start
     for _ in range(_ROUNDS):
-        steps, derivative = _expected(cells, found)
+        steps, derivative = _expected(cells, parameters)
         curvature = precision + derivative.T @ derivative / noise**2
-        slope = precision @ (mean - found)
+        slope = precision @ (mean - parameters)
         slope += derivative.T @ (log2_steps - steps) / noise**2
         change = np.linalg.solve(curvature, slope)
         change *= min(1.0, _LARGEST_STEP / max(np.abs(change).max(), 1e-9))
-        found = found + change
+        parameters = parameters + change
         if np.abs(change).max() < 1e-6:
             break
-    steps, derivative = _expected(cells, found)
+    steps, derivative = _expected(cells, parameters)
     covariance = np.linalg.inv(precision + derivative.T @ derivative / noise**2)
     residual = (log2_steps - steps) / noise
-    distance = (found - mean) / deviation
+    distance = (parameters - mean) / deviation
     evidence = -0.5 * (residual @ residual + distance @ distance)
     evidence -= len(steps) * np.log(noise) + np.log(deviation).sum()
     evidence += 0.5 * np.linalg.slogdet(covariance)[1]
-    return _Fit(found, np.asarray(covariance, np.float64), noise, float(evidence))
+    return _Fit(parameters, np.asarray(covariance, np.float64), noise, float(evidence))

@@ -1,10 +1,10 @@
-"""Predictions of K*: what a batch size that was not measured would need, or why not.
+"""Predicts K* at batch sizes that were not measured, or says why it cannot.
 
-The joint posterior of the law K* = c1/B^a + c2 is the source, with the exponent a free
-under its prior, so that an interval knows that a may not be 1. Two intervals are given:
-of the law's curve, and of the K* of a further study, which scatters about it.
+Predictions come from the joint posterior of the law K* = c1/B^a + c2 with a free
+exponent a, so that an interval covers that a may not be 1. Each prediction has two
+intervals: of the law's curve, and of the K* of a further study, scattered about it.
 
-A prediction is refused, with the reason, where the data cannot carry it.
+A prediction is refused, with the reason, where the data do not support it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ standard deviations of the difference of two searches of 0.2 octaves each."""
 
 
 def obstacles(points: Observations) -> str:
-    """Returns why nothing is predicted of a curve; empty if nothing is in the way.
+    """Returns why no K* of a curve can be predicted, as a clause; empty if it can.
 
-    A curve of fewer than four batch sizes has no degree of freedom beside the
-    exponent, and one on which K* rises with B is no curve of the law.
+    A curve of fewer than four batch sizes leaves no degree of freedom beside the
+    exponent, and a curve on which K* rises with B does not follow the law.
     """
     if points.batch_sizes < MINIMUM_SIZES:
         return (
@@ -74,7 +74,7 @@ COLUMNS += ["study_low", "study_high", "abstains"]
 
 
 def _prediction(fit: LawFit, draws: Draws, batch_size: float) -> dict[str, Any]:
-    """Returns the row of a batch size."""
+    """Returns the prediction for one batch size, a row of COLUMNS."""
     why = _too_far(fit.observations, batch_size) or _by_exponent(fit, batch_size)
     row: dict[str, Any] = {"batch_size": batch_size, "abstains": why}
     if why:
@@ -87,7 +87,7 @@ def _prediction(fit: LawFit, draws: Draws, batch_size: float) -> dict[str, Any]:
 
 
 def _too_far(points: Observations, batch_size: float) -> str:
-    """Returns why a batch size is too far from those measured; empty if it is not."""
+    """Returns why a batch size is too far from measured ones; empty if it is not."""
     sizes = points.located().batch_size
     if sizes.min() / REACH <= batch_size <= sizes.max() * REACH:
         return ""
@@ -98,10 +98,10 @@ def _too_far(points: Observations, batch_size: float) -> str:
 
 
 def _by_exponent(fit: LawFit, batch_size: float) -> str:
-    """Returns why the exponent changes a prediction; empty if it does not."""
+    """Returns how a free exponent changes a prediction; empty if it hardly does."""
     with_free, with_one = (
-        float(found.steps(batch_size).quantiles([0.5])[0])
-        for found in (fit.free, fit.posterior)
+        float(law.steps(batch_size).quantiles([0.5])[0])
+        for law in (fit.free, fit.posterior)
     )
     if max(with_free / with_one, with_one / with_free) <= SAME:
         return ""
@@ -124,10 +124,9 @@ def predict(
     abstains (the reason; the numbers are NaN then).
 
     Args:
-        tables: what `dps_tf.load` returns, or a table as of `dps_tf.fit`.
-        batch_sizes: of the predictions.
-        sparsities: of the curves that are predicted, each one that was measured; by
-            default all.
+        tables: what `dps_tf.load` returns, or a table that `dps_tf.fit` reads.
+        batch_sizes: positive numbers, for each of which K* is predicted.
+        sparsities: measured sparsities of the curves to predict; by default all.
         level: nominal coverage of the intervals.
 
     Raises:
@@ -149,8 +148,10 @@ def predict(
         _check_sparsities(results, sparsities)
         parts = {n: p for n, p in parts.items() if p["sparsity"].iloc[0] in sparsities}
     curves = observations_by_curve(results)
-    found = [predict_curve(curves[n], sizes, level).assign(curve=n) for n in parts]
-    return pd.concat(found, ignore_index=True)[["curve", *COLUMNS]]
+    predictions = [
+        predict_curve(curves[n], sizes, level).assign(curve=n) for n in parts
+    ]
+    return pd.concat(predictions, ignore_index=True)[["curve", *COLUMNS]]
 
 
 def _check_sparsities(results: pd.DataFrame, sparsities: Sequence[float]) -> None:

@@ -1,12 +1,12 @@
-"""Which batch size to train with: the answer that a curve and its step times give.
+"""Recommends a batch size from a curve of K* and its step times.
 
 Time to the goal on N devices is K*(B) t(B/N), with K* of `analysis.predict` and t of
 `analysis.step_times`. Candidates are N times a power of two, up to a factor of four
-beyond the measured batch sizes. Each choice comes with the range that it has over the
-posterior, and none is given where the data cannot carry it.
+beyond the measured batch sizes. Each choice comes with its range over the posterior,
+and no choice is given where the data do not support it.
 
-Further answers that do not depend on the hardware stand beside, by name: the point of
-equal marginal gain and the conventions of the field (CONVENTIONS).
+Choices that do not depend on the hardware are listed too, by name: the point of equal
+marginal gain and the conventions of the field (CONVENTIONS).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dps_tf.analysis.step_times import DRAWS, StepTimes, law_at, step_time_model
 from dps_tf.analysis.wording import interval, number, steps
 
 EFFICIENCY = 0.8
-"""Share of perfect scaling down to which `efficient` goes."""
+"""Least share of perfect scaling at the batch size `efficient`."""
 LOSS = 1.1
-"""Factor in time that a recommendation may lose by the choice of the exponent."""
+"""Largest factor in time that the choice of the exponent may cost a recommendation."""
 CONVENTIONS = {
     "equal_marginal_gain": (
         1.0,
@@ -49,12 +49,12 @@ CONVENTIONS = {
         "of Shallue et al. 2019, section 4.1, who give none",
     ),
 }
-"""Of the batch size, by name: its ratio to (c1/c2)^(1/a), and what it means."""
+"""By name of the convention: r of its batch size (r c1/c2)^(1/a), and its meaning."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to train with, on some devices.
+    """The batch size to train with on some devices, or why none is recommended.
 
     Attributes:
         candidates: one row per batch size and number of devices: batch_size, devices,
@@ -64,7 +64,7 @@ class Recommendation:
         choices: one row per choice: choice, batch_size, devices, low and high (the
             range of the batch size over the posterior), time_seconds, cost, meaning.
         abstains: why no batch size is recommended; empty if one is.
-        assumption: what is assumed of the devices.
+        assumption: what is assumed about the devices, a sentence.
     """
 
     candidates: pd.DataFrame
@@ -94,20 +94,20 @@ def recommend(
     deadline: float | None = None,
     communication: float | None = None,
 ) -> Recommendation:
-    """Returns which batch size reaches the goal first on N devices, and cheapest.
+    """Returns the batch sizes that reach the goal first and cheapest on N devices.
 
     Ranges are 95 % intervals.
 
     Args:
         points: K* of one curve.
         step_times: a table of step times; see `analysis.step_times`.
-        devices: N; for the cheapest choice fewer are looked at too.
+        devices: N; the cheapest choice may use fewer.
         deadline: seconds within which the cheapest choice has to reach the goal, in
             the median; None for no deadline.
         communication: seconds a step for exchanging gradients; see `step_time_model`.
 
     Raises:
-        UserError: the step times cannot be used.
+        UserError: `step_time_model` refuses the step times.
     """
     fewer = [2**i for i in range(64) if 2**i < devices]
     models = [
@@ -139,7 +139,7 @@ _TAILS = tails(LEVEL)
 
 
 def _candidates(points: Observations, law: Draws, model: StepTimes) -> pd.DataFrame:
-    """Returns the candidates on some devices, one row per batch size."""
+    """Returns the candidates on the devices of a model, one row per batch size."""
     measured = points.located().batch_size
     sizes = model.devices * 2.0 ** np.arange(64)
     sizes = sizes[(measured.min() / REACH <= sizes) & (sizes <= measured.max() * REACH)]
@@ -200,9 +200,9 @@ def _fastest(
     sizes = candidates["batch_size"].to_numpy(np.float64)
     fastest = sizes[np.argmin(law_at(law, sizes) * model.seconds(sizes), axis=1)]
     low, high = np.quantile(fastest, _TAILS, method="nearest")
-    about = {"choice": "fastest", "meaning": "the least median time to the goal"}
+    labels = {"choice": "fastest", "meaning": "the least median time to the goal"}
     row = candidates.iloc[int(candidates["time_seconds"].argmin())]
-    return {**row, "low": low, "high": high, **about}
+    return {**row, "low": low, "high": high, **labels}
 
 
 def _cheapest(
@@ -220,11 +220,11 @@ def _cheapest(
 
 
 def _conventions(law: Draws) -> list[dict[str, object]]:
-    """Returns the rows of the choices that no hardware moves."""
-    found: list[dict[str, object]] = []
+    """Returns the rows of the choices that do not depend on the hardware."""
+    rows: list[dict[str, object]] = []
     for name, (ratio, meaning) in CONVENTIONS.items():
         sizes = (ratio * law.c1 / law.c2) ** (1 / law.exponent)
         low, high = np.quantile(sizes, _TAILS)
         row = {"choice": name, "batch_size": np.median(sizes), "low": low, "high": high}
-        found.append({**row, "meaning": meaning})
-    return found
+        rows.append({**row, "meaning": meaning})
+    return rows

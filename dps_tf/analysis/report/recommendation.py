@@ -12,17 +12,17 @@ from dps_tf.analysis.report import style
 from dps_tf.analysis.report.style import Axes
 
 
-def write_figure(found: Mapping[str, Recommendation], path: Path) -> None:
+def write_figure(recommendations: Mapping[str, Recommendation], path: Path) -> None:
     """Writes the frontier of time and cost of some curves as a PNG file.
 
-    One line per curve joins its numbers of devices, each at its fastest batch size,
-    which is written beside the point with the number of devices; the band holds the
-    time over the posterior. No file is written where no curve has candidates.
+    Each curve is a line with one point per number of devices, at the fastest batch
+    size; the label of a point gives both. The band is the interval of the time over
+    the posterior. No file is written where no curve has candidates.
     """
     tables = [
-        each.candidates.assign(curve=name)
-        for name, each in found.items()
-        if not each.candidates.empty
+        recommendation.candidates.assign(curve=name)
+        for name, recommendation in recommendations.items()
+        if not recommendation.candidates.empty
     ]
     if not tables:
         return
