@@ -1,4 +1,4 @@
-"""The best learning rate of each cell, and what rules would have said of it.
+"""The best learning rate of each cell, beside the rates that scaling rules give.
 
 The effective learning rate is lr / (1 - momentum). The linear rule multiplies it by
 B/B0 from its best value at an anchor batch size B0, the square-root rule by sqrt(B/B0).
@@ -24,7 +24,7 @@ from dps_tf.analysis.tables import (
 RULES = {"linear": 1.0, "square_root": 0.5}
 """Power of B/B0 by which a rule multiplies the rate."""
 WITHIN = 0.1
-"""Share of K* within which a trial counts as good as the best one."""
+"""Share of K* within which a trial counts as good as the best one: K* to 1.1 K*."""
 
 
 def effective_learning_rate(trials: pd.DataFrame) -> Floats:
@@ -67,19 +67,19 @@ def best_rates(
     trial), effective_low and effective_high (over the trials known to have reached the
     goal by (1 + within) K*), trials_within (their number), spread_open (whether trials
     that were stopped, or are known by bounds only, might belong to them too). NaN where
-    nobody reached the goal. Trials have the bounds of `reduce.with_bounds`; `within` is
+    no trial reached it. Trials have the bounds of `reduce.with_bounds`; `within` is
     a share of K*.
     """
     rows = []
-    for mine in _trials_of_cells(studies, trials):
-        best = _best_of(mine)
+    for cell_trials in _trials_of_cells(studies, trials):
+        best = _best_of(cell_trials)
         if best is None:
             rows.append((np.nan, np.nan, np.nan, np.nan, 0, False))
             continue
         limit = (1 + within) * best["latest"]
-        good = mine["latest"] <= limit
-        rates = mine.loc[good, "rate"].to_numpy(np.float64)
-        may_be = (mine["earliest"] <= limit) & ~good
+        good = cell_trials["latest"] <= limit
+        rates = cell_trials.loc[good, "rate"].to_numpy(np.float64)
+        may_be = (cell_trials["earliest"] <= limit) & ~good
         rows.append(
             (
                 best["latest"],
@@ -92,9 +92,9 @@ def best_rates(
         )
     names = ["steps_to_result", "effective_learning_rate", "effective_low"]
     names += ["effective_high", "trials_within", "spread_open"]
-    found = pd.DataFrame(rows, columns=names)
+    spreads = pd.DataFrame(rows, columns=names)
     return pd.concat(
-        [studies[study_key(studies)].reset_index(drop=True), found], axis=1
+        [studies[study_key(studies)].reset_index(drop=True), spreads], axis=1
     )
 
 
@@ -107,16 +107,16 @@ def rules(studies: pd.DataFrame, trials: pd.DataFrame) -> pd.DataFrame:
     """
     names = ["anchor", "anchor_rate"]
     best = best_rates(studies, trials)
-    known = best.dropna(subset="effective_learning_rate")
-    first = known.sort_values("batch_size").drop_duplicates(curve_key(known))
+    with_rate = best.dropna(subset="effective_learning_rate")
+    first = with_rate.sort_values("batch_size").drop_duplicates(curve_key(with_rate))
     first = first.rename(
         columns={"batch_size": "anchor", "effective_learning_rate": "anchor_rate"}
     )
     keys = curve_key(studies)
     both = studies[study_key(studies)].merge(first[[*keys, *names]], on=keys)
     growth = both["batch_size"] / both["anchor"]
-    found = [
+    by_rule = [
         both.assign(rule=rule, rule_rate=both["anchor_rate"] * growth**power)
         for rule, power in RULES.items()
     ]
-    return pd.concat(found, ignore_index=True).drop(columns="anchor_rate")
+    return pd.concat(by_rule, ignore_index=True).drop(columns="anchor_rate")

@@ -1,7 +1,7 @@
-"""The tables of one or several sweeps, from their records alone.
+"""Reads the tables of one or several sweeps from their records.
 
-Studies that are open are read from their logs as far as they go, by the same rule of
-the race that will close them.
+Open studies are read from their logs as far as these go, by the same rule of the race
+that will close them.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from dps_tf.core import Goal, UserError
 from dps_tf.store import StoredTables, SweepReader, absolute, files_for
 
 LABEL = "workload.label"
-"""The axis that tells sweeps apart which have been given labels."""
+"""The axis that holds the label of a sweep, where labels are given."""
 _FRAMES = ("studies", "trials", "curves", "measurements", "work")
 _SomeTables = TypeVar("_SomeTables", bound="Tables")
 
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """What a sweep was run with.
+    """The configuration, environments and dates of a sweep.
 
     Attributes:
-        directory: as the user named it.
+        directory: its path as the user named it.
         gin: the resolved gin configuration; empty where there is none.
-        environments: builds and instruction sets that its studies have seen.
-        not_begun: names of the cells that were asked for and have no study yet.
+        environments: builds and instruction sets on which its studies ran.
+        not_begun: names of the planned cells that have no study yet.
         written: when its oldest and its newest study file were written, in seconds of
             the epoch, by the file system's clock; None where it has none.
     """
@@ -62,14 +62,14 @@ class SweepRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Tables(StoredTables):
-    """The tables of some sweeps: those that are stored, and what follows from them.
+    """The tables of some sweeps: the stored ones, and those derived from them.
 
     Attributes:
         results: one row per cell: K*, its bracket, the best trial, counts and bounds.
         bounded: the trials with their outcomes under the goal of `results`, and
             `earliest` and `latest`, between which each met it.
         goals: the goal of each row of `studies`.
-        sweeps: what each sweep was run with.
+        sweeps: configuration, environments and dates of each sweep.
         repeats: one row per repeat of a best point; empty where nothing was repeated.
     """
 
@@ -83,20 +83,20 @@ class Tables(StoredTables):
     def best(self) -> pd.DataFrame:
         """One row per cell: its name, K* with its bracket, and the best trial's point.
 
-        `cell` is the name under which `status`, `export` and `dps_tf.load_trial` know
-        it; best_trial is NA where no trial is known to have met the goal.
+        `cell` is the name that `status`, `export` and `dps_tf.load_trial` use;
+        best_trial is NA where no trial is known to have met the goal.
         """
         shown = ["steps_to_result", "bracket_low", "best_trial"]
         shown += metaparameter_names(self.trials)
-        found = self.results[[*study_key(self.results), *shown]].copy()
-        rows = found.drop(columns=LABEL, errors="ignore").to_dict("records")
-        found.insert(0, "cell", [cell_name(row) for row in rows])
-        return found
+        table = self.results[[*study_key(self.results), *shown]].copy()
+        rows = table.drop(columns=LABEL, errors="ignore").to_dict("records")
+        table.insert(0, "cell", [cell_name(row) for row in rows])
+        return table
 
     def where(self: _SomeTables, chosen: ArrayLike) -> _SomeTables:
         """Returns the tables of some studies.
 
-        `chosen` says of each row of `studies` whether it is one of them:
+        `chosen` has one truth value per row of `studies`:
 
             tables.where(tables.studies["optimizer"] == "sgd")
         """
@@ -119,20 +119,20 @@ class Tables(StoredTables):
         Raises:
             UserError: a study never recorded the metric of the goal.
         """
-        found = tables_of(self, goal)
+        changed = tables_of(self, goal)
         of_goal = ("results", "bounded", "goals", "repeats")
-        return replace(self, **{name: getattr(found, name) for name in of_goal})
+        return replace(self, **{name: getattr(changed, name) for name in of_goal})
 
     def compare(
         self, reference: str | None = None, margin: float = 1.25
     ) -> pd.DataFrame:
-        """Returns by how much c1, c2 and c1/c2 of curves differ, a row for each.
+        """Returns the ratios of c1, c2 and c1/c2 of curves to a reference, a row each.
 
         Columns: curve, reference, quantity, ratio, low, high, probability (that the
         ratio is above 1), p_adjusted (Holm), within (factors beyond are excluded),
-        verdict, and searches where these are unlike; see `law.Ratio`. Curves have the
+        verdict, and searches where these differ; see `law.Ratio`. Curves have the
         names that `dps_tf.fit` gives them; seeds of a cell belong to one curve. A pair
-        whose cells of one batch size were evaluated at unlike intervals is refused.
+        whose cells of one batch size were evaluated at different intervals is refused.
 
         Args:
             reference: the curve that others are compared with; by default the first.
@@ -152,12 +152,12 @@ class Tables(StoredTables):
             name: search_of_studies(self.studies[belongs(self.studies, rows)])
             for name, rows in curves_of_table(self.results, True).items()
         }
-        found = compare(curves, reference, margin=margin, searches=searches)
-        return found.to_frame()
+        comparison = compare(curves, reference, margin=margin, searches=searches)
+        return comparison.to_frame()
 
     @property
     def columns(self) -> pd.DataFrame:
-        """What every column holds: table, column, type and meaning."""
+        """A table of all columns: table, column, type and meaning."""
         metrics = metric_names(self.curves)
         rows = [
             (table, name, str(kind), meaning(table, str(name), metrics))
@@ -186,14 +186,17 @@ def load(
     Raises:
         UserError: no directory, one that holds no sweep, two that hold the same cell,
             not one label per directory, or a goal that the curves cannot answer.
+
+    Example:
+        >>> load("sweeps/quickstart").best  # doctest: +SKIP
     """
     names = [os.fspath(directory) for directory in sweep_dirs]
     _check_names(names, labels)
     sweeps = [_open(name) for name in names]
     read = [_read(sweep, name) for sweep, name in zip(sweeps, names, strict=True)]
-    found_labels = labels or [""] * len(names)
-    records = _sweep_records(names, sweeps, read, found_labels)
-    read = [_labelled(*pair) for pair in zip(read, found_labels, strict=True)]
+    sweep_labels = labels or [""] * len(names)
+    records = _sweep_records(names, sweeps, read, sweep_labels)
+    read = [_labelled(*pair) for pair in zip(read, sweep_labels, strict=True)]
     axes = {axis for tables in read for axis in axes_of(tables.studies)}
     read = [_changed(tables, lambda t: with_axes(t, axes)) for tables in read]
     _check_disjoint(names, read)
@@ -203,15 +206,15 @@ def load(
     }
     joined["trials"] = with_open_ends(joined["trials"], joined["studies"])
     problems = tuple(text for sweep in sweeps for text in sweep.problems)
-    found = tables_of(StoredTables(**joined, problems=problems), goal, sweeps=records)
+    loaded = tables_of(StoredTables(**joined, problems=problems), goal, sweeps=records)
     repeats = [
         _repeats(SweepReader(files_for(name), sweep.layout.repeats.root), tables, goal)
         for name, sweep, tables in zip(names, sweeps, read, strict=True)
         if files_for(name).exists(sweep.layout.repeats.marker)
     ]
     if not repeats:
-        return found
-    return replace(found, repeats=pd.concat(repeats, ignore_index=True))
+        return loaded
+    return replace(loaded, repeats=pd.concat(repeats, ignore_index=True))
 
 
 def _check_names(names: Sequence[str], labels: Sequence[str]) -> None:
@@ -272,7 +275,7 @@ def tables_of(
 
 
 def _wanted_goal(study: pd.Series, goal: Goal | float | None) -> Goal:
-    """Returns the goal that a study is reduced for; see `load` for the choice."""
+    """Returns the goal that a study is reduced for; `load` describes `goal`."""
     own = study_goal(study)
     if goal is None:
         return own
@@ -282,7 +285,7 @@ def _wanted_goal(study: pd.Series, goal: Goal | float | None) -> Goal:
 def _by_goal(
     studies: pd.DataFrame, goal: Goal | float | None
 ) -> list[tuple[pd.DataFrame, Goal | None]]:
-    """Returns studies that are reduced for the same goal, None for their own."""
+    """Returns groups of studies, each with its goal; None stands for their own."""
     if goal is None or isinstance(goal, Goal):
         return [(studies, goal)]
     kinds = [name for name in GOAL_COLUMNS if name != "goal_threshold"]
@@ -319,7 +322,7 @@ def _changed(
     change: Callable[[pd.DataFrame], pd.DataFrame],
     names: Sequence[str] = _FRAMES,
 ) -> StoredTables:
-    """Returns tables some of which were changed in the same way."""
+    """Returns tables in which a change was applied to those of some names."""
     changed: dict[str, Any] = {name: change(getattr(tables, name)) for name in names}
     return replace(tables, **changed)
 
@@ -352,10 +355,10 @@ def _sweep_records(
     read: Sequence[StoredTables],
     labels: Sequence[str],
 ) -> tuple[SweepRecord, ...]:
-    """Returns what each sweep was run with.
+    """Returns the record of each sweep.
 
-    Each shard of a sweep plans the whole grid: of those of one label, a cell waits in
-    the first only, and in none if it has begun in one of them.
+    Each shard of a sweep plans the whole grid: among sweeps of one label, a cell counts
+    as not begun in the first one only, and in none if it has begun in any of them.
     """
     begun: dict[str, set[str]] = {label: set() for label in labels}
     for tables, label in zip(read, labels, strict=True):

@@ -1,4 +1,4 @@
-"""Tables of published curves of steps to result, to lie beside one's own.
+"""Reads tables of published curves of steps to result, to compare with measured ones.
 
 A table is a CSV file with a row for each point of a curve:
 
@@ -7,11 +7,11 @@ A table is a CSV file with a row for each point of a curve:
 | curve | name of the curve |
 | batch_size | whole number, at least 1; once for each curve |
 | steps_to_result | steps of the best trial, above 0 |
-| relative_error | optional: error of reading the steps off a figure, such as 0.05; empty where it is not known |
+| relative_error | optional: error of reading the steps off a figure, such as 0.05; empty where it is unknown |
 | goal | optional: the goal of the curve, as text |
 
-Further columns, such as source and note, are for readers of the file. A shipped table
-is named as shipped gin files are: `shallue2019/published.csv`.
+Further columns, such as source and note, are for readers of the file. The name of a
+shipped table is like that of a shipped gin file: `shallue2019/published.csv`.
 """  # noqa: E501 - a row of a table is one line
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DIGITIZED_BADLY = 0.15
 
 
 def shipped_file(name: str) -> Path:
-    """Returns where a file beside the shipped gin files would lie."""
+    """Returns the path of a file among the shipped gin files; it need not exist."""
     return Path(str(resources.files("dps_tf") / "gin_configs")) / name
 
 
@@ -52,22 +52,22 @@ def read_published(
         name_or_path: a CSV file, or the name of a shipped one; a shipped name wins, and
             `./name` is always a path.
         curves: names of the wanted curves, or patterns such as `*mnist*sgd`; all
-            without.
+            curves by default.
 
     Raises:
-        UserError: there is no such file, it is no such table, or a pattern matches no
-            curve.
+        UserError: the file does not exist or holds another table, or a pattern matches
+            no curve.
     """
     shipped = shipped_file(str(name_or_path))
     path = shipped if shipped.suffix == ".csv" and shipped.is_file() else name_or_path
     if not Path(path).exists():
-        known = sorted(
+        shipped_names = sorted(
             file.relative_to(shipped_file("")).as_posix()
             for file in shipped_file("").glob("*/published.csv")
         )
         raise UserError(
             f"there is no table of published curves {str(name_or_path)!r}: name a CSV "
-            f"file, or a shipped table ({', '.join(known)})."
+            f"file, or a shipped table ({', '.join(shipped_names)})."
         )
     return _chosen(checked_published(read_csv(path)), curves)
 
@@ -123,17 +123,17 @@ def _refuse(wrong: pd.Series, column: pd.Series, allowed: str) -> None:
 
 
 def _chosen(frame: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
-    """Returns the curves that match one of the patterns, all without patterns."""
+    """Returns the curves that match any of the patterns; all if there are none."""
     if not patterns:
         return frame
-    known = list(dict.fromkeys(frame["curve"]))
+    names = list(dict.fromkeys(frame["curve"]))
     wanted: set[str] = set()
     for pattern in patterns:
-        hits = fnmatch.filter(known, pattern)
+        hits = fnmatch.filter(names, pattern)
         if not hits:
             raise UserError(
                 f"no published curve matches {pattern!r}: "
-                f"{near_matches(pattern, known)}."
+                f"{near_matches(pattern, names)}."
             )
         wanted.update(hits)
     return frame[frame["curve"].isin(wanted)].reset_index(drop=True)
@@ -142,8 +142,8 @@ def _chosen(frame: pd.DataFrame, patterns: Sequence[str]) -> pd.DataFrame:
 def fits(published: pd.DataFrame) -> dict[str, LawFit]:
     """Returns the law fitted to each curve of a table of published curves, by curve.
 
-    Digitized K* have no bracket. Their error is noise: `relative_error`, or where it is
-    empty DIGITIZED_BADLY.
+    Digitized K* have no bracket. Their error counts as noise: `relative_error`, or
+    DIGITIZED_BADLY where it is empty.
     """
     return {
         str(curve): fit_law(

@@ -120,7 +120,7 @@ def recommend(
         return Recommendation(none, nothing, why, model.assumption)
     fit = fit_law(points)
     law = fit.free.draws(DRAWS)
-    tables = [_candidates(points, law, each) for each in models]
+    tables = [_candidates(points, law, times) for times in models]
     candidates = pd.concat(tables, ignore_index=True)
     if why := _obstacle(points, fit, model, tables[-1]):
         return Recommendation(candidates, nothing, why, model.assumption)

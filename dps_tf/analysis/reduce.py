@@ -1,15 +1,14 @@
-"""Steps-to-result of each trial and each cell, from the tables alone and for any goal.
+"""Reduces tables to the steps-to-result of each trial and each cell, for any goal.
 
-Two columns say when a trial can have met a goal first: `earliest` and `latest`, the
-least and greatest evaluated step. They are equal where the record is exact, and
-infinity stands for 'never within the step budget'. A curve's bounds (is_bound) and the
-step at which a trial was stopped can prove that a goal was not reached, and never that
-it was.
+Two columns bound the step at which a trial first met a goal: `earliest` and `latest`,
+both evaluated steps. They are equal where the record is exact, and infinity stands for
+'never within the step budget'. A curve's bounds (is_bound) and the step at which a
+trial was stopped can prove that a goal was not reached, and never that it was.
 
 K* is the least steps-to-result of a cell's trials. Where trials were stopped before
 they could answer a new goal, K* lies between the least `earliest` and the least
-`latest`; the cell then says so in `steps_bound`, and no number in its row claims more
-than the records hold.
+`latest`; `steps_bound` of the cell then holds these bounds, and no number in its row
+claims more than the records hold.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ def _add_bounds(
     np.minimum.at(low, codes, trials["earliest"].to_numpy(np.float64))
     np.minimum.at(high, codes, trials["latest"].to_numpy(np.float64))
     interval = np.maximum(studies["evaluation_interval"].to_numpy(np.int64), 1)
-    # An open study may still draw trials that nothing is known of.
+    # An open study may still draw trials, of which there is no record.
     more = studies["count"].to_numpy(object) == "feasible"
     more |= frame["trials"].to_numpy(np.int64) < studies["points"].to_numpy(np.int64)
     unknown = ~studies["closed"].to_numpy(bool) & more
@@ -128,41 +127,41 @@ def _add_bounds(
     is_open = (low < high) & np.isfinite(high)
     before = np.where(is_open, np.maximum(low - interval, 0), 0).astype(np.int64)
     bracket = frame["bracket_low"]
-    known = bracket.fillna(0).astype(np.int64).to_numpy()
-    wider = pd.Series(np.minimum(known, before), dtype="Int64")
+    lower_ends = bracket.fillna(0).astype(np.int64).to_numpy()
+    wider = pd.Series(np.minimum(lower_ends, before), dtype="Int64")
     frame["bracket_low"] = bracket.where(~is_open, wider)
     frame["finishers_known"] = _finishers_known(trials, codes, undrawn)
 
 
 def _bound_text(low: float, high: float, budget: int, spent: bool) -> str:
     if low == high:
-        # Nobody reached it: behind the budget if any trial is still alive there.
+        # No trial reached it: K* is above the budget if any trial was alive there.
         return f"> {budget}" if np.isinf(low) and spent else ""
     lower = f">= {int(low)}"
     return lower if np.isinf(high) else f"{lower}, <= {int(high)}"
 
 
 def _finishers_known(trials: pd.DataFrame, codes: Codes, undrawn: Floats) -> Codes:
-    """Returns per cell how many reached at or before all that is not known exactly.
+    """Returns per cell how many exact results no uncertain trial can undercut.
 
-    `undrawn`, per cell, is the least result of trials that are still to be drawn.
+    `undrawn`, per cell, is the least possible result of trials that are still to draw.
     """
     earliest = trials["earliest"].to_numpy(np.float64)
     latest = trials["latest"].to_numpy(np.float64)
     horizon = undrawn.copy()
     uncertain = earliest < latest
     np.minimum.at(horizon, codes[uncertain], earliest[uncertain])
-    known = np.isfinite(latest) & ~uncertain & (latest <= horizon[codes])
-    return np.bincount(codes[known], minlength=len(undrawn)).astype(np.int64)
+    is_exact = np.isfinite(latest) & ~uncertain & (latest <= horizon[codes])
+    return np.bincount(codes[is_exact], minlength=len(undrawn)).astype(np.int64)
 
 
 def _emptied(row: pd.DataFrame, reached: Bools) -> list[str]:
     """Returns per cell the names of the best trial's layers that kept nothing."""
     return [
         ", ".join(str(layer["name"]) for layer in json.loads(text) if layer["emptied"])
-        if known
+        if has_best
         else ""
-        for text, known in zip(row["layers"], reached, strict=True)
+        for text, has_best in zip(row["layers"], reached, strict=True)
     ]
 
 
@@ -176,12 +175,12 @@ def with_bounds(
 
     With another goal than a study's own, its trials' outcome, steps_to_result and
     bracket_low are those of that goal. A trial whose record ended before it could
-    answer is `censored`. A trial that had met the goal by some step, with evaluations
-    before it that give only bounds, is `complete` with a bracket that covers these.
-    Another goal than the own one needs the curves.
+    answer is `censored`. A trial that met the goal by some step, with earlier
+    evaluations that give only bounds, is `complete` with a bracket that covers these.
+    `curves` are needed for another goal than the studies' own.
 
     Raises:
-        UserError: another goal without curves, on a metric that they do not hold.
+        UserError: another goal without curves, or on a metric that they do not hold.
     """
     require(trials, ["outcome", "steps_to_result", "end_step"], "trials")
     cells = cell_codes(trials, studies)
@@ -204,7 +203,7 @@ def with_bounds(
 
 
 def _next_evaluation(step: Codes, interval: Codes, budget: Codes) -> Floats:
-    """Returns the first evaluation after a step, infinity behind the budget.
+    """Returns the first evaluation after a step, infinity beyond the budget.
 
     An interval of 0 stands for irregular evaluations: any step may be one.
     """
@@ -245,18 +244,18 @@ def _under_other_goal(
     interval: Codes,
     budget: Codes,
 ) -> pd.DataFrame:
-    found = _crossings(trials, curves, goal)
-    sure = found.sure
+    crossed = _crossings(trials, curves, goal)
+    sure = crossed.sure
     outcome = trials["outcome"].to_numpy(object)
     end = trials["end_step"].to_numpy(np.int64)
     # Where evaluations are irregular, the last one says nothing of the end of the run.
-    covered = np.where(interval > 0, np.minimum(end, found.last), end)
+    covered = np.where(interval > 0, np.minimum(end, crossed.last), end)
     resumes = _next_evaluation(covered, interval, budget)
     resumes = np.where(outcome == "infeasible", np.inf, resumes)
     reached = np.isfinite(sure)
-    earliest = np.minimum(found.maybe, np.where(reached, sure, resumes))
+    earliest = np.minimum(crossed.maybe, np.where(reached, sure, resumes))
     previous = np.maximum(earliest - np.maximum(interval, 1), 0.0)
-    low = np.where(np.isfinite(found.before), found.before, previous)
+    low = np.where(np.isfinite(crossed.before), crossed.before, previous)
     undecided = ~reached & np.isfinite(earliest)
     diverged = (outcome == "infeasible") & ~undecided
     failed = outcome == "failed"
@@ -276,20 +275,20 @@ def _under_other_goal(
     )
 
 
-def _whole(values: Floats, known: Bools) -> pd.arrays.IntegerArray:
-    """Returns values as integers, missing where they are not known."""
-    filled = np.where(known, values, 0).astype(np.int64)
-    return pd.arrays.IntegerArray(filled, ~known)
+def _whole(values: Floats, present: Bools) -> pd.arrays.IntegerArray:
+    """Returns values as integers, missing where they are not `present`."""
+    filled = np.where(present, values, 0).astype(np.int64)
+    return pd.arrays.IntegerArray(filled, ~present)
 
 
 def _crossings(trials: pd.DataFrame, curves: pd.DataFrame, goal: Goal) -> Crossings:
-    """Returns where each trial met the goal, from the evaluations of all."""
+    """Returns where each trial met the goal, from the evaluations of all trials."""
     values = curves[goal.metric].to_numpy(np.float64)
     # Only validation is stopped early; training metrics are always exact.
     bounds = curves["is_bound"].to_numpy(bool)
     bounds = bounds & goal.metric.startswith("validation/")
     if is_further(goal.metric):
-        # Not looked at there: it may have met the goal.
+        # Without an evaluation there, the trial may have met the goal.
         bounds |= np.isnan(values)
     codes = trial_codes(curves, trials)
     steps = curves["step"].to_numpy(np.int64)

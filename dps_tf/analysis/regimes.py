@@ -1,12 +1,11 @@
-"""Where perfect scaling ends and where larger batches stop to help.
+"""Finds where perfect scaling ends and where larger batches stop helping.
 
-Neither paper gives these a number, and every number depends on its definition and its
-tolerance t; so each comes with both, and with its sensitivity to t. `ends` leads: ends
-on the fit with their intervals, beside those on the points, which rest on single K* and
-move by octaves with their scatter. DEFINITIONS has those on the measured points, with
-K0 at the smallest batch size B0 and the geometric mean at each batch size where there
-are several K*, and those on the fit K = c1/B + c2, whose c1/c2 does not rest on single
-points.
+Neither paper gives these ends a number, and every number depends on its definition and
+its tolerance t; so each comes with both, and with its sensitivity to t. `ends` returns
+the ends on the fit K = c1/B + c2 with their intervals, and beside them the ends on the
+measured points, which rest on single K* and move by octaves with their scatter.
+DEFINITIONS lists both kinds. K0 is the K* at the smallest batch size B0; several K* at
+one batch size count as their geometric mean.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from dps_tf.core import UserError
 
 TOLERANCES = (0.1, 0.2, 0.5, 1.0)
 TOLERANCE = 0.2
-"""Zhang et al. 2024, published code: 20 % over linear scaling. For figures and
-sentences; tables show what others would give."""
+"""Tolerance of figures and sentences: 20 % over linear scaling, as in the published
+code of Zhang et al. 2024. Tables show the ends at further tolerances."""
 DEFINITIONS = {
     "perfect_scaling_first": "last B before one with K B > (1+t) K0 B0",
     "perfect_scaling_last": "largest B with K B <= (1+t) K0 B0",
@@ -35,8 +34,8 @@ DEFINITIONS = {
     "fit_maximum_useful": "fit: c1/c2 / t, where K = (1+t) c2",
     "fit_linear_scaling_from": "fit: (1+t) B1 + t c1/c2",
 }
-"""Of the end of a regime, by name; with t = 20 %, linear_scaling_from is the definition
-of Zhang et al. 2024."""
+"""Definitions of the end of a regime, by name; linear_scaling_from with t = 20 % is
+that of Zhang et al. 2024."""
 _ROUNDING = 1e-12  # Relative: a point exactly on its limit stays within it.
 
 
@@ -73,7 +72,7 @@ class Ends:
         tolerance: t.
         perfect: end of perfect scaling on the fit, t c1/c2.
         flat: batch size from which the fit is flat, c1/c2 / t.
-        points_perfect: end of perfect scaling on the points, by its first failure.
+        points_perfect: end of perfect scaling on the points, before its first failure.
         points_flat: the smallest batch size on the points' plateau; None where it is
             the largest measured one, beyond which K* may go on falling.
         is_flat: whether fit and points both find the curve flat within what was
@@ -89,9 +88,9 @@ class Ends:
 
 
 def ends(fit: LawFit, tolerance: float = TOLERANCE) -> Ends:
-    """Returns where perfect scaling ends and where the curve is flat.
+    """Returns where perfect scaling ends and from where the curve is flat.
 
-    Bounds among the observations of the fit are no points.
+    Observations of the fit that are only bounds do not count as points.
     """
     points = by_batch_size(fit.observations)
     perfect, _ = perfect_scaling_first(points, tolerance)
@@ -140,8 +139,10 @@ def maximum_useful(observations: Observations, tolerance: float) -> tuple[float,
     Open: it is the largest measured one, beyond which K* may go on falling.
     """
     limit = (1 + tolerance) * observations.high.min() * (1 + _ROUNDING)
-    found = float(observations.batch_size[int(np.argmax(observations.high <= limit))])
-    return found, bool(found == observations.batch_size[-1])
+    smallest = float(
+        observations.batch_size[int(np.argmax(observations.high <= limit))]
+    )
+    return smallest, bool(smallest == observations.batch_size[-1])
 
 
 def linear_scaling_from(
@@ -149,17 +150,19 @@ def linear_scaling_from(
     batch_size: float,
     tolerance: float = TOLERANCE,
 ) -> tuple[float, bool]:
-    """Returns the largest batch size within the tolerance of linear scaling from one.
+    """Returns the largest batch size on linear scaling, and whether it is open.
+
+    Linear scaling counts from `batch_size`. Open: the largest measured one is on it.
 
     Raises:
         UserError: the batch size was not measured.
     """
     place = np.flatnonzero(observations.batch_size == batch_size)
     if len(place) == 0:
-        known = ", ".join(f"{b:g}" for b in observations.batch_size)
+        sizes = ", ".join(f"{b:g}" for b in observations.batch_size)
         raise UserError(
             f"batch size {batch_size:g} has no steps-to-result to scale from; "
-            f"measured: {known}."
+            f"measured: {sizes}."
         )
     b, fails = _over_linear(observations, int(place[0]), tolerance)
     return float(b[~fails][-1]), not bool(fails[-1])
@@ -180,16 +183,16 @@ def measured_regimes(
     tolerances: Sequence[float] = TOLERANCES,
     linear_from: float | None = None,
 ) -> list[Regime]:
-    """Returns every definition on the measured points, at each tolerance.
+    """Returns the ends on the measured points by every definition and tolerance.
 
-    K* counts at its upper end, the evaluation that saw it, as in both papers; the
-    geometric mean of several at one batch size, so that the order of rows is nothing.
+    K* counts at the upper end of its bracket, as in both papers. Several K* at one
+    batch size count as their geometric mean, so that the order of rows is irrelevant.
     `linear_from` is the batch size B1 of linear_scaling_from, which is left out by
     default.
     """
     observations = by_batch_size(observations)
     first = observations.batch_size[0]
-    found = []
+    regimes = []
     for t in tolerances:
         ends_of = {
             "perfect_scaling_first": perfect_scaling_first(observations, t),
@@ -199,11 +202,11 @@ def measured_regimes(
         if linear_from is not None:
             end = linear_scaling_from(observations, linear_from, t)
             ends_of["linear_scaling_from"] = end
-        found += [
+        regimes += [
             Regime(name, t, value, is_open=is_open)
             for name, (value, is_open) in ends_of.items()
         ]
-    return found
+    return regimes
 
 
 def fitted_regimes(
@@ -218,7 +221,7 @@ def fitted_regimes(
     """
     first = float(fit.observations.batch_size[0])
     start = first if linear_from is None else float(linear_from)
-    found = []
+    regimes = []
     for t in tolerances:
         for name, offset, factor in (
             ("fit_perfect_scaling", 0.0, t),
@@ -227,8 +230,8 @@ def fitted_regimes(
         ):
             e = _affine(fit, offset, factor)
             high = e.high if np.isfinite(e.high) else None
-            found.append(Regime(name, t, e.value, e.low, high))
-    return found
+            regimes.append(Regime(name, t, e.value, e.low, high))
+    return regimes
 
 
 def _affine(fit: LawFit, offset: float, factor: float) -> Estimate:

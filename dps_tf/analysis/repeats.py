@@ -1,9 +1,9 @@
-"""The best points of cells trained again under new seeds: how noisy is one training?
+"""Measures the noise of K* from best points that were trained again under new seeds.
 
 Two noises add up in K*. Repeats show the noise of training: the same metaparameters,
 other initial weights and other orders of examples. Whole studies under other seeds show
-the noise of searching (`noise_of_search`): other points as well, and the least of them
-all. And as K* is a minimum over trials, its best point looks better than it is: the
+the noise of searching (`noise_of_search`), which draw other points as well and take the
+least. As K* is a minimum over trials, the best point looks better than it is: the
 optimism of the minimum is the median of the repeats over K*.
 """
 
@@ -22,12 +22,10 @@ from dps_tf.core import repeated_seed
 
 RESULT = ["outcome", "steps_to_result", "bracket_low", "earliest", "latest"]
 LEAST_REPEATS = 3
-"""Repeats of a point below which no standard deviation is taken of them."""
-
-
+"""Fewest repeats of a point that give a standard deviation."""
 STATED_NOISE = (0.11, 0.4)
-"""Octaves: what studies of this package have had, from seeds (0.16, 0.11 to 0.26), from
-spacings (0.26 to 0.34) and with four tuned metaparameters (0.4)."""
+"""Range of the noise of K* in studies of this package, in octaves: from seeds (0.16,
+0.11 to 0.26), from spacings (0.26 to 0.34), with four tuned metaparameters (0.4)."""
 
 Point = dict[str, float]
 
@@ -54,20 +52,20 @@ def repeats_of(
 ) -> pd.DataFrame:
     """Returns one row per repeat, under the cell and trial whose point was repeated.
 
-    Repeats of points that are no trial of the sweep (any more) are left out.
+    Repeats of points that are not, or no longer, trials of the sweep are left out.
 
-    Columns: those of `study_key` of the trials (which may have been given a label),
-    and what `columns.entries("repeats")` describes.
+    Columns: those of `study_key` of the trials (which may have a label), and what
+    `tables.entries("repeats")` describes.
 
     Args:
         bounded: trials of the repeats' own studies, with `earliest` and `latest`.
-        points: by name of such a study's cell, what each of its trials repeats.
-        trials: of the sweep itself.
+        points: the point that each trial of these studies repeats, by name of the cell.
+        trials: trials of the sweep itself.
     """
-    found = []
+    records = []
     names = study_key(trials)
-    for _, mine in bounded.groupby(study_key(bounded), sort=False):
-        rows: list[dict[Any, Any]] = mine.to_dict("records")
+    for _, group in bounded.groupby(study_key(bounded), sort=False):
+        rows: list[dict[Any, Any]] = group.to_dict("records")
         repeated = points[cell_name(rows[0])]
         original = _original(rows[0], repeated, trials)
         if original is None:
@@ -76,11 +74,11 @@ def repeats_of(
             number = int(row["trial"])
             trial = _trial(original, repeated[number])
             if trial is not None:
-                about = {name: original[name].iloc[0] for name in names}
+                identity = {name: original[name].iloc[0] for name in names}
                 result = {name: row[name] for name in RESULT}
                 before = repeated[:number].count(repeated[number])
-                found.append({**about, "trial": trial, "repeat": before, **result})
-    frame = pd.DataFrame(found, columns=[*names, "trial", "repeat", *RESULT])
+                records.append({**identity, "trial": trial, "repeat": before, **result})
+    frame = pd.DataFrame(records, columns=[*names, "trial", "repeat", *RESULT])
     whole = ["steps_to_result", "bracket_low"]
     return frame.astype({name: "Int64" for name in whole})
 
@@ -90,14 +88,14 @@ def _original(
 ) -> pd.DataFrame | None:
     """Returns the trials of the cell whose points were repeated under other seeds."""
     alike = np.ones(len(trials), bool)
-    # Labels and the axes of other sweeps are told of the trials only: their own sweep
-    # has no two cells that differ in nothing else.
+    # Labels and the axes of other sweeps stand in the trials only: within one sweep no
+    # two cells differ in these alone.
     for name in study_key(trials):
         if name != "seed" and name in cell:
             alike &= (trials[name] == cell[name]).to_numpy(bool)
-    for _, mine in trials[alike].groupby("seed", sort=False):
-        if repeated_seed(int(mine["seed"].iloc[0]), points) == int(cell["seed"]):
-            return mine
+    for _, cell_trials in trials[alike].groupby("seed", sort=False):
+        if repeated_seed(int(cell_trials["seed"].iloc[0]), points) == int(cell["seed"]):
+            return cell_trials
     return None
 
 
@@ -111,22 +109,21 @@ def _trial(trials: pd.DataFrame, point: Point) -> int | None:
 def summary(repeats: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
     """Returns one row per repeated point, the best of each cell first.
 
-    Columns: those of `study_key`, trial, is_best, recorded (the trial's own
-    steps-to-result as K* counts it; NaN for others than the best), repeats, reached,
-    median, least, greatest (infinity where a repeat did not reach the goal within its
-    budget, or is not known to have), optimism (median / K* of the best point), noise
-    (standard deviation of log2 steps in octaves; NaN unless LEAST_REPEATS repeats or
-    more all reached).
+    Columns: those of `study_key`, trial, is_best, recorded (K* for the best point, NaN
+    for others), repeats, reached, median, least, greatest (infinity where a repeat did
+    not reach the goal within its budget, or is not known to have), optimism (median /
+    K* of the best point), noise (standard deviation of log2 steps in octaves; NaN
+    unless there are LEAST_REPEATS repeats or more and all reached the goal).
     """
     rows = []
     names = study_key(results)
     cells: list[dict[Any, Any]] = results.to_dict("records")
     placed = repeats.assign(cell=cell_codes(repeats, results))
-    for _, mine in placed.groupby(["cell", "trial"], sort=False):
-        cell = cells[int(mine["cell"].iloc[0])]
-        trial = int(mine["trial"].iloc[0])
-        steps = mine["latest"].to_numpy(np.float64)
-        known = np.isfinite(steps).all() and len(steps) >= LEAST_REPEATS
+    for _, group in placed.groupby(["cell", "trial"], sort=False):
+        cell = cells[int(group["cell"].iloc[0])]
+        trial = int(group["trial"].iloc[0])
+        steps = group["latest"].to_numpy(np.float64)
+        has_noise = np.isfinite(steps).all() and len(steps) >= LEAST_REPEATS
         is_best = bool(pd.notna(cell["best_trial"]) and cell["best_trial"] == trial)
         k_star = float(cell["steps_to_result"]) if is_best else np.nan
         rows.append(
@@ -141,7 +138,7 @@ def summary(repeats: pd.DataFrame, results: pd.DataFrame) -> pd.DataFrame:
                 "least": float(steps.min()),
                 "greatest": float(steps.max()),
                 "optimism": float(np.median(steps)) / k_star,
-                "noise": float(np.std(np.log2(steps), ddof=1)) if known else np.nan,
+                "noise": float(np.std(np.log2(steps), ddof=1)) if has_noise else np.nan,
             }
         )
     columns = [*names, "trial", "is_best", "recorded", "repeats", "reached"]
@@ -158,23 +155,23 @@ def pooled_noise(summarized: pd.DataFrame) -> float:
     Pooled over all points with a `noise`, weighted by their degrees of freedom; NaN
     without one.
     """
-    known = summarized[summarized["noise"].notna()]
-    if known.empty:
+    measured = summarized[summarized["noise"].notna()]
+    if measured.empty:
         return float("nan")
-    freedom = known["repeats"].to_numpy(np.float64) - 1
-    variance = known["noise"].to_numpy(np.float64) ** 2
+    freedom = measured["repeats"].to_numpy(np.float64) - 1
+    variance = measured["noise"].to_numpy(np.float64) ** 2
     return float(np.sqrt(np.average(variance, weights=freedom)))
 
 
 def noise_of_search(results: pd.DataFrame) -> tuple[float, float]:
-    """Returns the scatter of K* over study seeds, and what batch sizes share of it.
+    """Returns the scatter of K* over study seeds, and the share common to batch sizes.
 
-    First the standard deviation of log2 K* in octaves, pooled over cells. Then its
-    intraclass correlation between the batch sizes of a curve: trials of one number have
-    the same points and seeds at each of them, and what that moves all K* of a curve by
-    moves c1 and c2 together. Either is NaN where no cell was studied under two seeds,
-    the second also for single batch sizes. Bounds are left out, and with them the seeds
-    or batch sizes that lack a K*.
+    The first value is the standard deviation of log2 K* in octaves, pooled over cells.
+    The second is its intraclass correlation between the batch sizes of a curve: trials
+    of one number have the same points and seeds at each of them, so that this share of
+    the noise moves c1 and c2 together. Both are NaN where no cell was studied under two
+    seeds, the second also for single batch sizes. Bounds are left out, and with them
+    the seeds or batch sizes that lack a K*.
     """
     exact = results[(results["steps_bound"] == "") & results["steps_to_result"].notna()]
     keys = [name for name in [*curve_key(results), "goal"] if name != "seed"]
@@ -193,20 +190,20 @@ def noise_of_search(results: pd.DataFrame) -> tuple[float, float]:
     if not own[1]:
         return float("nan"), float("nan")
     variance = own[0] / own[1]
-    known = shared[1] > 0 and variance > 0
-    share = shared[0] / shared[1] / variance if known else float("nan")
+    is_estimable = shared[1] > 0 and variance > 0
+    share = shared[0] / shared[1] / variance if is_estimable else float("nan")
     return float(np.sqrt(variance)), float(share)
 
 
 def noise_of_study(results: pd.DataFrame, bounded: pd.DataFrame) -> StudyNoise:
     """Returns the noise of one K* of a study, from its own seeds or finishers.
 
-    Of seeds, the standard deviation of log2 K* within cells. Else from the spacings of
-    the first three finishers: if the lower tail of log K is exponential, i (x_(i+1) -
-    x_(i)) of the ordered logarithms have one exponential distribution, and the least
-    has pi / sqrt(6) times its mean as standard deviation (Gumbel; Weissman 1978).
-    Rounding to evaluations takes from spacings. Where there are neither, the range that
-    was measured elsewhere.
+    With several seeds, the noise is the standard deviation of log2 K* within cells.
+    With one, it is estimated from the spacings of the first three finishers: if the
+    lower tail of log K is exponential, i (x_(i+1) - x_(i)) of the ordered logarithms
+    have one exponential distribution, and the standard deviation of the least is
+    pi / sqrt(6) times its mean (Gumbel; Weissman 1978). Rounding to evaluations shrinks
+    spacings. Without these, the range STATED_NOISE of other studies is returned.
 
     Args:
         results: one row per cell, as of `reduce.results`.
@@ -223,10 +220,10 @@ def noise_of_study(results: pd.DataFrame, bounded: pd.DataFrame) -> StudyNoise:
         low, high = np.sqrt(square / stats.chi2.ppf([0.975, 0.025], freedom))
         source = f"studies under several seeds, {freedom} degrees of freedom"
         return StudyNoise(np.sqrt(square / freedom), low, high, source)
-    known = bounded[np.isfinite(bounded["latest"]) & (bounded["latest"] > 0)]
+    reached = bounded[np.isfinite(bounded["latest"]) & (bounded["latest"] > 0)]
     spacings: list[float] = []
-    for _, mine in known.groupby(study_key(bounded), dropna=False):
-        first = np.sort(np.log2(mine["latest"].to_numpy(np.float64)))[:3]
+    for _, cell_trials in reached.groupby(study_key(bounded), dropna=False):
+        first = np.sort(np.log2(cell_trials["latest"].to_numpy(np.float64)))[:3]
         spacings += list(np.diff(first) * np.arange(1, len(first)))
     total, number = sum(spacings), len(spacings)
     if number and total > 0:
@@ -238,10 +235,10 @@ def noise_of_study(results: pd.DataFrame, bounded: pd.DataFrame) -> StudyNoise:
 
 
 def with_noise(results: pd.DataFrame, summarized: pd.DataFrame) -> pd.DataFrame:
-    """Returns results with the column `noise`: what a fit may weight cells by.
+    """Returns results with the column `noise`, by which a fit may weight cells.
 
-    The noise of a cell's best point in octaves; of cells without one the pooled noise
-    of all that were repeated. See `law.Observations.noise`.
+    It is the noise of a cell's best point in octaves, and for cells without one the
+    pooled noise of all repeated points. See `law.Observations.noise`.
     """
     best = summarized[summarized["is_best"] & summarized["noise"].notna()]
     noise: Floats = np.full(len(results), pooled_noise(summarized))
@@ -253,10 +250,10 @@ def with_noise(results: pd.DataFrame, summarized: pd.DataFrame) -> pd.DataFrame:
 def spread_over_seeds(results: pd.DataFrame) -> pd.DataFrame:
     """Returns the spread of K* over repeats of a study under other seeds.
 
-    One row per cell but for its seed: `repeats` (number of seeds), `reached` (seeds
-    with a K* that is no mere bound), and the least, median and greatest of these in
-    `steps_min`, `steps_median`, `steps_max`. This spread, unlike the best of n on
-    redrawing, is two-sided; with few seeds it is a range and no interval.
+    One row per cell, seeds taken together: `repeats` (number of seeds), `reached`
+    (seeds with a K* that is not only a bound), and the least, median and greatest of
+    these in `steps_min`, `steps_median`, `steps_max`. This spread, unlike the best of n
+    on redrawing, is two-sided; with few seeds it is a range and no interval.
     """
     keys = [
         name for name in [*curve_key(results), "batch_size", "goal"] if name != "seed"

@@ -1,14 +1,15 @@
-"""Health of the search behind a K*: its ranges, its trials and its evaluations.
+"""Checks the search behind a K*: its ranges, its evaluations and its trials.
 
-Wide and fine: the best value of a metaparameter lies inside of its range, and K* is
-many evaluation intervals. Deep: K* is a minimum over N trials, and owes something to
-luck. Redrawing n of these N with replacement, the best of n has a distribution in
-closed form: with the trials in the order of their steps-to-result, P(best of n is among
-the first k) = 1 - (1 - k/N)^n. Only exchangeable trials may be redrawn.
+A search is wide enough if the best value of a metaparameter lies inside of its range,
+and fine enough if K* is many evaluation intervals. K* is also a minimum over N trials,
+and owes something to luck: the best of n, redrawn from these N with replacement, has a
+distribution in closed form. With the trials in the order of their steps-to-result,
+P(best of n is among the first k) = 1 - (1 - k/N)^n. Only exchangeable trials may be
+redrawn.
 
-This is no confidence interval, and no weight for a fit. It is one-sided, since
-no redraw can beat the observed minimum, which alone keeps 1 - (1 - 1/N)^N of the mass
-at n = N: 63 % for large N. What other trials would have given is not in the data.
+This distribution is no confidence interval, and no weight for a fit. It is one-sided,
+since no redraw can beat the observed minimum, which alone keeps 1 - (1 - 1/N)^N of the
+mass at n = N: 63 % for large N. What other trials would have given is not in the data.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ BOUNDARY_TOLERANCE = 0.05
 """Share of a range, on its scale, within which a best value counts as at its end."""
 
 QUANTILES = (0.05, 0.1, 0.5, 0.9, 0.95)
-"""Median, 80 % and 90 % intervals."""
+"""Levels of the median and of the 80 % and 90 % intervals."""
 
 FAR_SECOND = 0.1
-"""A tenth of K*, 0.14 octaves: published K* curves scatter by 0.03 to 0.25 octaves
-about their fits (`published.py`), so less is not worth drawing for."""
+"""Share of K* by which a second best trial is far: 0.14 octaves. Published K* scatter
+by 0.03 to 0.25 octaves about their fits (`published.py`), so less does not matter."""
 
 
 def at_boundary(best: pd.DataFrame, studies: pd.DataFrame) -> list[str]:
     """Returns per cell the tuned names whose best value lies at an end of its range.
 
-    Within BOUNDARY_TOLERANCE of an end, or outside of the range. The names are
-    separated by commas; empty where no trial reached the goal. An optimum at an end
-    calls for a wider range and a repetition. Both tables have one row per cell, in the
-    same order; `best` has the best trial's metaparameters and `best_trial`.
+    A value is at an end within BOUNDARY_TOLERANCE of it, or outside of the range. The
+    names are separated by commas; empty where no trial reached the goal. An optimum at
+    an end calls for a wider range and a repetition. Both tables have one row per cell,
+    in the same order; `best` has the best trial's metaparameters and `best_trial`.
     """
     reached = best["best_trial"].notna().to_numpy(bool)
     texts = studies["space"].to_numpy(object)
@@ -74,13 +75,13 @@ def _ends(space: Space, point: dict[str, float]) -> str:
 def search_health(
     studies: pd.DataFrame, trials: pd.DataFrame, codes: Codes
 ) -> pd.DataFrame:
-    """Returns one row per cell, in the order of `studies`.
+    """Returns the health of each cell's search, one row per row of `studies`.
 
     Columns:
         infeasible_share: diverged trials / trials; NaN without trials.
         lone_winner: see `is_lone_winner`; NA where the records cannot tell.
-        first_evaluation: share of the trials that met the goal at the first evaluation
-            of all; where it is large, an untrained network might meet it as well.
+        first_evaluation: share of the trials that met the goal at their first
+            evaluation; where it is large, an untrained network might meet it as well.
         interval_over_kstar: evaluation interval / K*, the relative resolution of K*;
             NaN without K* and for irregular evaluations.
 
@@ -123,8 +124,8 @@ def is_lone_winner(
 ) -> bool | None:
     """Returns whether K_(2), the second best trial, lies far above K_(1) = K*.
 
-    Far: by more than FAR_SECOND and by more than one evaluation interval. A search
-    whose winner is alone found its minimum once, and might not have. None where the
+    Far means by more than FAR_SECOND and by more than one evaluation interval. A search
+    with a lone winner found its minimum once, and could have missed it. None where the
     records cannot tell, or for one trial. Each trial's steps-to-result lies between
     `earliest` and `latest`, [N].
     """
@@ -142,10 +143,10 @@ def is_lone_winner(
 
 
 def exchangeable(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    """Returns the trials whose order says nothing of their results.
+    """Returns the trials that were drawn independently of each other's results.
 
-    Redrawing them stands for other draws. An oracle that learns chooses a point after
-    the trials before it: its trials are no sample, and their best of n is not defined.
+    Redrawing these stands for other draws. An oracle that learns chooses a point by the
+    results of earlier trials: its trials are no sample, and have no best of n.
     """
     drawn = studies[studies["oracle"] == QUASI_RANDOM]
     return trials[belongs(trials, drawn)] if len(drawn) else trials.iloc[:0]

@@ -1,4 +1,4 @@
-"""What the K* of a curve are the best of: so many points in so many dimensions."""
+"""Describes the search of a curve: its numbers of points and of dimensions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dps_tf.analysis.wording import and_list, count
 
 
 def search_of_studies(studies: pd.DataFrame) -> str:
-    """Returns the search of a curve, from its rows of the table of studies.
+    """Returns the search of a curve in words, from its rows of the table of studies.
 
     An example is `24 to 48 feasible points in 2 dimensions`.
     """
@@ -23,19 +23,19 @@ def search_of_studies(studies: pd.DataFrame) -> str:
 
 
 def search_of_results(results: pd.DataFrame) -> str:
-    """Returns the search of a curve, from its rows of a results table.
+    """Returns the search of a curve in words, from its rows of a results table.
 
-    Tuned is what has more than one value among the best trials. Where cells differ in
-    their trials, those that diverged were drawn again, and do not count. Nothing is
-    returned for a table that does not count trials.
+    A metaparameter counts as tuned if the best trials have more than one value of it.
+    Where cells differ in their numbers of trials, diverged trials were replaced, and do
+    not count. The text is empty for a table without numbers of trials.
     """
     if not {"trials", "infeasible"} <= set(results.columns):
         return ""
-    known = {*study_key(results), *entries("results"), "curve", "batch_size"}
+    fixed = {*study_key(results), *entries("results"), "curve", "batch_size"}
     tuned = [
         name
         for name in results.select_dtypes("number").columns
-        if name not in known and not str(name).endswith("_at_result")
+        if name not in fixed and not str(name).endswith("_at_result")
     ]
     size = int((results[tuned].nunique() > 1).sum())
     trials = results["trials"]

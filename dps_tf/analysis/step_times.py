@@ -1,9 +1,9 @@
-"""Step times: what one training step takes, as a function of the batch per device.
+"""Models the seconds of a training step as a function of the batch per device.
 
-A table of step times is measured by the benchmark of this package, by `train --plan`,
-or by anybody: columns batch_size, devices (how many share the batch) and seconds (per
-step); optionally price (money per hour for all these devices together) and columns of
-the identity of a cell, such as workload.
+A table of step times comes from the benchmark of this package, from `train --plan`, or
+from elsewhere. Its columns are batch_size, devices (how many share the batch) and
+seconds (per step); optionally price (money per hour for all these devices together) and
+columns of the identity of a cell, such as workload.
 
 The model is t(b) = latency + b / throughput for b = B / N examples per device: a step
 takes `latency` seconds however small a device's share of the batch is, and a device
@@ -26,7 +26,7 @@ from dps_tf.core import UserError
 COLUMNS = ["batch_size", "devices", "seconds"]
 PRICE = "price"
 DRAWS = 4096
-"""Of a posterior, for quantiles that move by 1 % of an interval's width."""
+"""Draws of a posterior: quantiles of so many move by 1 % of an interval's width."""
 MINIMUM_SIZES = 3
 """Batch sizes per device below which latency and throughput cannot be told apart from
 the scatter of the times."""
@@ -54,19 +54,19 @@ def checked_step_times(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def recorded_step_times(work: pd.DataFrame) -> pd.DataFrame:
-    """Returns the table of step times that a sweep's own training gives, one device.
+    """Returns the step times of a sweep's own training, as a table for one device.
 
-    The median over the trials of each cell. A slot of a CPU is a share of the machine,
-    and evaluations are counted in, so these times are of the sweep as it ran.
+    The seconds of a cell are the median over its trials. They are those of the sweep as
+    it ran: a slot of a CPU is a share of the machine, and evaluations are included.
     """
     trials = work[work["trial"].notna()]
     keys = study_key(trials)
     wide = trials.pivot_table(
         index=[*keys, "trial"], columns="quantity", values="value"
     ).reindex(columns=["seconds", "steps"])
-    known = wide[(wide > 0).all(axis=1)]
-    each = (known["seconds"] / known["steps"]).rename("seconds")
-    cells = each.groupby(keys, sort=False).median()
+    positive = wide[(wide > 0).all(axis=1)]
+    step_seconds = (positive["seconds"] / positive["steps"]).rename("seconds")
+    cells = step_seconds.groupby(keys, sort=False).median()
     return cells.reset_index().assign(devices=1)
 
 
@@ -75,11 +75,11 @@ class StepTimes:
     """Seconds of a step on some devices, with their uncertainty.
 
     Attributes:
-        devices: that share each batch.
-        assumption: what is assumed of communication, a sentence.
+        devices: number of devices that share each batch.
+        assumption: what is assumed about communication, a sentence.
         price: money per hour for all devices together; 0 where none is given.
-        draws: of the law with the latency as c2 (seconds of a step whose batch is
-            small) and 1/throughput as c1 (of a device whose batch is large).
+        draws: draws of the law with the latency as c2 (seconds of a step with a small
+            batch) and 1/throughput as c1 (seconds per example of a full device).
         communication: seconds that are added to each step.
     """
 
@@ -105,14 +105,13 @@ def step_time_model(
 ) -> StepTimes:
     """Returns the model of step times on N devices, from a table of step times.
 
-    Rows that were measured on N devices are used if they have three batch sizes: they
-    hold what communication costs. Otherwise the rows on the fewest devices are, and
-    what N devices have to exchange costs `communication` seconds a step, 0 where it is
-    None.
+    Rows that were measured on N devices are used if they have three batch sizes: these
+    include the cost of communication. Otherwise the rows on the fewest devices are
+    used, and exchanging gradients costs `communication` seconds a step, 0 for None.
 
     Raises:
         UserError: fewer than three batch sizes, `communication` where rows on N devices
-            hold it already, or a value that cannot be.
+            include it already, or a value that is not allowed.
     """
     checked_step_times(table)
     if devices < 1:
@@ -146,13 +145,13 @@ def step_time_model(
 
 
 def _assumption(devices: int, measured: int, communication: float | None) -> str:
-    said = f"Step times were measured on {measured} device(s)"
+    text = f"Step times were measured on {measured} device(s)"
     if devices == measured:
-        return f"{said}."
+        return f"{text}."
     exchange = "no time, so real ones are slower"
     if communication is not None:
         exchange = f"{communication:g} seconds a step, as given"
     return (
-        f"{said}; {devices} devices are assumed to share a batch evenly and to "
+        f"{text}; {devices} devices are assumed to share a batch evenly and to "
         f"exchange gradients in {exchange}."
     )

@@ -1,4 +1,4 @@
-"""How far each cell of a sweep is, and what is left, from its records alone."""
+"""Reports the progress of each cell of a sweep, and what is left, from its records."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ from dps_tf.store import (
 )
 
 SHOWN_WAIT = 0.01
-"""The least share of time spent waiting for data that a user is told of."""
+"""Least share of time spent waiting for data that a line of status mentions."""
 
 
 @dataclass(frozen=True)
 class CellStatus:
-    """How far one cell is.
+    """The progress of one cell.
 
     Attributes:
-        name: of the cell.
-        closed: whether it is finished, with tables that are intact.
-        outcomes: trials by outcome; of an open study, `running` are those that have
-            to go on. Empty where no trial has begun.
-        steps_to_result: K* so far: of an open study an upper bound.
+        name: name of the cell.
+        closed: whether the cell is finished, with tables that are intact.
+        outcomes: number of trials by outcome; `running` counts those of an open study
+            that have to go on. Empty where no trial has begun.
+        steps_to_result: K* so far: an upper bound for an open study.
         bracket_low: the evaluation before that of steps_to_result.
-        steps_left: steps still needed at most, as far as is known; None where the cell
-            has not begun, or its record is damaged.
+        steps_left: most steps still needed; None where the cell has not begun, or its
+            record is damaged.
         seconds_left: steps_left at the pace so far, or None before the first turn.
-        owner: who is running it, or None.
-        steps: that the trials of a closed study needed, all together; else 0.
-        seconds: for which trials have been trained, all slots together.
+        owner: the process that runs the cell, or None.
+        steps: steps of all trials of a closed study; else 0.
+        seconds: training time of all trials, all slots together.
         slots: trials that are trained side by side; 1 where that is not recorded.
         data_wait: share of an open study's time for which trials waited for data.
-        causes: why trials failed, each once.
+        causes: why trials failed, each cause once.
         nearest: the best evaluation so far, where no trial has met the goal.
-        advice: what to change, of a finished cell in which none has.
+        advice: what to change in a finished cell where no trial has met the goal.
     """
 
     name: str
@@ -105,18 +105,18 @@ class CellStatus:
     def line(self) -> str:
         """The cell as one line of text."""
         counts = ", ".join(f"{n} {name}" for name, n in self.outcomes.items() if n)
-        said = [self.reached, counts] if counts else []
+        parts = [self.reached, counts] if counts else []
         if self.data_wait >= SHOWN_WAIT:
-            said.append(f"{self.data_wait:.0%} of the time waiting for data")
-        said += [f"failed by {cause}" for cause in self.causes[:1]]
+            parts.append(f"{self.data_wait:.0%} of the time waiting for data")
+        parts += [f"failed by {cause}" for cause in self.causes[:1]]
         advice = "" if self.advice is None else f". {self.advice}"
-        return f"{self.name}: {'; '.join([*said, self.left])}{advice}"
+        return f"{self.name}: {'; '.join([*parts, self.left])}{advice}"
 
 
 def sweep_status(files: FileSystem, sweep: SweepReader) -> list[CellStatus]:
-    """Returns how far every cell of a sweep is, in the order of running.
+    """Returns the progress of every cell of a sweep, in the order of running.
 
-    Damage that is found on the way is in the sweep's `problems`.
+    Damaged records are reported in the sweep's `problems`.
     """
     # Cells of an earlier configuration of the same directory come last.
     names = dict.fromkeys([*sweep.planned, *sweep.studies])
@@ -132,24 +132,24 @@ def merged_status(sweeps: Sequence[Sequence[CellStatus]]) -> list[CellStatus]:
     """Returns the cells of several sweeps, such as the shards of one.
 
     Each shard plans the whole grid, so a cell that has not begun in one directory is
-    left out where it has begun in another, or has been named before.
+    left out where it has begun in another, or an earlier directory lists it.
     """
     begun = {c.name for cells in sweeps for c in cells if c.steps_left is not None}
     named: set[str] = set()
-    found = []
+    merged = []
     for cell in (cell for cells in sweeps for cell in cells):
         if cell.steps_left is None and cell.name in begun | named:
             continue
         named.add(cell.name)
-        found.append(cell)
-    return found
+        merged.append(cell)
+    return merged
 
 
 def progress_line(cells: Sequence[CellStatus]) -> str:
-    """Returns how far a whole sweep is and how long it takes still, in one line.
+    """Returns the progress of a whole sweep and the time left, in one line.
 
-    With a finished cell the time is predicted by `analysis.plan`, with an interval:
-    cells that have not begun are taken to ask for as many trials as finished ones.
+    Once a cell is finished, `analysis.plan` predicts the time, with an interval: cells
+    that have not begun are assumed to need as many trials as finished ones.
     """
     finished = [cell for cell in cells if cell.closed]
     waiting = [cell for cell in cells if not cell.closed]
@@ -158,18 +158,18 @@ def progress_line(cells: Sequence[CellStatus]) -> str:
         return line
     left = _predicted_left(finished, waiting)
     if left is not None:
-        middle, low, high = (duration(each) for each in interval_of(left))
+        middle, low, high = (duration(seconds) for seconds in interval_of(left))
         return f"{line}; about {middle} left (80 %: {low} to {high})"
-    known = [c.seconds_left for c in waiting if c.seconds_left is not None]
-    if len(known) < len(waiting):
+    estimates = [c.seconds_left for c in waiting if c.seconds_left is not None]
+    if len(estimates) < len(waiting):
         return f"{line}; time left not known yet"
-    return f"{line}; at most {duration(sum(known))} left"
+    return f"{line}; at most {duration(sum(estimates))} left"
 
 
 def _predicted_left(
     finished: Sequence[CellStatus], waiting: Sequence[CellStatus]
 ) -> Floats | None:
-    """Returns draws of the seconds that cells need still, None if nothing tells."""
+    """Returns draws of the seconds left, [d]; None without a finished, timed cell."""
     rows = [
         (*curve_and_size(cell.name), 1, cell.steps, cell.seconds)
         for cell in finished
@@ -179,15 +179,15 @@ def _predicted_left(
         return None
     asked = [(*curve_and_size(cell.name), 1) for cell in waiting]
     done = pd.DataFrame(rows, columns=list(WORK))
-    _, found = forecast(done, pd.DataFrame(asked, columns=list(WORK[:3])))
-    if found is None:
+    _, total_seconds = forecast(done, pd.DataFrame(asked, columns=list(WORK[:3])))
+    if total_seconds is None:
         return None
-    # What is finished does not tell its slots; cells of a sweep have the same.
+    # Finished cells do not record their slots; cells of a sweep have the same.
     slots = max(cell.slots for cell in waiting)
     spent = np.array([cell.seconds for cell in waiting])
     most = [math.inf if c.seconds_left is None else c.seconds_left for c in waiting]
-    each = np.minimum(np.maximum(found - spent, 0) / slots, most)
-    return np.asarray(each.sum(axis=1), np.float64)
+    seconds_left = np.minimum(np.maximum(total_seconds - spent, 0) / slots, most)
+    return np.asarray(seconds_left.sum(axis=1), np.float64)
 
 
 def _cell_status(files: FileSystem, study: StudyReader, name: str) -> CellStatus:
@@ -256,7 +256,7 @@ def _causes(errors: Iterable[str]) -> tuple[str, ...]:
 def _left(
     specification: StudySpecification, history: StudyHistory
 ) -> tuple[tuple[int, ...], int]:
-    """Returns (trials that have to go on, steps they need at most)."""
+    """Returns the trials that have to go on, and the most steps that they need."""
     rule = specification.rule
     states = history.trajectories(specification.goal, rule.schedule.interval)
     todo = plan(states, rule)

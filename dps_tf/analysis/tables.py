@@ -1,8 +1,8 @@
-"""Which columns the tables of a sweep have, and which rows belong to which cell.
+"""Columns of the tables of a sweep, and the cells to which their rows belong.
 
 The tables `studies` (one row per cell), `trials` (one per trial) and `curves` (one per
 evaluation) are joined by the columns of `study_key`. A sweep holds each cell once, in
-one precision, which its table `studies` alone tells; several sweeps may hold the same
+one precision, which only its table `studies` holds; several sweeps may hold the same
 cell in several precisions.
 """
 
@@ -54,9 +54,9 @@ def axes_of(frame: pd.DataFrame) -> list[str]:
 
 
 def with_axes(frame: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
-    """Returns a table, columns of the cell first, that has all the axes.
+    """Returns a table with all the axes, which follow the other columns of the cell.
 
-    Those that are new to it hold an empty text.
+    Axes that the table lacked hold an empty text.
     """
     wider = frame.copy(deep=False)
     for place, name in enumerate(sorted(axes), len(CELL_KEY)):
@@ -87,14 +87,14 @@ def require_metric(curves: pd.DataFrame, metric: str) -> None:
 
 def metaparameter_names(trials: pd.DataFrame) -> list[str]:
     """Returns the columns of `trials` that hold metaparameters, in their order."""
-    known = {*study_key(trials), *TRIALS.names, *BOUNDS}
-    return [str(name) for name in trials.columns if name not in known]
+    others = {*study_key(trials), *TRIALS.names, *BOUNDS}
+    return [str(name) for name in trials.columns if name not in others]
 
 
 def metric_names(curves: pd.DataFrame) -> list[str]:
     """Returns the metric columns of `curves`, in their order."""
-    known = {*study_key(curves), *CURVES.names}
-    return [str(name) for name in curves.columns if name not in known]
+    others = {*study_key(curves), *CURVES.names}
+    return [str(name) for name in curves.columns if name not in others]
 
 
 def cell_name(row: Mapping[Any, Any]) -> str:
@@ -103,16 +103,16 @@ def cell_name(row: Mapping[Any, Any]) -> str:
 
 
 def with_precision(frame: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    """Returns a table of one sweep with the column precision behind those of the cell.
+    """Returns a table of one sweep with the column precision after those of the cell.
 
     Rows of a cell that `studies` lacks count as float32: they are in no result.
     """
-    known = studies["precision"].to_numpy(object)
-    if len(set(known)) == 1:
-        values: Any = known[0]
+    precisions = studies["precision"].to_numpy(object)
+    if len(set(precisions)) == 1:
+        values: Any = precisions[0]
     else:
         codes = _codes(frame, studies, cell_key(studies.columns))
-        values = np.append(known, FLOAT32)[codes]
+        values = np.append(precisions, FLOAT32)[codes]
     wider = frame.copy(deep=False)
     wider.insert(len(cell_key(frame.columns)), "precision", values)
     return wider
@@ -135,9 +135,9 @@ def cell_codes(frame: pd.DataFrame, cells: pd.DataFrame) -> Codes:
 
 
 def with_open_ends(trials: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    """Returns trials in which none of an open study counts as having spent its budget.
+    """Returns trials in which those of open studies that may go on are `censored`.
 
-    A trial that may still go on is `censored`: its record ends before it could answer.
+    Their records end before they could answer; they have not spent their step budget.
     """
     interval = studies["evaluation_interval"].clip(lower=1)
     last = (studies["step_budget"] // interval * interval).to_numpy(np.int64)
@@ -157,7 +157,7 @@ def has_rows(cells: pd.DataFrame, frame: pd.DataFrame) -> Bools:
 
 
 def belongs(frame: pd.DataFrame, cells: pd.DataFrame) -> Bools:
-    """Returns for each row of a table whether its cell is one of some cells."""
+    """Returns for each row of a table whether its cell is one of `cells`."""
     return np.asarray(_codes(frame, cells, study_key(cells)) >= 0, np.bool_)
 
 
@@ -185,7 +185,7 @@ def study_goal(study: pd.Series) -> Goal:
 
 
 def curve_label(row: pd.Series, varying: Sequence[str]) -> str:
-    """Returns what tells a curve from the others: the values of varying columns."""
+    """Returns the label of a curve: its values of the columns that vary, or `all`."""
     return ", ".join(f"{name} {row[name]}" for name in varying) or "all"
 
 
@@ -260,19 +260,19 @@ def meaning(table: str, column: str, metrics: Iterable[str] = ()) -> str:
 
 
 def entries(table: str) -> dict[str, str]:
-    """Returns the meaning of each column of a table that is always there."""
+    """Returns the meaning of each column that a table always has, by name."""
     names = SCHEMAS[table].names if table in SCHEMAS else tuple(_OWN[table])
     return {name: meaning(table, name) for name in names}
 
 
 def documentation() -> str:
-    """Returns what all columns hold, as lines that `help` can show."""
+    """Returns the meanings of all columns as lines of text, for `help`."""
     lines = []
     for table in _ORDER:
         lines += ["", f"{table}:"]
         for name, text in entries(table).items():
-            told = f"{name}: {text}"
-            lines.append(textwrap.fill(told, 84, subsequent_indent="    "))
+            entry = f"{name}: {text}"
+            lines.append(textwrap.fill(entry, 84, subsequent_indent="    "))
         if table in _FURTHER:
             lines.append(f"and {_FURTHER[table]}.")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Numbers and lists as a reader expects them in a sentence."""
+"""Writes numbers, intervals and lists for sentences."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ def steps(value: float) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Returns a number with so many significant digits, never with an exponent
-    between 0.0001 and ten million.
+    """Returns a number with some significant digits; 1e-4 to 1e7 without exponent.
 
     >>> number(23476.97), number(0.0123456), number(math.inf), number(512.0)
     ('23,500', '0.0123', 'infinity', '512')
-    """  # noqa: D205
+    """
     if math.isnan(value):
         return "unknown"
     if math.isinf(value):
@@ -56,7 +55,7 @@ def interval(low: float, high: float, digits: int = 3) -> str:
 
 
 def digits_known(low: float, high: float) -> int:
-    """Returns how many digits of a value are known, given the ends of its interval.
+    """Returns how many digits of a value to show, given the ends of its interval.
 
     Three where the ends are at most 5 % apart, else two.
 
@@ -67,7 +66,7 @@ def digits_known(low: float, high: float) -> int:
 
 
 def with_interval(value: float, low: float, high: float) -> str:
-    """Returns a value with its interval, both with the digits that are known.
+    """Returns a value with its interval, both with the digits of `digits_known`.
 
     >>> with_interval(23476.97, 19012.0, 28111.0), with_interval(21.37, 0.0, math.inf)
     ('23,000 (19,000 to 28,000)', '21 (unknown)')
@@ -97,7 +96,7 @@ def count(amount: int, noun: str, plural: str = "") -> str:
 
 
 def and_list(items: Sequence[str], most: int = 12) -> str:
-    """Returns items in a row, the last behind 'and'; at most so many of them.
+    """Returns items separated by commas, the last after 'and'; at most `most` items.
 
     >>> and_list(["a", "b", "c"]), and_list(["a", "b", "c", "d"], most=2)
     ('a, b and c', 'a, b and 2 more')
@@ -111,7 +110,7 @@ def and_list(items: Sequence[str], most: int = 12) -> str:
 
 
 def with_panel(title: str, panel: str) -> str:
-    """Returns a title with the panel it is about, if that has to be said.
+    """Returns a title with the panel that it belongs to, if one is given.
 
     >>> with_panel("Training", ""), with_panel("Training", "mnist")
     ('Training', 'Training: mnist')
