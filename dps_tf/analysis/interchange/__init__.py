@@ -1,1 +1,1 @@
-"""Runs of other software as tables; trials of a sweep as TensorBoard's events."""
+"""Readers of runs of other software, as tables and as sweep directories."""

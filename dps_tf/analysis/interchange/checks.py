@@ -1,7 +1,7 @@
-"""Checks of names, numbers and tables that somebody else's software has recorded.
+"""Checks of names, numbers and tables that other software has recorded.
 
-What passes has the names, types and sizes that all analyses rely on, so that no name
-leaves its folder, hides a column of a result or steers a terminal.
+Checked tables have the names, types and sizes that all analyses rely on, so that no
+name leaves its folder, hides a column of a result or steers a terminal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dps_tf.core import (
 
 COMPLETE, INFEASIBLE, INCOMPLETE = "COMPLETE", "INFEASIBLE", "INCOMPLETE"
 STATUSES = (COMPLETE, INFEASIBLE, INCOMPLETE)
-"""Ran to its end; diverged; was cut off (pruned, stopped, killed)."""
+"""A run that ran to its end; diverged; or was cut off (pruned, stopped, killed)."""
 OF_EVALUATIONS = ("trial", "step")
 _OF_TRIALS = ("trial", "status", "steps")
 _LARGEST = 2**53  # exact as a float too
@@ -35,7 +35,7 @@ _MOST_COLUMNS = 256
 
 @contextlib.contextmanager
 def named(origin: str) -> Iterator[None]:
-    """Puts the name of a file or source before the UserErrors of the block."""
+    """Prefixes the UserErrors of a block with the name of a file or source."""
     try:
         yield
     except UserError as error:
@@ -65,7 +65,7 @@ def checked_cell(row: Mapping[str, Any]) -> Cell:
 
 
 def checked_trials(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns trials in the order of their numbers: whole numbers, status, points.
+    """Returns trials in the order of their numbers, with columns of the right types.
 
     Raises:
         UserError: a value of another type, an unknown status, a number that two trials
@@ -86,9 +86,9 @@ def checked_trials(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def checked_evaluations(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns evaluations in the order of trials and steps, whole numbers both.
+    """Returns evaluations in the order of trials and steps, which are whole numbers.
 
-    Of several rows for one step the last counts. The metrics are numbers.
+    The last of several rows for one step counts. The metrics are numbers.
 
     Raises:
         UserError: a value of another type, or a metric that is not `split/metric`.
@@ -127,7 +127,7 @@ def checked_numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def _check_metric(name: str) -> None:
-    """Raises UserError unless a name is `split/metric`, each of which can be a name."""
+    """Raises UserError unless a name is `split/metric`, both of them valid names."""
     split, slash, metric = name.partition("/")
     if not slash:
         raise UserError(
@@ -175,7 +175,7 @@ def _columns(
     table: str,
     check: Callable[[str], object],
 ) -> pd.DataFrame:
-    """Returns a table of numbers (but for a status) whose further names are checked."""
+    """Returns a table of numbers, but for a status, after a check of further names."""
     names = [name for name in frame.columns if name not in fixed]
     for name in names:
         _check_text(f"a column of the table of {table}", name)

@@ -1,7 +1,7 @@
-"""TensorBoard's event files, read as runs.
+"""Reads TensorBoard's event files as runs.
 
-They are read with the protocol buffers of the package tensorboard, which load no
-TensorFlow. A file is a sequence of records, each with a checksum.
+The protocol buffers of the package tensorboard decode them, without TensorFlow. A file
+is a sequence of records, each with a checksum.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def _modules(*names: str) -> list[Any]:
 
 
 def from_tensorboard(folder: str | Path, **options: Any) -> Runs:
-    """Returns the runs of a folder of event files, one for each folder with some.
+    """Returns the runs of a folder, one for each folder in it with event files.
 
     Keras writes `train` and `validation` as folders of one run, by epochs from 0: give
     `steps_per_report` and `first_report=0` then. Values of the HParams view are
-    metaparameters. A run whose file is damaged, or ends within a record, was cut off
-    before that place, and a note says so. Of any other run event files do not tell
-    whether it was cut off: say so by `about={run: {"status": "INCOMPLETE"}}`.
+    metaparameters. A run with a file that is damaged, or ends within a record, counts
+    as cut off at that place, and a note says so. Event files do not record whether any
+    other run was cut off: state it by `about={run: {"status": "INCOMPLETE"}}`.
 
     Args:
-        folder: what `tensorboard --logdir` is given.
+        folder: the folder that `tensorboard --logdir` would show.
         options: see `runs.runs_of`.
 
     Raises:
@@ -90,7 +90,7 @@ class _Events:
         self._decode_error = message.DecodeError
 
     def run(self, name: str, parts: Sequence[tuple[str, Path]]) -> Run:
-        """Returns the run of some event files, each with its split if it has one."""
+        """Returns the run of some event files, given as (split or "", path)."""
         values: dict[int, dict[str, float]] = defaultdict(dict)
         columns: dict[str, Any] = {}
         ends: list[tuple[int, Path]] = []
@@ -111,12 +111,12 @@ class _Events:
             f"{str(path)!r} is damaged or ends within a record: its run counts as cut "
             f"off after step {last}."
         )
-        # What other files hold of later steps would hide that some are lost.
+        # Later steps from other files would hide that some are lost.
         kept = {step: row for step, row in values.items() if step <= last}
         return Run(name, curve_of(kept), columns, INCOMPLETE, note)
 
     def _read(self, path: Path) -> Iterator[Any]:
-        """Yields the events of a file: length, content, and a checksum behind each."""
+        """Yields the events of a file: length and content, each before its checksum."""
         with foreign_files.opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             while head := file.read(8):
@@ -144,7 +144,7 @@ class _Events:
                 columns |= self._session(value)
                 continue
             number = self._number(value)
-            # Keras numbers these by updates, and all others by epochs.
+            # Keras numbers `_vs_iterations` by updates, and all others by epochs.
             if number is not None and not value.tag.endswith("_vs_iterations"):
                 tag = value.tag.removeprefix("epoch_")
                 metric = f"{split}/{tag}" if split else value.tag

@@ -1,8 +1,8 @@
-"""Files of other people, read as input that may be hostile.
+"""Reads files of other people, as input that may be hostile.
 
 Only folders and regular files count: a pipe would hang its reader, and a link leads
-elsewhere or in a circle. What is larger or deeper than any honest record is refused
-before it is read. Every refusal is one sentence that names the file.
+elsewhere or in a circle. A file that is larger or deeper than any honest record is
+refused before it is read. Every refusal is one sentence that names the file.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from dps_tf.analysis.tables import Floats
 from dps_tf.core import UserError, is_axis, on_one_line
 
 LARGEST_JSON = 4 << 20
-"""Bytes of a JSON file; those of the public archive have a few thousand."""
+"""Most bytes of a JSON file; those of the public archive have a few thousand."""
 LARGEST_TABLE = 1 << 30
-"""Bytes of a table."""
+"""Most bytes of a table."""
 _LARGEST_STEPS, _NOISIEST = 1e15, 64.0
 """Largest number of a table, and octaves of noise, that anybody can have measured."""
 MOST_VALUES = 1 << 28
-"""Values of a table that is compressed, so that its size does not tell."""
+"""Most values of a compressed table, of which the file's size says little."""
 DEEPEST = 12
-"""Folders inside of each other, below the one that the user has named."""
+"""Most folders inside of each other, below the one that the user has named."""
 
 
 @contextlib.contextmanager
 def opened(path: Path, follow: bool = False) -> Iterator[BinaryIO]:
-    """Gives a regular file to read from, or with `follow` what a link to one names.
+    """Opens a regular file for reading, with `follow` also through a link.
 
     Raises:
-        UserError: it is missing, no regular file, or cannot be read.
+        UserError: the file is missing, not regular, or cannot be read.
     """
     # A pipe without a writer would block the opening itself.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -63,7 +63,7 @@ def read_bytes(path: Path, largest: int, follow: bool = False) -> bytes:
     """Returns the content of a regular file, as `opened` opens it.
 
     Raises:
-        UserError: it cannot be read, or is larger.
+        UserError: the file cannot be read, or has more than `largest` bytes.
     """
     with opened(path, follow) as file:
         data = file.read(largest + 1)
@@ -90,10 +90,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_csv(path: str | Path, follow: bool = True) -> pd.DataFrame:
-    """Returns a CSV file as a table in which further axes are text, as written.
+    """Returns a CSV file as a table; further axes and `steps_bound` stay text.
 
-    So is `steps_bound`, which is empty where K* is known. A path is never taken for an
-    address, which pandas would fetch.
+    These texts are empty where a cell has none. A path is never taken for an address,
+    which pandas would fetch.
 
     Raises:
         UserError: the file cannot be read (see `opened`), is no CSV, has two columns of
@@ -118,7 +118,7 @@ def read_csv(path: str | Path, follow: bool = True) -> pd.DataFrame:
 
 
 def _checked_header(path: str | Path, text: str) -> list[str]:
-    """Returns the names of the columns, if every row has a field for each."""
+    """Returns the names of the columns; UserError unless each row has all fields."""
     rows = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     names: list[str] = []
     for row in rows:
@@ -143,7 +143,7 @@ def read_table(path: Path) -> pd.DataFrame:
     """Returns a CSV (`.csv`) or Parquet (`.parquet`) file with the types it gives.
 
     Raises:
-        UserError: see `read_csv`; too many values, or a column given twice.
+        UserError: see `read_csv`; or too many values, or two columns of one name.
     """
     if path.suffix == ".csv":
         return read_csv(path)
@@ -164,7 +164,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def kind_of(path: Path) -> str:
-    """Returns "file" or "folder", links followed; "other"; or "" for nothing there."""
+    """Returns "file", "folder", "other" or "" (nothing there), following links."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):  # a name that no file can have, too
@@ -174,9 +174,9 @@ def kind_of(path: Path) -> str:
 
 
 def folders_with(folder: Path, name: str, depth: int = DEEPEST) -> Iterator[Path]:
-    """Yields the folders below another that hold a file of some name, by number.
+    """Yields the folders at or below one that hold a file of some name, by number.
 
-    Nothing is looked for below such a folder, nor behind links.
+    The search goes neither below such a folder nor behind links.
 
     Raises:
         UserError: a link among the folders, one too deep, or one that cannot be read.
@@ -196,7 +196,7 @@ def folders_with(folder: Path, name: str, depth: int = DEEPEST) -> Iterator[Path
 
 
 def entries_of(folder: Path) -> list[os.DirEntry[str]]:
-    """Returns what is in a folder; names that are numbers come last, in their order.
+    """Returns the entries of a folder; names that are numbers come last, by size.
 
     Raises:
         UserError: the folder cannot be read, or holds a link.

@@ -1,4 +1,4 @@
-"""Trials of Optuna's studies, from what they reported on the way."""
+"""Reads the trials of Optuna's studies from their intermediate reports."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def from_optuna(
     first_report: int,
     **options: Any,
 ) -> Runs:
-    """Returns the trials of an Optuna study, from what they reported on the way.
+    """Returns the trials of an Optuna study, from their intermediate reports.
 
-    Trials that were pruned, failed, or still run were cut off. Trials that did not
+    Trials that were pruned, failed, or still run count as cut off. Trials that did not
     begin are left out. `trials.trial` is the number of the trial in the order of the
-    study, and what metaparameters were drawn from becomes the space.
+    study, and the ranges of metaparameters become the space.
 
     Args:
         study: an `optuna.study.Study`.
-        metric: `split/metric`, what was given to `trial.report`.
+        metric: the name, `split/metric`, of the values given to `trial.report`.
         steps_per_report: updates of the network between two numbers of reports, such as
             the steps of an epoch; or a function of the trial.
-        first_report: number under which a trial reports after the first of these: 0
-            where it counts epochs from 0, 1 where it counts them from 1. With reports
+        first_report: number of a trial's first report: 0 where it counts epochs from 0,
+            1 where it counts them from 1. With reports
             by update, `steps_per_report=1, first_report=1`.
-        options: see `runs.runs_of`. A parameter or attribute `batch_size` of a trial
-            needs none.
+        options: see `runs.runs_of`. `batch_size` may also be a parameter or an
+            attribute of a trial.
 
     Raises:
         UserError: see `runs.runs_of`.
@@ -59,11 +59,11 @@ def from_optuna(
 
 
 def load_optuna(database: str | Path, name: str | None = None) -> Any:
-    """Returns the study of an SQLite database of Optuna, which is not written to.
+    """Returns the study of an SQLite database of Optuna, opened for reading only.
 
     Args:
-        database: the file.
-        name: of the study; may be left out if there is one.
+        database: path of the file.
+        name: name of the study; may be left out if there is only one.
 
     Raises:
         UserError: no such file or study, several studies and no name, or no Optuna.
@@ -105,7 +105,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     """Returns a connection that can only read: Optuna would add its tables.
 
     Even then SQLite adds two files beside a database that keeps a log of its writes. It
-    does not where nobody can be writing: that is told by the absence of the log.
+    adds none where nobody can be writing, as the absence of the log shows.
     """
     log = path.with_name(f"{path.name}-wal")
     with foreign_files.opened(path, follow=True) as file:
@@ -117,7 +117,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 def _check_tables(connection: sqlite3.Connection) -> None:
     kinds = dict(connection.execute("SELECT name, type FROM sqlite_master"))
-    # It could be a query that never ends, and Optuna makes none.
+    # A view could be a query that never ends, and Optuna makes none.
     views = [name for name, kind in kinds.items() if kind == "view"]
     if views:
         raise ValueError(f"it has a view {views[0]}")
@@ -127,7 +127,7 @@ def _check_tables(connection: sqlite3.Connection) -> None:
 
 
 def _chosen(path: Path, names: Sequence[str], name: str | None) -> str:
-    """Returns the name of the study that is asked for, or of the only one."""
+    """Returns the name of the study that the user named, or of the only one."""
     if name is None and len(names) == 1:
         return names[0]
     if name in names:
@@ -177,5 +177,5 @@ def _range(drawn: Any) -> list[Any] | None:
     if drawn.log:
         return ["log", float(low), float(high)]
     whole = isinstance(low, int)
-    # The upper end of an integer scale of ours is not drawn any more.
+    # An integer scale of this package excludes its upper end.
     return ["integer", float(low), float(high) + 1] if whole else ["linear", low, high]

@@ -1,7 +1,7 @@
-"""Runs of other people's software: two tables, one row per run and per evaluation.
+"""Runs of other software as two tables: one row per run, and one per evaluation.
 
-`read_runs` reads both from files, and `runs.runs_of` makes them of what a library has
-recorded.
+`read_runs` reads both from files, and `runs.runs_of` makes them from the records of a
+library.
 
 A run that was cut off (pruned, stopped, killed, crashed) is INCOMPLETE in the table and
 censored in the sweep: it bounds K*, and is never counted as a run that could not meet
@@ -37,12 +37,12 @@ DEFAULTS: dict[str, Any] = {
     "precision": FLOAT32,
     "status": COMPLETE,
 }
-"""Columns that a table of trials may leave out, and what holds then."""
+"""Columns that a table of trials may leave out, with their values then."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs from elsewhere as two tables.
+    """Runs of other software as two tables.
 
     Attributes:
         trials: one row per run: `trial`, a number of its own; `workload`, `optimizer`,
@@ -53,11 +53,11 @@ class Runs:
         evaluations: one row per evaluation: `trial`, `step` and metrics by the name
             `split/metric`, NaN where one was not measured. Of several rows for one step
             the last counts.
-        origin: where they are from, for messages.
-        space: what metaparameters were drawn from, as `Space.to_json` writes it.
+        origin: source of the runs, for messages.
+        space: ranges of the metaparameters, as `Space.to_json` writes them.
         notes: sentences on what could not be read.
-        step_budget: steps that each run was given; 0 where that is not known.
-        training_examples: size of the training set; 0 where that is not known.
+        step_budget: steps that each run was given; 0 if unknown.
+        training_examples: size of the training set; 0 if unknown.
     """
 
     trials: pd.DataFrame
@@ -133,10 +133,10 @@ def _check_ends(trials: pd.DataFrame, last: pd.Series) -> None:
 
 
 def join(parts: Iterable[Runs]) -> Runs:
-    """Returns several sets of runs as one, renumbered; say, one for each batch size.
+    """Returns several sets of runs, such as one per batch size, as one, renumbered.
 
     Raises:
-        UserError: there are none.
+        UserError: there is no set.
     """
     sets = list(parts)
     if not sets:

@@ -1,8 +1,8 @@
-"""Runs as libraries record them, made into the two tables of `run_tables`.
+"""Converts runs as libraries record them into the two tables of `run_tables`.
 
-A reader of a library returns a `Run` for each run that it has recorded, and `runs_of`
-does what all of them need: columns that the library does not tell, names of metrics,
-steps counted in updates of the network.
+The reader of a library returns a `Run` for each recorded run, and `runs_of` does what
+all readers need: it adds columns that the library does not record, renames metrics, and
+counts steps in updates of the network.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPLITS = {
     "eval": "validation",
     "test": "test",
 }
-"""How others spell the splits, before `_` or `/`."""
+"""Spellings of the splits in other software, before `_` or `/`."""
 _UNKNOWN_SPLIT = "logged"
 
 
@@ -39,10 +39,10 @@ class Run:
     """One run as a library has recorded it.
 
     Attributes:
-        name: its name there.
+        name: name of the run in the library.
         curve: one row per evaluation, with the number `step` under which it was logged,
-            and metrics by their names there.
-        columns: what the library tells of it: columns of the cell, and metaparameters.
+            and metrics by their names in the library.
+        columns: recorded columns of the cell, and metaparameters.
         status: COMPLETE, INFEASIBLE or INCOMPLETE.
         note: a sentence on what could not be read, or "".
     """
@@ -69,19 +69,19 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
 
     Metrics become `split/metric`: `val_loss`, `val/loss` and `eval_loss` are
     `validation/loss`. Metaparameters that are texts are left out: the K* of a cell is
-    over all of its runs, whatever these were given. To tell such runs apart, rename the
-    text to a further axis, such as `workload.network_arguments.activation`.
+    over all of its runs, whatever their texts. To give such runs cells of their own,
+    rename the text to a further axis: `workload.network_arguments.activation`.
 
     Args:
-        runs: in an order that stays the same when more are added.
-        origin: where they are from, for messages.
-        about: further columns by the name of a run; they count before `common`, and
-            that before what the run itself tells. `status` and `steps` are among them.
-        rename: other names of metrics and columns.
-        unsplit: split of metrics that name none.
+        runs: runs in an order that stays the same when more are added.
+        origin: source of the runs, for messages.
+        about: further columns by the name of a run, also `status` and `steps`. They
+            override `common`, which overrides the columns that the run records.
+        rename: new names of metrics and columns.
+        unsplit: split of metrics without one in their names.
         steps_per_report: updates of the network between two numbers under which metrics
             were logged, such as the steps of an epoch.
-        first_report: number after the first of these; 0 where epochs count from 0.
+        first_report: number of the first report; 0 where epochs count from 0.
         common: columns of all runs, such as `batch_size=64`, `optimizer="adam"`.
 
     Raises:
@@ -117,7 +117,7 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
 
 
 def _renamed(columns: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    """Returns columns under their new names; UserError if two would have one."""
+    """Returns columns under their new names; UserError if two would be the same."""
     names = [renamed.get(name, name) for name in columns]
     for name in names:
         if names.count(name) > 1:
@@ -128,7 +128,7 @@ def _renamed(columns: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str
 
 
 def _check_renaming(renamed: Mapping[str, str]) -> None:
-    """Raises UserError if steps would be lost, or something else be taken for them."""
+    """Raises UserError for a renaming of steps, or to the name of steps or trials."""
     if "step" in renamed:
         raise UserError("step numbers the evaluations of a run: it cannot be renamed.")
     for old, new in renamed.items():
@@ -142,7 +142,7 @@ def _check_renaming(renamed: Mapping[str, str]) -> None:
 def _check_columns(
     run: str, columns: Iterable[str], others: Sequence[str], origin: str
 ) -> None:
-    """Raises UserError for a column that means something else in the two tables."""
+    """Raises UserError for a column with another meaning in the table of trials."""
     for name in columns:
         if name in others:
             raise UserError(
@@ -152,7 +152,7 @@ def _check_columns(
 
 
 def _check_names(names: Sequence[str], about: Iterable[str], origin: str) -> None:
-    """Raises UserError unless there are runs, and all that something is said of."""
+    """Raises UserError if there is no run, or none of a name in `about`."""
     if not names:
         raise UserError(f"{origin} holds no run.")
     for name in about:
@@ -164,8 +164,8 @@ def _check_names(names: Sequence[str], about: Iterable[str], origin: str) -> Non
 def _with_defaults(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> pd.DataFrame:
-    """Returns trials with all columns that name a cell, and their status."""
-    # Names as objects: that of a folder may be no UTF-8.
+    """Returns a table of trials with all columns of a cell, and the status."""
+    # Names as objects: the name of a folder may not be UTF-8.
     index = pd.Index(list(names), dtype=object, name="run")
     trials = pd.DataFrame(list(rows), index=index)
     defaults = {"workload": "runs", "optimizer": "unknown", **DEFAULTS}
@@ -176,7 +176,7 @@ def _with_defaults(
 
 
 def _columns(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns of a run that a table can have; texts may be numbers."""
+    """Returns the columns that a table can hold; texts of numbers become numbers."""
     columns: dict[str, Any] = {}
     for name, value in given.items():
         if name in _TEXTS or is_axis(name):
@@ -202,7 +202,7 @@ def _number(value: Any) -> float | None:
 
 
 def _identifier(name: str) -> str:
-    """Returns a name as that of a metaparameter: `adam.beta1` is `adam_beta1`."""
+    """Returns a name as an identifier: `adam.beta1` becomes `adam_beta1`."""
     word = re.sub(r"\W", "_", name)
     return word if word.isidentifier() else f"_{word}"
 
@@ -225,7 +225,7 @@ def _with_splits(curve: pd.DataFrame, unsplit: str) -> pd.DataFrame:
 
 
 def metric_name(name: str, unsplit: str = _UNKNOWN_SPLIT) -> str:
-    """Returns the name of somebody else's metric as `split/metric`.
+    """Returns the name of a metric of other software as `split/metric`.
 
     >>> metric_name("val_loss"), metric_name("eval/top-5 error"), metric_name("loss")
     ('validation/loss', 'validation/top-5_error', 'logged/loss')
@@ -249,11 +249,14 @@ def from_keras(histories: Mapping[str, Any], **options: Any) -> Runs:
     ended before its last epoch, by early stopping or a kill, was cut off.
 
     Args:
-        histories: by names of the user's.
-        options: see `runs_of`; `batch_size` is one that a history does not tell.
+        histories: histories by the names of the runs, which the user chooses.
+        options: see `runs_of`; `batch_size` has to be among them.
 
     Raises:
-        UserError: a history that does not tell its steps per epoch; see also `runs_of`.
+        UserError: a history without its steps per epoch; see also `runs_of`.
+
+    Example:
+        >>> from_keras({"first": history}, batch_size=64)  # doctest: +SKIP
     """
     runs = (_run_of_keras(name, history) for name, history in histories.items())
     return runs_of(runs, "histories of Keras", unsplit="train", **options)

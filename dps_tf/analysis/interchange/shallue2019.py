@@ -1,6 +1,6 @@
-"""The public archive of Shallue et al. 2019, study by study.
+"""Reads the public archive of Shallue et al. 2019, study by study.
 
-`dataset/model/optimizer/<batch_size>/study.json`, and per trial of a study
+A study is `dataset/model/optimizer/<batch_size>/study.json`, and each of its trials
 `<trial_id>/metadata.json` and `<trial_id>/measurements.csv`. A dataset may be several
 folders deep (`mnist_subsets/mnist_6875`); folders of studies and trials are numbers.
 
@@ -8,8 +8,8 @@ The archive holds 71 million measurements in some 194,000 files; memory holds on
 Nothing here downloads anything.
 
 Trials count as in the publication: those with the status INCOMPLETE are left out, and
-one that diverged is never a best trial, even if it had met the goal before; its curve
-is left out, so that this is so for any goal.
+one that diverged is never a best trial, even if it had met the goal before. The curve
+of a diverged trial is left out, so that this holds for any goal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dps_tf.analysis.tables import require
 from dps_tf.core import DENSE, FLOAT32, Cell, Goal, UserError, check_metaparameter
 
 OPTIMIZERS = {"nesterov_momentum": "nesterov"}
-"""Spelling of the archive -> of this package, where they differ."""
+"""Spelling of the archive -> that of this package, where they differ."""
 _SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _METRICS = {
     "cross_entropy_error": "cross_entropy",
@@ -55,9 +55,9 @@ SCALES = {
     "LOG_SCALE": "log",
     "REVERSE_LOG_SCALE": "reverse_log",
 }
-"""Scale of study.json -> of this package; an empty one is uniform."""
+"""Scale of study.json -> that of this package; an empty one is uniform."""
 _TRAINING_EXAMPLES = {"mnist": 55_000, "fashion_mnist": 55_000, "lm1b": 30_301_028}
-"""Those that the published code states; other data sets count as unknown, 0."""
+"""Sizes that the published code states; other data sets count as unknown, 0."""
 _WORDS = {str: "text", int: "a whole number", float: "a number", dict: "an object"}
 
 
@@ -65,8 +65,8 @@ _WORDS = {str: "text", int: "a whole number", float: "a number", dict: "an objec
 def goals() -> Mapping[str, Goal]:
     """Returns the published goal of each workload, which is strict.
 
-    The first of several. Studies of solution quality have none: it is that of the same
-    network and data set in Figure 1.
+    Of several goals the first counts. Studies of solution quality have none of their
+    own: their goal is that of the same network and data set in Figure 1.
     """
     frame = pd.read_csv(shipped_file("shallue2019/published_goals.csv"))
     columns = ["workload", "metric", "threshold", "direction"]
@@ -85,11 +85,11 @@ def write_archive(
     """Writes the studies below a folder as a sweep directory.
 
     Args:
-        root: folder that the archive unpacks to, or any folder inside of it. What lies
-            between it and the folder of the model is part of the name of a data set.
-        sweep_dir: new, empty, or of an earlier call with the same root.
-        goal: of all studies; by default the published one of each, which is strict, and
-            studies without one are left out.
+        root: folder that the archive unpacks to, or any folder inside of it. The path
+            from it to the folder of the model is part of the name of a data set.
+        sweep_dir: a directory that is new, empty, or of a call with the same root.
+        goal: goal of all studies; by default each has its published one, which is
+            strict, and studies without one are left out.
         progress: called with one line per study.
 
     Returns:
@@ -129,7 +129,7 @@ def write_archive(
 
 
 def _studies(root: Path) -> dict[Path, tuple[Cell, Goal | None, dict[str, Any]]]:
-    """Returns what `_study` does of each study below a folder; UserError for none."""
+    """Returns the result of `_study` for each study below a folder; at least one."""
     is_folder = foreign_files.kind_of(root) == "folder"
     places = foreign_files.folders_with(root, "study.json") if is_folder else ()
     studies = {path: _study(root, path) for path in places}
@@ -147,7 +147,7 @@ def _study(root: Path, path: Path) -> tuple[Cell, Goal | None, dict[str, Any]]:
     fields = foreign_files.read_json(file)
     with named(str(file)):
         parts = path.relative_to(root).parts
-        # The path tells subsets and long runs from the plain data set, the field not.
+        # Only the path distinguishes subsets and long runs from the plain data set.
         dataset = _field(fields, "dataset", str)
         if len(parts) > 3:
             dataset = "/".join(parts[:-3])
@@ -176,9 +176,9 @@ def _study(root: Path, path: Path) -> tuple[Cell, Goal | None, dict[str, Any]]:
 def _field(
     record: Mapping[str, Any], name: str, kind: type, default: Any = None
 ) -> Any:
-    """Returns a field of a JSON object in the type, a key of _WORDS, that it must have.
+    """Returns a field of a JSON object, whose type must be `kind`, a key of _WORDS.
 
-    Without a default it has to be there.
+    Without a default the field has to be there.
     """
     if name not in record:
         if default is None:
@@ -195,7 +195,7 @@ def _field(
 
 
 def _parameter(name: str, entry: Mapping[str, Any]) -> list[Any]:
-    """Returns an entry of `parameter_configs` as this package writes a space."""
+    """Returns an entry of `parameter_configs` in this package's form of a space."""
     kind = _field(entry, "type", str, "")
     if kind == "DISCRETE":
         choices = entry.get("feasible_points")

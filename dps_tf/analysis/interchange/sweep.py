@@ -1,4 +1,4 @@
-"""Runs from elsewhere written as a sweep directory, for a goal.
+"""Writes runs of other software as a sweep directory, for a goal.
 
 The runs of each cell become a closed study, so that every command that reads a sweep
 reads it. A cell is written before the next one is read: memory holds one study of an
@@ -60,13 +60,13 @@ from dps_tf.store import (
 
 @dataclass(frozen=True)
 class CellRuns:
-    """The runs of one cell, which are read when they are written.
+    """The runs of one cell, which are not read before they are written.
 
     Attributes:
-        cell: its name.
-        origin: where they are from.
-        goal: what they had to reach.
-        read: returns them, as `Runs.by_cell` does.
+        cell: name of the cell.
+        origin: source of the runs.
+        goal: the goal that the runs had to reach.
+        read: returns the runs, as `Runs.by_cell` does.
     """
 
     cell: str
@@ -84,14 +84,14 @@ def write_runs(
     """Writes runs as a sweep directory, which `load`, `report` and `status` read.
 
     Runs that were cut off before they met the goal are censored there. So are those
-    that ran to an end of their own before the longest of their cell: what they would
-    have done is not known. Evaluations without a value of the goal's metric are left
-    out, so that each bracket begins where the goal was looked at.
+    that ended by themselves before the longest of their cell, as their further course
+    is unknown. Evaluations without a value of the goal's metric are left out, so that
+    each bracket begins where that metric was evaluated.
 
     Args:
-        runs: from elsewhere.
-        sweep_dir: new, empty, or of an earlier call with runs of the same origin.
-        goal: what they had to reach, a metric of `evaluations`. A value equal to the
+        runs: runs of other software.
+        sweep_dir: a directory that is new, empty, or of a call with the same origin.
+        goal: the goal of the runs, on a metric of `evaluations`. A value equal to the
             threshold meets it, unless it is made with `inclusive=False`.
         progress: called with one line per note of the runs and per cell.
 
@@ -109,12 +109,14 @@ def write_runs(
         progress(f"note: {note}")
     cells = []
     for cell in runs.by_cell():
-        looked_at = cell.evaluations[goal.metric].notna()
-        seen = replace(cell, evaluations=cell.evaluations[looked_at])
-        # The digest makes runs that have grown other runs: they are read again.
-        origin = f"{runs.origin} ({_digest(seen)})"
-        name = cell_name(seen.trials.iloc[0].to_dict())
-        cells.append(CellRuns(name, origin, goal, functools.partial(replace, seen)))
+        has_metric = cell.evaluations[goal.metric].notna()
+        evaluated = replace(cell, evaluations=cell.evaluations[has_metric])
+        # The digest changes when runs have grown: they are read again.
+        origin = f"{runs.origin} ({_digest(evaluated)})"
+        name = cell_name(evaluated.trials.iloc[0].to_dict())
+        cells.append(
+            CellRuns(name, origin, goal, functools.partial(replace, evaluated))
+        )
     return write_cells(str(sweep_dir), runs.origin, cells, progress)
 
 
@@ -136,26 +138,26 @@ def write_cells(
         UserError: runs that cannot be read, or a directory that holds something else.
     """
     files, layout = LocalFiles(), SweepLayout(sweep_dir)
-    _start(files, layout, origin, [each.cell for each in cells])
+    _start(files, layout, origin, [cell_runs.cell for cell_runs in cells])
     written = {}
-    for number, each in enumerate(cells, start=1):
-        source = {"path": each.origin, "goal": each.goal.to_json()}
-        place = layout.cell(each.cell)
-        written[each.cell] = not _is_there(files, place, source)
-        said = "there already"
-        if written[each.cell]:
-            tables = cell_tables(each.read(), each.goal)
+    for number, cell_runs in enumerate(cells, start=1):
+        source = {"path": cell_runs.origin, "goal": cell_runs.goal.to_json()}
+        place = layout.cell(cell_runs.cell)
+        written[cell_runs.cell] = not _is_there(files, place, source)
+        text = "there already"
+        if written[cell_runs.cell]:
+            tables = cell_tables(cell_runs.read(), cell_runs.goal)
             _write(files, place, tables, source)
             trials, evaluations = len(tables.trials), len(tables.curves)
-            said = f"{trials:,} trials, {evaluations:,} evaluations"
-        progress(f"{number} of {len(cells)}: {each.cell}: {said}")
+            text = f"{trials:,} trials, {evaluations:,} evaluations"
+        progress(f"{number} of {len(cells)}: {cell_runs.cell}: {text}")
     return written
 
 
 def _start(
     files: FileSystem, layout: SweepLayout, origin: str, cells: Iterable[str]
 ) -> None:
-    """Marks the directory as a sweep that was read from this origin."""
+    """Marks the directory as a sweep of this origin; UserError for another one's."""
     names = files.list_names(layout.root)
     if names and not files.exists(layout.marker):
         raise UserError(
@@ -187,10 +189,10 @@ def _is_there(files: FileSystem, cell: CellLayout, source: dict[str, Any]) -> bo
 def _write(
     files: FileSystem, cell: CellLayout, tables: StoredTables, source: dict[str, Any]
 ) -> None:
-    # Its absence says, after a kill, that the tables may be of another goal.
+    # If a kill leaves no study file, the tables may be of another goal.
     files.remove(cell.study)
     [row] = tables.studies.astype(object).to_dict("records")
-    # In a sweep, the row of the study alone tells the precision.
+    # In a sweep, only the row of the study holds the precision.
     curves = tables.curves.drop(columns="precision")
     measured = [n for n in curves.columns if n not in CURVES.names]
     empty = [name for name in measured if curves[name].isna().all()]
@@ -208,7 +210,7 @@ def _write(
 def cell_tables(runs: Runs, goal: Goal) -> StoredTables:
     """Returns the studies, trials and curves of the runs of one cell, for a goal.
 
-    What the runs do not tell is -1 (seeds) or 0 (training_examples,
+    Values that the runs do not hold are -1 (seeds) or 0 (training_examples,
     evaluation_examples, and evaluation_interval where evaluations are not evenly
     spaced).
     """
@@ -217,7 +219,7 @@ def cell_tables(runs: Runs, goal: Goal) -> StoredTables:
     if goal.metric not in evaluations.columns:
         evaluations = evaluations.assign(**{goal.metric: np.nan})
     codes = pd.Index(runs.trials["trial"]).get_indexer(evaluations["trial"])
-    found = crossings(
+    crossed = crossings(
         goal,
         len(runs.trials),
         np.asarray(codes, np.int64),
@@ -225,7 +227,7 @@ def cell_tables(runs: Runs, goal: Goal) -> StoredTables:
         evaluations[goal.metric].to_numpy(np.float64),
         np.zeros(len(evaluations), bool),
     )
-    budget = int(runs.step_budget or _budget(runs, found))
+    budget = int(runs.step_budget or _budget(runs, crossed))
     identity = runs.trials[key].iloc[:1]
     study = {
         **goal_columns(goal),
@@ -245,7 +247,7 @@ def cell_tables(runs: Runs, goal: Goal) -> StoredTables:
     }
     points = runs.trials.drop(columns=["status", "steps"])
     missing = {n: np.nan for n in runs.space if n not in points.columns}
-    outcomes = _outcomes(runs, found, budget).assign(**missing)
+    outcomes = _outcomes(runs, crossed, budget).assign(**missing)
     return StoredTables(
         identity.assign(**study),
         pd.concat([points, outcomes], axis=1),
@@ -253,15 +255,15 @@ def cell_tables(runs: Runs, goal: Goal) -> StoredTables:
     )
 
 
-def _budget(runs: Runs, found: Crossings) -> float:
-    """Returns the steps up to which something is known of runs that were not cut off.
+def _budget(runs: Runs, crossed: Crossings) -> float:
+    """Returns the last step of the runs that ended by themselves or met the goal.
 
-    Where all were, K* may lie beyond the last of them.
+    Where all runs were cut off, K* may lie beyond: one evaluation later than the last.
     """
     steps = runs.trials["steps"]
     ended = [
         *steps[runs.trials["status"] == COMPLETE],
-        *found.sure[np.isfinite(found.sure)],
+        *crossed.sure[np.isfinite(crossed.sure)],
     ]
     if ended:
         return float(max(ended))
@@ -269,11 +271,11 @@ def _budget(runs: Runs, found: Crossings) -> float:
     return float(steps.max() + (gaps.min() if len(gaps) else 1))
 
 
-def _outcomes(runs: Runs, found: Crossings, budget: int) -> pd.DataFrame:
-    """Returns what became of each run, as far as its metaparameters do not tell."""
+def _outcomes(runs: Runs, crossed: Crossings, budget: int) -> pd.DataFrame:
+    """Returns the columns of each run's outcome, without its metaparameters."""
     status = runs.trials["status"].to_numpy(object)
     end = runs.trials["steps"].to_numpy(np.int64)
-    reached, diverged = np.isfinite(found.sure), status == INFEASIBLE
+    reached, diverged = np.isfinite(crossed.sure), status == INFEASIBLE
     is_open = (status == INCOMPLETE) | (end < budget)
     outcomes = [
         trial_outcome(reached=met, diverged=lost, failed=False, is_open=more)
@@ -282,8 +284,8 @@ def _outcomes(runs: Runs, found: Crossings, budget: int) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "outcome": np.array(outcomes, object),
-            "steps_to_result": pd.Series(found.sure).where(reached).astype("Int64"),
-            "bracket_low": pd.Series(found.before).where(reached).astype("Int64"),
+            "steps_to_result": pd.Series(crossed.sure).where(reached).astype("Int64"),
+            "bracket_low": pd.Series(crossed.before).where(reached).astype("Int64"),
             "end_step": end,
             "diverged_step": pd.Series(end).where(diverged & ~reached).astype("Int64"),
             "error": None,
