@@ -1,4 +1,4 @@
-"""A report from the tables of some sweeps: its sections, sentences and files."""
+"""Assembles the report of some sweeps: its sections, sentences and files."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from dps_tf.store import CURVES, TRIALS, LocalFiles, encode_table
 
 
 class SectionEntry(NamedTuple):
-    """A section of every report: HTML id, heading, and what gives its contents.
+    """A section of every report: HTML id, heading, and functions that make its parts.
 
-    The reader sees what `is_open`, and opens the others.
+    A section with `is_open` is unfolded when the page loads.
     """
 
     name: str
@@ -93,6 +93,9 @@ def register_report_section(
 
     Raises:
         UserError: the name is taken.
+
+    Example:
+        >>> register_report_section("notes", "Notes", notes_part)  # doctest: +SKIP
     """
     taken = [entry.name for entry in SECTIONS]
     if name in taken:
@@ -104,7 +107,7 @@ def register_report_section(
 
 
 def assemble(tables: Tables, published: pd.DataFrame | None = None) -> Report:
-    """Returns the report of some sweeps, beside published curves if there are any."""
+    """Returns the report of some sweeps, with published curves if any are given."""
     curves = curves_of(tables.results, naming(tables.results), tables.studies)
     regimes, joint = regimes_of(curves), joint_fits(curves)
     context = ReportContext(tables, curves, regimes, joint, published)
@@ -233,7 +236,7 @@ def write_report(
 
 
 def made_folder(folder: Path) -> Path:
-    """Makes a folder and returns it, so that a wrong one ends the work at once."""
+    """Makes a folder and returns it; UserError if it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -244,7 +247,7 @@ def made_folder(folder: Path) -> Path:
 
 
 def write_files(contents: dict[str, bytes], report: Report, folder: Path) -> None:
-    """Writes files by their names, and the figures of a report, the page last."""
+    """Writes contents under their file names, and the figures of a report."""
     for section in report.sections:
         for item in section.illustrations:
             contents[f"{item.name}.svg"] = item.svg

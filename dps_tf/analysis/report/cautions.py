@@ -20,19 +20,19 @@ COARSE = 0.1
 """An evaluation interval of a tenth of K*: 0.14 octaves, the size of the scatter of
 published K* about their fits."""
 MOSTLY_INFEASIBLE = 0.7
-"""More than in any but the widest of the published searches (6 to 89 %, mostly below
-60 %): few trials are left that can find a minimum."""
+"""Share of trials, exceeded only by the widest of the published searches (6 to 89 %,
+mostly below 60 %): few trials are left that can find a minimum."""
 MOSTLY_ALONE = 0.5
-"""Share of the cells: a winner that is alone in more of them is the search's doing."""
+"""Share of the cells: with more lone winners, the caution is about the whole search."""
 MET_AT_ONCE = 0.5
-"""Share of trials that met the goal at the first evaluation of all."""
+"""Share of trials that met the goal at their first evaluation."""
 _SPARSITY_SLACK = 0.005
 _FEW_SHORT = 3
 """Cells without K* of which the page says how near they came."""
 
 
 def caution_text(caution: Caution) -> str:
-    """Returns the title of a caution with the number of cells that it is about.
+    """Returns the title of a caution with the number of cells or curves concerned.
 
     >>> caution_text(Caution("Study still open", "", ("a", "b")))
     'Study still open (2 cells)'
@@ -43,21 +43,21 @@ def caution_text(caution: Caution) -> str:
 
 
 def cautions(context: ReportContext) -> tuple[Caution, ...]:
-    """Returns all that apply, those that may change a result first, notes last."""
+    """Returns all cautions that apply; notes, which change no result, come last."""
     curves, tables = context.curves, context.tables
     studies, trials = tables.studies, tables.trials
     names = study_key(studies)
     asked = studies[[*names, "points", "prunable", "count", "oracle"]]
     cells = curves.cells.merge(asked, on=names)
     cells["name"] = cell_names(cells)
-    found = [*_not_begun(tables.sweeps), *_damaged(tables.problems)]
-    found += [*_results(cells, tables), *_search(cells), *_unequal(cells)]
-    found += [*_laws(curves), *_pruning(cells, trials)]
-    return tuple(sorted(found, key=lambda caution: caution.is_note))
+    warned = [*_not_begun(tables.sweeps), *_damaged(tables.problems)]
+    warned += [*_results(cells, tables), *_search(cells), *_unequal(cells)]
+    warned += [*_laws(curves), *_pruning(cells, trials)]
+    return tuple(sorted(warned, key=lambda caution: caution.is_note))
 
 
 def _not_begun(sweeps: Sequence[SweepRecord]) -> Iterator[Caution]:
-    """Yields the cells that a sweep was asked for and that nobody has begun."""
+    """Yields a caution on the planned cells that have not begun."""
     names = tuple(name for sweep in sweeps for name in sweep.not_begun)
     text = "These cells have no trial yet: no figure or table shows them."
     if names:
@@ -70,12 +70,12 @@ def _damaged(problems: Sequence[str]) -> Iterator[Caution]:
         yield Caution("Damaged files", text + " ".join(problems))
 
 
-def _about(title: str, text: str, cells: pd.DataFrame) -> Iterator[Caution]:
+def _for_cells(title: str, text: str, cells: pd.DataFrame) -> Iterator[Caution]:
     if len(cells):
         yield Caution(title, text, tuple(cells["name"]))
 
 
-def _about_curves(title: str, text: str, curves: Sequence[str]) -> Iterator[Caution]:
+def _for_curves(title: str, text: str, curves: Sequence[str]) -> Iterator[Caution]:
     if curves:
         yield Caution(title, text, tuple(curves), unit="curve")
 
@@ -98,32 +98,32 @@ def _how_near(tables: Tables) -> str:
 
 
 def _results(cells: pd.DataFrame, tables: Tables) -> Iterator[Caution]:
-    """Yields open studies, goals that were not reached, bounds and failed trials."""
+    """Yields cautions on open studies, missed goals, bounds and failed trials."""
     trials = tables.trials
-    yield from _about(
+    yield from _for_cells(
         "Study still open",
         "Not all of its trials are decided: K* may still fall.",
         cells[~cells["closed"]],
     )
     missing = cells["steps_to_result"].isna()
-    yield from _about(
+    yield from _for_cells(
         "Goal not reached",
         f"No trial is known to have met the goal. {_how_near(tables)}".strip(),
         cells[missing & cells["closed"]],
     )
-    yield from _about(
+    yield from _for_cells(
         "K* is only bounded",
         "Trials were stopped before they could answer this goal: K* lies between the "
         "bounds given.",
         cells[~missing & (cells["steps_bound"] != "")],
     )
-    yield from _about(
+    yield from _for_cells(
         "Failed trials",
         "While a trial that the study needed has failed, K* is an upper bound. Run the "
         f"command again to try it anew. The first error: {first_error(trials)}.",
         cells[cells["failed"] > 0],
     )
-    yield from _about(
+    yield from _for_cells(
         "Draws exhausted",
         "The limit on draws was met before enough feasible trials were found.",
         cells[cells["draws_exhausted"]],
@@ -134,14 +134,14 @@ def first_error(trials: pd.DataFrame) -> str:
     """Returns the first line of the first error that a trial failed with."""
     errors = trials.loc[trials["outcome"] == "failed", "error"].dropna()
     lines = [str(error).strip().splitlines() for error in errors]
-    return next((found[0].rstrip(".") for found in lines if found), "not recorded")
+    return next((text[0].rstrip(".") for text in lines if text), "not recorded")
 
 
 def _search(cells: pd.DataFrame) -> Iterator[Caution]:
-    """Yields where K* may not be the minimum that was looked for."""
+    """Yields cautions on cells whose K* may not be the minimum of the space."""
     at_end = cells[cells["at_boundary"] != ""]
     names = sorted({n for text in at_end["at_boundary"] for n in text.split(",")})
-    yield from _about(
+    yield from _for_cells(
         f"Best {and_list(names)} at the boundary",
         "The best value lies within 5 % of an end of its range, on its scale: a wider "
         "range may give a smaller K*. In fits such a K* counts as an upper bound.",
@@ -151,7 +151,7 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
     at_once = (steps <= interval).fillna(False) | (
         cells["first_evaluation"] >= MET_AT_ONCE
     )
-    yield from _about(
+    yield from _for_cells(
         "The goal is met at the first evaluation",
         "K* is the first evaluation, or half of all trials met the goal there: an "
         "untrained network might meet it too. Choose a stricter goal, or evaluate "
@@ -159,13 +159,13 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
         cells[at_once & (interval > 0)],
     )
     yield from _alone(cells)
-    yield from _about(
+    yield from _for_cells(
         "Coarse evaluation",
         "The evaluation interval is at least a tenth of K*: the grid of evaluations, "
         "not the training, sets its last digits. Evaluate more often at these sizes.",
         cells[cells["interval_over_kstar"] >= COARSE],
     )
-    yield from _about(
+    yield from _for_cells(
         "Most trials diverged",
         f"More than {percent(MOSTLY_INFEASIBLE)} of the trials were infeasible: few "
         "were left to find the minimum.",
@@ -174,21 +174,21 @@ def _search(cells: pd.DataFrame) -> Iterator[Caution]:
 
 
 def _alone(cells: pd.DataFrame) -> Iterator[Caution]:
-    """Yields cells whose second best trial is far behind, or that most cells are so."""
+    """Yields a caution on lone winners, or on the whole search if most are alone."""
     alone = cells[cells["lone_winner"].fillna(False)]
     far = (
         "K_(2), the second best trial, needed more than 10 % and more than one "
         "evaluation interval longer than K*"
     )
     if len(alone) <= MOSTLY_ALONE * len(cells) or len(cells) == 1:
-        yield from _about(
+        yield from _for_cells(
             "The winner is alone",
             f"{far}: a single trial came near the minimum, and more trials may lower "
             "it further. The table best_of_n.csv has the K* of fewer trials.",
             alone,
         )
         return
-    # It is not about single cells: points lie further apart than good ones do.
+    # The cause is the whole search: points lie further apart than good ones do.
     yield Caution(
         "A coarse search",
         f"In {len(alone)} of {len(cells)} cells {far}: the points lie so far apart "
@@ -199,15 +199,15 @@ def _alone(cells: pd.DataFrame) -> Iterator[Caution]:
 
 
 def _laws(curves: Curves) -> Iterator[Caution]:
-    """Yields curves that c1/B + c2 does not fit, or that have few batch sizes."""
+    """Yields cautions on curves that c1/B + c2 fits badly, or of few batch sizes."""
     fits = {curves.title(*pair): fit for pair, fit in curves.fits.items()}
-    yield from _about_curves(
+    yield from _for_curves(
         "K* far from its fit",
         f"A K* lies {MISFIT:g} octaves or more from c1/B + c2: the law or that K* "
         "is wrong there, and c1 and c2 with it.",
         [n for n, fit in fits.items() if np.nanmax(np.abs(fit.residuals)) >= MISFIT],
     )
-    yield from _about_curves(
+    yield from _for_curves(
         "The exponent is not 1",
         "The interval of a in c1/B^a + c2 excludes 1: c1, c2 and c1/c2 are those of a "
         "form that fits worse. The table of fits has the critical batch size "
@@ -218,7 +218,7 @@ def _laws(curves: Curves) -> Iterator[Caution]:
             if not fit.exponent.low <= 1 <= fit.exponent.high
         ],
     )
-    yield from _about_curves(
+    yield from _for_curves(
         f"Fewer than {FEW_POINTS} batch sizes",
         "The prior decides how far the intervals of c1 and c2 reach.",
         [name for name, fit in fits.items() if fit.is_short],
@@ -226,7 +226,7 @@ def _laws(curves: Curves) -> Iterator[Caution]:
 
 
 def _unequal(cells: pd.DataFrame) -> Iterator[Caution]:
-    """Yields unequal numbers of trials, and that nothing was repeated."""
+    """Yields cautions on unequal numbers of trials, and on a single study seed."""
     for panel, group in cells.groupby("panel", sort=False):
         closed = group[group["closed"]]
         feasible = closed["count"].eq("feasible")
@@ -249,7 +249,7 @@ def _unequal(cells: pd.DataFrame) -> Iterator[Caution]:
 
 
 def _pruning(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
-    """Yields removed biases, a missed sparsity and emptied layers."""
+    """Yields cautions on removed biases, a missed sparsity and emptied layers."""
     biases = cells[
         (cells["sparsity"] > 0) & (cells["prunable"] == "kernels_and_biases")
     ]
@@ -266,7 +266,7 @@ def _pruning(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
     realised = trials.groupby(names, sort=False)["realised_sparsity"].mean()
     both = cells.join(realised.rename("realised"), on=names)
     far = (both["realised"] - both["sparsity"]).abs() > _SPARSITY_SLACK
-    yield from _about(
+    yield from _for_cells(
         "Sparsity is not the one asked for",
         "The realised zero fraction of the prunable parameters differs by more than "
         f"{_SPARSITY_SLACK:g}.",
@@ -275,7 +275,7 @@ def _pruning(cells: pd.DataFrame, trials: pd.DataFrame) -> Iterator[Caution]:
     emptied = cells[cells["emptied_layers"].fillna("") != ""]
     texts = emptied["emptied_layers"]
     layers = sorted({name for text in texts for name in text.split(", ")})
-    yield from _about(
+    yield from _for_cells(
         f"Emptied {count(len(layers), 'layer')}",
         f"The best trial's network keeps nothing in {and_list(layers)}.",
         emptied,

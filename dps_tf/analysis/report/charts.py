@@ -1,6 +1,6 @@
-"""Charts that a browser draws in the place of a figure, with its numbers at each mark.
+"""Interactive charts that take the place of a figure, with its numbers at each mark.
 
-BokehJS draws them, which the page holds, so that they work from a file without any
+BokehJS draws the charts; the page holds it, so that they work from a file without any
 network. Print, and browsers without scripts, show the figure instead. This is the only
 module that imports bokeh.
 """
@@ -62,15 +62,15 @@ _FILLS: dict[str, dict[str, Any]] = {
 }
 _LOG2_TICKS = [2.0**power for power in range(-4, 40)]
 _LOG10_TICKS = [mark * 10.0**power for power in range(-9, 10) for mark in (1, 2, 5)]
-"""Below two decades, bokeh's own are evenly spaced numbers."""
+"""Ticks of log axes; below two decades, bokeh's own ticks are evenly spaced numbers."""
 
 
 class Panel(NamedTuple):
-    """What the chart of K* shows of one panel.
+    """The contents of one panel of the chart of K*.
 
     Attributes:
-        title: empty where there is one panel only.
-        rows: of `curves.plot_rows_of`, with `note`, the text at each mark.
+        title: title of the panel; empty where there is only one.
+        rows: rows of `curves.plot_rows_of`, with `note`, the text at each mark.
         lines: the fitted curves; see `curves.fit_lines`.
         regimes: see `regimes.regimes_of`.
         published: rows of `published.for_chart`.
@@ -91,7 +91,7 @@ def library() -> str:
 def steps_chart(panels: Iterable[Panel], line_styles: Mapping[str, LineStyle]) -> str:
     """Returns K* against the batch size with fits and regimes, panel below panel.
 
-    `line_styles` has the published curves too, each of which is an entry of the legend.
+    `line_styles` includes the published curves; each of them has a legend entry.
     """
     plots = []
     for panel in panels:
@@ -105,7 +105,7 @@ def steps_chart(panels: Iterable[Panel], line_styles: Mapping[str, LineStyle]) -
 def learning_chart(
     best: pd.DataFrame, goal: float | None, metric: str, colors: Mapping[str, LineStyle]
 ) -> str:
-    """Returns the learning curves of the best trials, with places for further trials.
+    """Returns learning curves of the best trials, with empty ones for further trials.
 
     Columns of the table: curve, step, value. The page fills the lines and marks of each
     outcome with the trials of the cell that the reader chooses.
@@ -153,7 +153,7 @@ def _new_plot(x_label: str, y_label: str, y_type: str = "log", **changes: Any) -
     for axis in (plot.xaxis, plot.yaxis):
         axis.axis_label_text_font_style = "normal"
         axis.minor_tick_line_color = None
-        # A phone has no room for them all.
+        # A phone has no room for all labels.
         axis.major_label_policy = NoOverlap(min_distance=8)
     for axis, kind in ((plot.xaxis, "log"), (plot.yaxis, y_type)):
         if kind == "log":
@@ -178,7 +178,7 @@ def _finish(plot: Any) -> None:
 
 
 def _text(plot: Any) -> str:
-    """Returns a chart as JSON, its ids counted anew: bokeh's go on from before."""
+    """Returns a chart as JSON with ids from 1001 on: bokeh's depend on earlier ones."""
     ids: dict[str, str] = {}
     text = json.dumps(json_item(plot))
     return re.sub(

@@ -17,7 +17,7 @@ from dps_tf.analysis.report.style import Figure
 from dps_tf.analysis.wording import number, with_interval
 
 CAPTION = 400
-"""Letters of a caption: four lines of the page."""
+"""Most letters of a caption: four lines of the page."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class FigureText:
         title: heading.
         caption: what is drawn, in at most CAPTION letters.
         alt: what the figure shows, for a screen reader.
-        definition: how everything that is drawn is defined, for the section of
-            definitions that the caption leads to; empty if the caption says it all.
+        definition: definitions of what is drawn, for the section of definitions that
+            the caption links to; empty if the caption is enough.
     """
 
     name: str
@@ -45,11 +45,12 @@ class Illustration(FigureText):
     """A figure as the bytes of its files, with its texts.
 
     Attributes:
-        png: empty for a folded figure, which is SVG only.
+        svg: bytes of the SVG file.
+        png: bytes of the PNG file; empty for a folded figure, which is SVG only.
         width: CSS pixels at full size, as `height`.
-        folded: whether the reader has to open it first.
-        chart: the same as a chart that takes its place in a browser with scripts: JSON
-            for BokehJS, see `charts`; empty if there is none.
+        folded: whether the reader has to open the figure first.
+        chart: interactive chart that replaces the figure in a browser with scripts:
+            JSON for BokehJS, see `charts`; empty if there is none.
         trials: JSON of the trials that the reader may add to the chart, cell by cell;
             see `learning_curves.trials_by_cell`.
     """
@@ -123,7 +124,7 @@ def constants(fit: LawFit | CurveRatio) -> dict[str, SortableText]:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the frame, its heading, and in a sentence what it holds."""
+    """A column of a table: name in the frame, heading, and a sentence that explains."""
 
     name: str
     title: str
@@ -132,7 +133,7 @@ class Column:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table on the page; its name is an HTML id, its caption says what a row is."""
+    """A table on the page; `name` is an HTML id, `caption` says what a row is."""
 
     name: str
     caption: str
@@ -146,7 +147,7 @@ def page_table(
     columns: Sequence[Column],
     rows: Sequence[Mapping[str, Any]],
 ) -> PageTable:
-    """Returns a table on the page from its rows, by names of columns."""
+    """Returns a table on the page from its rows, dicts by name of the column."""
     frame = pd.DataFrame(rows, columns=[column.name for column in columns])
     return PageTable(name, caption, tuple(columns), frame)
 
@@ -156,10 +157,10 @@ class Part:
     """The contents of a section that one module makes.
 
     Attributes:
-        paragraphs: text before everything else.
-        illustrations: in their order.
-        tables: after the illustrations of all parts.
-        title: heading that the section takes instead of its own; empty to keep it.
+        paragraphs: texts above the illustrations.
+        illustrations: figures in their order.
+        tables: tables, which follow the illustrations of all parts.
+        title: heading that replaces that of the section; empty to keep it.
     """
 
     paragraphs: Sequence[str] = ()
@@ -191,11 +192,11 @@ class ReportContext:
     """The tables, curves and fits from which every section is made.
 
     Attributes:
-        tables: of all sweeps.
+        tables: tables of all sweeps.
         curves: names, plotted rows and fits of all curves.
         regimes: see `regimes.regimes_of`.
         joint: joint fits of comparable curves, by name; see `law.joint_fits`.
-        published: curves to lay beside, a table of `published.read_published`, if any.
+        published: curves to compare with, as of `published.read_published`, or None.
     """
 
     tables: Tables
@@ -221,11 +222,11 @@ def section_of(
 
 @dataclass(frozen=True)
 class Caution:
-    """Something a reader has to know before trusting a number.
+    """Something that a reader has to know before trusting a number.
 
     Attributes:
-        cells: names of the cells it is about; empty if it is about all.
-        is_note: whether nothing is wrong: it belongs to the protocol.
+        cells: names of the cells concerned; empty if all are.
+        is_note: whether it only describes the protocol, and nothing is wrong.
         unit: what `cells` are names of, in the singular.
     """
 
@@ -242,7 +243,7 @@ class Report:
 
     Attributes:
         lead: what was measured, in a line under the title.
-        sentence: what came out, with the cautions that touch it; may be empty.
+        sentence: the main result, with the cautions on it; may be empty.
         state: what is missing, if the sweep is not finished; else empty.
         summary: plain sentences on each curve and on how curves compare.
         results: the table of results, for files and the terminal.

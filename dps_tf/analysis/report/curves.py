@@ -48,7 +48,7 @@ class Curves:
         return self.plot_rows[self.plot_rows["bound"] == ""]
 
     def best_of(self, pairs: Sequence[Key] | None = None) -> str:
-        """Returns how many points each K* of curves is the best of; all by default."""
+        """Returns a sentence on the searches behind curves, by default all curves."""
         return searches_sentence(
             (self.title(*pair), search)
             for pair, search in self.searches.items()
@@ -60,7 +60,7 @@ class Curves:
         return self.plot_rows[self.plot_rows["panel"] == name]
 
     def title(self, panel: object, curve: object) -> str:
-        """Returns how a title names a curve: with its panel where there are several."""
+        """Returns the name of a curve in titles, with its panel if several exist."""
         return f"{panel}: {curve}" if len(self.naming.panels) > 1 else str(curve)
 
     def titles(self, rows: pd.DataFrame) -> list[str]:
@@ -105,7 +105,7 @@ def curves_of(
 ) -> Curves:
     """Returns points and fits of all curves of a results table.
 
-    Without the table of studies, nothing is said of the searches.
+    Without the table of studies, `searches` is empty.
     """
     cells = naming.name(results)
     fits = {}
@@ -123,22 +123,22 @@ def plot_rows_of(cells: pd.DataFrame) -> pd.DataFrame:
 
     Columns: panel, curve, batch_size, steps_to_result, low, high, bound, repeats.
     For one seed the bar is the bracket, for several it runs from the least to the
-    greatest K* and the point is their median. Cells without a K* and a
+    greatest K* and the point is their median. Cells that have neither K* nor
     bound, and those with K* = 0, are left out.
     """
     rows = []
     keys = ["panel", "curve", "batch_size"]
     for key, cell in cells.groupby(keys, sort=False):
-        known = _one(cell.iloc[0]) if len(cell) == 1 else _several(cell)
+        values = _one(cell.iloc[0]) if len(cell) == 1 else _several(cell)
         # K* = 0, a goal that is met untrained, has no place on an axis of logarithms.
-        if known is not None and known[0] > 0:
-            rows.append((*key, *known, len(cell)))
+        if values is not None and values[0] > 0:
+            rows.append((*key, *values, len(cell)))
     columns = [*keys, "steps_to_result", "low", "high", "bound", "repeats"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def _one(row: pd.Series) -> tuple[float, float, float, str] | None:
-    """Returns K*, low, high and bound of a cell; None without a K* and a bound."""
+    """Returns K*, low, high and bound of a cell; None without K* or bound."""
     steps = row["steps_to_result"]
     if pd.notna(steps):
         bound = "<=" if row["steps_bound"] else ""
@@ -186,7 +186,7 @@ def fit_lines(curves: Curves, panel: str) -> pd.DataFrame:
 def groups(curves: Curves) -> list[tuple[str, str, pd.DataFrame]]:
     """Returns panel, curve and cells of each curve, smallest batch size first.
 
-    Of repeats under other seeds the first is taken.
+    Cells of the least seed stand for repeats under other seeds.
     """
     return [
         (str(panel), str(curve), first_seed(cells).sort_values("batch_size"))
@@ -202,7 +202,7 @@ class RowsByCell:
     def __init__(
         self, table: pd.DataFrame, cells: pd.DataFrame, columns: Sequence[str]
     ) -> None:
-        """Groups the rows, which are of these cells only, once."""
+        """Groups the rows of a table; each must belong to one of the cells."""
         self._table = table[list(columns)]
         self._rows = self._table.groupby(cell_codes(table, cells)).indices
         self._key = study_key(cells)
@@ -218,16 +218,16 @@ class RowsByCell:
 def comparable(curves: Curves) -> dict[str, list[Key]]:
     """Returns (panel, curve) of the curves with the same workload and goal, by name.
 
-    Their steps may be compared, also where optimizers have panels of their own.
+    The steps of such curves may be compared, also across panels of optimizers.
     """
     keys = ["workload", "goal"]
     several = curves.cells.drop_duplicates(keys)["workload"].duplicated().any()
-    found: dict[str, list[Key]] = {}
+    by_name: dict[str, list[Key]] = {}
     for (workload, goal), cells in curves.cells.groupby(keys, sort=False):
         pairs = cells.drop_duplicates(["panel", "curve"])[["panel", "curve"]]
         name = f"{workload}, {goal}" if several else str(workload)
-        found[name] = [(str(panel), str(curve)) for panel, curve in pairs.to_numpy()]
-    return found
+        by_name[name] = [(str(panel), str(curve)) for panel, curve in pairs.to_numpy()]
+    return by_name
 
 
 def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
@@ -242,7 +242,7 @@ def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
 
 
 def searches_sentence(names: Iterable[tuple[str, str]]) -> str:
-    """Returns a sentence on searches, given the name and the search of each curve."""
+    """Returns a sentence on the searches of curves, given pairs (curve, search)."""
     by_search: dict[str, list[str]] = {}
     for name, search in names:
         by_search.setdefault(search, []).append(name)
@@ -265,9 +265,11 @@ def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
     named = curves.cells.drop_duplicates(["panel", "curve"])
     # In the order of the tables, precision last, as comparisons were always listed.
     axes = ["optimizer", "sparsity_method", *axes_of(named), "precision"]
-    about = named.set_index(["panel", "curve"])[[*axes, "sparsity"]].to_dict("index")
-    named_cells = [(curves.title(*key), about[key]) for key in keys]
-    found = [
+    values_of = named.set_index(["panel", "curve"])[[*axes, "sparsity"]].to_dict(
+        "index"
+    )
+    named_cells = [(curves.title(*key), values_of[key]) for key in keys]
+    pairs = [
         (name, other)
         for name, cell in named_cells
         for other in _least_sparse(cell, named_cells)
@@ -281,8 +283,8 @@ def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
                 if all(values[n] == cell[n] for n in same)
             ]
             if alike[0] != name:
-                found.append((name, alike[0]))
-    return found or [(name, named_cells[0][0]) for name, _ in named_cells[1:]]
+                pairs.append((name, alike[0]))
+    return pairs or [(name, named_cells[0][0]) for name, _ in named_cells[1:]]
 
 
 def _least_sparse(

@@ -1,7 +1,7 @@
 """Drawings that several sections share; each draws a tidy table on given axes.
 
-K* against the batch size with its brackets, bounds and fits; any quantity as one line
-per curve; small pictures side by side.
+They show K* against the batch size with its brackets, bounds and fits; any quantity as
+one line per curve; and small pictures side by side.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def draw_curves(
     line_styles: Mapping[str, LineStyle],
     **changes: Any,
 ) -> None:
-    """Draws a line per curve with a mark per row, the columns being those of x and y.
+    """Draws a line per curve with a mark per row.
 
-    `changes` are further keywords of the lines.
+    `columns` names those of x and y; `changes` are further keywords of the lines.
     """
     x, y = columns
     for curve, rows in table.groupby("curve", sort=False):
@@ -181,7 +181,7 @@ def _bounds(
 
 
 def small_axes(figure: Figure, number: int, columns: int, **shared: bool) -> list[Axes]:
-    """Returns so many axes of an empty figure, in rows of so many columns."""
+    """Returns `number` axes of an empty figure, in rows of `columns`."""
     rows = -(-number // columns)
     axes = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
     for axis in axes[number:]:
@@ -192,7 +192,7 @@ def small_axes(figure: Figure, number: int, columns: int, **shared: bool) -> lis
 def two_abreast(
     number: int, height: float, **shared: bool
 ) -> tuple[Figure, list[Axes]]:
-    """Returns a figure with so many axes of a height in inches, two in a row."""
+    """Returns a figure with `number` axes of a height in inches, two in a row."""
     columns = min(2, number)
     width = 7.6 if columns > 1 else 6.2
     figure = style.new_figure(width, 0.6 + -(-number // columns) * height)

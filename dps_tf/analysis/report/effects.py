@@ -1,4 +1,4 @@
-"""What does each axis of the cells do? Ratios of c1 and c2 against its values."""
+"""The effect of each axis of the cells: ratios of c1 and c2 against its values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def effects_part(context: ReportContext) -> Part:
 
 
 def effects_of(curves: Curves, joint: Mapping[str, Comparison]) -> pd.DataFrame:
-    """Returns the ratios of curves that differ in one axis, with the values of it.
+    """Returns the ratios of curves that differ in one axis, with the axis' values.
 
     Columns: axis, curve (the reference that the ratio is taken to), value (as text),
     base (the value of the reference), c1, c1_low, c1_high, c2, c2_low, c2_high.
@@ -96,16 +96,16 @@ def draw_effects(
         start = [values.index(group["base"].iloc[0]) + shift]
         points = sorted(zip([*start, *at], [1.0, *middle], strict=True))
         axis.plot(*zip(*points, strict=True), **style.joined_marks(line_style))
-    known = rows.filter(regex=f"^{constant}").to_numpy(float)
-    known = known[np.isfinite(known) & (known > 0)]
-    least, most = min(1.0, *known), max(1.0, *known)
+    ends_drawn = rows.filter(regex=f"^{constant}").to_numpy(float)
+    ends_drawn = ends_drawn[np.isfinite(ends_drawn) & (ends_drawn > 0)]
+    least, most = min(1.0, *ends_drawn), max(1.0, *ends_drawn)
     axis.set_ylim(max(least, 1 / 64) / 1.3, min(most, 64.0) * 1.3)
     axis.set_xticks(range(len(values)), labels=values)
     axis.set(ylabel=_CONSTANTS[constant])
 
 
 def _ordered(values: set[str], base: str) -> list[str]:
-    """Returns values of an axis as its ticks: numbers by size; of texts the base first.
+    """Returns values of an axis in order: numbers by size; texts with the base first.
 
     >>> _ordered({"0.9", "0.5", "0"}, "0"), _ordered({"b", "a", "sgd"}, "sgd")
     (['0', '0.5', '0.9'], ['sgd', 'a', 'b'])
@@ -121,13 +121,13 @@ def _ordered(values: set[str], base: str) -> list[str]:
 
 
 def _figure(name: str, rows: pd.DataFrame) -> Illustration:
-    called = name.rpartition(".")[2].replace("_", " ")
+    label = name.rpartition(".")[2].replace("_", " ")
     line_styles = style.assign_styles(rows["curve"])
     with style.styled():
         figure = style.new_figure(7.6, 3.7)
         for axis, constant in zip(small_axes(figure, 2, 2), _CONSTANTS, strict=True):
             draw_effects(axis, rows, constant, line_styles)
-            axis.set_xlabel(called[0].upper() + called[1:])
+            axis.set_xlabel(label[0].upper() + label[1:])
         handles = [
             style.line_handle(f"against {curve}", **style.joined_marks(line_style))
             for curve, line_style in line_styles.items()
@@ -140,13 +140,13 @@ def _figure(name: str, rows: pd.DataFrame) -> Illustration:
         return f"at {row['value']} c1 times {ratio}, c2 times {plateau}"
 
     figure_text = FigureText(
-        name=file_name("effect_of", called),
-        title=f"Effect of {called}",
+        name=file_name("effect_of", label),
+        title=f"Effect of {label}",
         caption=(
             f"Ratios of c1 and c2 to those of the curve named, which differs in "
-            f"{called} alone, with the intervals of the joint fit. A ratio whose "
+            f"{label} alone, with the intervals of the joint fit. A ratio whose "
             "interval holds 1 may be no effect."
         ),
-        alt=f"Two charts of ratios against {called}. {listed(rows, 'curve', text_of)}.",
+        alt=f"Two charts of ratios against {label}. {listed(rows, 'curve', text_of)}.",
     )
     return illustration(figure, figure_text)

@@ -1,8 +1,8 @@
 """Does a large batch generalize worse? The best trials at K*, split by split.
 
-A question of Shallue et al. 2019, asked of the best trial of each cell where it met the
-goal on the validation split. Two trials at the same validation metric may differ on the
-test set. Trials that are trained for as long as helps are another matter.
+This question of Shallue et al. 2019 is answered with the best trial of each cell at the
+evaluation that met the goal on the validation split: trials of the same validation
+metric may differ on the test set. It says nothing of trials that are trained longer.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SPLITS = ("train", "validation", "test")
 
 
 def generalization_part(context: ReportContext) -> Part:
-    """Returns a figure per metric of a goal, and a table; nothing without test sets."""
+    """Returns a figure per metric of a goal, and a table; empty without test sets."""
     curves = context.curves
-    found = at_result(curves.cells, context.tables)
-    if found["test"].isna().all():
+    metrics = at_result(curves.cells, context.tables)
+    if metrics["test"].isna().all():
         return Part()
-    named = curves.cells.loc[found.index]
+    named = curves.cells.loc[metrics.index]
     titles = map(curves.title, named["panel"], named["curve"])
-    found.insert(0, "curve", list(titles))
+    metrics.insert(0, "curve", list(titles))
     columns = (
         Column("curve", "Curve"),
         Column("batch_size", "Batch size"),
@@ -51,15 +51,15 @@ def generalization_part(context: ReportContext) -> Part:
         Column("test", "Test"),
     )
     caption = "The best trial of each cell at K*"
-    table = PageTable("generalization-table", caption, columns, found)
+    table = PageTable("generalization-table", caption, columns, metrics)
     text = (
         "Each cell at the evaluation at which its best trial met the goal: one trial, "
         "whose metrics have the sampling error of the examples they are over."
     )
-    known = found[found["test"].notna()]
+    tested = metrics[metrics["test"].notna()]
     figures = [
         _test_figure(metric, rows)
-        for metric, rows in known.groupby("metric", sort=False)
+        for metric, rows in tested.groupby("metric", sort=False)
     ]
     return Part((text,), figures, (table,))
 
@@ -67,14 +67,14 @@ def generalization_part(context: ReportContext) -> Part:
 def at_result(cells: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Returns the metric of the best trial of each cell at K*, on each split.
 
-    One row per cell whose K* is known, with its index in `cells`, rows of `results`:
-    the columns that name a study, steps_to_result, metric, and train, validation and
-    test, NaN where a split was not evaluated.
+    One row per cell with a K*, under its index in `cells`, which are rows of `results`.
+    Columns: those that name a study, steps_to_result, metric, and train, validation
+    and test, NaN where a split was not evaluated.
     """
     key = study_key(cells)
     goals = goals_of(tables)
-    known = cells[cells["best_trial"].notna() & cells["steps_to_result"].notna()]
-    at = known[[*key, "best_trial", "steps_to_result"]].merge(
+    with_result = cells[cells["best_trial"].notna() & cells["steps_to_result"].notna()]
+    at = with_result[[*key, "best_trial", "steps_to_result"]].merge(
         tables.curves,
         how="left",
         left_on=[*key, "best_trial", "steps_to_result"],
@@ -85,8 +85,8 @@ def at_result(cells: pd.DataFrame, tables: Tables) -> pd.DataFrame:
         metric = goals[tuple(row[name] for name in key)].metric.partition("/")[2]
         values = {split: row.get(f"{split}/{metric}", np.nan) for split in _SPLITS}
         rows.append({"metric": metric, **values})
-    worth = pd.DataFrame(rows, known.index, ["metric", *_SPLITS])
-    return known[[*key, "steps_to_result"]].join(worth)
+    values_of = pd.DataFrame(rows, with_result.index, ["metric", *_SPLITS])
+    return with_result[[*key, "steps_to_result"]].join(values_of)
 
 
 def _test_figure(metric: Any, table: pd.DataFrame) -> Illustration:

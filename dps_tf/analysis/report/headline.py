@@ -1,8 +1,8 @@
-"""K* against the batch size, with law and regimes.
+"""The headline figure: K* against the batch size, with law and regimes.
 
-Marks are K* with the bracket they lie in, or with the least and greatest K* over study
-seeds; curves are the fitted c1/B + c2; straight lines of slope -1 are perfect scaling
-from each curve's smallest batch size. Published curves that the reader named lie behind
+Marks are K* with their brackets, or with the least and greatest K* over study seeds;
+curves are the fitted c1/B + c2; straight lines of slope -1 are perfect scaling from
+each curve's smallest batch size. Published curves that the reader named lie behind
 them. Underneath, one bar per curve shows its regimes.
 """
 
@@ -45,7 +45,7 @@ _LEGEND_LINE = 0.12
 
 
 def headline_part(context: ReportContext) -> Part:
-    """Returns the headline figure; of a single cell its training curve comes first."""
+    """Returns the headline figure, after the training curve if there is one cell."""
     figure = headline(context.curves, context.regimes, context.published)
     if len(context.curves.cells) > 1:
         return Part(illustrations=(figure,))
@@ -89,7 +89,7 @@ def steps_figure(results: pd.DataFrame) -> Figure:
 
 
 def _line_styles(curves: Curves, beside: pd.DataFrame) -> dict[str, LineStyle]:
-    """Returns a style per curve, published ones last so that they change no other."""
+    """Returns a style per curve, published ones last so that they shift no other."""
     return style.assign_styles([*curves.naming.line_styles, *beside["curve"]])
 
 
@@ -145,7 +145,7 @@ def _panel(
 
 
 def _handles(curves: Curves, regimes: pd.DataFrame, beside: pd.DataFrame) -> list[Any]:
-    """Returns what the legend explains: the curves, then what else is drawn."""
+    """Returns the entries of the legend: the curves, then what else is drawn."""
     drawn = curves.naming.line_styles_of(curves.plot_rows["curve"])
     handles = style.curve_handles(drawn)
     line_styles = _line_styles(curves, beside)

@@ -40,7 +40,7 @@ def health_table(curves: Curves) -> PageTable:
     )
     columns = (
         Column("cell", "Cell"),
-        Column("trials", "Trials", "The five outcomes add up to it."),
+        Column("trials", "Trials", "The sum of the five outcomes."),
         *(Column(name, name.capitalize()) for name in OUTCOMES),
         Column("infeasible_share", "Infeasible share", "Diverged trials over trials."),
         Column(
@@ -60,7 +60,7 @@ def health_table(curves: Curves) -> PageTable:
 
 
 def best_of_n_table(bounded: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    """Returns the distribution of the best of n for every cell without an oracle.
+    """Returns the distribution of the best of n for every cell drawn without oracle.
 
     Columns: those of `study_key`, draws (n), mass_on_minimum (share of the distribution
     on the observed minimum), and for each quantile `q05`, its least value (NaN: not

@@ -30,9 +30,9 @@ from dps_tf.analysis.wording import interval, number, percent
 
 
 def law_part(context: ReportContext) -> Part:
-    """Returns the fits, what moves from curve to curve, and exponents.
+    """Returns the table of fits and that of the ratios between curves.
 
-    Nothing without a fit.
+    The part is empty without a fit.
     """
     curves, joint = context.curves, context.joint
     if not curves.fits:
@@ -57,7 +57,7 @@ def law_part(context: ReportContext) -> Part:
 
 
 def _noise(context: ReportContext) -> str:
-    """Returns the noise of one K* of these studies, and what it is estimated from."""
+    """Returns a sentence on the noise of one K* of these studies, with its source."""
     tables = context.tables
     noise = noise_of_study(tables.results, tables.bounded)
     ends = f"{interval(noise.low, noise.high, 2)} octaves"
@@ -71,7 +71,7 @@ def _noise(context: ReportContext) -> str:
 
 
 def fit_table(curves: Curves) -> PageTable:
-    """Returns the constants of each fitted curve."""
+    """Returns a table of the constants of each fitted curve."""
     rows = [
         {
             "curve": curves.title(panel, curve),
@@ -121,9 +121,9 @@ def _residual(fit: LawFit) -> SortableText:
 def joint_fits(curves: Curves) -> dict[str, Comparison]:
     """Returns the joint fit of the curves with the same workload and goal, by name.
 
-    Ratios are those of `effects`; there is none where only one curve has a fit.
+    Its ratios are those of the pairs of `effects`. Groups with one fit are left out.
     """
-    found = {}
+    fits = {}
     for name, pairs in comparable(curves).items():
         fitted = [pair for pair in pairs if pair in curves.fits]
         if len(fitted) < 2:
@@ -133,12 +133,12 @@ def joint_fits(curves: Curves) -> dict[str, Comparison]:
         }
         ratios = effects(curves, fitted)
         searches = {curves.title(*pair): text for pair, text in curves.searches.items()}
-        found[name] = compare(points, pairs=ratios, searches=searches)
-    return found
+        fits[name] = compare(points, pairs=ratios, searches=searches)
+    return fits
 
 
 def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
-    """Returns the ratios of c1, c2 and c1/c2 of two curves each, and what moves."""
+    """Returns a table of the ratios of c1, c2 and c1/c2 of pairs of curves."""
     rows = [
         {
             "curve": ratio.curve,
@@ -169,7 +169,7 @@ def joint_table(curves: Curves, joint: Mapping[str, Comparison]) -> PageTable:
 
 
 def moves_text(ratio: CurveRatio) -> str:
-    """Returns which of c1 and c2 differ, and which way."""
+    """Returns which of c1 and c2 differ, and in which direction, such as `c1 up`."""
     listing = [
         f"{name} {'up' if getattr(ratio, name).value > 1 else 'down'}"
         for name in ratio.moves
@@ -180,7 +180,7 @@ def moves_text(ratio: CurveRatio) -> str:
 def effect_sentences(
     curves: Curves, joint: Mapping[str, Comparison]
 ) -> tuple[str, ...]:
-    """Returns for each pair of curves by how much c1 and c2 differ."""
+    """Returns a sentence for each pair of curves on the ratios of c1 and c2."""
     sentences = []
     for ratio in (ratio for fit in joint.values() for ratio in fit.ratios):
         differ = f" ({ratio.searches})" if ratio.searches else ""

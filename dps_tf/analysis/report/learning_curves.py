@@ -26,13 +26,13 @@ from dps_tf.analysis.wording import count, number
 from dps_tf.core import TRAIN_LOSS, Goal
 
 _MOST_TRIALS = 3000
-"""Trials of the whole page: each takes some 500 bytes."""
+"""Most trials of the whole page: each takes some 500 bytes."""
 _MOST_EVALUATIONS = 40
-"""Evaluations of one trial, evenly spread; all of them are in curves.parquet."""
+"""Most evaluations of one trial, evenly spread; curves.parquet has all of them."""
 
 
 def training_curves_part(context: ReportContext) -> Part:
-    """Returns a figure per curve; of a single cell the headline section shows it."""
+    """Returns a figure per curve; none for one cell, which the headline section has."""
     if len(context.curves.cells) == 1:
         return Part()
     return Part(illustrations=training_figures(context))
@@ -99,10 +99,10 @@ def trials_by_cell(
 ) -> list[dict[str, Any]]:
     """Returns the evaluations of the fastest trials of each cell that has any.
 
-    Each cell: name, left_out (trials beyond the `most` that are held); trials: outcome,
-    note (number and metaparameters in words), steps, values.
+    A cell has name, left_out (number of trials beyond `most`) and trials; a trial has
+    outcome, note (number and metaparameters in words), steps and values.
     """
-    found = []
+    drawn_cells = []
     for cell in cells.assign(cell_name=cell_names(cells)).to_dict("records"):
         rows = exact_values(records.of(cell), metric)
         by_trial = dict(iter(rows.groupby("trial")))
@@ -115,9 +115,9 @@ def trials_by_cell(
         ]
         if drawn:
             left_out = max(0, len(drawn) - most)
-            about = {"name": cell["cell_name"], "left_out": left_out}
-            found.append({**about, "trials": drawn[:most]})
-    return found
+            heading = {"name": cell["cell_name"], "left_out": left_out}
+            drawn_cells.append({**heading, "trials": drawn[:most]})
+    return drawn_cells
 
 
 def _trial(
@@ -141,7 +141,7 @@ def drawn_records(
 ) -> tuple[RowsByCell, dict[tuple[Any, ...], Goal]]:
     """Returns the evaluations of each cell, and the goals whose metric they hold.
 
-    Evaluations have the columns that `drawn_metric` asks for. Goals are by study.
+    Evaluations have the columns that `drawn_metric` needs. Goals are by study.
     """
     tables = context.tables
     # Before the first evaluation there is no column of any metric.
@@ -158,14 +158,14 @@ def drawn_records(
 
 
 def drawn_metric(records: pd.DataFrame, goal: Goal) -> str:
-    """Returns the metric that is drawn: the goal's, or the loss of training.
+    """Returns the metric that is drawn: the goal's, or the training loss.
 
-    Evaluations over many examples end once the goal is out of reach, and only bound its
-    metric then.
+    Evaluations over many examples end once the goal is out of reach; the metric is then
+    only a bound, and the training loss is drawn if that holds for most.
     """
-    known = records[goal.metric].notna() & ~records["is_bound"]
+    exact = records[goal.metric].notna() & ~records["is_bound"]
     has_loss = TRAIN_LOSS in records and bool(records[TRAIN_LOSS].notna().any())
-    return TRAIN_LOSS if has_loss and 2 * known.sum() < len(records) else goal.metric
+    return TRAIN_LOSS if has_loss and 2 * exact.sum() < len(records) else goal.metric
 
 
 def exact_values(records: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -179,7 +179,7 @@ def exact_values(records: pd.DataFrame, metric: str) -> pd.DataFrame:
 def _best_record(
     records: pd.DataFrame, cell: dict[Any, Any], goal: Goal, metric: str
 ) -> pd.DataFrame:
-    """Returns step and value of the best trial, or of the one that came closest."""
+    """Returns step and value of the best trial, or of the trial that came closest."""
     if pd.notna(cell["best_trial"]):
         trial = int(cell["best_trial"])
     elif len(records):
@@ -218,7 +218,7 @@ def draw_training(
     values = curves["value"]
     if (values > 0).all() and values.max() > 20 * values.min():
         style.log10_axis(axis, "y")
-    # Of trials that met the goal untrained there is step 0 alone.
+    # Trials that met the goal untrained have step 0 only.
     if (curves["step"] > 0).any():
         style.log10_axis(axis, "x")
     axis.set(xlabel="Step")
@@ -240,7 +240,7 @@ def _draw_goal(axis: Axes, goal: float) -> None:
 def _training_text(
     name: str, where: str, goal: Goal, metric: str, table: pd.DataFrame
 ) -> FigureText:
-    about = (
+    goal_text = (
         f"Dashed: the goal, {goal}."
         if metric == goal.metric
         else f"{goal.metric} is not drawn: most evaluations ended once the goal was "
@@ -256,7 +256,7 @@ def _training_text(
         caption=(
             f"{metric} of the best trial of each cell, up to the mark at its last "
             "evaluation; where no trial met the goal, of the one that came closest. "
-            f"{about} Larger batches are lighter."
+            f"{goal_text} Larger batches are lighter."
         ),
         alt=(
             f"Line chart of {metric} against the step for "

@@ -35,9 +35,9 @@ _SPREAD: dict[str, Any] = {
 
 
 def learning_rates_part(context: ReportContext) -> Part:
-    """Returns best rates beside those of rules, of the first seed of each curve.
+    """Returns best rates beside those of rules, for the first seed of each curve.
 
-    Nothing where no learning rate was tuned or no curve has a K*.
+    The part is empty where no learning rate was tuned or no curve has a K*.
     """
     curves, bounded = context.curves, context.tables.bounded
     if bounded.empty or "learning_rate" not in bounded:

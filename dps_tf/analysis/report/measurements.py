@@ -1,12 +1,12 @@
 """Smoothness and gradient noise scale along the training of best trials, on replays.
 
-Of the smoothness no mean over training and no ratio between sparsities is given:
-measurements are spaced in the logarithm of the step, initialization among them, so that
-a mean is mostly one of the first steps; best trials of two cells differ in learning
-rate and seeds; and a replay ends at its K*, which differs too. A comparison needs equal
-rates and seeds, and steps or losses at which the two are alike.
+The report gives no mean of the smoothness over training and no ratio between
+sparsities: measurements are spaced in the logarithm of the step, initialization among
+them, so that a mean is mostly one of the first steps; best trials of two cells differ
+in learning rate and seeds; and a replay ends at its K*, which differs too. A comparison
+needs equal rates and seeds, and equal steps or losses.
 
-The noise scale lies beside the critical batch size c1/c2, which it may predict.
+The noise scale is shown beside the critical batch size c1/c2, which it may predict.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def measured_on_best(
 ) -> pd.DataFrame:
     """Returns the measurements of a quantity on the best trial of each cell, named.
 
-    Those past K*, which a replay past the goal gives, are left out.
+    Measurements past K*, from a replay past the goal, are left out.
     """
     rows = measurements[measurements["quantity"] == quantity]
     best = best_trials_of(curves.cells, "steps_to_result")
@@ -86,7 +86,7 @@ def along_training(
 ) -> list[Illustration]:
     """Returns a figure per panel at the batch size that most curves were measured at.
 
-    The middle one of several: neither the noisiest nor the one of fewest steps.
+    Of several such sizes it is the middle one: neither the noisiest nor the shortest.
     """
     figures = []
     for panel, rows in measured.groupby("panel", sort=False):
@@ -108,7 +108,7 @@ def draw_along(
     quantity: str,
     line_styles: Mapping[str, LineStyle],
 ) -> None:
-    """Draws a quantity against the step, a line per curve; it may be NaN."""
+    """Draws a quantity against the step, a line per curve with gaps where it is NaN."""
     is_noise = quantity == "noise_scale"
     if is_noise:
         # Set before drawing, as the limits of an axis depend on its base.
@@ -169,8 +169,8 @@ def averaged(curves: Curves, measurements: pd.DataFrame) -> pd.DataFrame:
     tr(Sigma) and |G|^2 are averaged over the steps up to K* each, by the trapezoidal
     rule, then divided: measurements crowd in the first steps, and the mean of the
     ratios would be that of its largest term. NaN where the mean of |G|^2 is not
-    positive. Late: both at the measurement that is nearest to half of the last step,
-    and at the last one.
+    positive. The late values are ratios at one measurement: the nearest to half of the
+    last step, and the last one.
     """
     keys = ["panel", "curve", *study_key(measurements)]
     kinds = {"scale": mean_over_steps, "at_half": _at_half, "at_end": _at_end}
@@ -180,11 +180,11 @@ def averaged(curves: Curves, measurements: pd.DataFrame) -> pd.DataFrame:
     )
     if not (trace.ngroups and square.ngroups):
         return pd.DataFrame(columns=[*keys, *kinds])
-    found = {}
+    averages = {}
     for name, of in kinds.items():
         below = square.apply(of)
-        found[name] = trace.apply(of) / below.where(below > 0)
-    return pd.DataFrame(found).reset_index()
+        averages[name] = trace.apply(of) / below.where(below > 0)
+    return pd.DataFrame(averages).reset_index()
 
 
 def _at_half(rows: pd.DataFrame) -> float:
@@ -263,11 +263,11 @@ def beside_critical(
 def draw_beside_critical(
     axis: Axes, compared: pd.DataFrame, line_styles: Mapping[str, LineStyle]
 ) -> None:
-    """Draws, a row per curve, a table of `beside_critical`."""
+    """Draws a table of `beside_critical`, a row per curve."""
     style.log2_axis(axis, "x")
     values = compared.filter(regex="^(noise|critical)").to_numpy(float)
-    known = values[np.isfinite(values) & (values > 0)]
-    limits = float(known.min()) / 1.6, float(known.max()) * 1.6
+    positive = values[np.isfinite(values) & (values > 0)]
+    limits = float(positive.min()) / 1.6, float(positive.max()) * 1.6
     for height, row in enumerate(compared.to_dict("records")):
         line_style = style.line_style_of(line_styles, row["curve"])
         for name, shift, marks in (

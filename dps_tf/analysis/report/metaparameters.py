@@ -57,10 +57,10 @@ _BEST: dict[str, Any] = {
 }
 _CONTOUR: dict[str, Any] = {"color": style.MUTED, "linewidth": 0.7}
 _RASTER = 300
-"""Trials from which an SVG holds their marks as pixels: it would grow too large."""
+"""Trials beyond which an SVG holds marks as pixels, as it would grow too large."""
 _COLUMNS = 3
 _MOST = 12
-"""Cells of one curve that are shown; further ones are left to the files."""
+"""Most cells of one curve that are shown; the files have all of them."""
 _KINDS = {
     "complete": "reached",
     "censored": "out-run",
@@ -71,7 +71,7 @@ _KINDS = {
 
 
 def metaparameters_part(context: ReportContext) -> Part:
-    """Returns a figure per curve, the first one open, a panel per cell."""
+    """Returns a figure per curve with a panel per cell; the first figure is open."""
     curves, trials = context.curves, context.tables.bounded
     figures: list[Illustration] = []
     if "learning_rate" not in trials:
@@ -96,7 +96,7 @@ def metaparameters_part(context: ReportContext) -> Part:
 
 
 def _figure(shown: list[tuple[int, pd.DataFrame]], momentum: bool) -> Figure:
-    """Returns a panel for each batch size and its table, all on the same axes."""
+    """Returns a figure with a panel per batch size and table, with shared axes."""
     together = pd.concat([table for _, table in shown])
     x, y = together["x"], together["y"]
     limits = x.min(), x.max(), y.min(), y.max()

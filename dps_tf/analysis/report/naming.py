@@ -1,8 +1,8 @@
 """Names of the curves of a report, and the panels that they share.
 
 A curve is K* against the batch size with all other axes of its cells fixed; repeats
-under other seeds belong to it. Its name holds what tells it from the other curves of
-its panel, and no more. Curves with different goals or workloads never share a panel:
+under other seeds belong to it. Its name holds only what distinguishes it from the other
+curves of its panel. Curves with different goals or workloads never share a panel:
 their steps are not comparable.
 """
 
@@ -21,10 +21,10 @@ from dps_tf.analysis.tables import axes_of, study_key
 from dps_tf.core import DENSE
 
 CROWD = 6
-"""Curves that one panel may hold before optimizers get panels of their own."""
+"""Most curves of one panel; with more, each optimizer gets a panel of its own."""
 
 _PLAIN_FIRST = ("sgd", "momentum", "nesterov")
-"""Optimizers in the order in which the papers add to them."""
+"""Optimizers from plain to elaborate; all others follow by name."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Naming:
         return list(dict.fromkeys(self.cells["panel"]))
 
     def name(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Returns a table that names its studies with the columns panel and curve.
+        """Returns a table of studies with the further columns panel and curve.
 
-        Rows are in the order of the report: by panel, curve, and within a curve as
-        before.
+        Rows are in the order of the report: by panel and curve; rows of one cell keep
+        their order.
         """
         place = self.cells.assign(place=range(len(self.cells)))
         named = frame.merge(place, on=study_key(self.cells), how="inner")
@@ -84,8 +84,8 @@ def naming(results: pd.DataFrame) -> Naming:
 
 
 def _optimizer_order(name: str) -> tuple[int, str]:
-    known = name in _PLAIN_FIRST
-    return (_PLAIN_FIRST.index(name) if known else len(_PLAIN_FIRST), name)
+    is_plain = name in _PLAIN_FIRST
+    return (_PLAIN_FIRST.index(name) if is_plain else len(_PLAIN_FIRST), name)
 
 
 def _is_crowded(frame: pd.DataFrame) -> bool:
@@ -130,16 +130,16 @@ def _curve_names(frame: pd.DataFrame, by_optimizer: bool) -> list[str]:
 def axis_texts(row: Mapping[Any, Any] | pd.Series, axes: Sequence[str]) -> list[str]:
     """Returns `width 32` for each of some axes that a cell has.
 
-    An axis is called by the last part of its name, where no other has the same.
+    The label of an axis is the last part of its name, or its name if others share it.
     """
     short = [axis.rpartition(".")[2] for axis in axes]
-    called = [s if short.count(s) == 1 else a for s, a in zip(short, axes, strict=True)]
-    texts = zip(called, (str(row[axis]) for axis in axes), strict=True)
+    labels = [s if short.count(s) == 1 else a for s, a in zip(short, axes, strict=True)]
+    texts = zip(labels, (str(row[axis]) for axis in axes), strict=True)
     return [f"{name} {text}" for name, text in texts if text]
 
 
 def axis_order(values: pd.Series) -> pd.Series:
-    """Returns the places of values of an axis in their order.
+    """Returns the position of each value of an axis in the order of all values.
 
     Cells without the axis come first, numbers by their size, then texts.
     """

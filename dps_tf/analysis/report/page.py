@@ -1,7 +1,7 @@
-"""The report as one HTML file that loads nothing.
+"""Renders the report as one HTML file that loads no other file.
 
 Every text is escaped by the template engine; a content security policy forbids the
-page to load or run anything but what it holds itself.
+page to load or run anything that it does not hold itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dps_tf.analysis.tables import axes_of
 from dps_tf.analysis.wording import number
 
 _LARGEST_SVG = 400_000
-"""Bytes from which a figure is embedded as pixels, to keep the page quick."""
+"""Bytes of an SVG beyond which a figure is embedded as PNG, for a quick page."""
 _COLUMNS = (
     Column("workload", "Workload"),
     Column("optimizer", "Optimizer"),
@@ -81,9 +81,9 @@ class _Cell:
 
 
 def render(report: Report, specification: PageTable | None, refresh: int = 0) -> str:
-    """Returns the page as HTML, with the table of configurations.
+    """Returns the page as HTML, with the table of configurations if one is given.
 
-    A browser loads it again after `refresh` seconds; 0 for never.
+    A browser reloads the page every `refresh` seconds; 0 for never.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dps_tf.analysis", "templates"),
@@ -119,7 +119,7 @@ def render(report: Report, specification: PageTable | None, refresh: int = 0) ->
 
 
 def _hash(script: str) -> str:
-    """Returns a script as a content security policy names it."""
+    """Returns the hash by which a content security policy allows a script."""
     digest = hashlib.sha256(script.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
@@ -130,20 +130,20 @@ def json_block(text: str) -> Markup:
 
 
 def _source(environment: jinja2.Environment, name: str) -> str:
-    """Returns a file of the templates as it is."""
+    """Returns the text of a template file, not rendered."""
     assert environment.loader is not None
     return environment.loader.get_source(environment, name)[0]
 
 
 def data_uri(item: Illustration) -> str:
-    """Returns a figure as an address that holds it."""
+    """Returns a figure as a data URI."""
     is_small = len(item.svg) <= _LARGEST_SVG or not item.png
     kind, data = ("svg+xml", item.svg) if is_small else ("png", item.png)
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def _prepared(table: PageTable) -> dict[str, Any]:
-    """Returns a table as the template writes it."""
+    """Returns the values from which the template writes a table."""
     rows = [
         [_cell(row[column.name]) for column in table.columns]
         for row in table.frame.to_dict("records")
@@ -222,7 +222,7 @@ def _listed(values: pd.Series) -> str:
 
 
 def space_text(space: str) -> str:
-    """Returns a space as text.
+    """Returns a space, given as JSON, in words.
 
     >>> space_text('{"learning_rate": ["log", 0.0001, 1.0]}')
     'learning_rate 0.0001 to 1 (log)'

@@ -1,8 +1,8 @@
 """What does pruning do to the smoothness of the loss?
 
 Trials of equal seed, number and metaparameters are compared, as by
-`dps_tf.measure --pairs`: at equal steps, and at equal training loss. Trials that were
-measured and have no such partner are in the section's other figures alone.
+`dps_tf.measure --pairs`: at equal steps, and at equal training loss. Measured trials
+without such a partner appear only in the section's other figures.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _DRAWN = ("smoothness", "largest_eigenvalue")
 _HOW = (
     "A pruned and the dense network of a pair have equal seed, trial and "
     f"metaparameters. They are compared at equal steps from {FIRST_STEP} on, and at "
-    "equal training loss, where a network that is merely later in its training is no "
-    "other. Intervals are 95 % ones of a t distribution over seeds. A pruned network "
+    "equal training loss, which networks may reach at different steps. "
+    "Intervals are 95 % ones of a t distribution over seeds. A pruned network "
     "is less smooth only if both intervals lie above 1."
 )
 
@@ -71,8 +71,8 @@ def means_along(measured: pd.DataFrame, quantity: str) -> pd.DataFrame:
     logs = wanted.assign(value=np.log(wanted["value"].where(wanted["value"] > 0)))
     means = logs.groupby(["curve", "step", "quantity"], sort=False)["value"].mean()
     wide = means.map(np.exp).unstack("quantity").reset_index()
-    found: pd.DataFrame = wide.rename(columns={quantity: "value"})
-    return found[["curve", "step", "loss", "value"]]
+    renamed: pd.DataFrame = wide.rename(columns={quantity: "value"})
+    return renamed[["curve", "step", "loss", "value"]]
 
 
 def draw_means(
@@ -80,7 +80,7 @@ def draw_means(
 ) -> None:
     """Draws a table of `means_along` against `step`, or `loss`, which falls rightwards.
 
-    What lies at step 0 is not drawn.
+    Measurements at step 0 are not drawn.
     """
     shown = means[means["step"] > 0]
     draw_curves(axis, shown, (x, "value"), line_styles, markersize=4.5)
@@ -108,10 +108,10 @@ def _pairs_figure(measured: pd.DataFrame, quantity: str, panel: str) -> Illustra
         f"{row['curve']}: {number(row['value'])} at loss {number(row['loss'])}"
         for row in last.to_dict("records")
     )
-    about = f"{panel}, batch size {size}" if panel else f"batch size {size}"
+    where = f"{panel}, batch size {size}" if panel else f"batch size {size}"
     text = FigureText(
-        name=file_name("pairs", quantity, about),
-        title=with_panel(f"Pruned and dense: {what}", about),
+        name=file_name("pairs", quantity, where),
+        title=with_panel(f"Pruned and dense: {what}", where),
         caption=(
             f"{what[0].upper()}{what[1:]} of networks of equal seeds and "
             "metaparameters against the step, and against the training loss. Geometric "
@@ -135,13 +135,13 @@ def _table(ratios: pd.DataFrame) -> PageTable:
     rows = []
     for _, both in ratios.groupby([*names, "quantity"], sort=False, dropna=False):
         first = both.iloc[0]
-        found = {row["matched"]: row for row in both.to_dict("records")}
+        by_match = {row["matched"]: row for row in both.to_dict("records")}
         rows.append(
             {
                 "network": f"{first['sparsity_method']} {first['sparsity']:g}",
                 "batch_size": first["batch_size"],
                 "quantity": QUANTITIES[first["quantity"]],
-                **{how: _ratio(found[how]) for how in ("step", "loss")},
+                **{how: _ratio(by_match[how]) for how in ("step", "loss")},
                 "seeds": first["seeds"],
             }
         )

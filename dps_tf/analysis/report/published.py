@@ -71,7 +71,7 @@ def for_chart(published: pd.DataFrame | None) -> pd.DataFrame:
 def draw_published(
     axis: Axes, published: pd.DataFrame, line_styles: Mapping[str, LineStyle]
 ) -> None:
-    """Draws rows of `for_chart` behind the curves of a sweep, on the axis of these."""
+    """Draws rows of `for_chart` behind the curves of a sweep, on the same axis."""
     for curve, rows in published.groupby("curve", sort=False):
         keywords = published_marks(line_styles[str(curve)])
         axis.plot(rows["batch_size"], rows["steps_to_result"], **keywords)
@@ -87,7 +87,7 @@ def published_marks(line_style: LineStyle) -> dict[str, Any]:
 
 
 def _error_text(errors: pd.Series) -> str:
-    """Returns how far off the published K* may be, as far as their table says."""
+    """Returns a sentence on the errors of published K* that their table gives."""
     given = errors.dropna()
     text = f"The table of published K* gives an error for {len(given)} of "
     text += f"{count(len(errors), 'point')}"
@@ -114,10 +114,10 @@ def _fits(table: pd.DataFrame) -> PageTable:
 
 
 def _regimes_and_exponent(fit: LawFit) -> dict[str, SortableText]:
-    found = ends(fit)
-    flat = estimate_text(found.flat) if found.is_flat else NOTHING
+    regimes = ends(fit)
+    flat = estimate_text(regimes.flat) if regimes.is_flat else NOTHING
     return {
-        "perfect": estimate_text(found.perfect),
+        "perfect": estimate_text(regimes.perfect),
         "flat": flat,
         "exponent": estimate_text(fit.exponent),
     }

@@ -41,21 +41,21 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
     rows = []
     for (panel, curve), fit in curves.fits.items():
         sizes = fit.observations.batch_size
-        found = ends(fit)
-        useful = math.nan if found.points_flat is None else found.points_flat
+        curve_ends = ends(fit)
+        useful = math.nan if curve_ends.points_flat is None else curve_ends.points_flat
         row: dict[str, Any] = {
             "panel": panel,
             "curve": curve,
             "smallest": float(sizes.min()),
             "largest": float(sizes.max()),
-            "points_perfect": found.points_perfect,
+            "points_perfect": curve_ends.points_perfect,
             "points_useful": useful,
-            "is_flat": found.is_flat,
-            "tolerance": found.tolerance,
+            "is_flat": curve_ends.is_flat,
+            "tolerance": curve_ends.tolerance,
         }
         for name, estimate in (
-            ("perfect_end", found.perfect),
-            ("useful_end", found.flat),
+            ("perfect_end", curve_ends.perfect),
+            ("useful_end", curve_ends.flat),
             ("critical", fit.critical_batch_size),
         ):
             row |= {
@@ -68,14 +68,14 @@ def regimes_of(curves: Curves) -> pd.DataFrame:
 
 
 def batch_size_text(value: float, low: float, high: float, smallest: float) -> str:
-    """Returns the end of a regime with its interval, no value below what was measured.
+    """Returns the end of a regime with its interval, cut at the smallest batch size.
 
     >>> batch_size_text(21.4, 17.2, 26.0, 4), batch_size_text(0.212, 0.1, 9.0, 4)
     ('21 (17 to 26)', 'below the smallest measured (at most 9)')
     """
     if value < smallest:
-        known = "" if high < smallest else f" ({interval(0.0, high, 2)})"
-        return f"below the smallest measured{known}"
+        upper_end = "" if high < smallest else f" ({interval(0.0, high, 2)})"
+        return f"below the smallest measured{upper_end}"
     return with_interval(value, low if low >= smallest else 0.0, high)
 
 
@@ -106,16 +106,16 @@ def spans(row: Mapping[Hashable, Any]) -> list[tuple[float, float, str]]:
     smallest, largest = float(row["smallest"]), float(row["largest"])
     perfect = float(np.clip(row["perfect_end"], smallest, largest))
     useful = max(float(row["useful_end"]), perfect) if row["is_flat"] else largest
-    found = [
+    regimes = [
         (smallest, perfect, "perfect"),
         (perfect, useful, "diminishing"),
         (useful, largest, "flat"),
     ]
-    return [span for span in found if span[1] > span[0]]
+    return [span for span in regimes if span[1] > span[0]]
 
 
 class CriticalMark(NamedTuple):
-    """Where c1/c2 and its interval are drawn, all within the measured batch sizes."""
+    """Places of c1/c2 and its interval, all within the measured batch sizes."""
 
     at: float
     low: float

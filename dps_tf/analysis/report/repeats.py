@@ -52,15 +52,15 @@ _COLUMNS = (
 
 
 def repeats_part(context: ReportContext) -> Part:
-    """Returns a figure and a table of repeats; nothing without any."""
-    curves, again = context.curves, context.tables.repeats
-    if again.empty:
+    """Returns a figure and tables of repeats; an empty part without repeats."""
+    curves, repeated = context.curves, context.tables.repeats
+    if repeated.empty:
         return Part()
-    found = curves.naming.name(summary(again, context.tables.results))
-    best = found[found["is_best"]]
+    summarized = curves.naming.name(summary(repeated, context.tables.results))
+    best = summarized[summarized["is_best"]]
     figures = [_figure(curves, best)] if len(best) else []
-    tables = (repeats_table(found), weighted_table(context, found))
-    text = _noises(pooled_noise(found), *noise_of_search(context.tables.results))
+    tables = (repeats_table(summarized), weighted_table(context, summarized))
+    text = _noises(pooled_noise(summarized), *noise_of_search(context.tables.results))
     return Part((text,), figures, [table for table in tables if len(table.frame)])
 
 
@@ -77,9 +77,9 @@ def _noises(training: float, search: float, shared: float) -> str:
     if np.isnan(shared):
         return text
     return (
-        f"{text} Between the batch sizes of a curve, K* under one seed or another are "
-        f"correlated by {shared:.2f}: what they share moves c1 and c2 together, and is "
-        "in no interval."
+        f"{text} Between the batch sizes of a curve, K* of the same seed have a "
+        f"correlation of {shared:.2f}: the noise that they share moves c1 and c2 "
+        "together, and is in no interval."
     )
 
 
@@ -87,13 +87,13 @@ def _share(octaves: float) -> str:
     return percent(2**octaves - 1) if octaves > 0 else "not known"
 
 
-def weighted_table(context: ReportContext, found: pd.DataFrame) -> PageTable:
-    """Returns the fits with each K* weighted by its noise, beside the plain ones."""
+def weighted_table(context: ReportContext, summarized: pd.DataFrame) -> PageTable:
+    """Returns a table of fits with K* weighted by noise, beside the plain fits."""
     curves = context.curves
     rows: list[dict[str, Any]] = []
-    cells = with_noise(curves.cells, found)
-    known = cells["noise"].notna().any()
-    for (panel, curve), plain in curves.fits.items() if known else ():
+    cells = with_noise(curves.cells, summarized)
+    has_noise = cells["noise"].notna().any()
+    for (panel, curve), plain in curves.fits.items() if has_noise else ():
         group = of_curve(cells[cells["closed"]], panel, curve)
         weighted = fit_law(Observations.from_results(group))
         for weights, fit in (("equal", plain), ("by noise", weighted)):
@@ -136,8 +136,8 @@ def draw_repeats(
             sizes = rows["batch_size"] * 1.08 ** (place - (len(seeds) - 1) / 2)
             high = np.minimum(rows["greatest"], 2 * top)
             axis.vlines(sizes, rows["least"], high, color=line_style.color, alpha=0.6)
-            known = rows["median"].where(np.isfinite(rows["median"]))
-            axis.plot(sizes, known, **style.joined_marks(line_style, **joined))
+            medians = rows["median"].where(np.isfinite(rows["median"]))
+            axis.plot(sizes, medians, **style.joined_marks(line_style, **joined))
             hollow = style.mark_style(line_style, hollow=True)
             axis.plot(sizes, rows["recorded"], **hollow)
     axis.set_ylim(top=top)
@@ -171,18 +171,18 @@ def _figure(curves: Curves, best: pd.DataFrame) -> Illustration:
     return illustration(figure, figure_text)
 
 
-def repeats_table(found: pd.DataFrame) -> PageTable:
-    """Returns one row per repeated point of `repeats.summary`, named."""
+def repeats_table(summarized: pd.DataFrame) -> PageTable:
+    """Returns a table with one row per repeated point, rows of `repeats.summary`."""
     spans: list[Any] = [
         SortableText("not reached" if np.isinf(low) else interval(low, high), low)
-        for low, high in zip(found["least"], found["greatest"], strict=True)
+        for low, high in zip(summarized["least"], summarized["greatest"], strict=True)
     ]
-    frame = found.assign(
-        cell=cell_names(found),
-        recorded=found["recorded"].map(lambda value: number_text(value, steps)),
-        median=found["median"].map(lambda value: number_text(value, steps)),
+    frame = summarized.assign(
+        cell=cell_names(summarized),
+        recorded=summarized["recorded"].map(lambda value: number_text(value, steps)),
+        median=summarized["median"].map(lambda value: number_text(value, steps)),
         range=spans,
-        optimism=found["optimism"].map(number_text),
-        noise=found["noise"].map(number_text),
+        optimism=summarized["optimism"].map(number_text),
+        noise=summarized["noise"].map(number_text),
     )
     return PageTable("repeats-table", "Best points trained again", _COLUMNS, frame)

@@ -26,13 +26,13 @@ from dps_tf.analysis.wording import count, number, steps
 from dps_tf.core import OUTCOMES, is_axis
 
 _FEW_CELLS = 6
-"""Cells of which `print(tables)` shows K*."""
+"""Most cells whose K* `print(tables)` shows."""
 _MOST_ROWS = 24
-"""Evaluations of a plain training run that are printed; the last one is among them."""
+"""Most evaluations of a plain training run that are printed, the last one included."""
 
 
 def metaparameters_of(results: pd.DataFrame) -> list[str]:
-    """Returns the names of the metaparameters: they stand before `trials`."""
+    """Returns the names of the metaparameters, the columns before `trials`."""
     names = [str(name) for name in results.columns]
     return names[names.index("best_trial") + 1 : names.index("trials")]
 
@@ -40,15 +40,15 @@ def metaparameters_of(results: pd.DataFrame) -> list[str]:
 def steps_text(row: Any) -> str:
     """Returns K* of a row of results as text, with its bracket or its bounds.
 
-    `1,700 (1,650, 1,700]` reads: above 1,650, at or below 1,700.
+    `1,700 (1,650, 1,700]` means above 1,650, at or below 1,700.
     """
-    known = pd.notna(row["steps_to_result"])
-    if known and row["steps_bound"] == "":
+    has_steps = pd.notna(row["steps_to_result"])
+    if has_steps and row["steps_bound"] == "":
         high = steps(row["steps_to_result"])
         return f"{high} ({steps(row['bracket_low'])}, {high}]"
-    if known and not row["closed"]:
+    if has_steps and not row["closed"]:
         return f"at most {steps(row['steps_to_result'])} so far"
-    if known:
+    if has_steps:
         ends = f"{steps(row['bracket_low'])} to {steps(row['steps_to_result'])}"
         return f"{ends} (bounds)"
     if str(row["steps_bound"]).startswith(">"):
@@ -124,7 +124,7 @@ def html_table(tables: Tables) -> str:
 
 
 def short_table(tables: Tables) -> str:
-    """Returns what there is, and K* of the first cells, for a terminal."""
+    """Returns the sizes of the tables and K* of the first cells, for a terminal."""
     shown = tables.results.head(_FEW_CELLS).to_dict("records")
     columns = {
         "cell": tables.best["cell"].head(_FEW_CELLS).tolist(),
@@ -142,7 +142,7 @@ def short_table(tables: Tables) -> str:
 
 
 def _plain_columns(results: pd.DataFrame) -> tuple[str, dict[str, list[str]]]:
-    """Returns what all rows share, as a line, and the other columns as texts."""
+    """Returns the values that all rows share, as a line, and other columns as texts."""
     last = ["batch_size", "seed"]
     key = study_key(results)
     shown = results.sort_values(
@@ -162,7 +162,7 @@ def _plain_columns(results: pd.DataFrame) -> tuple[str, dict[str, list[str]]]:
     for name in metaparameters_of(results):
         columns[name] = [_plain(row[name]) for row in records]
     for name in ("trials", *OUTCOMES):
-        # What became of no trial is left out; what is shown adds up to the trials.
+        # Outcomes of no trial are left out; those shown add up to the trials.
         if name in ("trials", "complete") or shown[name].any():
             columns[name] = [str(row[name]) for row in records]
     columns["note"] = [_note(row) for row in records]
@@ -185,7 +185,7 @@ def _note(row: Any) -> str:
 def aligned(columns: dict[str, list[str]], left: Collection[str] = ()) -> str:
     """Returns columns of texts, by heading, as lines; empty columns are left out.
 
-    The `left` ones are aligned to the left.
+    Columns named in `left` are aligned to the left, all others to the right.
     """
     shown = {name: texts for name, texts in columns.items() if any(texts)}
     widths = {name: max(len(name), *map(len, v)) for name, v in shown.items()}
@@ -202,7 +202,7 @@ def aligned(columns: dict[str, list[str]], left: Collection[str] = ()) -> str:
 
 
 def terminal_text(report: Report, tables: Tables) -> str:
-    """Returns the table of results, what is missing, and the cautions.
+    """Returns the text for a terminal: results, what is missing, and cautions.
 
     A single trial of a single cell is a plain training run: its curve comes first.
     """

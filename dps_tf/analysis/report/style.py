@@ -48,12 +48,12 @@ LINES = (
     (0, (9, 3)),
 )
 _DIGIT = 0.1
-"""Inches that a digit of a tick takes."""
+"""Width of a digit of a tick label, in inches."""
 _PNG_DOTS_PER_INCH = 200
 """Enough for print at the size of the figure."""
 _NOTEBOOK_DOTS_PER_INCH = 110
 SIZE = (6.2, 4.2)
-"""Of a figure with one axis, in inches."""
+"""Size of a figure with one axis, in inches."""
 INK = "#1b1f24"
 MUTED = "#59636e"
 GRID = "#d8dee4"
@@ -100,7 +100,7 @@ _STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class LineStyle:
-    """Colour, marker and line of a curve, each its own."""
+    """Colour, marker and line of a curve."""
 
     color: str
     marker: str
@@ -149,14 +149,14 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Returns an empty figure of a size in inches, that no global state knows of."""
+    """Returns an empty figure of a size in inches, outside of pyplot's global state."""
     figure = _ShownFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 class _ShownFigure(Figure):  # type: ignore[misc]
-    """A figure that notebooks show without pyplot, which knows of none of these."""
+    """A figure that notebooks show although pyplot did not make it."""
 
     def _repr_png_(self) -> bytes:
         drawn = io.BytesIO()
@@ -195,7 +195,7 @@ def log2_axis(axis: Axes, which: str, most: int = 12) -> None:
 def log10_axis(axis: Axes, which: str, most: int = 9) -> None:
     """Makes the x or y axis logarithmic with decimal ticks, as numbers.
 
-    Called last: the narrower the range that is drawn, the more ticks it gets.
+    Call it after drawing: the narrower the drawn range, the more ticks it gets.
     """
     set_scale = axis.set_xscale if which == "x" else axis.set_yscale
     set_scale("log")
@@ -215,7 +215,7 @@ def log10_axis(axis: Axes, which: str, most: int = 9) -> None:
 def batch_ticks(axis: Axes, batch_sizes: Sequence[int]) -> None:
     """Puts the ticks of a log2 x axis at the batch sizes that were measured.
 
-    Names every n-th of them, so that names do not run into one another.
+    Every n-th tick has a label, so that labels do not overlap.
     """
     sizes = sorted({int(size) for size in batch_sizes})
     if not sizes:
@@ -228,7 +228,7 @@ def batch_ticks(axis: Axes, batch_sizes: Sequence[int]) -> None:
 
 
 def mark_style(line_style: LineStyle, *, hollow: bool = False) -> dict[str, Any]:
-    """Returns the keywords of a marker without line; hollow means only a bound."""
+    """Returns the keywords of a marker without line; hollow ones show bounds."""
     return {
         "color": line_style.color,
         "marker": line_style.marker,
@@ -245,7 +245,7 @@ def joined_marks(line_style: LineStyle, **changes: Any) -> dict[str, Any]:
 
 
 def line_style_of(line_styles: Mapping[str, LineStyle], name: object) -> LineStyle:
-    """Returns the line style of a name, or a neutral one for a name without."""
+    """Returns the line style of a name, or a neutral one for other names."""
     return line_styles.get(str(name), LineStyle(MUTED, "o", "-"))
 
 
@@ -260,7 +260,7 @@ def patch_handle(label: str, **style: Any) -> Any:
 
 
 def curve_handles(line_styles: Mapping[str, LineStyle]) -> list[Any]:
-    """Returns the legend of some curves."""
+    """Returns the entries of a legend, one per curve."""
     return [line_handle(name, **joined_marks(s)) for name, s in line_styles.items()]
 
 
@@ -314,7 +314,7 @@ def svg(figure: Figure) -> bytes:
 def _drawn_by(kind: type, figure: Figure, dots_per_inch: int) -> Iterator[Any]:
     """Gives a canvas of a figure at a resolution.
 
-    `Figure.savefig` would draw everything twice, the first time to look where it is.
+    `Figure.savefig` would draw everything twice, the first time to lay it out.
     """
     canvas, before = figure.canvas, figure.dpi
     with styled():

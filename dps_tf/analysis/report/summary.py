@@ -1,4 +1,4 @@
-"""What the curves say, in sentences."""
+"""Describes the curves in sentences."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from dps_tf.analysis.wording import (
 )
 
 _NEARLY = 0.02
-"""Off a half, as a share of the steps, where a sentence still says half."""
+"""Distance from a half, as a share of the steps, up to which a text says half."""
 
 
 def first_sentence(context: ReportContext, warned: Sequence[Caution]) -> str:
-    """Returns what the first curve says, how others differ, and the cautions on it."""
+    """Returns the range of the first curve, how others differ, and its cautions."""
     curves = context.curves
     panel, curve, _ = groups(curves)[0]
     text = _range(curves.title(panel, curve), of_curve(curves.exact, panel, curve))
@@ -57,8 +57,8 @@ def _cells_of(curves: Curves, panel: str, curve: str) -> list[str]:
 
 
 def summary(curves: Curves, regimes: pd.DataFrame) -> tuple[str, ...]:
-    """Returns a sentence or three per curve, then how curves compare."""
-    found = []
+    """Returns some sentences per curve, then one per workload that compares curves."""
+    texts = []
     for panel, curve, cells in groups(curves):
         rows = of_curve(curves.exact, panel, curve)
         parts = [_range(curves.title(panel, curve), rows) + "."]
@@ -78,8 +78,8 @@ def summary(curves: Curves, regimes: pd.DataFrame) -> tuple[str, ...]:
             parts.append(
                 f"{text[0].upper()}{text[1:]}; by single points, {_seen(row)}."
             )
-        found.append(" ".join(parts))
-    return (*found, *_comparisons(curves))
+        texts.append(" ".join(parts))
+    return (*texts, *_comparisons(curves))
 
 
 def _range(name: str, rows: pd.DataFrame) -> str:
@@ -103,7 +103,7 @@ def _range(name: str, rows: pd.DataFrame) -> str:
 
 
 def change_text(before: float, after: float) -> str:
-    """Returns how many of the steps are left, in words.
+    """Returns the steps after a change relative to those before, in words.
 
     >>> change_text(100, 50), change_text(100, 7), change_text(100, 310)
     ('half the steps', '7 % of the steps', '3.1 times the steps')
@@ -179,11 +179,11 @@ def _regimes(row: pd.Series) -> str:
 
 
 def _ratios(curves: Curves) -> dict[str, tuple[str, list[str]]]:
-    """Returns by workload the reference, and how much more steps its others take.
+    """Returns by workload the reference, and the steps of other curves relative to it.
 
-    At equal batch sizes, one text for each curve that shares one with the reference.
+    There is one text for each curve that shares a batch size with the reference.
     """
-    found = {}
+    by_workload = {}
     for name, pairs in comparable(curves).items():
         steps_of = {
             _within(name, curves.title(panel, curve)): of_curve(
@@ -198,22 +198,22 @@ def _ratios(curves: Curves) -> dict[str, tuple[str, list[str]]]:
             ratios = (steps_of[curve] / both).dropna().to_numpy(float)
             if len(ratios):
                 texts.append(f"{_times(ratios)} for {curve}")
-        found[name] = reference, texts
-    return found
+        by_workload[name] = reference, texts
+    return by_workload
 
 
 def _comparisons(curves: Curves) -> list[str]:
-    """Returns how curves lie beside the first of their workload, at equal batches."""
-    found = []
+    """Returns sentences that compare curves with the first one of their workload."""
+    sentences = []
     pairs_of = comparable(curves)
     for name, (reference, texts) in _ratios(curves).items():
         if texts:
             start = f"{name}: " if len(pairs_of) > 1 else ""
-            found.append(
+            sentences.append(
                 f"{start}Steps at equal batch size, relative to {reference}: "
                 f"{'; '.join(texts)}. {curves.best_of(pairs_of[name])}".rstrip()
             )
-    return found
+    return sentences
 
 
 def _within(workload: str, name: str) -> str:
