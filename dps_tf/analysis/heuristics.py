@@ -51,7 +51,7 @@ def _trials_of_cells(studies: pd.DataFrame, trials: pd.DataFrame) -> list[pd.Dat
 
 
 def _best_of(trials: pd.DataFrame) -> pd.Series | None:
-    """Returns the first trial in the order (latest, trial), or None if none reached."""
+    """Returns the trial that reached the goal first, or None if no trial did."""
     latest = trials["latest"].to_numpy(np.float64)
     if not np.isfinite(latest).any():
         return None

@@ -207,7 +207,7 @@ def _fit(
     spread: float,
     noise: float,
 ) -> _Fit:
-    """Returns the posterior's mode and curvature, by Gauss-Newton."""
+    """Returns a normal approximation at the posterior's mode, by Gauss-Newton."""
     of_curves = len(start) - len(_MEANS)
     mean = np.r_[_MEANS, np.zeros(of_curves)]
     deviation = np.r_[_DEVIATIONS, np.full(of_curves, spread)]

@@ -49,10 +49,10 @@ def results(
     curves: pd.DataFrame | None = None,
     goal: Goal | None = None,
 ) -> pd.DataFrame:
-    """Returns one row per cell, in the order of `studies`.
+    """Returns the table of results, one row per cell, in the order of `studies`.
 
     Columns: those of `study_key`, the best trial's metaparameters, and what
-    `columns.entries("results")` describes. With `steps_bound` set, K* lies in
+    `tables.entries("results")` describes. With `steps_bound` set, K* lies in
     (bracket_low, steps_to_result]. Arguments as of `with_bounds`; trials are already
     cut to each study's prefix of draws.
     """

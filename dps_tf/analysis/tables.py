@@ -190,11 +190,11 @@ def curve_label(row: pd.Series, varying: Sequence[str]) -> str:
 
 
 _OF_RESULTS = {
-    "goal": "What was reduced for, as text.",
+    "goal": "The goal that the row answers, as text.",
     "steps_to_result": "K*: the least steps_to_result of the cell's trials; NA where "
     "none is known to have met the goal.",
     "bracket_low": "K* lies in (bracket_low, steps_to_result].",
-    "best_trial": "Number of the trial that K* is of; its metaparameters follow.",
+    "best_trial": "Number of the trial with this K*; its metaparameters follow.",
     "trials": "Trials of the study; the five outcomes add up to it.",
     **{name: f"Trials that are {name}." for name in OUTCOMES},
     "at_boundary": "Tuned names whose best value lies at an end of its range.",
@@ -205,8 +205,8 @@ _OF_RESULTS = {
     "infeasible_share": "Share of the trials that diverged.",
     "lone_winner": "Whether K_(2) lies far above K*; NA where that is not known.",
     "interval_over_kstar": "Evaluation interval / K*: the resolution of K*.",
-    "first_evaluation": "Share of the trials that met the goal at their first one.",
-    "realised_sparsity": "That of the best trial.",
+    "first_evaluation": "Share of trials that met the goal at their first evaluation.",
+    "realised_sparsity": "Realised sparsity of the best trial.",
     "emptied_layers": "Layers of the best trial that kept no parameter.",
     **{
         name: MEANINGS[name]

@@ -151,7 +151,7 @@ def _lead(tables: Tables) -> str:
 
 
 def _facts(tables: Tables) -> list[tuple[str, str]]:
-    """Returns when, how long and where the sweeps ran, as far as it is recorded."""
+    """Returns when, how long and where the sweeps ran, as pairs (name, text)."""
     facts = []
     times = [time for sweep in tables.sweeps for time in sweep.written or ()]
     if times:
@@ -181,7 +181,7 @@ def _facts(tables: Tables) -> list[tuple[str, str]]:
 
 
 def _state(tables: Tables) -> str:
-    """Returns which studies are missing or open; empty for a finished sweep."""
+    """Returns sentences on missing and open studies; empty for a finished sweep."""
     still_open = int((~tables.results["closed"]).sum())
     waiting = sum(len(sweep.not_begun) for sweep in tables.sweeps)
     if not still_open + waiting:

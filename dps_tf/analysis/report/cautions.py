@@ -81,7 +81,7 @@ def _for_curves(title: str, text: str, curves: Sequence[str]) -> Iterator[Cautio
 
 
 def _how_near(tables: Tables) -> str:
-    """Returns for the first cells without K* how near they came, and what to change."""
+    """Returns how near the first cells without K* came to the goal, with advice."""
     sentences: list[str] = []
     results = zip(tables.results["steps_to_result"].isna(), tables.goals, strict=True)
     for place, (is_missing, goal) in enumerate(results):

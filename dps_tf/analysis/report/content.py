@@ -22,7 +22,7 @@ CAPTION = 400
 
 @dataclass(frozen=True)
 class FigureText:
-    """The texts of a figure, which say what it shows also to those who cannot see it.
+    """The texts of a figure, also for readers who cannot see it.
 
     Attributes:
         name: file name without suffix.
@@ -78,7 +78,7 @@ def illustration(
     return Illustration(
         **vars(figure_text),
         svg=style.svg(figure),
-        # There are many folded ones, and drawing takes most of the time of a report.
+        # Folded figures are many, and drawing takes most of the time of a report.
         png=b"" if folded else style.png(figure),
         # A CSS inch has 96 pixels.
         width=round(96 * width),
@@ -114,7 +114,7 @@ def estimate_text(estimate: Estimate) -> SortableText:
 
 
 def constants(fit: LawFit | CurveRatio) -> dict[str, SortableText]:
-    """Returns c1, c2 and c1/c2 (`critical`), of a curve or as ratios of two."""
+    """Returns c1, c2 and c1/c2 (`critical`) of a curve, or the ratios of two curves."""
     return {
         "c1": estimate_text(fit.c1),
         "c2": estimate_text(fit.c2),
@@ -171,7 +171,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Section(Part):
-    """All parts under a heading.
+    """A section of the report: all parts under one heading.
 
     Attributes:
         name: an HTML id, unique on the page.

@@ -231,7 +231,7 @@ def comparable(curves: Curves) -> dict[str, list[Key]]:
 
 
 def searches_of(cells: pd.DataFrame, studies: pd.DataFrame) -> dict[Key, str]:
-    """Returns number of points and dimension of the search of each curve, in words."""
+    """Returns the search of each curve in words; see `search_of_studies`."""
     names = study_key(studies)
     columns = [*names, "points", "count", "space"]
     both = cells[[*names, "panel", "curve"]].merge(studies[columns], on=names)
@@ -263,7 +263,7 @@ def effects(curves: Curves, keys: Sequence[Key]) -> list[tuple[str, str]]:
     compared with the first. All curves have the same workload and goal.
     """
     named = curves.cells.drop_duplicates(["panel", "curve"])
-    # In the order of the tables, precision last, as comparisons were always listed.
+    # Comparisons are listed in the order of the tables, those of precision last.
     axes = ["optimizer", "sparsity_method", *axes_of(named), "precision"]
     values_of = named.set_index(["panel", "curve"])[[*axes, "sparsity"]].to_dict(
         "index"

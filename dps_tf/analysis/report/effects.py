@@ -40,7 +40,7 @@ def effects_part(context: ReportContext) -> Part:
 
 
 def effects_of(curves: Curves, joint: Mapping[str, Comparison]) -> pd.DataFrame:
-    """Returns the ratios of curves that differ in one axis, with the axis' values.
+    """Returns the ratios of curves that differ in one axis, with its values.
 
     Columns: axis, curve (the reference that the ratio is taken to), value (as text),
     base (the value of the reference), c1, c1_low, c1_high, c2, c2_low, c2_high.

@@ -91,7 +91,7 @@ def at_result(cells: pd.DataFrame, tables: Tables) -> pd.DataFrame:
 
 def _test_figure(metric: Any, table: pd.DataFrame) -> Illustration:
     line_styles = style.assign_styles(table["curve"])
-    # Seeds of one curve and batch size are points on one line: their median.
+    # The median stands for the seeds of one curve and batch size.
     keys = ["curve", "batch_size"]
     drawn = table.groupby(keys, sort=False)[["test"]].median().reset_index()
     with style.one_axis(line_styles) as (figure, axis):

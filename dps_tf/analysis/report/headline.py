@@ -221,7 +221,7 @@ def _definition(curves: Curves, regimes: pd.DataFrame) -> str:
             "bound: a wider range might give a smaller one."
         )
     if (curves.plot_rows["bound"] != "").any():
-        parts.append("Of a hollow mark the records give no more than a bound.")
+        parts.append("For a hollow mark the records give only a bound.")
     if not regimes.empty:
         parts.append(DEFINITION)
     return " ".join(part for part in parts if part)

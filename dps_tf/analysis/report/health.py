@@ -60,7 +60,7 @@ def health_table(curves: Curves) -> PageTable:
 
 
 def best_of_n_table(bounded: pd.DataFrame, studies: pd.DataFrame) -> pd.DataFrame:
-    """Returns the distribution of the best of n for every cell drawn without oracle.
+    """Returns the distribution of the best of n for every cell of quasi-random points.
 
     Columns: those of `study_key`, draws (n), mass_on_minimum (share of the distribution
     on the observed minimum), and for each quantile `q05`, its least value (NaN: not
