@@ -141,7 +141,7 @@ def test_goals_are_the_published_ones(tmp_path):
     write_study(root, "mnist", "odd", "sgd", 8, trials)
     lines = []
     write_archive(root, str(out), progress=lines.append)
-    assert lines[0].startswith("left out for want of a goal: 1 of the studies, such as")
+    assert lines[0].startswith("left out without a goal: 1 of the studies, such as")
     assert "'mnist/odd/sgd/8'" in lines[0]
     # The published goal is strict: 0.01 does not meet it.
     assert load(out).results["steps_to_result"].tolist() == [3000]

@@ -360,7 +360,7 @@ def test_runs_that_cannot_be_are_one_sentence(tmp_path):
     with pytest.raises(UserError, match="would both be called 'validation/loss'"):
         runs_of([Run("a", curve)], "here", batch_size=8)
     plain = curve.drop(columns="eval_loss")
-    with pytest.raises(UserError, match="does not tell its batch size"):
+    with pytest.raises(UserError, match="has no batch size"):
         runs_of([Run("a", plain)], "here")
     with pytest.raises(UserError, match="batch_size is 'large'; it must be a number"):
         runs_of([Run("a", plain)], "here", batch_size="large")

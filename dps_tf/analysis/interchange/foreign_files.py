@@ -209,7 +209,7 @@ def entries_of(folder: Path) -> list[os.DirEntry[str]]:
     for entry in there:
         if entry.is_symlink():
             raise UserError(
-                f"{entry.path!r} is a link: put what it points to there itself."
+                f"{entry.path!r} is a link: replace it by what it points to."
             )
     return there
 

@@ -99,7 +99,7 @@ def runs_of(  # noqa: PLR0913 - each is independent of the others
         columns = {**own, **_renamed(given, renamed)}
         if "batch_size" not in columns:
             raise UserError(
-                f"run {run.name!r} of {origin} does not tell its batch size: give "
+                f"run {run.name!r} of {origin} has no batch size: give "
                 "batch_size for all runs, or for this one."
             )
         rows.append({"status": run.status, **_columns(columns), "trial": number})
@@ -266,7 +266,7 @@ def _run_of_keras(name: str, history: Any) -> Run:
     steps, epochs = (history.params or {}).get("steps"), list(history.epoch)
     if not is_whole(steps, 1):
         raise UserError(
-            f"the history {name!r} does not know its steps per epoch: give fit a data "
+            f"the history {name!r} has no number of steps per epoch: give fit a data "
             "set of known size, or steps_per_epoch."
         )
     curve = pd.DataFrame(history.history)

@@ -122,7 +122,7 @@ def write_archive(
         )
     if without:
         progress(
-            f"left out for want of a goal: {len(without)} of the studies, such as "
+            f"left out without a goal: {len(without)} of the studies, such as "
             f"{without[0]!r}; give --goal and --metric for them."
         )
     return write_cells(sweep_dir, str(root), list(cells.values()), progress)

@@ -89,8 +89,8 @@ def fit_table(curves: Curves) -> PageTable:
         Column(
             "search",
             "Search",
-            "Each K* is the best of so many points, drawn from a space of so many "
-            "metaparameters.",
+            "Number of points of which each K* is the best, and dimension of their "
+            "space.",
         ),
         Column("points", "K*", "Number of K* that were fitted."),
         Column("c1", "c1, examples", "Rules where batches are small."),
