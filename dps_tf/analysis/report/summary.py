@@ -118,7 +118,7 @@ def change_text(before: float, after: float) -> str:
     if abs(share - 0.5) < _NEARLY:
         return "half the steps"
     if share < 1:
-        return f"{number(100 * share, 2)} % of the steps"
+        return f"{number(100 * after / before, 2)} % of the steps"
     return f"{number(share, 2)} times the steps"
 
 
