@@ -28,11 +28,11 @@ class Nearest:
     step: int
     trial: int
 
-    def told(self, goal: Goal) -> str:
+    def in_words(self, goal: Goal) -> str:
         """Returns the evaluation in words.
 
         >>> goal = Goal("validation/classification_error", 0.1)
-        >>> Nearest(0.25, 40, 3).told(goal)
+        >>> Nearest(0.25, 40, 3).in_words(goal)
         'best validation/classification_error 0.25, at step 40 of trial 3'
         """
         where = f"at step {self.step} of trial {self.trial}"
