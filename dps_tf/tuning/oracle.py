@@ -232,7 +232,10 @@ def _explained(directory: str) -> Iterator[None]:
 
 
 def _metrics(study: StudySpecification, result: TrialResult) -> dict[str, float]:
-    """Returns finite metrics: above any K* for a trial without one or that diverged."""
+    """Returns the metrics of a trial, all finite.
+
+    Steps without a K* are above any K*, and after a divergence above those.
+    """
     reached = result.steps_to_result is not None
     diverged = result.outcome in ("infeasible", "failed")
     behind_all = study.rule.last_evaluation * (3 if diverged else 2)
