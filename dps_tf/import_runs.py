@@ -65,8 +65,7 @@ _RENAME = flags.DEFINE_multi_string(
 _STEPS_PER_REPORT = flags.DEFINE_integer(
     "steps_per_report",
     1,
-    "Updates between two numbers under which metrics were logged, such as the steps of "
-    "an epoch.",
+    "Updates between two numbered reports of metrics, such as the steps of an epoch.",
     lower_bound=1,
     upper_bound=2**53,
 )

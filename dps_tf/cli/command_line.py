@@ -31,7 +31,7 @@ _SHOWN = 60  # characters of a path that is too long
 
 
 def command(main: Callable[[], int | None]) -> Callable[[], None]:
-    """Makes a function the command of its module, whose `--help` shows the module.
+    """Makes a function the command of its module; `--help` shows the module's text.
 
     The command parses the flags, calls the function and exits with the code that it
     returns; None is 0. An error that the user can correct is printed as one line on

@@ -80,7 +80,7 @@ def parser(
     one line and exits with the code `failed`.
 
     Args:
-        module: name under which the command's flags are registered.
+        module: name with which the command's flags are registered.
         documentation: docstring of that module, with which the help begins.
         done: exit code after the help.
         failed: exit code after an error.

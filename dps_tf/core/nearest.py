@@ -1,4 +1,4 @@
-"""How near trials came to a goal that none of them reached, and what to change."""
+"""The evaluations nearest to a goal that no trial reached, and what to change."""
 
 from __future__ import annotations
 

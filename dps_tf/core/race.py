@@ -31,8 +31,8 @@ Key = tuple[int, int]
 """(evaluated step, trial number)."""
 
 MAX_LEAD = 0.05
-"""Greatest lead over the trial furthest behind, as a fraction of its step, where slots
-hold states."""
+"""Greatest lead over the trial furthest behind, as a fraction of the step of that one,
+where slots hold states."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def is_further(column: str) -> bool:
 
 @dataclass(frozen=True)
 class Pruning:
-    """How a network is pruned at its initial point.
+    """The options by which a network is pruned at its initial point.
 
     Attributes:
         prunable: `kernels`, or `kernels_and_biases` as in Lee et al. 2021.

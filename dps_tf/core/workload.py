@@ -95,7 +95,7 @@ class Workload:
         dataset: name in the data registry.
         network: name in the model registry.
         optimizer: name in the optimizer registry; part of paths.
-        goal: what a trial has to reach.
+        goal: goal of a trial.
         space: tuned metaparameters in the order of their declaration.
         points: N, number of trials (or feasible trials) of a study.
         step_budget: number of steps that a trial may run.
@@ -218,7 +218,7 @@ class Workload:
 
     @property
     def depends_on_budget(self) -> bool:
-        """Whether a length is a share of the step budget, which then may not grow."""
+        """Whether a length is a share of the step budget, so that this may not grow."""
         return any(name.endswith(_SHARE) for name in self.metaparameters)
 
     def check_metaparameters(self, reads: Reads) -> None:

@@ -128,5 +128,5 @@ def segments(log: str) -> str:
 
 
 def set_aside_path(path: str, number: int) -> str:
-    """Returns the name under which a damaged file is kept."""
+    """Returns the new name of a damaged file that is set aside."""
     return f"{path}.damaged-{number}"

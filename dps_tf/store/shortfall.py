@@ -1,4 +1,4 @@
-"""How far a study fell short of a goal that none of its trials reached."""
+"""The shortfall of a study from a goal that none of its trials reached."""
 
 from __future__ import annotations
 

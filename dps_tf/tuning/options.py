@@ -10,7 +10,7 @@ from dps_tf.training import device_memory
 from dps_tf.training.strategy import STRATEGIES
 
 ENGINES = ("local", "ray")
-"""Where trials run: in this process, or in those of a Ray cluster."""
+"""Places where trials run: this process, or the processes of a Ray cluster."""
 
 LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable; with the value 0, Ray listens on 127.0.0.1 alone."""
@@ -21,7 +21,7 @@ class Options:
     """Options of a run; none of them changes a result.
 
     Attributes:
-        sweep_dir: where the sweep is kept.
+        sweep_dir: directory of the sweep.
         data_dir: folder of prepared data sets.
         slots: number of trials side by side; 0 is one per GPU, or one per processor on
             a machine without GPUs.

@@ -41,7 +41,7 @@ class Resources:
         strategies: one strategy per slot; each slot runs its own trials.
         memory_limit: bytes that the activations of all slots may take together; half of
             the memory that is free now by default.
-        data_placement: where data sets lie; see `training.device_memory`.
+        data_placement: place of the data sets; see `training.device_memory`.
     """
 
     def __init__(
