@@ -3,8 +3,8 @@
 `sweep(...)` makes a sweep of gin files and Python values and `run(sweep, sweep_dir)`
 trains it; `load(sweep_dir)` returns its tables and `load_trial(sweep_dir, cell)` a
 trained model. `StepsToResult` is the Keras callback that finds the first step at which
-a model meets a `Goal`; the `register_*` functions add to what gin files can name. None
-is imported before it is asked for, so `import dps_tf` is quick and does not load
+a model meets a `Goal`; the `register_*` functions add names that gin files can use.
+Each is imported when it is first used, so `import dps_tf` is quick and does not load
 TensorFlow.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-# TensorFlow reads this once, at its own import: set before anything can import it.
+# TensorFlow reads this variable once, at its import, so it is set before all imports.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 if TYPE_CHECKING:
@@ -80,6 +80,6 @@ def __getattr__(name: str) -> Any:
 
     module, attribute = _LAZY[name]
     if not module.startswith(_WITHOUT_TENSORFLOW):
-        # Without its start-up lines, which `help(dps_tf.sweep)` would show first.
+        # Hides TensorFlow's start-up lines, which `help` would show first.
         importlib.import_module("dps_tf._tensorflow").import_tensorflow()
     return getattr(importlib.import_module(module), attribute)

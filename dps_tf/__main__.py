@@ -19,7 +19,7 @@ COMMANDS = (
     "export",
     "import_runs",
 )
-"""In the order in which a user meets them."""
+"""The commands in the order in which a user needs them."""
 
 
 @command
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def _summary(name: str) -> str:
-    # Read, not imported: commands define flags of the same names.
+    # Modules are not imported, as commands define flags of the same names.
     text = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
     lines = (ast.get_docstring(ast.parse(text)) or "").splitlines()
     return lines[0].partition(": `")[0].rstrip(".")

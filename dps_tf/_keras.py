@@ -1,8 +1,8 @@
-"""The one door to Keras: `from dps_tf._keras import keras` gives tf_keras.
+"""The only import of Keras: `from dps_tf._keras import keras` gives tf_keras.
 
 Two Keras versions live in one process (keras-tuner brings Keras 3, tfmot needs
-tf_keras), and which of them `tf.keras` means depends on who was imported first. No
-other module of the package names either, so nothing here depends on that order.
+tf_keras), and the order of imports decides which of them `tf.keras` means. No other
+module of the package imports either, so the package does not depend on that order.
 """
 
 from __future__ import annotations

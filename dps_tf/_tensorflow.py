@@ -9,16 +9,16 @@ import tempfile
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow; what its libraries write is shown only if that fails.
+    """Imports TensorFlow; shows the output of its libraries only if that fails.
 
-    It is shown too where TF_CPP_MIN_LOG_LEVEL is set to 0 or 1, which asks for it.
+    With TF_CPP_MIN_LOG_LEVEL=0 or 1 the output is shown in any case.
     """
-    # Its libraries write about devices that they do not find; errors are raised.
+    # The libraries write about missing devices; errors are raised anyway.
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "tensorflow" in sys.modules or level in ("0", "1"):
         return
     with tempfile.TemporaryFile() as written:
-        # Its libraries write to the file descriptor itself, whatever is set.
+        # The libraries write to the file descriptor itself, not to sys.stderr.
         sys.stderr.flush()
         before = os.dup(2)
         os.dup2(written.fileno(), 2)

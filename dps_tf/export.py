@@ -1,7 +1,7 @@
 """Saves a trained trial as Keras weights and masks: `python -m dps_tf.export ...`.
 
-Takes the newest kept state of the trial; prints the sparsity of each layer. Load it
-again with `dps_tf.sparsity.load_sparse`, or with Keras and NumPy alone.
+The command takes the newest kept state of the trial and prints the sparsity of each
+layer. `dps_tf.sparsity.load_sparse` loads the files, or Keras and NumPy alone.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def main() -> int:
     files = files_for(_SWEEP_DIR.value)
     sweep = SweepReader(files, _SWEEP_DIR.value)
     configure_threads()
-    found = trained_trial(files, sweep, _CELL.value, _TRIAL.value, _DATA_DIR.value)
-    tell_of_damage(found.problems, set())
-    print(found.save(_OUT.value))
+    trained = trained_trial(files, sweep, _CELL.value, _TRIAL.value, _DATA_DIR.value)
+    tell_of_damage(trained.problems, set())
+    print(trained.save(_OUT.value))
     return FINISHED
 
 

@@ -1,4 +1,4 @@
-"""Reads runs of others into a sweep directory: `python -m dps_tf.import_runs`.
+"""Reads foreign runs into a sweep directory: `python -m dps_tf.import_runs`.
 
 With `--read=FOLDER --goal=G --sweep_dir=D`, the two tables of a folder are read, trials
 and evaluations, as CSV or Parquet files. With --format, --read names a folder of
@@ -6,8 +6,8 @@ TensorBoard's event files, the SQLite database of an Optuna study, or what the a
 of Shallue et al. 2019 (--format=shallue2019) unpacks to, which has goals of its own.
 The commands report and status, and `dps_tf.load`, read the directory.
 
-One study of the archive is in memory at a time; run the command again to go on after a
-stop.
+One study of the archive is in memory at a time. After a stop, the same command
+continues.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ common.section("With tensorboard and optuna")
 _SET = flags.DEFINE_multi_string(
     "set",
     [],
-    "A column of all runs that they do not tell, such as batch_size=64 or "
-    "optimizer=adam; may be repeated.",
+    "A column that the runs do not record, such as batch_size=64 or optimizer=adam; "
+    "holds for all runs; may be repeated.",
 )
 _RENAME = flags.DEFINE_multi_string(
     "rename", [], "OLD=NEW, another name of a metric or column; may be repeated."
@@ -65,8 +65,7 @@ _RENAME = flags.DEFINE_multi_string(
 _STEPS_PER_REPORT = flags.DEFINE_integer(
     "steps_per_report",
     1,
-    "Updates between two numbers under which metrics were logged, such as the steps of "
-    "an epoch.",
+    "Updates between two numbered reports of metrics, such as the steps of an epoch.",
     lower_bound=1,
     upper_bound=2**53,
 )
@@ -80,7 +79,7 @@ _FIRST_REPORT = flags.DEFINE_integer(
 _STUDY = flags.DEFINE_string(
     "study", None, "Optuna alone: name of the study, if the database holds several."
 )
-# Of the functions that read runs, which take columns as keywords too.
+# Arguments of the functions that read runs, which take columns as keywords too.
 _ARGUMENTS = {"about", "folder", "metric", "origin", "runs", "study", "unsplit"}
 _ARGUMENTS |= {"rename", "steps_per_report", "first_report"}
 _OF_LIBRARIES = (_SET, _RENAME, _STEPS_PER_REPORT, _FIRST_REPORT)
@@ -88,7 +87,7 @@ _FORMATS_OF = (
     *((flag, ("tensorboard", "optuna")) for flag in _OF_LIBRARIES),
     (_STUDY, ("optuna",)),
 )
-"""Flags that some formats have only, with these."""
+"""Flags that only some formats have, with these formats."""
 
 
 @command
@@ -99,7 +98,7 @@ def main() -> int:
         raise UserError("--sweep_dir is given twice: runs are read into one.")
     _check_format()
     [sweep_dir] = _SWEEP_DIR.value
-    # After the flags are parsed: tables take a second to load.
+    # Imported after the flags are parsed: tables take a second to load.
     from dps_tf.analysis.interchange.shallue2019 import write_archive
     from dps_tf.analysis.interchange.sweep import write_runs
 
@@ -108,22 +107,22 @@ def main() -> int:
         written = write_archive(_READ.value, sweep_dir, goal, _print)
     elif goal is None:
         raise UserError(
-            "--goal is missing: runs from elsewhere do not tell what they had to "
-            "reach; give --goal and --metric."
+            "--goal is missing: the runs do not record what they had to reach; "
+            "give --goal and --metric."
         )
     else:
         written = write_runs(_runs(goal), sweep_dir, goal, _print)
-    said = "the published goals, which are strict" if goal is None else str(goal)
+    goals = "the published goals, which are strict" if goal is None else str(goal)
     number = f"{len(written)} {'study' if len(written) == 1 else 'studies'}"
     _print(
-        f"{number} in {sweep_dir}, for {said}; see them by "
+        f"{number} in {sweep_dir}, for {goals}; see them by "
         f"python -m dps_tf.report --sweep_dir={sweep_dir}"
     )
     return FINISHED
 
 
 def _check_format() -> None:
-    """Raises UserError for an unknown format, or for a flag of another one."""
+    """Raises UserError for an unknown format, or for a flag of another format."""
     chosen = _FORMAT.value
     if chosen not in _FORMATS:
         raise UserError(f"--format={chosen}: {near_matches(chosen, _FORMATS)}.")
@@ -167,7 +166,7 @@ def _runs(goal: Goal) -> Runs:
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """Returns what a repeated flag NAME=VALUE says, as a mapping."""
+    """Returns the values of a repeated flag NAME=VALUE as a mapping."""
     pairs = [text.partition("=") for text in texts]
     for text, (name, equals, value) in zip(texts, pairs, strict=True):
         if not (name and equals and value):
@@ -187,7 +186,7 @@ def _goal() -> Goal | None:
 
 
 def _print(line: str) -> None:
-    # Names of files and runs are other people's.
+    # Foreign names of files and runs can hold any character.
     print(printable(line), flush=True)
 
 

@@ -1,8 +1,9 @@
 """Measures smoothness and noise along training: `python -m dps_tf.measure ...`.
 
-Trains the winner of each finished cell of a sweep again, and any trial that is named,
-and measures ten updates on the way. The measurements are kept beside the cell's tables,
-where `dps_tf.report` finds it; running the command again does what is missing.
+The command trains the winner of each finished cell of a sweep again, and any trial that
+is named, and measures ten updates on the way. The measurements are kept beside the
+cell's tables, where `dps_tf.report` reads them; running the command again makes the
+missing ones.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ _TRIAL = flags.DEFINE_multi_integer(
 _EXAMPLES = flags.DEFINE_integer(
     "examples",
     5_000,
-    "Gradients are taken over so many of the first training examples; 0 is all.",
+    "Number of the first training examples over which gradients are taken; 0 is all.",
 )
 _TIMES = flags.DEFINE_integer(
-    "times", 10, "How many updates are measured, spaced evenly in log steps."
+    "times", 10, "Number of updates that are measured, spaced evenly in log steps."
 )
 _STEPS = flags.DEFINE_list(
     "steps", [], "Steps whose updates are measured instead, such as 0,20,100."
@@ -66,7 +67,7 @@ common.section("Devices")
 _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
-    "That of training, where batches were shared: mirrored.",
+    "The strategy of training, if batches were shared: mirrored.",
 )
 
 
@@ -104,28 +105,28 @@ def _measure(cells: Sequence[str], layout: SweepLayout, resources: Resources) ->
         programs=ProgramCache(resources),
         stop=stop,
     )
-    found = []
+    tables = []
     with stop.listening():
         try:
             for cell in cells:
                 measured = measurer.measure(cell, _TRIAL.value)
                 if len(measured):
-                    found.append(measured)
+                    tables.append(measured)
                     print(table(cell, measured), flush=True)
         except Interrupted:
             print(f"stopped by {stop.signal_name}; run the same command to continue.")
             return RUN_AGAIN
-    if _PAIRS.value and found:
+    if _PAIRS.value and tables:
         import pandas as pd
 
         sweep = SweepReader(files_for(layout.root), layout.root)
         trials = sweep.tables(("trials",)).trials
-        print(compared(pd.concat(found, ignore_index=True), trials))
+        print(compared(pd.concat(tables, ignore_index=True), trials))
     return FINISHED
 
 
 def _wanted() -> Wanted:
-    """Returns what the flags ask for."""
+    """Returns the measurements that the flags ask for."""
     from dps_tf.probing import Wanted
 
     try:
@@ -143,7 +144,7 @@ def finished_cells(sweep: SweepReader) -> list[str]:
     """Returns the closed cells of a sweep; prints the others and damaged files.
 
     Raises:
-        UserError: there is none.
+        UserError: no cell is finished.
     """
     finished = [name for name, study in sweep.studies.items() if study.is_closed]
     tell_of_damage(sweep.problems, set())
@@ -195,16 +196,16 @@ def compared(measured: pd.DataFrame, trials: pd.DataFrame) -> str:
             if row["matched"] == "step"
             else "at equal training loss"
         )
-        found = "not known, no pair was looked at there"
+        ratio = "not known, no pair was measured there"
         if row["pairs"]:
-            found = (
+            ratio = (
                 f"{row['ratio']:.3g} ({row['low']:.3g} to {row['high']:.3g}; "
                 f"{row['pairs']} pairs of {row['seeds']} seeds)"
             )
         lines.append(
             f"{row['workload']}, batch size {row['batch_size']}: {row['quantity']} of "
             f"{row['sparsity_method']} {row['sparsity']:g} over dense {matched}: "
-            f"{found}"
+            f"{ratio}"
         )
     return "\n".join(lines)
 

@@ -1,8 +1,8 @@
 """Writes the files of a workload of your own: `python -m dps_tf.new --name=NAME`.
 
-Three files in this folder, to be changed into what is to be measured: NAME.py registers
-a data set and a network, NAME.gin asks for K* at four batch sizes, and NAME_test.py
-trains a small sweep of them. They run as they are written.
+The command writes three files in this folder, which run as they are and can then be
+changed: NAME.py registers a data set and a network, NAME.gin asks for K* at four batch
+sizes, and NAME_test.py trains a small sweep of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dps_tf.core import UserError
 
 common.section("What is written")
 _NAME = flags.DEFINE_string(
-    "name", None, "Name of the workload and of its files, a name as of a variable."
+    "name", None, "Name of the workload and of its files, like the name of a variable."
 )
 
 _MODULE = '''"""The workload NAME: its data set and its network."""
@@ -76,31 +76,31 @@ workload.network = 'NAME_network'
 workload.network_arguments = {'width': 32}
 workload.optimizer = 'sgd'
 
-# Tuned anew in every cell: a scale and the ends of the range.
+# Metaparameters that every cell tunes: a scale and the ends of the range.
 workload.space = {'learning_rate': ('log', 1e-3, 1.0)}
-# Points that are tried in each cell, and steps that each may take at most.
+# Number of points in each cell, and most steps that each may take.
 workload.points = 8
 workload.step_budget = 2000
 
-# After every 32 examples, and at most after every step.
+# Trials are evaluated after every 32 examples, and at most after every step.
 workload.evaluation = @evaluation()
 evaluation.examples = 32
 
-# Or 'validation/cross_entropy', or 'validation/accuracy', which is to be large.
+# Other metrics are 'validation/cross_entropy' and 'validation/accuracy' (maximized).
 workload.goal = @goal()
 goal.metric = 'validation/classification_error'
 goal.threshold = 0.1
 
 sweep.workloads = @workload()
 sweep.batch_sizes = (8, 32, 128, 400)
-# The best trial is all that is asked for: the others may stop when it has won.
+# Only the best trial counts: the others may stop when it has won.
 sweep.finishers = 1
-# Pruned networks too:
+# With pruned networks too:
 # sweep.sparsities = (0.0, 0.9)
 # sweep.sparsity_methods = ('snip',)
 """
 
-_TEST = '''"""Does the workload NAME train? `python -m pytest NAME_test.py` tells."""
+_TEST = '''"""Tests that the workload NAME trains: `python -m pytest NAME_test.py`."""
 
 from pathlib import Path
 
@@ -127,7 +127,7 @@ def test_a_small_sweep_reaches_its_goal(tmp_path):
 
 
 def files_of_workload(name: str) -> dict[str, str]:
-    """Returns the files of a new workload, their content by their name."""
+    """Returns the texts of the files of a new workload, by the name of the file."""
     texts = {f"{name}.py": _MODULE, f"{name}.gin": _GIN, f"{name}_test.py": _TEST}
     return {file: text.replace("NAME", name) for file, text in texts.items()}
 
@@ -144,11 +144,11 @@ def main() -> int:
     files = files_of_workload(name)
     taken = [file for file in files if Path(file).exists()]
     if taken:
-        raise UserError(f"{taken[0]} is here already: choose another --name.")
+        raise UserError(f"{taken[0]} exists already: choose another --name.")
     if importlib.util.find_spec(name) is not None:
         raise UserError(
-            f"--name={name} is a module that is installed here, which {name}.py would "
-            "hide: choose another --name."
+            f"--name={name} is an installed module, which {name}.py would hide: "
+            "choose another --name."
         )
     for file, text in files.items():
         Path(file).write_text(text, encoding="utf-8")

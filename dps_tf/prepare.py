@@ -1,6 +1,6 @@
 """Prepares a data set for training: `python -m dps_tf.prepare --dataset=NAME ...`.
 
-Training never downloads; this command does, or reads raw files that are already there.
+Training never downloads data; this command does, or reads raw files on the disk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DATASET = flags.DEFINE_string(
     "dataset",
     None,
     "mnist, fashion_mnist, cifar10, tiny_shakespeare, imagenet2012, open_images_v4, "
-    "lm1b, c4; or text_folder, a folder of yours.",
+    "lm1b, c4; or text_folder, a folder of your own.",
 )
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Folder for prepared sets, made if it is missing."
@@ -29,8 +29,8 @@ _RAW_DIR = flags.DEFINE_string(
     None,
     "Folder with the published raw files, or with a folder NAME that holds them: the "
     "four IDX files, cifar-10-batches-bin/ or cifar-10-binary.tar.gz, input.txt. "
-    "Without it they are downloaded. For imagenet2012 the two archives that have to be "
-    "fetched by hand; for text_folder your folder.",
+    "Without it they are downloaded. For imagenet2012 it holds the two archives, which "
+    "have to be downloaded by hand; for text_folder it is your folder.",
 )
 common.section("Text")
 _VOCABULARY = flags.DEFINE_integer(

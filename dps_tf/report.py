@@ -1,6 +1,6 @@
 """Reports on sweeps: `python -m dps_tf.report --sweep_dir=D [--sweep_dir=E]...`.
 
-The command reads records only, so it can be given while a sweep runs, and does not load
+The command reads records only, so it can run beside a sweep, and does not load
 TensorFlow, except for a sweep on an object store. It writes a page, its figures and
 tables, and prints the results.
 """
@@ -41,14 +41,14 @@ _GOAL = flags.DEFINE_float(
 _METRIC = flags.DEFINE_string(
     "metric",
     None,
-    "Another metric of the curves that --goal is the threshold of, such as "
+    "Another metric of the curves, for which --goal is the threshold, such as "
     "`validation/accuracy`.",
 )
 _DIRECTION = flags.DEFINE_enum(
     "direction",
     None,
     ["minimize", "maximize"],
-    "Which way --metric gets better; by default from its name.",
+    "Direction in which --metric gets better; by default from its name.",
 )
 _LABELS = flags.DEFINE_multi_string(
     "label",
@@ -59,8 +59,9 @@ _LABELS = flags.DEFINE_multi_string(
 _PUBLISHED = flags.DEFINE_string(
     "published",
     None,
-    "CSV with curve, batch_size, steps_to_result (and relative_error, goal): curves of "
-    "others to lay beside, or a shipped table such as `shallue2019/published.csv`.",
+    "CSV with curve, batch_size, steps_to_result (and relative_error, goal): published "
+    "curves to show beside the sweep's, or a shipped table such as "
+    "`shallue2019/published.csv`.",
 )
 _PUBLISHED_CURVES = flags.DEFINE_list(
     "published_curves",
@@ -132,7 +133,7 @@ def _wanted_goal() -> Goal | float | None:
 
 
 def _report_sweeps(out: Path) -> None:
-    # After the flags are parsed: drawing and tables take seconds to load.
+    # Imported after the flags are parsed: drawing and tables take seconds to load.
     from dps_tf.analysis import report
 
     published = _published() if _PUBLISHED.value else None
@@ -168,7 +169,7 @@ def _watch(out: Path) -> int:
 
 
 def report_folder(sweep_dirs: Sequence[str], out: str | None) -> Path:
-    """Returns the folder of the report: as asked for, or one in the first sweep."""
+    """Returns the folder of the report: `out`, or `report` in the first sweep."""
     if out:
         return Path(out)
     if "://" in sweep_dirs[0]:

@@ -65,7 +65,7 @@ def _watch() -> None:
     from rich.text import Text
 
     console = Console()
-    told: set[str] = set()
+    printed: set[str] = set()
     with (
         Live(console=console, auto_refresh=False)
         if console.is_terminal
@@ -73,7 +73,7 @@ def _watch() -> None:
     ):
         try:
             while True:
-                cells = cell_statuses(_SWEEP_DIRS.value, told)
+                cells = cell_statuses(_SWEEP_DIRS.value, printed)
                 if live is None:
                     print(_text(cells), flush=True)
                 else:

@@ -1,6 +1,6 @@
 """Runs a sweep: `python -m dps_tf.train --gin_file=F --sweep_dir=D`.
 
-Running it again continues; running it on a finished sweep does nothing and says so.
+The same command continues a stopped sweep; a finished sweep is left as it is.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _IMPORT = common.imports()
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run",
     False,
-    "Let one trial of each kind make one step, keep nothing, and show what would be "
-    "run and what it may cost at most.",
+    "Let one trial of each kind make one step, keep nothing, and show the cells that "
+    "would be run and their largest cost.",
 )
 common.section("Before paying")
 _PLAN = flags.DEFINE_bool(
     "plan",
     False,
     "After what --dry_run does, measure the speed of this machine for some seconds and "
-    "show how long each cell and the whole will take, with 80 % intervals.",
+    "show how long each cell and the sweep will take, with 80 % intervals.",
 )
 _LIKE = flags.DEFINE_multi_string(
     "like",
@@ -63,9 +63,9 @@ _SLOTS = flags.DEFINE_integer(
 _STRATEGY = flags.DEFINE_string(
     "strategy",
     "auto",
-    "auto: each device carries its own trials; one_device; mirrored: all devices share "
-    "each batch; tpu: all cores of this TPU host do; tpu_cores: each core carries its "
-    "own trials.",
+    "auto: each device runs its own trials; one_device; mirrored: all devices share "
+    "each batch; tpu: all cores of this TPU host do; tpu_cores: each core runs its own "
+    "trials.",
 )
 _DATA_PLACEMENT = flags.DEFINE_string(
     "data_placement",
@@ -94,7 +94,7 @@ _SLOTS_TIMEOUT = flags.DEFINE_float(
     "With --ray_address: seconds without any slot after which the run stops, with exit "
     "code 75; 0 waits until a signal stops it.",
 )
-common.section("Studies that are there already")
+common.section("Studies that exist already")
 _ALLOW_OTHER_MACHINE = flags.DEFINE_bool(
     "allow_other_machine",
     False,
@@ -102,11 +102,11 @@ _ALLOW_OTHER_MACHINE = flags.DEFINE_bool(
 )
 
 _KERAS_TUNER_CHIEF = "KERASTUNER_ORACLE_IP"
-"""Variable under which keras-tuner asks another process for every trial."""
+"""Variable with which keras-tuner asks another process for every trial."""
 
 
 def _options() -> Options:
-    """Returns the options of the flags; UserError for values that are not taken."""
+    """Returns the options of the flags; UserError for values that are not allowed."""
     from dps_tf.tuning.options import Options
 
     for flag in (_LIKE, _PRICE, _WATTS):
@@ -115,14 +115,14 @@ def _options() -> Options:
     for flag in (_SHARE, _WORKERS):
         if flag.value is not None:
             raise UserError(
-                f"--{flag.name} is no longer taken: start the same command without it "
-                "in several processes or on several machines, which split the cells of "
-                "the sweep, or give --engine=ray to split the trials of each cell."
+                f"--{flag.name} is no longer supported: start the same command without "
+                "it in several processes or on several machines, which split the cells "
+                "of the sweep, or give --engine=ray to split the trials of each cell."
             )
     if os.environ.get(_KERAS_TUNER_CHIEF):
         raise UserError(
             f"{_KERAS_TUNER_CHIEF} is set, and keras-tuner's chief and workers are not "
-            "used: unset it; an oracle that learns runs in this process."
+            "used: unset it; an adaptive oracle runs in this process."
         )
     return Options(
         sweep_dir=_SWEEP_DIR.value or "",
@@ -150,8 +150,9 @@ def main() -> int:
     from dps_tf.workloads.reading import SweepConfiguration, read_configuration
 
     import_modules(_IMPORT.value)
-    given = read_configuration(_GIN_FILES.value, _GIN_BINDINGS.value)
-    configuration = SweepConfiguration(*given)
+    configuration = SweepConfiguration(
+        *read_configuration(_GIN_FILES.value, _GIN_BINDINGS.value)
+    )
     options = _options()
     configure_threads()
     if _PLAN.value:
@@ -174,7 +175,7 @@ def _run(sweep_run: SweepRun) -> int:
         except Interrupted:
             print(f"stopped by {stop.signal_name}; run the same command to continue.")
             return RUN_AGAIN
-    sweep_run.tell(outcome)
+    sweep_run.print_outcome(outcome)
     if outcome.busy:
         return RUN_AGAIN
     return DEFECT if outcome.failed else FINISHED

@@ -216,7 +216,7 @@ def _cell_status(files: FileSystem, study: StudyReader, name: str) -> CellStatus
         slots=history.slots,
         data_wait=history.data_wait,
         causes=_causes(t.error for t in result.trials if t.error is not None),
-        nearest=None if near is None else near.told(goal),
+        nearest=None if near is None else near.in_words(goal),
     )
 
 

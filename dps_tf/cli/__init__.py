@@ -1,1 +1,1 @@
-"""What the commands share: flags, exit codes, where sweeps lie."""
+"""Code that commands share: flags, exit codes, messages, plans and runs of sweeps."""

@@ -1,7 +1,7 @@
-"""What every command does alike: exit codes, one-line errors, its imports.
+"""The frame of every command: exit codes, one-line errors, imports of the user.
 
-Exit codes: 0 finished; 1 a defect, or a trial that keeps failing; 2 something the user
-can correct; 75 run me again (EX_TEMPFAIL: schedulers requeue on it).
+Exit codes: 0 finished; 1 a defect, or a trial that keeps failing; 2 an error that the
+user can correct; 75 run the same command again (EX_TEMPFAIL: schedulers requeue on it).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SHOWN = 60  # characters of a path that is too long
 
 
 def command(main: Callable[[], int | None]) -> Callable[[], None]:
-    """Makes a function the command of its module, whose `--help` shows the module.
+    """Makes a function the command of its module; `--help` shows the module's text.
 
     The command parses the flags, calls the function and exits with the code that it
-    returns; None is 0. What a user can correct is printed as one line on standard
-    error, with exit code 2. A defect keeps its traceback and exits with 1. Where nobody
-    reads the output any more, as behind `| head`, the command ends without a word: with
-    its own exit code if it was done, else with that of a stop.
+    returns; None is 0. An error that the user can correct is printed as one line on
+    standard error, with exit code 2. A defect keeps its traceback and exits with 1. If
+    no process reads the output any more, as after `| head`, the command ends without a
+    message: with its own exit code if it was done, else with that of a stop.
     """
 
     @functools.wraps(main)
@@ -63,7 +63,7 @@ def command(main: Callable[[], int | None]) -> Callable[[], None]:
 
 
 def parser_of(main: Callable[[], int | None]) -> Callable[[Sequence[str]], list[str]]:
-    """Returns what parses the flags of a command, see `flags.parser`."""
+    """Returns the function that parses the flags of a command; see `flags.parser`."""
     module = sys.modules[main.__module__]
     # absl registers the flags of a program under its path.
     name = sys.argv[0] if module.__name__ == "__main__" else module.__name__
@@ -71,7 +71,7 @@ def parser_of(main: Callable[[], int | None]) -> Callable[[Sequence[str]], list[
 
 
 def guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int:
-    """Returns the exit code of a command; what a user can correct becomes one line."""
+    """Returns the exit code of a command; prints errors of the user in one line."""
     try:
         if len(argv) > 1:
             raise UserError(
@@ -96,7 +96,7 @@ def guarded(main: Callable[[], int | None], argv: Sequence[str]) -> int:
 
 
 def _output_is_closed() -> bool:
-    """Returns whether nobody reads standard output; then Python's exit stays silent."""
+    """Returns whether no process reads standard output; then mutes Python's exit."""
     try:
         output = sys.stdout.fileno()
     except (AttributeError, ValueError, OSError):
@@ -106,7 +106,7 @@ def _output_is_closed() -> bool:
     events = dict(watch.poll(0)).get(output, 0)
     if not events & (select.POLLERR | select.POLLHUP):
         return False
-    # What is left in the buffer is written once more at the exit.
+    # Python writes the rest of the buffer once more at the exit.
     _discard_output(output)
     return True
 
@@ -128,7 +128,7 @@ def import_ray(name: str, address: str | None) -> Any:
     from dps_tf.tuning.options import LOOPBACK_ONLY
 
     if address is None:
-        # Ray reads it once, when it is imported.
+        # Ray reads the variable once, when it is imported.
         os.environ[LOOPBACK_ONLY] = "0"
     try:
         return importlib.import_module(f"dps_tf.tuning.{name}")
@@ -139,10 +139,10 @@ def import_ray(name: str, address: str | None) -> Any:
 
 
 def import_modules(names: Sequence[str]) -> None:
-    """Imports modules of the user; the current folder counts, as by `python -m`.
+    """Imports modules of the user, also from the current folder, as `python -m` does.
 
     Raises:
-        UserError: there is none of that name, or it fails; with the place.
+        UserError: a module is missing, or it fails, with the place.
     """
     here = str(Path.cwd())
     if names and not {here, ""} & set(sys.path):
@@ -164,18 +164,18 @@ def import_modules(names: Sequence[str]) -> None:
             ) from error
 
 
-def tell_of_damage(problems: Iterable[str], told: set[str]) -> None:
-    """Prints notes of damaged files on standard error, each once; `told` holds them."""
+def tell_of_damage(problems: Iterable[str], printed: set[str]) -> None:
+    """Prints notes on damaged files to standard error, except those in `printed`."""
     for problem in problems:
-        if problem not in told:
-            told.add(problem)
+        if problem not in printed:
+            printed.add(problem)
             # A name of a file can hold any character.
             print(printable(f"note: {problem}"), file=sys.stderr)
 
 
-def cell_statuses(sweep_dirs: Sequence[str], told: set[str]) -> list[CellStatus]:
-    """Returns the state of every cell of some sweeps; notes damaged files."""
-    # After the flags are checked: tables take a second to load.
+def cell_statuses(sweep_dirs: Sequence[str], printed: set[str]) -> list[CellStatus]:
+    """Returns the state of every cell of some sweeps; prints notes on damaged files."""
+    # Imported after the flags are checked: tables take a second to load.
     from dps_tf.analysis.sweep_status import merged_status, sweep_status
     from dps_tf.store import SweepReader, files_for
 
@@ -184,12 +184,12 @@ def cell_statuses(sweep_dirs: Sequence[str], told: set[str]) -> list[CellStatus]
         files = files_for(directory)
         sweep = SweepReader(files, directory)
         statuses.append(sweep_status(files, sweep))
-        tell_of_damage(sweep.problems, told)
+        tell_of_damage(sweep.problems, printed)
     return merged_status(statuses)
 
 
 def _sentence_of(error: OSError) -> str | None:
-    """Returns what the user can do about a path or a full folder, None for others."""
+    """Returns advice on an error of a path or a full disk; None for other errors."""
     if error.errno == errno.ENAMETOOLONG:
         return (
             f"the path {printable(str(error.filename))[:_SHOWN]}... is too long for "
@@ -205,7 +205,7 @@ def _sentence_of(error: OSError) -> str | None:
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
     if error.errno not in full or error.filename is not None:
         return None
-    # What waits in its buffer would fail once more at the exit.
+    # The rest of its buffer would fail once more at the exit.
     _discard_output(sys.stdout.fileno())
     return (
         f"the printed output cannot be written: {error.strerror}; if it is sent to a "

@@ -1,7 +1,7 @@
-"""The flags that several commands have, each defined here once, and `--help`.
+"""The flags that several commands have, and the text of `--help`.
 
 A command calls the functions below where it defines its own flags. `section` opens a
-heading of its `--help`: flags stand below it in the order of their definitions, so that
+heading of its `--help`, which lists flags in the order of their definitions, so that
 the usual ones come first.
 """
 
@@ -57,7 +57,7 @@ def data_dir() -> flags.FlagHolder[str | None]:
 
 
 def imports(registers: str = "workloads") -> flags.FlagHolder[list[str]]:
-    """Defines the flag of modules that register something of the user's."""
+    """Defines the flag of modules that register parts of the user's own."""
     text = f"A module that registers {registers} of your own; may be repeated."
     return flags.DEFINE_multi_string("import", [], text)
 
@@ -66,10 +66,8 @@ def require(*holders: flags.FlagHolder[Any]) -> None:
     """Raises UserError for the first flag that was not given."""
     for holder in holders:
         if holder.value in (None, "", []):
-            about = _text(flags.FLAGS[holder.name])
-            raise UserError(
-                f"--{holder.name} is missing: {about[0].lower()}{about[1:]}"
-            )
+            text = _text(flags.FLAGS[holder.name])
+            raise UserError(f"--{holder.name} is missing: {text[0].lower()}{text[1:]}")
 
 
 def parser(
@@ -77,15 +75,15 @@ def parser(
 ) -> Callable[[Sequence[str]], list[str]]:
     """Returns a function that parses the command line of a command.
 
-    It returns what is no flag. For `--help` it prints the help and exits with the code
-    `done`; for a flag that is unknown or wrong it prints one line and exits with the
-    code `failed`.
+    The function returns the arguments that are no flags. For `--help` it prints the
+    help and exits with the code `done`; for a flag that is unknown or wrong it prints
+    one line and exits with the code `failed`.
 
     Args:
-        module: under which the command's flags are registered.
-        documentation: of that module; the help begins with it.
-        done: an exit code.
-        failed: an exit code.
+        module: name with which the command's flags are registered.
+        documentation: docstring of that module, with which the help begins.
+        done: exit code after the help.
+        failed: exit code after an error.
     """
 
     def parse(argv: Sequence[str]) -> list[str]:
@@ -124,7 +122,7 @@ def help_text(module: str, documentation: str) -> str:
 
 
 def _lines(flag: flags.Flag[Any]) -> Iterator[str]:
-    """Gives the lines of one flag: its name, and beside it what it does."""
+    """Yields the lines of the help on one flag: its name, and beside it the text."""
     enum = _ENUM.match(flag.help or "")
     value = enum[1] if enum else _VALUES.get(flag.flag_type(), "")
     name = f"  --{flag.name}" + (f"={value}" if value else "")
@@ -142,6 +140,6 @@ def _lines(flag: flags.Flag[Any]) -> Iterator[str]:
 
 
 def _text(flag: flags.Flag[Any]) -> str:
-    """Returns what a flag does, without what absl adds to it."""
+    """Returns the help text of a flag, without the additions of absl."""
     text = _ENUM.sub("", flag.help or "", count=1)
     return text.partition(";\n")[0]

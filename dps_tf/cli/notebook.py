@@ -1,4 +1,4 @@
-"""Functions for Python and notebooks that do what the commands do."""
+"""The functions of the package that do in Python what the commands do."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 class Tables(loading.Tables):
-    """The tables of some sweeps, which show themselves; see `analysis.loading.Tables`.
+    """The tables of some sweeps, with displays and a plot for notebooks.
 
-    Drawing is the report's: it is loaded when something is drawn.
+    See `analysis.loading.Tables` for the tables. Modules that draw are imported only
+    when something is drawn.
     """
 
     def plot(self) -> Figure:
@@ -37,13 +38,13 @@ class Tables(loading.Tables):
         return steps_figure(self.results)
 
     def __repr__(self) -> str:
-        """Returns what there is, and K* of the first cells, in about ten lines."""
+        """Returns the number of cells, and K* of the first ones, in about ten lines."""
         from dps_tf.analysis.report.results import short_table
 
         return short_table(self)
 
     def _repr_html_(self) -> str:
-        """Returns the table of results, as notebooks show it."""
+        """Returns the table of results as HTML for notebooks."""
         from dps_tf.analysis.report.results import html_table
 
         return html_table(self)
@@ -66,12 +67,16 @@ def load(
 
     Raises:
         UserError: see `analysis.loading.load`.
+
+    Example:
+        >>> tables = dps_tf.load("sweeps/mnist", goal=0.05)  # doctest: +SKIP
+        >>> tables.best[["batch_size", "steps_to_result"]]  # doctest: +SKIP
     """
     read = loading.load(*sweep_dirs, goal=goal, labels=labels)
     return Tables(**vars(read))
 
 
-# What `help(dps_tf.load)` shows.
+# The text that `help(dps_tf.load)` shows.
 load.__doc__ = f"{load.__doc__}\nColumns of the tables:\n{documentation()}\n"
 
 
@@ -82,26 +87,30 @@ def run(
     data_dir: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Tables:
-    """Runs a sweep, or goes on with it, and returns its tables.
+    """Runs a sweep, or continues it, and returns its tables.
 
-    It is what `python -m dps_tf.train` does with the same configuration, in the same
-    directory: either goes on where the other was stopped. In a notebook a line says now
-    and then how a cell of the grid stands. Interrupting the kernel (or Ctrl-C) saves
-    everything; run the same again to go on.
+    The command `python -m dps_tf.train` does the same with the same configuration and
+    directory: either continues where the other was stopped. In a notebook, lines now
+    and then show the progress of a cell. Interrupting the kernel (or Ctrl-C) saves
+    everything; the same call continues the sweep.
 
     Args:
-        sweep: of `dps_tf.sweep`.
-        sweep_dir: where the sweep is kept.
+        sweep: a sweep that `dps_tf.sweep` has returned.
+        sweep_dir: directory in which the sweep is kept.
         data_dir: folder of prepared data sets.
         options: further fields of `tuning.options.Options`, such as `slots`,
             `strategy` or `engine`; none changes a result.
 
     Returns:
-        What `dps_tf.load(sweep_dir)` returns.
+        The tables that `dps_tf.load(sweep_dir)` returns.
 
     Raises:
-        UserError: whatever the command would refuse.
-        KeyboardInterrupt: it was stopped; everything is saved.
+        UserError: the command `train` would refuse the sweep too.
+        KeyboardInterrupt: the run was stopped; everything is saved.
+
+    Example:
+        >>> sweep = dps_tf.sweep("quickstart")  # doctest: +SKIP
+        >>> dps_tf.run(sweep, "sweeps/quickstart", slots=2)  # doctest: +SKIP
     """
     import_tensorflow()
     from dps_tf.cli.sweep_run import SweepRun
@@ -113,8 +122,8 @@ def run(
         check_known("option", name, [field.name for field in fields(Options)])
     configure_threads()
     folder = None if data_dir is None else os.fspath(data_dir)
-    given = Options(os.fspath(sweep_dir), folder, **options)
-    sweep_run = SweepRun(sweep, given)
+    run_options = Options(os.fspath(sweep_dir), folder, **options)
+    sweep_run = SweepRun(sweep, run_options)
     stop = StopRequest()
     # Python gives signals to the main thread alone.
     is_main = threading.current_thread() is threading.main_thread()
@@ -125,7 +134,7 @@ def run(
             raise KeyboardInterrupt(
                 f"stopped by {stop.signal_name}; run the same again to continue"
             ) from None
-    sweep_run.tell(outcome)
+    sweep_run.print_outcome(outcome)
     return load(sweep_dir)
 
 
@@ -138,17 +147,21 @@ def load_trial(
 ) -> TrainedTrial:
     """Returns a trained trial: its Keras model, its weights and masks by name.
 
-    `python -m dps_tf.export` saves the same.
+    The command `python -m dps_tf.export` saves the same trial.
 
     Args:
         sweep_dir: a sweep directory.
-        cell: name of the cell, as `status` and the column `cell` of `Tables.best` have
-            it; it may be left out where there is only one.
-        trial: its number, or `best`: the one that met the goal first.
+        cell: name of the cell, as in `status` and the column `cell` of `Tables.best`;
+            it may be left out if there is only one cell.
+        trial: number of the trial, or `best` for the one that met the goal first.
         data_dir: folder of prepared data sets.
 
     Raises:
-        UserError: unknown cell or trial, no kept state, or other data.
+        UserError: the cell or trial does not exist, its state was not kept, or the
+            data are others.
+
+    Example:
+        >>> trial = dps_tf.load_trial("sweeps/quickstart", cell)  # doctest: +SKIP
     """
     directory = os.fspath(sweep_dir)
     import_tensorflow()
@@ -166,8 +179,8 @@ def load_trial(
         )
     folder = None if data_dir is None else os.fspath(data_dir)
     if sweep.study(cell or names[0]).trained().cell.sparsity > 0:
-        # Its scores may have to be taken again: with the threads of training.
+        # Scores may have to be computed again, with the threads of training.
         configure_threads()
-    found = trained_trial(files, sweep, cell or names[0], str(trial), folder)
-    tell_of_damage(found.problems, set())
-    return found
+    trained = trained_trial(files, sweep, cell or names[0], str(trial), folder)
+    tell_of_damage(trained.problems, set())
+    return trained

@@ -1,4 +1,4 @@
-"""A folder served to browsers on this machine, for pages that renew themselves."""
+"""A server of a folder to browsers on this machine, for pages that reload."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     """Serves a folder to browsers on this machine, and prints nothing."""
 
     def do_GET(self) -> None:
-        """Answers a request that was meant for this address and stays in the folder."""
-        # A page from elsewhere whose name was made to lead here must not read reports.
+        """Answers a request for this address and a path inside of the folder."""
+        # A foreign page whose host name was made to lead here must not read reports.
         name = self.headers.get("Host", "").rpartition(":")[0]
         if name not in ("127.0.0.1", "localhost"):
             self.send_error(403)
@@ -30,26 +30,28 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 (named by the library)
 
     def _is_inside(self, path: str) -> bool:
-        """Returns whether a path of the folder is one of a file, through no link."""
+        """Returns whether a path leads to a file of the folder, through no link."""
         try:
-            # Both with the links resolved: a folder may itself lie behind one.
+            # Links are resolved in both: the path of the folder may hold one.
             folder = Path(self.directory).resolve()
             within = Path(path).relative_to(self.directory)
             return Path(path).resolve() == folder / within
         except ValueError:
-            # No name of a file holds a NUL.
+            # The path holds a NUL, which no name of a file does.
             return False
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Says nothing."""
+        """Prints nothing."""
 
 
 @contextmanager
 def served(folder: Path, port: int = 0) -> Iterator[str]:
-    """Serves a folder, made if absent, on 127.0.0.1 in a thread and gives its address.
+    """Serves a folder on 127.0.0.1 while the block runs; yields the address.
+
+    A missing folder is made. Port 0 stands for any free one.
 
     Raises:
-        UserError: the port is taken; 0 takes a free one.
+        UserError: the port is taken.
     """
     folder.mkdir(parents=True, exist_ok=True)
     handler = functools.partial(_Handler, directory=str(folder))

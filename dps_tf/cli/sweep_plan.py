@@ -1,4 +1,4 @@
-"""What a sweep will cost, for `train --plan`, the live line and the order of cells."""
+"""The cost of a sweep, for `train --plan`, the live line and the order of cells."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ NOTHING_MEASURED = (
 
 @dataclass(frozen=True)
 class Prices:
-    """What an hour costs: `money` for the whole machine, `watts` that it takes."""
+    """The price of an hour in money, and the power in watts, of the whole machine."""
 
     money: float | None = None
     watts: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises UserError for what is no positive number."""
+        """Raises UserError unless the values are positive numbers, or None."""
         for flag, value in (("price", self.money), ("watts", self.watts)):
             if value is not None and not 0 < value < np.inf:
                 raise UserError(f"--{flag}={value:g}: give a number above 0.")
 
     def of(self, seconds: Sequence[float]) -> str:
-        """Returns the cost of (median, low, high) seconds, '' without prices."""
-        middle, low, high = (each / 3600 for each in seconds)
+        """Returns the text of the cost of (median, low, high) seconds, or ''."""
+        middle, low, high = (end / 3600 for end in seconds)
         rates = {"money": self.money, "kWh": self.watts and self.watts / 1000}
         return "".join(
             f"; {middle * rate:.3g} ({low * rate:.3g} to {high * rate:.3g}) {unit}"
@@ -57,19 +57,19 @@ class Prices:
 
 
 class RecordedForecast:
-    """Predicts what cells cost from the finished cells of a sweep directory.
+    """Predicts the cost of cells from the finished cells of a sweep directory.
 
-    A function of the records alone; tables of a closed cell are read once.
+    Forecasts depend on the records alone; the tables of a closed cell are read once.
     """
 
     def __init__(self, files: FileSystem, directory: str) -> None:
-        """Reads nothing yet."""
+        """Reads no file yet."""
         self._files = files
         self._directory = directory
         self._rows: dict[str, dict[str, Any]] = {}
 
     def done(self) -> pd.DataFrame:
-        """Returns the finished cells, columns WORK."""
+        """Returns the work of the finished cells, one row per cell, columns WORK."""
         layout = SweepLayout(self._directory)
         for name in self._files.list_names(layout.cells):
             if name not in self._rows:
@@ -86,7 +86,7 @@ class RecordedForecast:
         waiting = asked_cells(studies)
         steps, seconds = forecast(done, waiting)
         trials = (waiting["batch_size"] * waiting["trials"]).to_numpy(np.float64)
-        examples = [float(each) for each in np.median(steps, axis=0) * trials]
+        examples = (np.median(steps, axis=0) * trials).tolist()
         if seconds is None:
             return Forecast(examples, None)
         _, low, high = interval_of(seconds.sum(axis=1))
@@ -94,7 +94,7 @@ class RecordedForecast:
 
 
 def asked_cells(studies: Sequence[StudySpecification]) -> pd.DataFrame:
-    """Returns what is asked of each cell, one row per study."""
+    """Returns the size and budget of the cell of each study, one row per study."""
     return pd.DataFrame(
         [
             {
@@ -117,14 +117,14 @@ def like(place: str) -> pd.DataFrame:
     K* of a curve stands for the steps of each trial of a race.
 
     Raises:
-        UserError: neither is there, or no cell of the sweep is finished.
+        UserError: the place holds neither, or no cell of the sweep is finished.
     """
     if place.endswith(".csv"):
         table = read_published(place).rename(columns={"steps_to_result": "steps"})
         done = table.assign(trials=1, seconds=np.nan)[list(WORK)]
     else:
         files = files_for(place)
-        SweepReader(files, place)  # Refuses what is no sweep.
+        SweepReader(files, place)  # Refuses a directory without a sweep.
         done = RecordedForecast(files, place).done()
     if done.empty:
         raise UserError(
@@ -140,7 +140,7 @@ def plan_text(
     calibration: Calibration,
     prices: Prices,
 ) -> str:
-    """Returns the plan: for each waiting cell and the whole, predictions and bounds."""
+    """Returns the plan: predictions and bounds for each waiting cell and for all."""
     budget, draws = waiting["budget"].to_numpy(float), waiting["draws"].to_numpy(float)
     most = np.median(_seconds(waiting, calibration, budget, draws), axis=0)
     lines, whole, predicted = [str(calibration)], "", [""] * len(waiting)
@@ -148,7 +148,7 @@ def plan_text(
         lines.append(NOTHING_MEASURED)
     else:
         lines.append(
-            f"predicted from {len(done)} cells that were measured; medians with 80 % "
+            f"predicted from {len(done)} measured cells; medians with 80 % "
             "intervals. Cells that have begun count whole, repeats do not."
         )
         steps = np.minimum(predicted_steps(done, waiting), budget)
@@ -168,21 +168,21 @@ def plan_text(
 def _seconds(
     waiting: pd.DataFrame, calibration: Calibration, steps: Floats, trials: Floats
 ) -> Floats:
-    """Returns draws of the seconds of cells, [d, n], whose trials make some steps."""
+    """Returns draws of the seconds of cells, [d, n], for draws of steps per trial."""
     per_step = seconds_of_a_step(
         pd.DataFrame(calibration.steps.items(), columns=["batch_size", "seconds"]),
         waiting["batch_size"].to_numpy(np.float64),
     )
     evaluation = calibration.evaluation / waiting["interval"].to_numpy(np.float64)
     is_pruned = ~waiting["curve"].str.contains("-none-seed").to_numpy(bool)
-    each = steps * (per_step + evaluation) + calibration.pruning * is_pruned
+    per_trial = steps * (per_step + evaluation) + calibration.pruning * is_pruned
     slots = np.minimum(calibration.slots, trials)
-    return np.asarray(each * trials / slots + calibration.start_up, np.float64)
+    return np.asarray(per_trial * trials / slots + calibration.start_up, np.float64)
 
 
 def _cost(seconds: Floats, prices: Prices) -> str:
-    found = interval_of(seconds)
-    return f"{_interval(found, _time)}{prices.of(found)}"
+    interval = interval_of(seconds)
+    return f"{_interval(interval, _time)}{prices.of(interval)}"
 
 
 def _time(seconds: float) -> str:
@@ -190,12 +190,12 @@ def _time(seconds: float) -> str:
 
 
 def _steps(steps: Floats, budget: float) -> str:
-    found = interval_of(steps)
-    if found[0] >= budget:
+    interval = interval_of(steps)
+    if interval[0] >= budget:
         return f"more steps a trial than its {budget:,.0f}"
-    return f"{_interval(found, number_of_steps)} steps a trial"
+    return f"{_interval(interval, number_of_steps)} steps a trial"
 
 
-def _interval(found: Sequence[float], text: Callable[[float], str]) -> str:
-    middle, low, high = map(text, found)
+def _interval(interval: Sequence[float], text: Callable[[float], str]) -> str:
+    middle, low, high = map(text, interval)
     return f"{middle} ({low} to {high})"

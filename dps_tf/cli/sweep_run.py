@@ -1,4 +1,4 @@
-"""One run of a sweep, for the command `train` and for `dps_tf.run` alike."""
+"""One run of a sweep, by the command `train` or by `dps_tf.run`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SweepRun:
     """A sweep that is about to be run with some options.
 
     Args:
-        configuration: what is run.
-        options: how.
+        configuration: the sweep to run.
+        options: where and how its trials run.
     """
 
     def __init__(self, configuration: SweepConfiguration, options: Options):
@@ -44,47 +44,47 @@ class SweepRun:
         self._pruning = 0.0
 
     def try_out(self) -> str:
-        """Tries out everything that a sweep needs; returns what would be run, as text.
+        """Tries out everything that a sweep needs; returns its description.
 
-        Opens the data, compares the sweep with what its directory holds, starts the
-        devices, and of each kind of cell (network, optimizer, method of pruning) lets
-        one trial be initialized, pruned and make one step, at the largest batch size.
-        Writes nothing.
+        That opens the data, compares the sweep with the studies in its directory,
+        starts the devices, and for each kind of cell (network, optimizer, method of
+        pruning) initializes and prunes one trial, which makes one step at the largest
+        batch size. Nothing is written.
 
         Raises:
-            UserError: for the first thing that could not be trained.
+            UserError: a cell could not be trained.
         """
         if self.options.sweep_dir:
             check_place(self.options.sweep_dir)
             self._sweep(StopRequest()).check()
         self._pruning = self._backends.try_out(self.configuration.specification)
-        told = describe(self.configuration.specification, self.configuration.gin)
-        return f"{told}\n{explain(self.options.data_placement)}"
+        text = describe(self.configuration.specification, self.configuration.gin)
+        return f"{text}\n{explain(self.options.data_placement)}"
 
     def plan(self, like: Sequence[str], prices: Prices) -> str:
         """Tries out everything, measures for some seconds, and returns the plan.
 
         Args:
-            like: sweep directories and tables of published curves, which teach how
-                many steps trials need.
-            prices: of an hour.
+            like: sweep directories and tables of published curves, from which steps
+                of trials are predicted.
+            prices: price and power of an hour.
 
         Raises:
-            UserError: as `try_out` does, or for what `like` names.
+            UserError: see `try_out`; or a place in `like` has no finished cell.
         """
         measured = [sweep_plan.like(place) for place in like]
-        told = self.try_out()
+        text = self.try_out()
         if self.options.sweep_dir:
             measured.append(self._forecast.done())
         waiting = [
             s for s in self.configuration.specification.studies if self._waits(s)
         ]
         if not waiting:
-            return f"{told}\nnothing to plan: all cells are finished."
+            return f"{text}\nnothing to plan: all cells are finished."
         done = pd.concat([pd.DataFrame(columns=list(WORK)), *measured])
         calibration = calibrate(self._backends, waiting, self._pruning)
         plan = plan_text(done, asked_cells(waiting), calibration, prices)
-        return f"{told}\n\n{plan}"
+        return f"{text}\n\n{plan}"
 
     def _waits(self, study: StudySpecification) -> bool:
         if not self.options.sweep_dir:
@@ -93,7 +93,7 @@ class SweepRun:
         return not is_finished(self._files, cell, study)
 
     def run(self, stop: StopRequest) -> SweepOutcome:
-        """Runs what is not finished; see `Sweep.run`."""
+        """Runs the cells that are not finished; see `Sweep.run`."""
         gin_text = self.configuration.gin
         sweep = self._sweep(stop)
         if self.options.engine != "ray":
@@ -112,8 +112,8 @@ class SweepRun:
             forecast=self._forecast,
         )
 
-    def tell(self, outcome: SweepOutcome) -> None:
-        """Prints which cells were not run, and which trials failed (standard error)."""
+    def print_outcome(self, outcome: SweepOutcome) -> None:
+        """Prints the cells that were not run; failed trials go to standard error."""
         if not outcome.ran and not outcome.busy:
             cells = len(self.configuration.specification.studies)
             print(f"nothing to do: all {cells} cells are finished.")
@@ -124,8 +124,8 @@ class SweepRun:
         for name in outcome.failed:
             print(describe_failures(name, outcome.ran[name]), file=sys.stderr)
         print(
-            f"failed trials stand in {', '.join(outcome.failed)}: K* there is a bound; "
-            "running it again tries them again, three times in all.",
+            f"trials failed in {', '.join(outcome.failed)}: K* there is a bound; "
+            "running the sweep again tries them again, three times in all.",
             file=sys.stderr,
         )
 

@@ -1,4 +1,4 @@
-"""The nouns of the measurement: pure values that know no TensorFlow, gin or files."""
+"""The concepts of the measurement, pure values without TensorFlow, gin or files."""
 
 from __future__ import annotations
 

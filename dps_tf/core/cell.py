@@ -1,4 +1,4 @@
-"""One place of the grid that a sweep measures."""
+"""A cell is one place of the grid that a sweep measures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def checked_name(kind: str, name: str) -> str:
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """A cell, whose fields without axes are the first columns of every table.
+    """A cell of a sweep; its fields except `axes` are the first columns of tables.
 
     Attributes:
         workload: name of the data set and network.
@@ -90,25 +90,25 @@ class Cell:
     def from_json(cls, value: Mapping[Any, Any]) -> Cell:
         """Returns the cell of `to_json`, or of a row of a table with other columns.
 
-        An axis whose text is empty is one that the cell does not have.
+        Axes with an empty text are left out: the cell does not have them.
         """
         axes = [(k, value[k]) for k in cell_key(value) if is_axis(k) and value[k] != ""]
         return cls(**{name: value[name] for name in CELL_KEY}, axes=tuple(axes))
 
 
 CELL_KEY = tuple(field.name for field in fields(Cell) if field.name != "axes")
-"""The columns that name a cell without further axes, first in every table."""
+"""The columns that name a cell without further axes; they come first in every table."""
 CELL_TYPES = {name: get_type_hints(Cell)[name] for name in CELL_KEY}
-"""Their types: str, int or float. Columns of further axes hold text."""
+"""The types of CELL_KEY: str, int or float. Columns of further axes hold text."""
 
 
 def is_axis(column: object) -> bool:
-    """Returns whether a column is that of a further axis, under its gin name."""
+    """Returns whether a column is a further axis, named by its gin name."""
     return isinstance(column, str) and bool(_AXIS.fullmatch(column))
 
 
 def cell_key(columns: Iterable[object]) -> list[str]:
-    """Returns those columns of a table that name a cell: CELL_KEY, then sorted axes.
+    """Returns the columns of a table that name a cell: CELL_KEY, then sorted axes.
 
     An axis is empty text in the rows of cells that do not have it.
     """
@@ -116,9 +116,9 @@ def cell_key(columns: Iterable[object]) -> list[str]:
 
 
 def axis_text(value: object) -> str:
-    """Returns how the value of a further axis stands in tables: `32`, `0.1`, `cosine`.
+    """Returns the text of an axis's value in tables: `32`, `0.1`, `cosine`.
 
-    UserError for what is no text, number, flag, None, or list of such.
+    Raises UserError unless it is a text, number, flag, None, or list of such.
     """
     if isinstance(value, str) and value:
         return value
@@ -143,7 +143,7 @@ def axis_part(name: str, text: str) -> str:
 
 
 def check_sparsity(sparsity: object) -> None:
-    """Raises UserError unless this is a number in [0, 1)."""
+    """Raises UserError unless a sparsity is a number in [0, 1)."""
     is_number = isinstance(sparsity, (int, float)) and not isinstance(sparsity, bool)
     if not is_number or not 0 <= sparsity < 1:  # type: ignore[operator]
         raise UserError(

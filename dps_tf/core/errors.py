@@ -1,4 +1,4 @@
-"""Messages to users: mistakes that they can correct, names, lengths of time."""
+"""The error that users can correct, and the parts of messages to users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class UserError(ValueError):
 
 
 def is_whole(value: object, least: int) -> bool:
-    """Returns whether a value is a whole number, at least `least`; True is not one."""
+    """Returns whether a value is a whole number, at least `least`; no flag is one."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -27,16 +27,16 @@ def check_whole(name: str, value: object, least: int = 1) -> None:
         )
 
 
-def check_known(kind: str, name: object, known: Collection[str]) -> None:
-    """Raises UserError, with near matches, unless a name is among the known ones."""
-    if name not in known:
-        near = near_matches(str(name), known)
+def check_known(kind: str, name: object, allowed: Collection[str]) -> None:
+    """Raises UserError, with near matches, unless a name is an allowed one."""
+    if name not in allowed:
+        near = near_matches(str(name), allowed)
         raise UserError(f"{kind} {name!r} is unknown: {near}.")
 
 
-def near_matches(name: str, known: Iterable[str]) -> str:
+def near_matches(name: str, allowed: Iterable[str]) -> str:
     """Returns the tail of an error about an unknown name: near matches, then all."""
-    names = sorted(map(printable, known))
+    names = sorted(map(printable, allowed))
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     guess = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return f"{guess}known: {', '.join(names) if names else 'none'}"
@@ -45,7 +45,7 @@ def near_matches(name: str, known: Iterable[str]) -> str:
 def printable(text: str) -> str:
     r"""Returns a text whose characters that steer a terminal are shown as escapes.
 
-    Lines stay lines.
+    Ends of lines stay.
 
     >>> printable("a\x1b[31mb")
     'a\\x1b[31mb'
@@ -54,7 +54,7 @@ def printable(text: str) -> str:
 
 
 def on_one_line(error: object) -> str:
-    """Returns what an error says, 200 printable characters at most, without a stop."""
+    """Returns the text of an error, at most 200 characters without the full stop."""
     text = printable(" ".join(str(error).split()))
     return (text if len(text) <= 200 else f"{text[:200]}...").rstrip(".")
 

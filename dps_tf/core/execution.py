@@ -21,12 +21,12 @@ def processors() -> int:
 
 @dataclass(frozen=True)
 class TrialState:
-    """The state of a trial: what its next steps depend on beside its seeds and point.
+    """The state of a trial: with its seeds and point it decides all further steps.
 
     Attributes:
-        step: updates made.
+        step: number of updates made.
         arrays: the variables of the program in its own order: weights, optimizer
-            slots, in which order to evaluate, variables of pruning wrappers.
+            slots, order of the evaluation, variables of pruning wrappers.
     """
 
     step: int
@@ -38,10 +38,10 @@ class Job:
     """One turn of one trial: the steps up to its next evaluation.
 
     Attributes:
-        trial: its number in the study.
-        point: its metaparameters.
-        state: where it stands; None before its first step.
-        until: the evaluation to reach.
+        trial: number of the trial in the study.
+        point: metaparameters of the trial.
+        state: state to continue from; None before the first step.
+        until: step of the evaluation to reach.
     """
 
     trial: int
@@ -52,19 +52,19 @@ class Job:
 
 @dataclass(frozen=True)
 class TurnReport:
-    """What a turn did.
+    """The report of a turn.
 
     Attributes:
-        trial: as in the job.
-        state: where the trial stands now.
-        step: updates made so far, at most `until`.
+        trial: number of the trial, as in the job.
+        state: state of the trial after the turn.
+        step: number of updates made so far, at most `until`.
         metrics: columns of the curve if the evaluation was reached, else None.
-        is_bound: the validation metrics do not count as meeting the goal: they are
-            bounds (see `evaluation = "goal"`), or of a network still to be pruned.
+        is_bound: whether the validation metrics do not count as meeting the goal: they
+            are bounds (see `evaluation = "goal"`), or of a network still to be pruned.
         diverged_step: step whose loss or metric was not finite, if that happened.
-        steps_executed: updates made in this turn.
+        steps_executed: number of updates made in this turn.
         seconds: wall time of the turn.
-        data_wait: seconds of them that training and evaluation waited for their data.
+        data_wait: part of `seconds` that training and evaluation waited for data.
     """
 
     trial: int
@@ -80,14 +80,14 @@ class TurnReport:
 
 @dataclass(frozen=True)
 class TrialProvenance:
-    """What the records hold of a trial beside its curve.
+    """The seeds of a trial and how it was pruned.
 
     Attributes:
         initial_seed: seed of its initial point.
         order_seed: seed of its order of examples.
         realised_sparsity: zero fraction of its prunable parameters.
         layers: name, parameters, kept and emptied of each prunable tensor.
-        examples: training examples its scores were computed on.
+        examples: number of training examples that its scores were computed on.
     """
 
     initial_seed: int
@@ -101,7 +101,7 @@ class SlotLost(RuntimeError):
     """The slot that ran a turn is gone, with the states that it held.
 
     Attributes:
-        is_suspect: its process died by itself, so that the trial may have killed it.
+        is_suspect: whether its process died by itself, perhaps because of the trial.
     """
 
     def __init__(self, text: str, *, is_suspect: bool = False):
@@ -118,26 +118,26 @@ class Runner(Protocol):
 
     @property
     def slots(self) -> int:
-        """How many turns can run side by side now."""
+        """Number of turns that can run side by side now."""
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
         """Returns the report of a turn; a stop ends it between two slices.
 
-        SlotLost where nothing is known of the turn.
+        Raises SlotLost if the slot is gone, and with it the report.
         """
 
     def provenance(self, trial: int) -> TrialProvenance:
-        """Returns what the records hold of a trial beside its curve."""
+        """Returns the seeds of a trial and how it is pruned."""
 
     def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
         """Returns the slots that can take a turn now.
 
-        `wanted`: trials that could run now, those that run in `busy` slots included.
+        `wanted`: number of trials that could run now, including those in `busy` slots.
         """
         return [slot for slot in range(self.slots) if slot not in busy]
 
     def new_environments(self) -> Sequence[Mapping[str, Any]]:
-        """Returns the environments, on which bits depend, of slots of another kind."""
+        """Returns the environments of new slots that may compute other bits."""
         return ()
 
     def slot_of(self, trial: int) -> int | None:
@@ -145,11 +145,11 @@ class Runner(Protocol):
         return None
 
     def lost_trials(self) -> list[int]:
-        """Returns the trials whose states were lost since this was last asked."""
+        """Returns the trials whose states were lost since the last call."""
         return []
 
     def fetch(self, states: Mapping[int, TrialState]) -> Mapping[int, TrialState]:
-        """Returns states with their arrays, by trial; without those that are lost."""
+        """Returns states with their arrays, by trial; leaves lost ones out."""
         return states
 
     def close(self) -> None:
@@ -159,11 +159,11 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class PreparedStudy:
-    """What a study needs beside its specification.
+    """A study that is ready to run.
 
     Attributes:
         runner: runs turns of its trials.
-        environment: what the bits depend on.
+        environment: builds and instruction set, on which the bits depend.
         training_inputs: `training_examples`, `validation_examples`, `content_hash`.
     """
 
@@ -184,4 +184,4 @@ class Backend(Protocol):
     def prepare(
         self, study: StudySpecification, show: Callable[[str], None] | None = None
     ) -> PreparedStudy:
-        """Returns the runner of a study; `show` is called with how far pruning is."""
+        """Returns the runner of a study; `show` gets texts on pruning's progress."""

@@ -1,4 +1,4 @@
-"""When a trial has met its goal: the only comparator of the package."""
+"""The goal of trials: the only place where metrics meet a threshold."""
 
 from __future__ import annotations
 
@@ -45,11 +45,14 @@ class Goal:
         threshold: the goal value, in the unit of the metric.
         direction: `minimize` or `maximize`.
         inclusive: whether a value equal to the threshold meets the goal.
-        in_a_row: evaluations at which the threshold has to be met one after another;
-            the goal is met at the last of them.
-        mean_of: evaluations over whose running mean the threshold has to be met; the
+        in_a_row: number of successive evaluations that have to meet the threshold; the
+            goal is met at the last of them.
+        mean_of: number of evaluations whose running mean has to meet the threshold; the
             goal is met at the last of them. At most one of these two is above 1: they
             guard against a single lucky evaluation of a curve that goes up and down.
+
+    >>> Goal("validation/accuracy", 0.9, "maximize").is_met([0.85, 0.91])
+    True
     """
 
     metric: str
@@ -117,7 +120,7 @@ class Goal:
     def reaches(self, value: Any) -> Any:
         """Returns whether a value of the metric meets the threshold; NaN never does.
 
-        Of an array, returns an array of the same shape.
+        For an array it returns an array of the same shape.
         """
         _, compare = _COMPARISONS[self.direction, self.inclusive]
         return compare(value, self.threshold)
@@ -130,10 +133,10 @@ class Goal:
         return self.reaches(self.over_window(values))
 
     def over_window(self, values: Sequence[float]) -> float:
-        """Returns what is compared with the threshold at the last of evaluations.
+        """Returns the value to compare with the threshold at the last evaluation.
 
-        The mean of the last `mean_of` of them, or the worst of the last `in_a_row`. NaN
-        if one of these is NaN, or if there are fewer.
+        That is the mean of the last `mean_of` values, or the worst of the last
+        `in_a_row`; NaN if one of these is NaN, or if there are fewer.
         """
         recent = values[-self.window :]
         if len(recent) < self.window or any(math.isnan(value) for value in recent):

@@ -1,4 +1,4 @@
-"""How near trials came to a goal that none of them reached, and what to change."""
+"""The evaluations nearest to a goal that no trial reached, and what to change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dps_tf.core.goal import Goal
 from dps_tf.core.space import Space
 
 _MANY_DIVERGED = 0.5
-"""Share of trials: above it, the space reaches too far up."""
+"""Fraction of diverged trials above which the space reaches too far up."""
 
 
 @dataclass(frozen=True)
@@ -19,20 +19,21 @@ class Nearest:
     """The evaluation that came nearest to a goal, the first one of several.
 
     Attributes:
-        value: of the goal's metric; over several evaluations, see `Goal.over_window`.
-        step: of the evaluation.
-        trial: its number.
+        value: value of the goal's metric; over several evaluations, see
+            `Goal.over_window`.
+        step: step of the evaluation.
+        trial: number of the trial.
     """
 
     value: float
     step: int
     trial: int
 
-    def told(self, goal: Goal) -> str:
+    def in_words(self, goal: Goal) -> str:
         """Returns the evaluation in words.
 
         >>> goal = Goal("validation/classification_error", 0.1)
-        >>> Nearest(0.25, 40, 3).told(goal)
+        >>> Nearest(0.25, 40, 3).in_words(goal)
         'best validation/classification_error 0.25, at step 40 of trial 3'
         """
         where = f"at step {self.step} of trial {self.trial}"
@@ -42,7 +43,7 @@ class Nearest:
 def nearest_in(goal: Goal, trial: int, curve: Mapping[int, float]) -> Nearest | None:
     """Returns the evaluation of one trial that came nearest, or None for none.
 
-    `curve`: metric by evaluated step, ascending; NaN for what is only a bound.
+    `curve`: metric by evaluated step, ascending; NaN where it is only a bound.
     """
     values = list(curve.values())
     windows = [
@@ -58,26 +59,27 @@ def nearest_in(goal: Goal, trial: int, curve: Mapping[int, float]) -> Nearest | 
     )
 
 
-def nearest_of(goal: Goal, found: Iterable[Nearest | None]) -> Nearest | None:
-    """Returns the one of several that came nearest; of equals the least (step, trial).
+def nearest_of(goal: Goal, evaluations: Iterable[Nearest | None]) -> Nearest | None:
+    """Returns the evaluation that came nearest; of equal ones the least (step, trial).
 
-    What is NaN, or None, came nowhere.
+    Values that are NaN, and None, do not count; None if no evaluation counts.
     """
     sign = 1 if goal.direction == "minimize" else -1
-    known = [near for near in found if near is not None and not math.isnan(near.value)]
     return min(
-        known, key=lambda near: (sign * near.value, near.step, near.trial), default=None
+        (near for near in evaluations if near and not math.isnan(near.value)),
+        key=lambda near: (sign * near.value, near.step, near.trial),
+        default=None,
     )
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a search that reached no goal was like.
+    """A search that reached no goal.
 
     Attributes:
-        last_evaluation: the last one that the step budget allows.
+        last_evaluation: step of the last evaluation that the budget allows.
         outcomes: one of OUTCOMES per trial.
-        space: what its points were drawn from.
+        space: space from which its points were drawn.
         point: metaparameters of the trial that came nearest.
     """
 
@@ -90,8 +92,9 @@ class Search:
 def advice(goal: Goal, near: Nearest, search: Search) -> str:
     """Returns what to change so that the goal may be reached, as one sentence.
 
-    That is the budget where the nearest trial was at its best in the end, the space
-    where that trial lies at an end of it or most trials diverged, and always the goal.
+    The advice names the budget if the nearest trial was best at its last evaluation,
+    the space if that trial lies at an end of it or most trials diverged, and always the
+    goal.
     """
     ways = []
     if near.step >= search.last_evaluation:
@@ -100,8 +103,8 @@ def advice(goal: Goal, near: Nearest, search: Search) -> str:
         )
     ends = search.space.at_boundary(search.point)
     if ends:
-        told = " and ".join(f"{name} = {search.point[name]:.4g}" for name in ends)
-        ways.append(f"widen workload.space ({told} lies at an end of it)")
+        values = " and ".join(f"{name} = {search.point[name]:.4g}" for name in ends)
+        ways.append(f"widen workload.space ({values} lies at an end of it)")
     diverged = sum(outcome == "infeasible" for outcome in search.outcomes)
     if diverged > _MANY_DIVERGED * len(search.outcomes):
         ways.append(

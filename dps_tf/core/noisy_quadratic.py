@@ -65,10 +65,10 @@ def one_step(optimizer: str, x: Floats, n: Floats, momentum: float) -> Floats:
 
 def powers(matrix: Floats, largest: int) -> list[Floats]:
     """Returns the maps of 1, 2, 4, ... steps, as many as `largest` has bits."""
-    found = [matrix]
+    maps = [matrix]
     for _ in range(1, max(largest, 1).bit_length()):
-        found.append(found[-1] @ found[-1])
-    return found
+        maps.append(maps[-1] @ maps[-1])
+    return maps
 
 
 def _momentum_rows(x: Floats, m: float) -> Floats:
@@ -103,8 +103,11 @@ class NoisyQuadratic:
 
     Attributes:
         dimensions: number of coordinates, the condition number.
-        bins: geometric bins that they are grouped into.
-        preconditioner_power: from 0 (none) to 1 (ideal).
+        bins: number of geometric bins of coordinates.
+        preconditioner_power: power in [0, 1], from 0 (none) to 1 (ideal).
+
+    >>> NoisyQuadratic(dimensions=1, bins=1).loss("sgd", 1.0, 0.0, 4, [0, 1])
+    array([0.5  , 0.125])
     """
 
     dimensions: int = 10**4
@@ -125,12 +128,12 @@ class NoisyQuadratic:
 
     @cached_property
     def curvature(self) -> Floats:
-        """The h of each bin, falling, [bins]."""
+        """Curvature h of each bin, in falling order, [bins]."""
         return np.geomspace(1.0, 1.0 / self.dimensions, self.bins)
 
     @cached_property
     def counts(self) -> Floats:
-        """Coordinates per bin: each counts in the first bin not above it, [bins]."""
+        """Number of coordinates in each bin, the first one not above them, [bins]."""
         exact = 1.0 / np.arange(1, self.dimensions + 1)
         place = np.searchsorted(-self.curvature, -exact)
         return np.bincount(
@@ -145,14 +148,14 @@ class NoisyQuadratic:
         batch_size: int,
         steps: ArrayLike,
     ) -> Floats:
-        """Returns the expected loss after numbers of steps, infinite if it diverges.
+        """Returns expected losses after numbers of steps, [s]; infinite if diverged.
 
         Args:
             optimizer: one of OPTIMIZERS; `ema` is SGD whose weights are averaged.
             learning_rate: positive.
-            momentum: in [0, 1), the decay of the average for `ema`; not used by `sgd`.
+            momentum: in [0, 1); the decay of the average for `ema`; not used by `sgd`.
             batch_size: at least 1.
-            steps: whole, at least 0, [s].
+            steps: numbers of steps, whole, at least 0, [s].
         """
         check_arguments(optimizer, learning_rate, momentum, batch_size)
         wanted = np.atleast_1d(np.asarray(steps, np.int64))
@@ -162,17 +165,17 @@ class NoisyQuadratic:
         with np.errstate(over="ignore", invalid="ignore"):
             if optimizer == "sgd":
                 k = wanted[:, None].astype(np.float64)
-                found = self.loss_of(sgd_moment(x, n, k))
+                losses = self.loss_of(sgd_moment(x, n, k))
             else:
                 step = one_step(optimizer, x, n, momentum)
                 steps_of_two = powers(step, int(wanted.max(initial=1)))
-                found = np.empty(len(wanted))
+                losses = np.empty(len(wanted))
                 for i in range(0, len(wanted), _CHUNK):
                     part = slice(i, i + _CHUNK)
                     state = _advanced(optimizer, momentum, steps_of_two, wanted[part])
                     moment = self.moment(optimizer, momentum, state)
-                    found[part] = self.loss_of(moment)
-        return np.where(np.isnan(found), np.inf, found)
+                    losses[part] = self.loss_of(moment)
+        return np.where(np.isnan(losses), np.inf, losses)
 
     def scaled(self, rates: Floats, batch_size: int) -> tuple[Floats, Floats]:
         """Returns x = lr p h and n = (lr p)^2 h / B, each [r, bins]."""
@@ -180,7 +183,7 @@ class NoisyQuadratic:
         return step * self.curvature, step**2 * self.curvature / batch_size
 
     def moment(self, optimizer: str, momentum: float, state: Floats) -> Floats:
-        """Returns the second moment that the loss is of, from states [..., 4]."""
+        """Returns the second moments of the loss, [...], of states [..., 4]."""
         if optimizer == "ema":
             return np.asarray((1 - momentum) ** 2 * state[..., 1], np.float64)
         return np.asarray(state[..., 0], np.float64)
@@ -207,7 +210,7 @@ def _advanced(
 def check_arguments(
     optimizer: str, learning_rate: float, momentum: float, batch_size: int
 ) -> None:
-    """Raises UserError for what no update can be made of."""
+    """Raises UserError for arguments with which no update can be made."""
     check_known("optimizer", optimizer, OPTIMIZERS)
     if not learning_rate > 0:
         raise UserError(f"learning_rate is {learning_rate!r}; it must be positive.")

@@ -3,7 +3,7 @@
 Every epoch is a new permutation of the training set, and batches straddle epochs, so
 each batch is full (as in Lee et al. 2021, published code). The permutation is a keyed
 Feistel network with cycle walking over 32-bit integers (Black and Rogaway 2002,
-'Ciphers with arbitrary finite domains'), so that any step's batch is found without the
+'Ciphers with arbitrary finite domains'), so that any step's batch needs none of the
 steps before it, and the order does not depend on the version of a random generator.
 """
 

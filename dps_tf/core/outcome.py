@@ -16,14 +16,14 @@ Wholes = NDArray[np.int64]
 
 
 def trial_outcome(*, reached: bool, diverged: bool, failed: bool, is_open: bool) -> str:
-    """Returns which of OUTCOMES a trial has, as far as its record was followed.
+    """Returns which of OUTCOMES a trial has, as far as its record goes.
 
     Args:
-        reached: it met the goal for sure.
-        diverged: its loss or a metric was not finite, before it could meet the goal.
-        failed: an error ended it that is not its own.
-        is_open: its record ends before the budget did, or has a gap: it may meet the
-            goal there.
+        reached: whether it surely met the goal.
+        diverged: whether its loss or a metric was not finite before it met the goal.
+        failed: whether it was ended by an error that is not its own.
+        is_open: whether its record ends before the budget did, or has a gap, where it
+            may meet the goal.
 
     >>> trial_outcome(reached=False, diverged=False, failed=False, is_open=True)
     'censored'
@@ -39,11 +39,11 @@ def trial_outcome(*, reached: bool, diverged: bool, failed: bool, is_open: bool)
 
 @dataclass(frozen=True)
 class Crossings:
-    """Where each of some trials met a goal: evaluated steps, infinity for none.
+    """The evaluated steps at which trials met a goal, infinity for none; [trials].
 
     Attributes:
         sure: the first evaluation at which the goal was met.
-        maybe: the first at which it may have been met, as far as bounds say; at or
+        maybe: the first evaluation at which bounds allow that the goal was met; at or
             before `sure`.
         before: the evaluation before `maybe`, 0 where that is the first.
         last: the last evaluation, 0 for none.
@@ -65,16 +65,16 @@ def crossings(  # noqa: PLR0913 - the columns of a table of evaluations
 ) -> Crossings:
     """Returns where trials 0, 1, ... met a goal.
 
-    A bound that does not reach the threshold proves that its evaluation did not. One
-    that is NaN proves nothing: cross-entropy is known of whole evaluations only.
+    A bound that does not reach the threshold proves that its evaluation did not. A NaN
+    bound proves nothing: cross-entropy is computed for whole evaluations only.
 
     Args:
-        goal: what they had to reach.
-        trials: how many there are.
-        codes: trial of each evaluation; those of -1 are of none.
-        steps: of each evaluation, in any order, each once in a trial.
-        values: of the goal's metric; NaN never meets it.
-        bounds: which values are only bounds, that do not count as meeting the goal.
+        goal: the goal of the trials.
+        trials: number of trials.
+        codes: trial of each evaluation; evaluations of trial -1 are ignored.
+        steps: step of each evaluation, in any order, each once in a trial.
+        values: value of the goal's metric at each evaluation; NaN never meets it.
+        bounds: which values are only bounds, which do not count as meeting the goal.
     """
     order = np.lexsort((steps, codes))
     order = order[codes[order] >= 0]
@@ -93,11 +93,11 @@ def crossings(  # noqa: PLR0913 - the columns of a table of evaluations
 
 def _at_first(chosen: Bools, codes: Wholes, values: Wholes, size: int) -> Floats:
     """Returns per trial the value of the first chosen row, infinity for none."""
-    found = np.full(size, np.inf)
+    first = np.full(size, np.inf)
     at = np.flatnonzero(chosen)
     trials, position = np.unique(codes[at], return_index=True)
-    found[trials] = values[at][position]
-    return found
+    first[trials] = values[at][position]
+    return first
 
 
 def _met(
@@ -118,19 +118,19 @@ def _met(
         here &= _earlier(codes, back, -1) == codes
     reached = goal.reaches(total / goal.mean_of) & here
     exact = _all_recent(~bounds, codes, goal.mean_of)
-    known = _all_recent(~unknown, codes, goal.mean_of)
-    return reached & exact, (reached | ~known) & here
+    informative = _all_recent(~unknown, codes, goal.mean_of)
+    return reached & exact, (reached | ~informative) & here
 
 
 def _all_recent(holds: Bools, codes: Wholes, number: int) -> Bools:
-    """Returns where something holds at the last `number` evaluations of a trial."""
-    found = holds.copy()
+    """Returns where `holds` is true at the last `number` evaluations of a trial."""
+    recent = holds.copy()
     for back in range(1, number):
-        found &= _earlier(holds, back, False) & (_earlier(codes, back, -1) == codes)
-    return found
+        recent &= _earlier(holds, back, False) & (_earlier(codes, back, -1) == codes)
+    return recent
 
 
 def _earlier(values: NDArray[Any], back: int, missing: Any) -> NDArray[Any]:
-    """Returns the values so many rows before; `missing` where there is no such row."""
+    """Returns the values `back` rows before; `missing` where there is no such row."""
     first = np.full(min(back, len(values)), missing, values.dtype)
     return np.concatenate([first, values[: len(values) - len(first)]])

@@ -1,4 +1,4 @@
-"""The race: which trial is followed how far, when a study is decided, and what it says.
+"""The race decides how far each trial is followed, and what the result of a study is.
 
 K_(m) is the m-th smallest (steps-to-result, trial number). A trial has to be followed
 only as long as it could still meet the goal at or before the K_(m) of the evaluations
@@ -31,24 +31,24 @@ Key = tuple[int, int]
 """(evaluated step, trial number)."""
 
 MAX_LEAD = 0.05
-"""Greatest lead over the trial furthest behind, as a fraction of its step, where slots
-hold states."""
+"""Greatest lead over the trial furthest behind, as a fraction of the step of that one,
+where slots hold states."""
 
 
 @dataclass(frozen=True)
 class RaceRule:
-    """What decides a study.
+    """The rule that decides a study.
 
     Attributes:
-        points: N, trials (or feasible trials) the budget pays for.
+        points: N, number of trials (or feasible trials) of the study.
         finishers: m; K_(1) .. K_(m) are exact.
-        step_budget: steps a trial may run.
+        step_budget: number of steps that a trial may run.
         schedule: when trials are evaluated.
         feasible_only: whether N counts only trials that did not diverge in time: at or
             before K_(1), or in an exhaustive study by the end of their own run.
-        max_draws: points that may be drawn at most.
-        exhaustive: every trial of the prefix is followed to the end of its own run.
-        stop_at_goal: an exhaustive trial ends when it has met the goal.
+        max_draws: largest number of points that may be drawn.
+        exhaustive: whether every trial of the prefix runs to its own end.
+        stop_at_goal: whether an exhaustive trial ends when it has met the goal.
     """
 
     points: int
@@ -62,7 +62,7 @@ class RaceRule:
 
     @property
     def counted_finishers(self) -> int | None:
-        """The k of K_(k) behind which no divergence counts; None: all of them do."""
+        """The k of K_(k) after which no divergence counts; None if all count."""
         return None if self.exhaustive else 1
 
     @property
@@ -78,15 +78,15 @@ class RaceRule:
 
 @dataclass(frozen=True)
 class Plan:
-    """What remains to be done.
+    """The plan of what remains to be done.
 
     Attributes:
         prefix: draws that the study is known to need.
-        cutoff: K_(m) as far as it is known: nothing behind it matters. With fewer than
-            m finishers it is the end of the budget, with a trial number behind all.
+        cutoff: K_(m) as far as it is known: nothing after it matters. With fewer than m
+            finishers it is the end of the budget, with a trial number after all others.
         pending: trials to follow further, those furthest behind first.
         speculative: draws likely to be needed next, for slots with nothing to do.
-        exhausted: the study wanted more draws than it may have.
+        exhausted: whether the study needs more draws than it may have.
     """
 
     prefix: int
@@ -107,38 +107,38 @@ def plan(
     """Returns what remains to be done after the evaluations so far.
 
     Args:
-        trajectories: of trials 0, 1, ...; missing ones have not started.
-        rule: what decides the study.
+        trajectories: trajectories of trials 0, 1, ...; missing ones have not started.
+        rule: rule that decides the study.
         known_prefix: the prefix of an earlier plan; prefixes only grow.
     """
     prefix = max(rule.points, known_prefix)
     while True:
-        known = _padded(trajectories, prefix)
-        wanted = _missing_draws(known, rule)
+        padded = _padded(trajectories, prefix)
+        wanted = _missing_draws(padded, rule)
         if wanted == 0 or prefix >= rule.draws_limit:
             break
         # The prefix grows by one draw at a time: that draw may bring K_(m) forward,
-        # and then a divergence that counted for this prefix may lie behind the new
+        # and then a divergence that counted for this prefix may come after the new
         # K_(m), so that fewer draws are missing.
         prefix += 1
     room = rule.draws_limit - prefix
-    extra = min(room, _speculation(known, rule))
-    last = cutoff(known, rule)
+    extra = min(room, _speculation(padded, rule))
+    last = cutoff(padded, rule)
     end = (rule.last_evaluation, rule.draws_limit) if rule.exhaustive else last
-    # A plan is made for each turn, so that nothing is looked at twice.
+    # As a plan is made for each turn, nothing is looked at twice.
     further = _padded(trajectories, prefix + extra) if extra else ()
     return Plan(
         prefix=prefix,
         cutoff=last,
-        pending=_behind(known, end, rule),
+        pending=_behind(padded, end, rule),
         speculative=tuple(n for n in _behind(further, end, rule) if n >= prefix),
         exhausted=wanted > 0,
     )
 
 
 def _padded(trajectories: Sequence[Trajectory], prefix: int) -> list[Trajectory]:
-    known = list(trajectories[:prefix])
-    return known + [Trajectory()] * (prefix - len(known))
+    padded = list(trajectories[:prefix])
+    return padded + [Trajectory()] * (prefix - len(padded))
 
 
 def within_lead(
@@ -152,8 +152,9 @@ def within_lead(
     evaluation after it. Until the study is decided that one is before K_(m); so none is
     run further than (1 + MAX_LEAD) K_(m), or one evaluation beyond K_(m).
 
-    Nobody waits for draws that replace others (Shallue's feasible budgets): these begin
-    late, and one alone would hold up all. An exhaustive study has nothing to outrun.
+    No trial waits for draws that replace others (Shallue's feasible budgets): these
+    begin late, and one alone would hold up all. An exhaustive study has nothing to
+    outrun.
     """
     trials = (*todo.pending, *todo.speculative)
     if rule.exhaustive or not todo.pending:
@@ -170,7 +171,7 @@ def within_lead(
 
 
 def finish_keys(trajectories: Sequence[Trajectory], limit: int) -> list[Key]:
-    """Returns the sorted keys (K, trial number) of all that finished up to `limit`."""
+    """Returns the sorted keys (K, trial number) of the finishers up to `limit`."""
     return sorted(
         (trajectory.finish_step, number)
         for number, trajectory in enumerate(trajectories)
@@ -179,7 +180,7 @@ def finish_keys(trajectories: Sequence[Trajectory], limit: int) -> list[Key]:
 
 
 def cutoff(trajectories: Sequence[Trajectory], rule: RaceRule) -> Key:
-    """Returns the key of K_(m), or the end of the budget behind every trial."""
+    """Returns the key of K_(m), or the end of the budget after every trial."""
     return _key_of(rule.finishers, trajectories, rule)
 
 
@@ -195,7 +196,7 @@ def _key_of(
 def divergence_key(trajectory: Trajectory, number: int, rule: RaceRule) -> Key | None:
     """Returns the key at which a trial left the race by diverging, or None.
 
-    Divergence after the goal was met, or behind the budget, does not count.
+    Divergence after the goal was met, or after the budget, does not count.
     """
     step = trajectory.diverged_step
     if step is None:
@@ -214,20 +215,22 @@ def follow_to(number: int, end: Key, schedule: EvaluationSchedule) -> int:
 
 
 def steps_left(todo: Plan, trajectories: Sequence[Trajectory], rule: RaceRule) -> int:
-    """Returns the steps that the trials of a plan need at most."""
+    """Returns the largest number of steps that the trials of a plan need."""
     end = (rule.last_evaluation, todo.prefix) if rule.exhaustive else todo.cutoff
-    known = _padded(trajectories, todo.prefix)
+    padded = _padded(trajectories, todo.prefix)
     return sum(
-        max(0, follow_to(trial, end, rule.schedule) - known[trial].last_step)
+        max(0, follow_to(trial, end, rule.schedule) - padded[trial].last_step)
         for trial in todo.pending
     )
 
 
-def _behind(known: Sequence[Trajectory], end: Key, rule: RaceRule) -> tuple[int, ...]:
+def _behind(
+    trajectories: Sequence[Trajectory], end: Key, rule: RaceRule
+) -> tuple[int, ...]:
     """Returns the trials to follow further, those furthest behind first."""
     behind = [
         (trajectory.last_step, number)
-        for number, trajectory in enumerate(known)
+        for number, trajectory in enumerate(trajectories)
         if not _has_ended(trajectory, rule)
         and trajectory.last_step < follow_to(number, end, rule.schedule)
     ]
@@ -241,24 +244,26 @@ def _has_ended(trajectory: Trajectory, rule: RaceRule) -> bool:
     return trajectory.finish_step is not None and stops
 
 
-def _missing_draws(known: Sequence[Trajectory], rule: RaceRule) -> int:
-    """Returns how many draws this prefix is certain to lack, at least."""
+def _missing_draws(trajectories: Sequence[Trajectory], rule: RaceRule) -> int:
+    """Returns the least number of draws that this prefix certainly lacks."""
     if not rule.feasible_only:
         return 0
-    feasible = len(known) - len(_certain_divergences(known, rule))
+    feasible = len(trajectories) - len(_certain_divergences(trajectories, rule))
     return max(0, rule.points - feasible)
 
 
-def _certain_divergences(known: Sequence[Trajectory], rule: RaceRule) -> list[Key]:
-    """Returns the divergences that count whatever the others still do."""
-    divergences = _divergences(known, rule)
+def _certain_divergences(
+    trajectories: Sequence[Trajectory], rule: RaceRule
+) -> list[Key]:
+    """Returns the divergences that count, however the other trials go on."""
+    divergences = _divergences(trajectories, rule)
     rank = rule.counted_finishers
     if rank is None:
         return divergences
-    finishes = finish_keys(known, rule.last_evaluation)
+    finishes = finish_keys(trajectories, rule.last_evaluation)
     running = [
         (number, trajectory.last_step)
-        for number, trajectory in enumerate(known)
+        for number, trajectory in enumerate(trajectories)
         if trajectory.finish_step is None and not _has_ended(trajectory, rule)
     ]
 
@@ -268,27 +273,29 @@ def _certain_divergences(known: Sequence[Trajectory], rule: RaceRule) -> list[Ke
         )
         return bisect.bisect_left(finishes, key) + could_be >= rank
 
-    # How many may come before grows along the order, so the certain ones come first.
+    # The number that may come before grows along the order: certain ones come first.
     return divergences[: bisect.bisect_left(divergences, True, key=may_be_late)]
 
 
-def _divergences(known: Sequence[Trajectory], rule: RaceRule) -> list[Key]:
-    keys = (divergence_key(state, number, rule) for number, state in enumerate(known))
+def _divergences(trajectories: Sequence[Trajectory], rule: RaceRule) -> list[Key]:
+    keys = (
+        divergence_key(state, number, rule) for number, state in enumerate(trajectories)
+    )
     return sorted(key for key in keys if key is not None)
 
 
-def _speculation(known: Sequence[Trajectory], rule: RaceRule) -> int:
-    """Returns how many further draws would be needed if no more were to finish."""
+def _speculation(trajectories: Sequence[Trajectory], rule: RaceRule) -> int:
+    """Returns how many further draws are needed if no further trial finishes."""
     if not rule.feasible_only:
         return 0
-    end = _key_of(rule.counted_finishers, known, rule)
-    diverged = bisect.bisect_right(_divergences(known, rule), end)
-    return max(0, rule.points - (len(known) - diverged))
+    end = _key_of(rule.counted_finishers, trajectories, rule)
+    diverged = bisect.bisect_right(_divergences(trajectories, rule), end)
+    return max(0, rule.points - (len(trajectories) - diverged))
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How one trial ended under the rule of its study.
+    """The result of one trial under the rule of its study.
 
     Attributes:
         outcome: one of OUTCOMES.
@@ -297,8 +304,8 @@ class TrialResult:
         bracket_low: evaluation before it. A metric that only improves met the goal in
             (bracket_low, steps_to_result]; one that goes up and down may have met it
             earlier, at a step that was not evaluated.
-        diverged_step: for `infeasible` only.
-        error: for `failed` only.
+        diverged_step: step of the divergence, for `infeasible` only.
+        error: text of the error, for `failed` only.
     """
 
     outcome: str
@@ -311,13 +318,13 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The reduction of a study.
+    """The result of a study.
 
     Attributes:
         trials: one result per trial of the study's prefix of draws.
         finishers: keys (steps, trial) of K_(1) .. K_(m), as many as there are.
         draws_exhausted: whether the budget of draws ended before N feasible trials.
-        decided: whether further training could still change this.
+        decided: whether no further training can change the result.
     """
 
     trials: tuple[TrialResult, ...]
@@ -327,18 +334,18 @@ class StudyResult:
 
 
 def reduce_study(trajectories: Sequence[Trajectory], rule: RaceRule) -> StudyResult:
-    """Returns the study's result, the same for every way of having run it.
+    """Returns the study's result, which does not depend on how it was run.
 
-    What was run beyond the rule is cut away. A failed trial that the rule still needed
-    stays `failed`: while one stands, K* is an upper bound.
+    Steps beyond the rule are cut away. A failed trial that the rule still needed stays
+    `failed`, and K* is then an upper bound.
     """
     todo = plan(trajectories, rule)
-    known = _padded(trajectories, todo.prefix)
-    end = cutoff(known, rule)
-    keys = finish_keys(known, rule.last_evaluation)
+    padded = _padded(trajectories, todo.prefix)
+    end = cutoff(padded, rule)
+    keys = finish_keys(padded, rule.last_evaluation)
     trials = tuple(
         _trial_result(trajectory, number, end, rule)
-        for number, trajectory in enumerate(known)
+        for number, trajectory in enumerate(padded)
     )
     return StudyResult(
         trials=trials,

@@ -1,4 +1,4 @@
-"""What a gin file can name: one registry for each kind of part, and what a part reads.
+"""Registries hold what gin files can name, and the arguments that each entry reads.
 
 An entry declares what it reads as a mapping of names to `Argument`, so that a value
 that is missing, unknown or outside of its range is refused before anything is trained.
@@ -65,9 +65,9 @@ class Range:
 NOT_NEGATIVE = Range()
 POSITIVE = Range(without_low=True)
 FRACTION = Range(high=1.0, without_high=True)
-"""[0, 1), as of a momentum or a decay."""
+"""The range [0, 1), for example of a momentum or a decay."""
 SHARE = Range(high=1.0)
-"""[0, 1], as of a part of a whole."""
+"""The range [0, 1], for example of a part of a whole."""
 
 
 class _Required:
@@ -84,8 +84,8 @@ class Argument:
     """A value that an entry reads.
 
     Attributes:
-        default: its value where none is given; REQUIRED if one must be.
-        range: what it may be; None leaves that to the entry.
+        default: its value where none is given; REQUIRED if one must be given.
+        range: allowed values; None leaves the check to the entry.
     """
 
     default: Any = REQUIRED
@@ -98,7 +98,7 @@ Reads = Mapping[str, Argument]
 def arguments_of(function: Callable[..., Any], handed: int) -> Reads | None:
     """Returns the arguments of a function, without the first `handed` ones.
 
-    None if it takes any (`**arguments`). Defaults are those of the signature.
+    Returns None if it takes any (`**arguments`). Defaults are those of the signature.
     """
     parameters = list(inspect.signature(function).parameters.values())
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -112,10 +112,10 @@ def arguments_of(function: Callable[..., Any], handed: int) -> Reads | None:
 
 
 def resolve(owner: str, reads: Reads, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a value for everything that is read, defaults where none was given.
+    """Returns the value of each argument that is read, its default where none is given.
 
-    UserError for a name that is not read or missing, and a value outside of its range;
-    `owner` says who reads, for example `optimizer 'momentum'`.
+    Raises UserError for a name that is not read or is missing, and for a value outside
+    of its range. `owner` names the reader in messages: `optimizer 'momentum'`.
     """
     check_names(owner, reads, given)
     for name, value in given.items():
@@ -126,7 +126,7 @@ def resolve(owner: str, reads: Reads, given: Mapping[str, Any]) -> dict[str, Any
 
 
 def check_names(owner: str, reads: Reads, given: Iterable[str]) -> None:
-    """Raises UserError for a name that is not read, or a required one not given."""
+    """Raises UserError for a name that is not read, or a missing required one."""
     names = list(given)
     for name in names:
         if name not in reads:
@@ -148,7 +148,7 @@ class Registry(Generic[Entry]):
     """The entries of one kind by name.
 
     Attributes:
-        kind: what the entries are, as messages name one: `data set`.
+        kind: name of one entry in messages, such as `data set`.
     """
 
     def __init__(self, kind: str):
@@ -157,9 +157,9 @@ class Registry(Generic[Entry]):
         self._reads: dict[str, Reads | None] = {}
 
     def register(self, name: str, entry: Entry, reads: Reads | None = None) -> None:
-        """Adds an entry, and what it reads (None: whatever it is given).
+        """Adds an entry and the arguments that it reads; None stands for any arguments.
 
-        The same entry may come again; UserError if the name is taken by another one.
+        An entry may be registered again; UserError if another entry has the name.
         """
         if self._entries.setdefault(name, entry) is not entry:
             raise UserError(
@@ -183,12 +183,12 @@ class Registry(Generic[Entry]):
         return self._entries[name]
 
     def reads(self, name: str) -> Reads | None:
-        """Returns what an entry reads, None if that is whatever it is given."""
+        """Returns the arguments that an entry reads; None if it takes any."""
         self[name]
         return self._reads[name]
 
     def resolve(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what an entry is called with; see `resolve`, also for errors."""
+        """Returns the arguments to call an entry with; see `resolve` for errors."""
         reads = self.reads(name)
         if reads is None:
             return dict(given)

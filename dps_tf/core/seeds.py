@@ -1,4 +1,4 @@
-"""Seeds: everything random is a function of a study seed, a trial and a purpose."""
+"""Every random draw has a seed made of a study seed, a trial and a purpose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hashlib
 def derive_seed(study_seed: int, index: int, purpose: str) -> int:
     """Returns the seed in [0, 2**63) for one purpose of one trial.
 
-    A pure function of its arguments (SHA-256); 0 is a seed like any.
+    It is a pure function of its arguments (SHA-256); 0 is a seed like any other.
 
     >>> derive_seed(0, 0, "initial point") == derive_seed(0, 0, "order")
     False

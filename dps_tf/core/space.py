@@ -1,4 +1,4 @@
-"""Metaparameter spaces: values of points in the unit cube, and which a study draws.
+"""Metaparameter spaces, and the points that a study draws from them.
 
 Points are quasi-random, and each is a pure function of (seed, index).
 """
@@ -55,11 +55,14 @@ class Parameter:
     code, where `int(30000 + 30000 u)` draws the decay steps.
 
     Attributes:
-        name: as the optimizer spells it.
+        name: name that the optimizer reads.
         scale: one of SCALES.
         low: lower end, for all scales but discrete.
         high: upper end.
         choices: the values of a discrete parameter.
+
+    >>> round(Parameter("learning_rate", "log", 1e-4, 1.0).from_unit(0.5), 6)
+    0.01
     """
 
     name: str
@@ -108,7 +111,7 @@ class Parameter:
         return self.choices[min(int(u * len(self.choices)), len(self.choices) - 1)]
 
     def to_unit(self, value: float) -> float:
-        """Returns u of a value; UserError for no choice, or one outside of the range.
+        """Returns u in [0, 1] of a value; UserError for a value that is not allowed.
 
         A discrete value lies in the middle of its part of [0, 1].
         """
@@ -151,8 +154,8 @@ class Space:
     def check_ranges(self, owner: str, reads: Reads) -> None:
         """Raises UserError for a name that can leave the range in which it is read.
 
-        An end that its range leaves out may be an end of the space: it is not drawn, as
-        a rule. `owner`: who reads, for messages.
+        A range without an end allows that end in the space, as it is hardly ever drawn.
+        `owner`: name of the reader in messages.
         """
         for parameter in self.parameters:
             allowed = reads[parameter.name].range
@@ -188,7 +191,7 @@ class Space:
         )
 
     def to_json(self) -> dict[str, list[Any]]:
-        """Returns what `from_dict` reads."""
+        """Returns the space as a dictionary, for `from_dict`."""
         return {parameter.name: parameter.to_json() for parameter in self.parameters}
 
     @classmethod
@@ -237,12 +240,12 @@ def points(
     """Returns the first `count` points of a study; point i is the same for every count.
 
     Args:
-        space: the tuned names in the order in which dimensions are given out.
+        space: the tuned metaparameters in the order of the dimensions.
         sequence: `sobol` is scipy's Sobol sequence, scrambled by `seed`; `lee2021` is
             exactly the published list of Lee et al. 2021 (unscrambled Sobol without
             the origin, Burkardt's direction numbers), the same for every seed, in at
             most four dimensions.
-        seed: study seed; 0 is a seed.
+        seed: study seed; 0 is a seed like any other.
         count: number of points, at least 0.
     """
     check_known("sequence", sequence, SEQUENCES)

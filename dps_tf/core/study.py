@@ -1,4 +1,4 @@
-"""The frozen specification of a study, and what makes two of them the same."""
+"""The frozen specification of a study, and the identity of a study."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ VALIDATION = "validation"
 TRAIN_LOSS = "train/loss"
 """The mini-batch loss of the last step before an evaluation, as it was trained on."""
 FURTHER_SPLITS = ("test", "train")
-"""What may be evaluated beside the validation split; of the training split a fixed part
-of as many examples as the validation split has."""
+"""Splits that may be evaluated besides the validation split; of the training split, a
+fixed part with as many examples as the validation split has."""
 WHEN = ("ends", "always")
-"""When a further split is evaluated: where the goal is met and at the last evaluation
-of the budget, or whenever the validation split is."""
+"""Times at which a further split is evaluated: when the goal is met and at the last
+evaluation of the budget, or with every evaluation of the validation split."""
 FLOAT32 = "float32"
-"""The precision of runs of other software that do not name theirs."""
+"""The precision of imported runs that do not name theirs."""
 PRECISIONS = (FLOAT32, "mixed_bfloat16")
 """Types in which the network computes; variables, loss and updates are float32."""
 MAY_GROW = ("points", "finishers", "step_budget", "max_draws", "goal")
-"""What a continued study may have more of: the result is that of having asked at once.
-The goal may become stricter, unless evaluations stop at it."""
+"""Fields that may grow when a study continues: the result is as if all had been asked
+for at once. The goal may become stricter, unless evaluations stop at it."""
 
 
 def is_further(column: str) -> bool:
@@ -48,17 +48,17 @@ def is_further(column: str) -> bool:
 
 @dataclass(frozen=True)
 class Pruning:
-    """How a network is pruned at its initial point.
+    """The options by which a network is pruned at its initial point.
 
     Attributes:
         prunable: `kernels`, or `kernels_and_biases` as in Lee et al. 2021.
         scope: name of the selection, which decides what stays by the scores: `global`
             ranking, `layer` by layer, `n_of_m` entries of each kernel's inputs, whole
             `filters`, or one of the user's own.
-        examples: training examples a score is computed on (a round of it, for an
-            iterative method); 0 is the method's own number.
-        arguments: further keywords of the methods; those of one method only may stand
-            under its name, those of a selection have to.
+        examples: number of training examples that a score is computed on (in each round
+            of an iterative method); 0 is the method's own number.
+        arguments: further keywords of the methods; keywords of a single method may
+            stand under its name, those of a selection have to.
     """
 
     prunable: str = "kernels"
@@ -71,7 +71,7 @@ class Pruning:
         if not is_whole(self.examples, 0):
             raise UserError(
                 f"pruning.examples is {self.examples!r}; it must be a whole number, "
-                "and 0 takes all training examples."
+                "and 0 takes the method's own number."
             )
 
 
@@ -80,20 +80,20 @@ class StudySpecification:
     """Everything that a result of one cell depends on.
 
     Attributes:
-        cell: where in the grid.
-        workload: what is trained, and for what.
+        cell: place in the grid.
+        workload: what is trained, and its goal.
         search_mode: `race`, or `exhaustive` for questions about final quality.
         finishers: m, for K_(1) .. K_(m).
         stop_at_goal: whether an exhaustive trial ends at the goal.
         evaluation: `exact`, or `goal` to stop an evaluation once the goal is out of
             reach (curves then hold bounds).
         pruning: how the network is pruned, where the sparsity is above 0.
-        precision: in which trials are trained and evaluated, one of PRECISIONS. Scores
-            for pruning, smoothness and noise scale are taken in float32 always: they
-            describe the network, and the same scores serve both.
-        further_splits: what is evaluated beside the validation split, and WHEN, by
-            name; a column of the curves is NaN where it is not.
-        intra_op_threads: TensorFlow's threads per operation: they change the bits.
+        precision: type for training and evaluation, one of PRECISIONS. Scores for
+            pruning, smoothness and noise scale are always computed in float32: they
+            describe the network, and both precisions share them.
+        further_splits: splits to evaluate besides the validation split, each with one
+            of WHEN; the curves have NaN where a split is not evaluated.
+        intra_op_threads: TensorFlow's threads per operation, which change the bits.
         results_version: RESULTS_VERSION of the code.
     """
 
@@ -159,12 +159,13 @@ class StudySpecification:
     ) -> tuple[str, ...]:
         """Returns which further splits belong to an evaluation.
 
-        Of a goal over several evaluations, each that might be the last belongs.
+        If a goal is over several evaluations, each one may be the last of them, and
+        they belong to each that may.
 
         Args:
-            step: of the evaluation.
-            metrics: of what is always evaluated, as far as it is known.
-            is_bound: whether what is known does not count as meeting the goal.
+            step: step of the evaluation.
+            metrics: metrics of the splits that are evaluated always, if computed.
+            is_bound: whether these metrics do not count as meeting the goal.
         """
         value = metrics.get(self.goal.metric, math.nan)
         ends = step == self.rule.last_evaluation or (
@@ -176,17 +177,17 @@ class StudySpecification:
 
     @property
     def goal(self) -> Goal:
-        """What a trial has to reach."""
+        """The goal of the trials."""
         return self.workload.goal
 
     @property
     def evaluations(self) -> EvaluationSchedule:
-        """When trials of this cell are evaluated."""
+        """The schedule of the evaluations of trials in this cell."""
         return self.workload.evaluation_interval.at(self.cell.batch_size)
 
     @property
     def rule(self) -> RaceRule:
-        """What decides the study."""
+        """The rule that decides the study."""
         workload = self.workload
         feasible = workload.count == "feasible"
         exhaustive = self.search_mode == "exhaustive" or workload.is_adaptive
@@ -221,7 +222,7 @@ class StudySpecification:
         return cls(**values)
 
     def identity(self) -> dict[str, Any]:
-        """Returns what may never differ between two runs of one study, flat."""
+        """Returns the values that two runs of one study share, by dotted name."""
         flat = _flat(self.to_json())
         grows = ["workload.points", "workload.max_draws", "finishers", "workload.goal"]
         if not self.workload.depends_on_budget:
@@ -240,11 +241,11 @@ class StudySpecification:
 
     def refusals(self, stored: StudySpecification) -> list[str]:
         """Returns why this specification cannot continue a stored one, as lines."""
-        mine, theirs = self.identity(), stored.identity()
+        now, before = self.identity(), stored.identity()
         lines = [
-            f"{name}: stored {theirs.get(name)!r}, now {mine.get(name)!r}"
-            for name in sorted({*mine, *theirs})
-            if mine.get(name) != theirs.get(name)
+            f"{name}: stored {before.get(name)!r}, now {now.get(name)!r}"
+            for name in sorted({*now, *before})
+            if now.get(name) != before.get(name)
         ]
         old_rule, rule = stored.rule, self.rule
         for name, old, new in (

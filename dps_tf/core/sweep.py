@@ -26,19 +26,19 @@ from dps_tf.core.workload import (
 )
 
 _NO_AXES = ("name", "optimizer", "goal", "space", "explicit_points")
-"""Fields that are no axes: they name the cell, or change what is asked of it."""
+"""Fields that cannot be axes: they name the cell, or change what it measures."""
 
 
 @dataclass(frozen=True)
 class SweepSpecification:
-    """What a sweep measures: one study per cell, in the order of running.
+    """The specification of a sweep: one study per cell, in the order of running.
 
     Attributes:
-        studies: with distinct cells.
-        repeats: r, new seeds under which the best points of each cell are trained again
-            once its study is closed; 0 repeats nothing.
-        repeated_points: m, how many of its best points are.
-        sparsity_methods: those that were named, also where no cell is sparse.
+        studies: studies of distinct cells.
+        repeats: r, number of new seeds with which the best points of each cell are
+            trained again once its study is closed; 0 repeats nothing.
+        repeated_points: m, number of the best points that are repeated.
+        sparsity_methods: methods that the sweep names, also if no cell is sparse.
     """
 
     studies: tuple[StudySpecification, ...]
@@ -62,17 +62,17 @@ class SweepSpecification:
 
     @property
     def max_trials(self) -> int:
-        """Trials that the sweep may start at most, repeats included."""
+        """Largest number of trials that the sweep may start, repeats included."""
         return sum(map(self._max_trials, self.studies))
 
     @property
     def max_steps(self) -> int:
-        """Steps that the sweep may cost at most: every trial to its budget."""
+        """Largest number of steps of the sweep: those of every trial to its budget."""
         return sum(self._max_trials(s) * s.rule.last_evaluation for s in self.studies)
 
     @property
     def max_examples(self) -> int:
-        """Training examples that the sweep may cost at most, evaluations left out."""
+        """Largest number of examples that the sweep may train on."""
         return sum(
             self._max_trials(s) * s.rule.last_evaluation * s.cell.batch_size
             for s in self.studies
@@ -85,9 +85,9 @@ def repeat_study(
     """Returns the study that trains points of a cell again under other seeds.
 
     Its trials are points[0], points[1], ..., points[0], ...: each `repeats` times, and
-    each run until it meets the goal or spends the budget. `points`: the tuned
-    metaparameters, best first. All that is random comes from their `repeated_seed`, so
-    that other points or another number of repeats are another study. The order of
+    each is run until it meets the goal or spends the budget. `points`: the tuned
+    metaparameters, best first. All seeds come from the `repeated_seed` of the points,
+    so that other points or another number of repeats are another study. The order of
     examples is each trial's own, also where the trials of the study share one.
     """
     names = study.workload.space.names or study.workload.explicit_points[0]
@@ -138,35 +138,34 @@ def grid(  # noqa: PLR0913 - each is independent of the others
     """Returns the studies of every combination; dense cells once, not once a method.
 
     Args:
-        workloads: one for each optimizer, or other data sets and networks; of a family,
-            the workload of each batch size.
+        workloads: one workload for each optimizer, data set and network; a family has a
+            workload for each batch size.
         batch_sizes: global batch sizes.
         sparsities: zero fractions of the prunable parameters.
         sparsity_methods: methods for the sparsities above 0.
         seeds: study seeds.
-        further_splits: see StudySpecification; by default, of a workload with a test
-            set, that and a part of the training split at the ends, and else nothing.
+        further_splits: see StudySpecification; by default a workload with a test set
+            has that and a part of the training split at the ends, others have none.
         axes: further axes, gin names of values of the workload (or of pruning) with a
-            list of what each is to be, for example
-            {'workload.network_arguments.width': (16, 32)}. Axes of one workload or
-            optimizer only stand under its name.
+            list of values, for example {'workload.network_arguments.width': (16, 32)}.
+            Axes of a single workload or optimizer stand under its name.
         study: further fields of every StudySpecification.
     """
     _check_sparsities(sparsities, sparsity_methods)
     _check_owners(axes or {}, workloads)
     cells = [
-        (each.at(size), Cell(each.name, each.optimizer, method, seed, size, s))
+        (family.at(size), Cell(family.name, family.optimizer, method, seed, size, s))
         for seed in seeds
         for s in sparsities
         for method in ((DENSE,) if s == 0 else sparsity_methods)
-        for each in workloads
+        for family in workloads
         for size in batch_sizes
     ]
     studies = (
         StudySpecification(
-            cell, each, further_splits=_splits_of(each, further_splits), **study
+            cell, workload, further_splits=_splits_of(workload, further_splits), **study
         )
-        for each, cell in cells
+        for workload, cell in cells
     )
     return SweepSpecification(
         tuple(
@@ -179,7 +178,7 @@ def grid(  # noqa: PLR0913 - each is independent of the others
 
 
 def _check_sparsities(sparsities: Sequence[float], methods: Sequence[str]) -> None:
-    """Raises UserError for a sparsity that is none, or that has no method."""
+    """Raises UserError for a sparsity outside of [0, 1), or without a method."""
     for sparsity in sparsities:
         check_sparsity(sparsity)
     if any(sparsity != 0 for sparsity in sparsities) and not methods:
@@ -192,7 +191,7 @@ def _check_sparsities(sparsities: Sequence[float], methods: Sequence[str]) -> No
 def _splits_of(
     workload: Workload, further_splits: Mapping[str, str] | None
 ) -> Mapping[str, str]:
-    """Returns what is evaluated beside the validation split, and when."""
+    """Returns the splits to evaluate besides the validation split, and when."""
     if further_splits is None and workload.test != "none":
         return dict.fromkeys(FURTHER_SPLITS, "ends")
     return further_splits or {}
@@ -202,7 +201,8 @@ def _check_owners(
     axes: Mapping[str, Any], workloads: Sequence[Workload | WorkloadFamily]
 ) -> None:
     """Raises UserError for an axis that is neither a gin name nor an entry of one."""
-    owners = {name for each in workloads for name in (each.name, each.optimizer)}
+    owners = {workload.name for workload in workloads}
+    owners |= {workload.optimizer for workload in workloads}
     for name, values in axes.items():
         if not isinstance(values, Mapping) and not is_axis(name):
             raise UserError(
@@ -237,7 +237,7 @@ def _combinations(
 
 
 def _at(study: StudySpecification, values: Mapping[str, Any]) -> StudySpecification:
-    """Returns a study with some values replaced, which become axes of its cell."""
+    """Returns a study with the values of some axes, which become axes of its cell."""
     if not values:
         return study
     parts: dict[str, Any] = {"workload": study.workload, "pruning": study.pruning}
@@ -249,13 +249,13 @@ def _at(study: StudySpecification, values: Mapping[str, Any]) -> StudySpecificat
 
 
 def _changed(part: Any, axis: str, path: list[str], value: Any) -> Any:
-    """Returns a workload or pruning whose field, or entry of a field, is a value."""
+    """Returns a workload or pruning with a new value of a field, or of its entry."""
     name, *key = path
-    known = [field.name for field in fields(part) if field.name not in _NO_AXES]
-    if name not in known:
+    allowed = [field.name for field in fields(part) if field.name not in _NO_AXES]
+    if name not in allowed:
         raise UserError(
             f"axis {axis!r} names no value that can be an axis: "
-            f"{near_matches(name, known)}."
+            f"{near_matches(name, allowed)}."
         )
     mapping = getattr(part, name)
     if isinstance(mapping, Mapping) != bool(key):
@@ -278,15 +278,15 @@ StepsTable = Mapping[int, int]
 def steps_at(name: str, rule: StepsTable | StepsInExamples, batch_size: int) -> int:
     """Returns the steps that a table or a rule in examples has for a batch size.
 
-    UserError where a table has no whole number for it; `name` says of what.
+    Raises UserError if a table has no whole number for it; `name` is for messages.
     """
     if isinstance(rule, StepsInExamples):
         return rule.steps_at(batch_size)
     if batch_size not in rule:
-        known = ", ".join(str(size) for size in sorted(rule))
+        sizes = ", ".join(str(size) for size in sorted(rule))
         raise UserError(
             f"{name} has nothing for batch size {batch_size}: add it to the table, "
-            f"which has {known or 'no entry'}, or bind a number."
+            f"which has {sizes or 'no entry'}, or bind a number."
         )
     check_whole(f"{name} for batch size {batch_size}", rule[batch_size])
     return rule[batch_size]
@@ -301,9 +301,9 @@ class ScalingRule:
 
     Attributes:
         point: metaparameters at `batch_size`, a learning rate among them.
-        batch_size: at which they were tuned.
-        exponent: 1 for the linear rule (Goyal et al. 2017), 1/2 for that of the square
-            root (Hoffer et al. 2017).
+        batch_size: batch size at which they were tuned.
+        exponent: 1 for the linear rule (Goyal et al. 2017), 1/2 for the square-root
+            rule (Hoffer et al. 2017).
         warmup_examples: examples during which the rate grows from that at `batch_size`
             to its own, in equal steps, where the batch is larger (Goyal et al.: five
             epochs); 0 for no warm-up.
@@ -326,15 +326,15 @@ class ScalingRule:
     def at(self, batch_size: int) -> dict[str, float]:
         """Returns the point of a batch size."""
         ratio = batch_size / self.batch_size
-        found = {**self.point}
-        found["learning_rate"] *= ratio**self.exponent
+        point = {**self.point}
+        point["learning_rate"] *= ratio**self.exponent
         if self.warmup_examples:
-            # All cells have the same names: without growth there is no step of it.
+            # All cells have the same names: without growth the warm-up has no steps.
             grows = ratio > 1
             steps = max(1, self.warmup_examples // batch_size)
-            found["warmup_steps"] = float(steps if grows else 0)
-            found["warmup_start_factor"] = ratio**-self.exponent if grows else 1.0
-        return found
+            point["warmup_steps"] = float(steps if grows else 0)
+            point["warmup_start_factor"] = ratio**-self.exponent if grows else 1.0
+        return point
 
 
 @dataclass(frozen=True)
@@ -342,10 +342,10 @@ class WorkloadFamily:
     """A workload for each batch size.
 
     Attributes:
-        template: what all of them share; holds placeholders for what a rule gives.
-        step_budget: the rule of the budget, or None where the template's holds.
-        evaluation: steps between evaluations, likewise.
-        points: the point of each batch size, or None where the template's are run.
+        template: workload that all share, with placeholders where a rule applies.
+        step_budget: rule of the budget, or None for that of the template.
+        evaluation: steps between evaluations by batch size, or None likewise.
+        points: rule for the point of each batch size, or None likewise.
     """
 
     template: Workload
@@ -365,13 +365,15 @@ class WorkloadFamily:
 
     def at(self, batch_size: int) -> Workload:
         """Returns the workload of a batch size; UserError if a table has none."""
-        found = self.template
+        workload = self.template
         if self.step_budget is not None:
             steps = steps_at("workload.step_budget", self.step_budget, batch_size)
-            found = replace(found, step_budget=steps)
+            workload = replace(workload, step_budget=steps)
         if self.evaluation is not None:
             interval = steps_at("evaluation.steps", self.evaluation, batch_size)
-            found = replace(found, evaluation_interval=EvaluationInterval(interval))
+            evaluations = EvaluationInterval(interval)
+            workload = replace(workload, evaluation_interval=evaluations)
         if self.points is not None:
-            found = replace(found, explicit_points=(self.points.at(batch_size),))
-        return found
+            points = (self.points.at(batch_size),)
+            workload = replace(workload, explicit_points=points)
+        return workload

@@ -1,4 +1,4 @@
-"""Evaluations of a trial, its end, and the summary of it that a race reads."""
+"""Evaluations of a trial, its outcomes, and the summary of it that a race reads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dps_tf.core.errors import UserError, is_whole
 class EvaluationSchedule:
     """Evaluations at the multiples of an interval, the quantum of K*; never at step 0.
 
-    A budget that is no multiple of it ends with the last multiple below, so that a
-    larger budget only adds evaluations.
+    A budget that is no multiple of the interval ends with the last multiple below, so
+    that a larger budget only adds evaluations.
     """
 
     interval: int
@@ -30,7 +30,7 @@ class EvaluationSchedule:
         return (step // self.interval + 1) * self.interval
 
     def at_or_after(self, step: int) -> int:
-        """Returns the evaluation at which something that happens at a step is seen."""
+        """Returns the first evaluation at or after a step."""
         return -(-step // self.interval) * self.interval
 
     def previous(self, step: int) -> int:
@@ -51,8 +51,8 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]*(: |$)")
 OUTCOMES = ("complete", "incomplete", "infeasible", "censored", "failed")
 """complete: met the goal. incomplete: spent its step budget. infeasible: diverged.
 
-censored: out-run, that is stopped because enough others had met the goal before it
-could. failed: an error that is not the trial's own (its text is kept).
+censored: stopped because enough other trials had met the goal before it could. failed:
+ended by an error that is not the trial's own (its text is kept).
 """
 
 
@@ -65,7 +65,7 @@ class Trajectory:
         finish_step: first evaluated step at which it met the goal.
         diverged_step: step whose mini-batch loss, or evaluated metric, was first not
             finite. A trial may finish and diverge later.
-        failed: text of an error, while it stands.
+        failed: text of the error that ended the trial, None unless one did.
     """
 
     last_step: int = 0
@@ -75,7 +75,7 @@ class Trajectory:
 
 
 def error_cause(text: str) -> str:
-    """Returns the error at the end of a kept traceback, in a line of 300 characters."""
+    """Returns the error at the end of a traceback, in at most 300 characters."""
     lines = [line for line in text.splitlines() if line.strip()] or ["unknown"]
     # The last line that names an error; its message may go on over further lines.
     named = [n for n, line in enumerate(lines) if _ERROR.match(line)]

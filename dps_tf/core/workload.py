@@ -1,4 +1,4 @@
-"""What is trained and what it has to reach, as plain values."""
+"""A workload is what is trained and what it has to reach, as plain values."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ _MAPPINGS = (
 class StepsInExamples:
     """A number of steps at each batch size.
 
-    Either the same at all, or a number of examples that is divided by the batch size
-    and kept within [minimum, maximum] steps: fewer for larger batches.
+    It is either one number for all, or a number of examples that is divided by the
+    batch size and kept within [minimum, maximum] steps: fewer for larger batches.
+
+    >>> StepsInExamples(examples=1000, minimum=20).steps_at(10)
+    100
 
     Attributes:
         steps: the number at every batch size, or None.
-        examples: so many examples, or None; exactly one is given.
+        examples: number of examples, or None if `steps` is given.
         minimum: fewest steps, with `examples`.
         maximum: most steps, with `examples`.
     """
@@ -44,7 +47,7 @@ class StepsInExamples:
     minimum: int = 1
     maximum: int | None = None
     kind: ClassVar[str] = "step budget"
-    """What it is a number of, for messages."""
+    """Name of the number in messages."""
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.examples is None):
@@ -88,30 +91,30 @@ class Workload:
     Names are looked up in the registries of `data`, `models`, `objectives` and `optim`.
 
     Attributes:
-        name: of data set and network together; part of paths.
+        name: name of data set and network together; part of paths.
         dataset: name in the data registry.
         network: name in the model registry.
         optimizer: name in the optimizer registry; part of paths.
-        goal: what a trial has to reach.
+        goal: goal of a trial.
         space: tuned metaparameters in the order of their declaration.
-        points: N, trials (or feasible trials) that a study pays for.
-        step_budget: steps a trial may run.
+        points: N, number of trials (or feasible trials) of a study.
+        step_budget: number of steps that a trial may run.
         evaluation_interval: steps between evaluations.
         fixed: metaparameters that are set and not tuned.
         explicit_points: points to run instead of a search.
         sequence: `sobol`, or `lee2021` for the published points.
         count: whether N counts `all` trials (Lee et al.) or `feasible` ones (Shallue
             et al.).
-        max_draws: points drawn at most under `feasible`; None is 10 N.
+        max_draws: largest number of points drawn under `feasible`; None is 10 N.
         learning_rate_schedule: name in the schedule registry.
         split: `seeded`, `first` or `last` of the file, `lee2021` for the published
             split, or `given` for the validation set that the source has.
-        split_seed: seed of the first three.
+        split_seed: seed of `seeded`, `first` and `last`.
         validation_examples: size of the validation split; None is a tenth.
         test: `given` for the test set that the source has, `carved` for examples of
-            the same split, or `none`; only with one of the former is it read.
+            the same split, or `none`, which reads no test set.
         test_examples: size of a carved test set; None is that of the validation split.
-        training_examples: trains on a random subset of so many; subsets of one split
+        training_examples: size of a random subset to train on; subsets of one split
             are nested, and the validation split is that of the whole set. None is all.
         order: `per_trial`, or `shared` for one order of examples for all trials of a
             batch size (Lee et al.).
@@ -122,7 +125,7 @@ class Workload:
         network_arguments: keywords of the network's builder.
         objective: name in the registry of objectives: loss and metrics.
         objective_arguments: keywords of the objective, and `metrics`: names of
-            registered metrics beside its own.
+            registered metrics besides its own.
     """
 
     name: str
@@ -204,22 +207,22 @@ class Workload:
             )
 
     def at(self, batch_size: int) -> Workload:
-        """Returns itself: the same workload for every batch size (`WorkloadFamily`)."""
+        """Returns this workload, which every batch size has; see `WorkloadFamily`."""
         return self
 
     @property
     def metaparameters(self) -> tuple[str, ...]:
-        """Names of all that its points hold: tuned, fixed or in an explicit point."""
+        """Names of all metaparameters: tuned, fixed or in an explicit point."""
         points = [name for point in self.explicit_points for name in point]
         return tuple(dict.fromkeys([*self.space.names, *self.fixed, *points]))
 
     @property
     def depends_on_budget(self) -> bool:
-        """Whether a length is a share of the step budget, which then may not grow."""
+        """Whether a length is a share of the step budget, so that this may not grow."""
         return any(name.endswith(_SHARE) for name in self.metaparameters)
 
     def check_metaparameters(self, reads: Reads) -> None:
-        """Raises UserError unless every point has just the metaparameters to be read.
+        """Raises UserError unless every point has just the metaparameters in `reads`.
 
         `reads`: metaparameters of the optimizer, its schedule and the objective.
         """
@@ -274,28 +277,28 @@ _SHARE, _STEPS = "_share", "_steps"
 
 
 def with_shares(reads: Reads, given: Iterable[str]) -> Reads:
-    """Returns the names that are read, with those of lengths as shares of the budget.
+    """Returns the arguments that are read, with lengths as shares of the step budget.
 
-    `decay_share` stands for `decay_steps`: where it is given, it is read in its place.
+    `decay_share` stands for `decay_steps`: where it is given, it is read instead.
     """
-    found = dict(reads)
+    with_given = dict(reads)
     for name in given:
         steps = name.removesuffix(_SHARE) + _STEPS
         if name.endswith(_SHARE) and name not in reads and steps in reads:
-            found.pop(steps, None)
-            found[name] = Argument(range=SHARE)
-    return found
+            with_given.pop(steps, None)
+            with_given[name] = Argument(range=SHARE)
+    return with_given
 
 
 def lengths_in_steps(
     point: Mapping[str, float], reads: Reads, step_budget: int | None
 ) -> dict[str, float]:
-    """Returns a point with all lengths in steps; UserError for a share that is none."""
-    found = {}
+    """Returns a point with all lengths in steps; UserError for an impossible share."""
+    in_steps = {}
     shares = with_shares(reads, point)
     for name, value in point.items():
         if name in reads or name not in shares:
-            found[name] = value
+            in_steps[name] = value
             continue
         if step_budget is None:
             raise UserError(f"{name} is a share of a step budget, and none is given")
@@ -303,5 +306,5 @@ def lengths_in_steps(
         if steps in point:
             raise UserError(f"{name} and {steps} are the same length: give one of them")
         resolve("the schedule", {name: shares[name]}, {name: value})
-        found[steps] = value * step_budget
-    return found
+        in_steps[steps] = value * step_budget
+    return in_steps

@@ -1,4 +1,4 @@
-"""Everything that is kept on disk: where it lies, and how it survives damage."""
+"""The store keeps sweeps on disk, where they survive kills and damaged files."""
 
 from __future__ import annotations
 

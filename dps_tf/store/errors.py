@@ -1,4 +1,4 @@
-"""What can go wrong with files, each as one sentence that says what to do."""
+"""The errors of the store; each is one sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ADVICE = {
 
 
 class StoreError(OSError):
-    """The file system refused; what was there before is as it was.
+    """The file system refused an operation; the old content of the file is unchanged.
 
     `path` is the file or folder concerned, `errno` the system's number or None.
     """
@@ -72,7 +72,7 @@ def explained(doing: str, path: str) -> Iterator[None]:
     except (StoreError, FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
-        # Libraries raise some with a text alone.
+        # Libraries raise some of these errors with a text alone.
         reason = error.strerror or str(error).split("\n")[0]
         raise store_error(doing, path, error.errno, reason) from error
 

@@ -1,7 +1,7 @@
-"""What the store asks of a file system, and which one a sweep directory needs.
+"""The interface of a file system, and the one that a sweep directory needs.
 
 All input and output of the store goes through `FileSystem`. Paths are strings with `/`:
-those of a disk, which `layout` makes absolute, or URLs of objects (`gs://bucket/name`).
+paths on a disk, which `layout` makes absolute, or URLs of objects (`gs://bucket/name`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FileSystem(Protocol):
         """Whether paths are those of this operating system, so that flock applies."""
 
     def read_bytes(self, path: str) -> bytes:
-        """Returns the whole content; FileNotFoundError if there is none.
+        """Returns the whole content; FileNotFoundError without a file.
 
         Readers see the old or the new content of an atomic write, never a mix.
         """
@@ -65,7 +65,7 @@ class FileSystem(Protocol):
     def list_names(self, directory: str) -> list[str]:
         """Returns the sorted names in a folder, temporary files left out.
 
-        Folders have no slash behind them. A missing folder gives an empty list.
+        Names of folders have no slash at the end. A missing folder gives an empty list.
         """
 
     def remove(self, path: str) -> None:
@@ -106,7 +106,7 @@ def files_for(directory: str) -> FileSystem:
     """Returns the file system of a sweep directory: objects for a URL, else files.
 
     Raises:
-        UserError: a URL, where the library of object stores is not installed.
+        UserError: the directory is a URL, and the library for object stores is missing.
     """
     if "://" not in directory:
         return LocalFiles()

@@ -1,4 +1,4 @@
-"""Every file name of the package: where in a sweep directory each thing lies."""
+"""The names of all files of a sweep directory, and where in it they lie."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from dps_tf.core import UserError, checked_name
 
 MARKER = ".dps_tf"
-"""Name of the file that marks a folder which the package may delete."""
+"""Name of the file that marks a folder as one that the package may delete."""
 
 CLOSING_TABLES = ("trials", "curves", "work")
 """The tables that a closed study consists of."""
@@ -26,17 +26,17 @@ def is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """Returns a name ^[A-Za-z0-9._-]+$ other than '.' and '..', else UserError."""
+    """Returns a name of [A-Za-z0-9._-] that is neither '.' nor '..'; else UserError."""
     return checked_name("name", name)
 
 
 def absolute(path: str) -> str:
-    """Returns a path that does not change its meaning with the current directory.
+    """Returns a path that does not depend on the current directory.
 
     Paths with a scheme, such as `gs://bucket/folder`, lose only trailing slashes.
 
     Raises:
-        UserError: the path is empty, no UTF-8, or longer than systems allow.
+        UserError: the path is empty, not UTF-8, or longer than systems allow.
     """
     if not path:
         raise UserError("The directory is empty: name one, for example sweeps/mnist.")
@@ -44,7 +44,7 @@ def absolute(path: str) -> str:
         names = [len(name) for name in path.encode().split(b"/")]
     except UnicodeEncodeError as error:
         raise UserError(
-            f"the path {path!r} is no UTF-8: rename its folders, or choose others."
+            f"the path {path!r} is not UTF-8: rename its folders, or choose others."
         ) from error
     if max(names) > _NAME_LIMIT or len(path.encode()) > _PATH_LIMIT:
         raise UserError(
@@ -69,7 +69,7 @@ class SweepLayout:
     """
 
     def __init__(self, root: str) -> None:
-        """Takes the directory as the user names it."""
+        """Takes the directory as the user has named it."""
         self.root = absolute(root)
         self.marker = f"{self.root}/{MARKER}"
         self.sweep = f"{self.root}/sweep.json"
@@ -128,5 +128,5 @@ def segments(log: str) -> str:
 
 
 def set_aside_path(path: str, number: int) -> str:
-    """Returns the name under which a damaged file is kept."""
+    """Returns the new name of a damaged file that is set aside."""
     return f"{path}.damaged-{number}"

@@ -1,7 +1,7 @@
-"""Sweep directories on local and mounted disks.
+"""Files on local and mounted disks.
 
-A file is written under a temporary name first. That name says which process writes it,
-so that others can remove it once that process has ended.
+A file is written under a temporary name first. That name says which process writes the
+file, so that others can remove it once that process has ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dps_tf.store.layout import MARKER
 
 _BATCH = 64  # temporary files at a time, far under the usual limit on open files
 _SYNCING_THREADS = 8
-# What file systems answer that cannot do a thing, rather than failing at it.
+# Answers of file systems that do not support an operation at all.
 _UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _TEMPORARY = re.compile(r"\.writing-([0-9a-f]{8})-(\d+)-([0-9a-f]{8})-\d+\.temporary")
 _STALE_AFTER = 3600.0  # seconds; writing one file does not take that long
@@ -42,7 +42,7 @@ class LocalFiles:
     is_local = True
 
     def read_bytes(self, path: str) -> bytes:
-        """Returns the whole content; FileNotFoundError if there is none."""
+        """Returns the whole content; FileNotFoundError without a file."""
         with explained("read", path):
             return Path(path).read_bytes()
 
@@ -74,7 +74,7 @@ class LocalFiles:
                 for folder in folders:
                     _sync_folder(folder)
         except Exception:
-            # Not for KeyboardInterrupt and its like: leave at once, litter is harmless.
+            # KeyboardInterrupt and the like leave at once: such files are harmless.
             for temporary in waiting.values():
                 _discard(temporary)
             raise
@@ -181,19 +181,19 @@ class LocalFiles:
 
 
 def _discard(temporary: Path) -> None:
-    # It is cleaned when the folder is opened next; the first error matters more.
+    # The folder is cleaned when it is opened next; the first error matters more.
     with contextlib.suppress(OSError):
         temporary.unlink(missing_ok=True)
 
 
 def _make_folders(folder: Path) -> None:
-    """Makes a folder and those above it, each known to its parent after power loss."""
+    """Makes a folder and those above it, so that they survive a loss of power."""
     above = (folder, *folder.parents)
     missing = list(itertools.takewhile(lambda place: not place.exists(), above))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileNotFoundError as error:
-        # So /proc and its like answer, whose files and folders only the system makes.
+        # The answer of /proc and the like, where only the system makes folders.
         raise PermissionError(errno.EPERM, "no folder can be made there") from error
     for place in missing:
         _sync_folder(place.parent)
@@ -237,7 +237,7 @@ def _publish(temporary: Path, place: Path, data: bytes) -> None:
     except OSError as error:
         if error.errno not in {*_UNSUPPORTED, errno.EPERM, errno.EMLINK}:
             raise
-        # Without hard links: exclusive, but not atomic with its content.
+        # Without hard links the file is exclusive, but not atomic with its content.
         _write_new(place, data)
 
 
@@ -246,8 +246,8 @@ def _sync_all(descriptors: Sequence[int]) -> None:
     if len(descriptors) == 1:
         os.fsync(descriptors[0])
         return
-    # Side by side, because the disk then commits several at once: for 64 files of
-    # 250 KB on ext4 ten times faster than one after the other.
+    # In threads, because the disk then commits several files at once: for 64 files of
+    # 250 KB on ext4 this is ten times faster than one after the other.
     with ThreadPoolExecutor(_SYNCING_THREADS) as pool:
         list(pool.map(os.fsync, descriptors))
 
@@ -276,19 +276,19 @@ def temporary_path(path: str) -> Path:
 
 
 def is_temporary(name: str) -> bool:
-    """Returns whether `temporary_path` makes such names."""
+    """Returns whether a name is one that `temporary_path` makes."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def _is_stale(place: Path) -> bool:
-    """Returns whether nobody will finish a temporary file any more."""
+    """Returns whether a temporary file was left by a writer that has ended."""
     match = _TEMPORARY.fullmatch(place.name)
     if match is None:
         return False
     tag, pid, token = match.groups()
     if tag == _machine_tag():
         if int(pid) == os.getpid():
-            # A former life of this process number, which is common in containers.
+            # An earlier process had this number, which is common in containers.
             return token != _PROCESS_TOKEN
         if processes.has_ended(int(pid), ""):
             return True

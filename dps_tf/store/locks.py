@@ -1,8 +1,8 @@
-"""Exclusive ownership of cells, on one machine and across machines.
+"""Locks give one process exclusive ownership of a cell, also across machines.
 
 On one machine `flock` decides: it is free at once after kill -9. Where the disk may be
-shared with other machines, a claim with a heartbeat decides as well; the same claim
-tells everybody who the owner is.
+shared with other machines, a claim with a heartbeat decides as well; the claim also
+names the owner.
 
 A claim is a file `cell.<generation>.claim` that is created exclusively; the highest
 generation owns the cell. Taking over creates the next generation and overwrites nothing
@@ -10,9 +10,9 @@ of the former owner's. An owner that was silent for long and returns finds a hig
 generation, and must stop. The highest generation is never removed, only marked as
 released.
 
-Owners show that they live by a counter in `<token>.owner`. Whoever wants a claimed
-cell must see that counter unchanged for the whole expiry on its own monotonic clock;
-the clocks of two machines are never compared. An owner whose process ran on this
+Owners show that they live by a counter in `<token>.owner`. A process that wants a
+claimed cell must see that counter unchanged for the whole expiry on its own monotonic
+clock; the clocks of two machines are never compared. An owner whose process ran on this
 machine and has ended needs no waiting.
 """
 
@@ -39,9 +39,9 @@ from dps_tf.store.records import encode_record, read_json, write_json
 BEAT_EVERY = 15.0
 """Seconds between the heartbeats of an owner."""
 EXPIRE_AFTER = 120.0
-"""Seconds of silence after which an owner elsewhere is taken for dead."""
+"""Seconds without a heartbeat after which an owner elsewhere is taken for dead."""
 _CLAIM = re.compile(r"cell\.(\d{8,})\.claim")
-_LOOKS = 3  # times to look for a claim that vanishes between listing and reading
+_LOOKS = 3  # number of looks for a claim that vanishes between listing and reading
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Owner:
 
     Attributes:
         pid: number of the process.
-        process_start: tells apart processes that had the same number.
-        host: name for people.
-        machine: where `pid` means something, see `processes.machine`.
-        started: seconds of the epoch, for people.
-        token: random; the only thing that decides.
+        process_start: start of the process, which no other process of this number has.
+        host: name of the machine, for people.
+        machine: the machine on which `pid` is valid, see `processes.machine`.
+        started: time of creation in seconds of the epoch, for people.
+        token: random text, which alone identifies the owner.
     """
 
     pid: int = field(default_factory=os.getpid)
@@ -76,16 +76,16 @@ class Owner:
 
 
 class Lock:
-    """The lock of one cell, as one owner sees it: held, or held by another, or free.
+    """The lock of one cell for one owner, who holds it or waits for it.
 
     Keep the object: it remembers since when other owners have been silent.
 
     Args:
-        files: where the cell lies.
-        directory: the folder of the cell.
-        owner: who acquires the lock; None for this process.
+        files: file system of the cell.
+        directory: folder of the cell.
+        owner: owner that acquires the lock; None for this process.
         beat_every, expire_after: see BEAT_EVERY and EXPIRE_AFTER.
-        clock: monotonic, in seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two are for tests
@@ -115,8 +115,8 @@ class Lock:
         """Returns whether the lock was free and is held from now on; never waits.
 
         Its heartbeat runs in the background until the lock is released. An owner on
-        this machine that has died does not block. One elsewhere blocks until it has
-        been silent for the expiry, counted from the first call of this method.
+        this machine that has died does not block. An owner elsewhere blocks until it
+        has been silent for the expiry, counted from the first call of this method.
         """
         if self._generation is not None or not self._acquire_flock():
             return False
@@ -131,14 +131,14 @@ class Lock:
         return True
 
     def still_owned(self) -> bool:
-        """Returns whether nobody has taken over; asks the file system each time."""
+        """Returns whether no other owner has taken over; reads the files each time."""
         return self._newest() == (self._generation, self.owner.token)
 
     def check(self) -> None:
         """Raises LockLost if another owner has taken over: call before each write.
 
-        The moment between this and the write stays open, so nothing that two owners
-        write may depend on it: states are functions of trial and step.
+        Another owner can take over between this check and the write, so no result may
+        depend on which owner wrote a file: states are functions of trial and step.
         """
         if not self.still_owned():
             raise LockLost(
@@ -168,7 +168,7 @@ class Lock:
         self.release()
 
     def holder(self) -> str | None:
-        """Returns who has the cell, in words; None if it is free or its owner died."""
+        """Returns the owner of the cell, in words; None if the cell is free."""
         _, token = self._newest()
         if token is None:
             return None
@@ -179,17 +179,17 @@ class Lock:
             return None
         text = f"process {owner.pid} on {owner.host}"
         try:
-            heard = self._files.modified_time(self._owner_path(token))
+            last_beat = self._files.modified_time(self._owner_path(token))
         except (FileNotFoundError, StoreError):
             return text
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(heard))
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last_beat))
         return f"{text}, last heartbeat {at}"
 
     def shows_life(self) -> bool:
         """Returns whether the owner of the cell surely lives.
 
-        That is a process of this machine, or an owner that has beaten since this object
-        first looked: one elsewhere shows it within one interval of its heartbeat.
+        An owner on this machine lives if its process does. One elsewhere lives if its
+        heartbeat has changed since this object first looked, which takes one interval.
         """
         _, token = self._newest()
         if token is None:
@@ -201,7 +201,7 @@ class Lock:
 
     def beat(self) -> None:
         """Shows once that this owner lives."""
-        # Never counted back: an observer may remember an old number for long.
+        # The counter only grows: an observer may remember an old number for long.
         self._beats += 1
         content = {"owner": asdict(self.owner), "beat": self._beats}
         write_json(self._files, self._owner_path(self.owner.token), content)
@@ -229,9 +229,9 @@ class Lock:
             self._thread = None
 
     def _acquire_flock(self) -> bool:
-        """Returns False if another process, or another lock of this one, has it.
+        """Takes the flock of the cell; returns False if another Lock or process has it.
 
-        The system releases it when the process ends.
+        The system releases the flock when the process ends.
         """
         if not self._files.is_local:
             return True
@@ -270,7 +270,7 @@ class Lock:
         created = self._files.create_exclusive(path, data)
         if self._newest() != (generation, self.owner.token):
             if created:
-                # Somebody had taken a later generation before this one was made.
+                # Another owner had taken a later generation before this one was made.
                 self._files.remove(path)
             return None
         for older in self._generations():
@@ -285,7 +285,7 @@ class Lock:
             return False
         if owner is not None and owner.has_ended():
             return True
-        # A live owner that this flock reaches would have it.
+        # A live owner that this flock reaches would have the flock.
         if self._flock is not None and (
             (owner is not None and owner.is_here())
             or processes.is_on_local_disk(self._layout.lock)
@@ -301,8 +301,8 @@ class Lock:
     def _newest(self) -> tuple[int, str | None]:
         """Returns the highest generation, 0 if there is none, and its owner's token.
 
-        The token is None if the cell is free, and one that nobody has if the file of
-        the claim cannot be read.
+        The token is None if the cell is free, and a token without an owner if the file
+        of the claim cannot be read.
         """
         generation = 0
         for _ in range(_LOOKS):
@@ -312,7 +312,7 @@ class Lock:
             try:
                 content = read_json(self._files, self._claim_path(generation))
             except FileNotFoundError:
-                # Taken back just now by one who came too late.
+                # An owner that came too late has just removed its claim.
                 continue
             except DamagedError:
                 break

@@ -1,15 +1,15 @@
-r"""Append-only checked logs: what was flushed is there after any kill.
+r"""Append-only logs with checksums: flushed events survive any kill.
 
 Each log has one writer. A line that a kill tore is cut off when the log is opened for
-writing again; damaged lines further up stay, are skipped by readers, and are reported.
+writing again; damaged lines before it stay, are skipped by readers, and are reported.
 
 An event is one line, `crc32 length json\n`: eight hexadecimal digits over the JSON, its
 length in bytes, the JSON itself. The length finds the end where a line's own end is
 damaged; the checksum finds any changed byte.
 
 Floats come back bit for bit (JSON holds their shortest exact form). Floats that JSON
-does not have are the strings "nan", "inf", "-inf". A text that is one of these, behind
-any number of '~', is written with one '~' more, so that the two differ.
+does not have are the strings "nan", "inf", "-inf". A text that is one of these, after
+any number of '~', is written with one more '~', so that texts and floats differ.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _original(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Scan:
-    """What the bytes of a log hold.
+    """The content of a log's bytes.
 
     Attributes:
         events: every intact event, in order.
@@ -90,7 +90,7 @@ class Scan:
 
 
 def scan(data: bytes) -> Scan:
-    """Finds every intact line, also between, behind and inside damaged ones."""
+    """Returns every intact line, also between, after and inside damaged ones."""
     events: list[Event] = []
     damaged: list[tuple[int, int]] = []
     reached = intact_end = 0
@@ -107,7 +107,7 @@ def scan(data: bytes) -> Scan:
 
 
 def _intact_lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Gives start, end (line end not counted) and payload of each intact line."""
+    """Yields start, end (line end not counted) and payload of each intact line."""
     position = 0
     while header := _HEADER.search(data, position):
         end = header.end() + int(header[2])
@@ -116,7 +116,7 @@ def _intact_lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
             yield header.start(), end, payload
             position = end
         else:
-            # A line may begin anywhere behind one that was torn.
+            # A line may begin anywhere after the start of a torn one.
             position = header.start() + 1
 
 
@@ -136,7 +136,7 @@ class Log(ABC):
         self._lines.append(encode_event(event))
 
     def flush(self) -> None:
-        """Writes what was added; it is on the disk on return.
+        """Writes the added events; they are on the disk on return.
 
         After a StoreError nothing is lost: the events wait for the next flush.
         """
@@ -173,9 +173,9 @@ class LogWriter(Log):
             data = self._files.read_bytes(self._path)
         except FileNotFoundError:
             return 0
-        found = scan(data)
-        kept = data[: found.intact_end] + b"\n" * found.lacks_line_end
-        tail = data[found.intact_end :]
+        scanned = scan(data)
+        kept = data[: scanned.intact_end] + b"\n" * scanned.lacks_line_end
+        tail = data[scanned.intact_end :]
         if tail:
             self._files.write_atomic(free_name(self._files, self._path), tail)
         if kept != data:
@@ -193,7 +193,7 @@ class LogWriter(Log):
         self._size += len(data)
 
     def _cut_back(self) -> None:
-        """Undoes what a failed append may have left behind."""
+        """Removes what a failed append may have left at the end of the file."""
         if self._files.exists(self._path):
             data = self._files.read_bytes(self._path)
             if len(data) != self._size:
@@ -204,7 +204,7 @@ class LogWriter(Log):
 class SegmentedLogWriter(Log):
     """Writes each flush as a numbered file that never changes; needs no append.
 
-    A restarted writer goes on behind the highest number; nothing is rewritten.
+    A restarted writer continues after the highest number; nothing is rewritten.
     """
 
     def __init__(self, files: FileSystem, path: str) -> None:
@@ -219,10 +219,10 @@ class SegmentedLogWriter(Log):
 
 
 def read_log(files: FileSystem, path: str) -> tuple[list[Event], list[str]]:
-    """Returns every intact event in order, and sentences about what was skipped.
+    """Returns every intact event in order, and sentences about skipped bytes.
 
-    While the writer of the log lives, an unfinished line at the end, which is reported
-    too, is no damage. A missing log is an empty one.
+    An unfinished line at the end is reported too, though it is no damage while the
+    writer of the log lives. A missing log has no events.
     """
     events: list[Event] = []
     problems: list[str] = []
@@ -231,11 +231,11 @@ def read_log(files: FileSystem, path: str) -> tuple[list[Event], list[str]]:
     parts += [f"{folder}/{n}" for n in files.list_names(folder) if n.isdecimal()]
     for part in parts:
         try:
-            found = scan(files.read_bytes(part))
+            scanned = scan(files.read_bytes(part))
         except FileNotFoundError:
             continue
-        events += found.events
-        problems += _problems(part, found)
+        events += scanned.events
+        problems += _problems(part, scanned)
     return events, problems
 
 
@@ -249,16 +249,16 @@ def read_logs(
     for name in sorted(names):
         if name.endswith(".log"):
             writer = name.removesuffix(".log")
-            events[writer], found = read_log(files, f"{directory}/{name}")
-            problems += found
+            events[writer], skipped = read_log(files, f"{directory}/{name}")
+            problems += skipped
     return events, problems
 
 
-def _problems(path: str, found: Scan) -> list[str]:
+def _problems(path: str, scanned: Scan) -> list[str]:
     """Returns a sentence about each damaged stretch of a log."""
     sentences = []
-    for start, length in found.damaged:
-        if start == found.intact_end:
+    for start, length in scanned.damaged:
+        if start == scanned.intact_end:
             sentences.append(
                 f"{path}: the last {length} bytes are no whole line and were skipped: "
                 "a write was cut short, or is under way."

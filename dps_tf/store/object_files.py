@@ -1,4 +1,4 @@
-"""Sweep directories in object stores: Google Cloud Storage, Amazon S3 and Azure.
+"""Files in the object stores of Google Cloud Storage, Amazon S3 and Azure.
 
 The library obstore makes the requests, and repeats those that a store is too busy for,
 up to a limit. It takes credentials and settings such as the region from the environment
@@ -31,12 +31,12 @@ class ObjectFiles:
     * Putting an object is atomic: readers find the old content or the new one.
     * Objects do not grow: nothing is appended. Renaming is a copy and a deletion.
     * Folders are prefixes: they need no making and vanish with their last object.
-    * Whoever creates an object that must not exist yet is decided by the store itself.
+    * The store itself decides which caller creates an object that must not exist yet.
 
-    `file://` URLs are objects in a folder of this machine, for trying this out.
+    `file://` URLs are objects in a folder of this machine, for trying out this class.
 
     Args:
-        connect: returns the store of obstore for the URL of a bucket.
+        connect: function that returns obstore's store for the URL of a bucket.
     """
 
     can_append = False
@@ -47,7 +47,7 @@ class ObjectFiles:
         self._heeding: set[str] = set()
 
     def read_bytes(self, path: str) -> bytes:
-        """Returns the whole content; FileNotFoundError if there is none."""
+        """Returns the whole content; FileNotFoundError without an object."""
         with _explained("read", path):
             store, name = self._place(path)
             return bytes(store.get(name).bytes())
@@ -109,13 +109,13 @@ class ObjectFiles:
             )
         with _explained("remove", directory):
             store, name = self._place(directory)
-            for some in store.list(name):
-                store.delete([found["path"] for found in some])
+            for objects in store.list(name):
+                store.delete([entry["path"] for entry in objects])
 
     def create_exclusive(self, path: str, data: bytes) -> bool:
         """Writes an object that must not exist yet; returns whether this caller did.
 
-        Of callers at the same time exactly one succeeds, by the store's precondition.
+        If several callers try, exactly one succeeds, by the store's precondition.
 
         Raises:
             UserError: the store creates an object although it exists.
@@ -125,8 +125,8 @@ class ObjectFiles:
             if _create(store, name, data):
                 self._check_heeds_creation(path, data)
                 return True
-        # Where the answer to the first request was lost, obstore has asked again, and
-        # the object that it met is this caller's own.
+        # If the answer to the first request was lost, obstore has repeated it, and the
+        # object that exists is this caller's own.
         return self.read_bytes(path) == data
 
     def _check_heeds_creation(self, path: str, data: bytes) -> None:
@@ -135,7 +135,7 @@ class ObjectFiles:
         if bucket in self._heeding:
             return
         store, name = self._place(path)
-        # Twice, because somebody may have removed the object meanwhile.
+        # Twice, because another process may have removed the object meanwhile.
         if _create(store, name, data) and _create(store, name, data):
             raise UserError(
                 f"the store of {path} creates objects that exist already, so two "
@@ -166,8 +166,8 @@ class ObjectFiles:
         scheme, _, place = path.partition("://")
         if scheme not in _SCHEMES:
             raise UserError(
-                f"{path} is not known: sweep directories lie on disks, or in object "
-                "stores whose URLs begin with gs://, s3:// or az://."
+                f"{path} has an unknown scheme: sweep directories lie on disks, or in "
+                "object stores whose URLs begin with gs://, s3:// or az://."
             )
         bucket, _, name = place.partition("/")
         return self._connect(f"{scheme}://{bucket}"), name.rstrip("/")
@@ -202,6 +202,6 @@ def _explained(doing: str, path: str, missing: str = "") -> Iterator[None]:
     ) as error:
         raise store_error(doing, path, errno.EACCES, "access is denied") from error
     except (exceptions.BaseError, ValueError) as error:
-        # The lines behind the first are for debugging.
+        # The lines after the first are for debugging.
         reason = str(error).splitlines()[0].rstrip(".;:")
         raise store_error(doing, path, None, reason) from error

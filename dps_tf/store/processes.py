@@ -1,4 +1,4 @@
-"""Processes and disks of this machine: which have ended, which are its own."""
+"""Which processes of this machine have ended, and which disks it alone uses."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _LOCAL_DISKS = frozenset(
 
 @functools.cache
 def machine() -> str:
-    """Returns what all processes share that see each other's process numbers.
+    """Returns one text for all processes that see each other's process numbers.
 
-    On Linux the boot and the namespace of process numbers, elsewhere the host name: two
-    containers of one host name, or one host before and after a restart, differ.
+    On Linux it is made of the boot and the namespace of process numbers, so that two
+    containers of one host name, or one host before and after a restart, differ;
+    elsewhere it is the host name.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -32,10 +33,10 @@ def machine() -> str:
 def process_start(pid: int) -> str:
     """Returns when a process began, in hundredths of a second since the boot.
 
-    Empty where that is not known. The clock may be set without changing it.
+    The text is empty if that cannot be read. Setting the clock does not change it.
     """
     try:
-        # In this order: psutil adds the time of the boot, which it may have kept.
+        # The boot comes first: psutil adds its time, which it may have kept.
         boot = psutil.boot_time()
         began = psutil.Process(pid).create_time()
     except (psutil.Error, OSError):
@@ -65,7 +66,7 @@ def is_on_local_disk(path: str) -> bool:
     """Returns whether a path surely lies on a disk that only this machine uses."""
     try:
         device = Path(path).stat().st_dev
-        # The latest of several that are mounted at one place is the one that is seen.
+        # Of several disks that are mounted at one place, the latest is in use.
         for mount in reversed(psutil.disk_partitions(all=True)):
             if _device(mount.mountpoint) == device:
                 return mount.fstype in _LOCAL_DISKS

@@ -1,9 +1,9 @@
-"""Records: JSON files with a checksum and the number of their format.
+"""Records are JSON files with a checksum and the number of their format.
 
 A record is {"content": ..., "format": ..., "sha256": ...}, sorted and indented; the
 digest is that of content and format in their canonical form. A reader accepts only the
-bytes that the writer gives, so that no damaged byte passes: other bytes are a
-DamagedError, and a record of another format is an OtherFormatError.
+bytes that the writer gives, so that every damaged byte is noticed: other bytes raise a
+DamagedError, and a record of another format raises an OtherFormatError.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def canonical(value: Any) -> str:
     """Returns the canonical JSON text of a value: sorted keys, no spaces, ASCII.
 
     Raises:
-        ValueError: NaN or an infinity, which JSON has not.
-        TypeError: a key that is no string, or a value that is not JSON.
+        ValueError: the value holds NaN or an infinity, which JSON does not have.
+        TypeError: a key is no string, or a part of the value is not JSON.
     """
     _check_keys(value)
     return json.dumps(
@@ -86,8 +86,8 @@ def decode_record(path: str, data: bytes) -> Any:
         document = json.loads(data.decode("ascii"))
         content = document["content"]
         number = document.get("format")
-        is_of_before = document.keys() == {"content", "sha256"}
-        is_whole = is_of_before or _encoded(content, number) == data
+        has_no_format = document.keys() == {"content", "sha256"}
+        is_whole = has_no_format or _encoded(content, number) == data
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DamagedError(path, f"it is no whole record ({error})") from error
     if not is_whole:
@@ -121,8 +121,8 @@ def read_json(files: FileSystem, path: str) -> Any:
     """Returns the content of a record.
 
     Raises:
-        FileNotFoundError: there is none.
-        DamagedError: torn, empty or changed; `set_aside` puts it out of the way.
+        FileNotFoundError: there is no such file.
+        DamagedError: the file is torn, empty or changed; `set_aside` renames it.
         OtherFormatError: another version of the package wrote it.
     """
     return decode_record(path, files.read_bytes(path))
@@ -131,7 +131,7 @@ def read_json(files: FileSystem, path: str) -> Any:
 def set_aside(files: FileSystem, path: str) -> str:
     """Renames a damaged file to `<name>.damaged-<n>`, n unused; returns the new path.
 
-    A damaged file is never deleted: somebody may want to look at it.
+    A damaged file is never deleted, so that people can look at it.
     """
     target = free_name(files, path)
     files.move(path, target)

@@ -1,4 +1,4 @@
-"""The columns of every table, the seam between training and analysis.
+"""The columns of every table: the interface between training and analysis.
 
 Kinds of columns: `text`, `whole` (int64), `number` (float64, NaN where unknown) and
 `flag` (bool); `text?` and `whole?` may be missing (NA).
@@ -18,19 +18,19 @@ _IDENTITY: tuple[Column, ...] = tuple(
     (name, _KINDS[CELL_TYPES[name]]) for name in CELL_KEY
 )
 PRECISION: Column = ("precision", "text")
-"""A sweep has this column in `studies` alone: it holds each cell in one precision."""
+"""Column that a sweep has in `studies` alone, as all of a cell has one precision."""
 
 
 @dataclass(frozen=True)
 class TableSchema:
     """Columns of a table and the order of its rows.
 
-    A table whose cells have further axes has a column of text for each of them, behind
-    those of CELL_KEY, and its rows are ordered by them there.
+    If its cells have further axes, a table has a text column for each axis after the
+    columns of CELL_KEY, and the axes come at that place in the order of the rows too.
 
     Attributes:
-        name: of the table.
-        columns: (name, kind), in order; those of CELL_KEY first.
+        name: name of the table.
+        columns: (name, kind), in order; the columns of CELL_KEY come first.
         sort_by: names of the columns that order the rows; unique together.
         more_numbers: whether further columns may follow, all of kind `number`.
         first_numbers: which of the further columns come first; the others are sorted.
@@ -48,17 +48,17 @@ class TableSchema:
         return tuple(name for name, _ in self.columns)
 
     def all_columns(self, present: Iterable[str]) -> tuple[Column, ...]:
-        """Returns the columns of a table that has the given names, in order.
+        """Returns the columns of a table with columns of the given names, in order.
 
         Raises:
             ValueError: a column is missing or unknown.
         """
         given = set(present)
-        known = set(self.names)
-        if missing := sorted(known - given):
+        own = set(self.names)
+        if missing := sorted(own - given):
             raise ValueError(f"The table {self.name} lacks the columns {missing}.")
         axes = [name for name in cell_key(given) if is_axis(name)]
-        further = given - known - set(axes)
+        further = given - own - set(axes)
         if further and not self.more_numbers:
             raise ValueError(
                 f"The table {self.name} has the unknown columns {sorted(further)}."
@@ -119,7 +119,7 @@ STUDIES = TableSchema(
     ),
     CELL_KEY,
 )
-"""One row per cell: what was asked of the study of the cell."""
+"""One row per cell, with the specification of its study."""
 
 TRIALS = TableSchema(
     "trials",
@@ -180,7 +180,7 @@ WORK = TableSchema(
     ),
     (*CELL_KEY, "trial", "quantity"),
 )
-"""One row per (trial, quantity): the work that was executed, which is no result."""
+"""One row per trial and quantity of executed work, which is no result."""
 
 SCHEMAS = {
     schema.name: schema for schema in (STUDIES, TRIALS, CURVES, MEASUREMENTS, WORK)
@@ -234,5 +234,5 @@ MEANINGS = {
     "value": "The measured or executed amount.",
     "examples": "Training examples that a measurement is over.",
 }
-"""What every column of the tables holds. Beside them `trials` has a column for each
-metaparameter, and `curves` one for each metric, `split/name`."""
+"""The meaning of every column of the tables. Besides these, `trials` has a column for
+each metaparameter, and `curves` one for each metric, `split/name`."""

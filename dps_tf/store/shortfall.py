@@ -1,4 +1,4 @@
-"""How far a study that reached no goal fell short of it, from its tables."""
+"""The shortfall of a study from a goal that none of its trials reached."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def shortfall(
     """Returns how far the trials of one study fell short, or None without evaluations.
 
     Args:
-        goal: that no trial reached.
-        study: its row of the table `studies`.
-        trials: its rows of `trials`.
-        curves: its rows of `curves`.
+        goal: the goal that no trial reached.
+        study: row of the study in the table `studies`.
+        trials: rows of the study in `trials`.
+        curves: rows of the study in `curves`.
     """
     near = _nearest(goal, curves)
     if near is None:
         return None
     interval, budget = int(study["evaluation_interval"]), int(study["step_budget"])
-    # Evaluations of runs from elsewhere may be irregular: their interval is 0.
+    # Evaluations of imported runs may be irregular: their interval is 0.
     last = budget // interval * interval if interval else int(curves["step"].max())
     row = trials[trials["trial"] == near.trial].iloc[0]
     space = Space.from_dict(json.loads(str(study["space"])))
     point = {name: float(row.get(name, math.nan)) for name in space.names}
-    # Nor do their points have to lie inside of the space that is named.
+    # Points of imported runs may lie outside of the space that is named.
     inside = tuple(p for p in space.parameters if p.low <= point[p.name] <= p.high)
     outcomes = [str(outcome) for outcome in trials["outcome"]]
     search = Search(last, outcomes, Space(inside), point)
-    return Shortfall(near.told(goal), advice(goal, near, search))
+    return Shortfall(near.in_words(goal), advice(goal, near, search))
 
 
 def _nearest(goal: Goal, curves: pd.DataFrame) -> Nearest | None:
@@ -58,9 +58,9 @@ def _nearest(goal: Goal, curves: pd.DataFrame) -> Nearest | None:
         return None
     rows = curves.sort_values(["trial", "step"])
     values = rows[goal.metric].where(~rows["is_bound"].astype(bool), math.nan)
-    found = []
+    nearest = []
     for trial, own in values.groupby(rows["trial"]):
         steps = rows.loc[own.index, "step"]
         curve = dict(zip(map(int, steps), map(float, own), strict=True))
-        found.append(nearest_in(goal, int(str(trial)), curve))
-    return nearest_of(goal, found)
+        nearest.append(nearest_in(goal, int(str(trial)), curve))
+    return nearest_of(goal, nearest)

@@ -1,8 +1,8 @@
-"""States: arrays and a step, from which an unfinished trial goes on.
+"""A state is a step with arrays, from which an unfinished trial continues.
 
-A state is an npz file (no pickle, not compressed) whose zip comment is the sha256 of
-all bytes before it, which NumPy reads as it is. The newest two of each trial are kept,
-so that a damaged one costs some steps but never all.
+Its file is an npz file (no pickle, not compressed), which NumPy can read; the zip
+comment is the sha256 of all bytes before it. The newest two states of each trial are
+kept, so that a damaged one costs some steps but never all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DIGEST_LENGTH = 64  # hexadecimal digits of a sha256
 
 
 class State(NamedTuple):
-    """Where a trial stands: steps done, its variables in order, and a JSON object."""
+    """The state of a trial: steps done, its variables in order, and a JSON object."""
 
     step: int
     arrays: list[Array]
@@ -53,8 +53,8 @@ class StateStore:
     def save_many(self, states: Mapping[int, State]) -> None:
         """Writes states of several trials, at the price of one fsync of the folder.
 
-        They are on the disk before older ones are removed. After a failure or a kill
-        each trial has its old or its new state.
+        The new states are on the disk before older ones are removed. After a failure or
+        a kill each trial has its old or its new state.
         """
         self._files.write_many(
             {
@@ -99,7 +99,7 @@ class StateStore:
         try:
             return decode_state(path, trial, step, self._files.read_bytes(path))
         except FileNotFoundError:
-            # Another worker has just replaced it by a newer one.
+            # Another worker has just replaced the state by a newer one.
             return None
         except DamagedError as error:
             kept = set_aside(self._files, path)
@@ -119,14 +119,14 @@ class StateStore:
         for name in self._files.list_names(self._directory):
             if match := _NAME.fullmatch(name):
                 steps.setdefault(int(match[1]), []).append(int(match[2]))
-        return {trial: sorted(found) for trial, found in steps.items()}
+        return {trial: sorted(numbers) for trial, numbers in steps.items()}
 
 
 def encode_state(trial: int, state: State) -> bytes:
     """Returns the bytes of a state file.
 
     Raises:
-        ValueError: an array of objects or of a type that npz files cannot name.
+        ValueError: an array holds objects, or a type that npz files cannot name.
     """
     entries: dict[str, Array] = {}
     for position, array in enumerate(state.arrays):
@@ -150,7 +150,7 @@ def decode_state(path: str, trial: int, step: int, data: bytes) -> State:
     """Returns the state in a file's bytes; `path` is for the message.
 
     Raises:
-        DamagedError: torn, changed, or the state of another trial or step.
+        DamagedError: the bytes are torn, changed, or of another trial or step.
     """
     body, digest = data[:-_DIGEST_LENGTH], data[-_DIGEST_LENGTH:]
     if _digest(body) != digest:

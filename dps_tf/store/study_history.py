@@ -61,8 +61,8 @@ class Work:
 
 
 @dataclass
-class _Looked:
-    """How near the evaluations of a trial up to the step `last` came to a goal."""
+class _Approach:
+    """How near a trial came to a goal in its evaluations up to the step `last`."""
 
     last: int = 0
     finish: int | None = None
@@ -76,7 +76,7 @@ class TrialHistory:
     Attributes:
         evaluations: metric columns by step.
         bounds: steps whose validation metrics are bounds.
-        diverged_step: see Trajectory.
+        diverged_step: see `Trajectory`.
         failures: texts of errors so far, in order of time.
         failed: text of the error that stands, if any.
         provenance: seeds and pruning, once the trial has started.
@@ -93,7 +93,7 @@ class TrialHistory:
     work: Work = field(default_factory=Work)
     point: dict[str, float] | None = None
     _contiguous: dict[int, int] = field(default_factory=dict)
-    _looked: dict[tuple[Goal, int], _Looked] = field(default_factory=dict)
+    _approaches: dict[tuple[Goal, int], _Approach] = field(default_factory=dict)
 
     def contiguous_step(self, interval: int) -> int:
         """Returns the step up to which the logs lack no evaluation."""
@@ -103,39 +103,40 @@ class TrialHistory:
         self._contiguous[interval] = step
         return step
 
-    def _look(self, goal: Goal, interval: int, last: int) -> _Looked:
-        """Returns how near the evaluations up to the step `last` came to a goal."""
-        # After every turn: earlier evaluations are not compared with the goal again.
-        looked = self._looked.setdefault((goal, interval), _Looked())
-        for step in range(looked.last + interval, last + 1, interval):
-            if looked.finish is None and step not in self.bounds:
+    def _approach(self, goal: Goal, interval: int, last: int) -> _Approach:
+        """Returns how near the trial came to a goal up to the step `last`."""
+        # Called after every turn: earlier evaluations are not compared again.
+        approach = self._approaches.setdefault((goal, interval), _Approach())
+        for step in range(approach.last + interval, last + 1, interval):
+            if approach.finish is None and step not in self.bounds:
                 first = max(step - (goal.window - 1) * interval, interval)
                 values = [
                     math.nan if at in self.bounds else self.evaluations[at][goal.metric]
                     for at in range(first, step + 1, interval)
                 ]
                 here = Nearest(goal.over_window(values), step, 0)
-                looked.nearest = nearest_of(goal, (looked.nearest, here))
-                looked.finish = step if goal.is_met(values) else None
-        looked.last = max(looked.last, last)
-        return looked
+                approach.nearest = nearest_of(goal, (approach.nearest, here))
+                approach.finish = step if goal.is_met(values) else None
+        approach.last = max(approach.last, last)
+        return approach
 
     def nearest(self, goal: Goal, interval: int, trial: int) -> Nearest | None:
-        """Returns which evaluation came nearest to a goal, up to the one that met it.
+        """Returns the evaluation nearest to a goal, up to the one that met the goal.
 
         `trial` is the number of this trial.
         """
-        found = self._look(goal, interval, self.contiguous_step(interval)).nearest
-        return None if found is None else replace(found, trial=trial)
+        last = self.contiguous_step(interval)
+        nearest = self._approach(goal, interval, last).nearest
+        return None if nearest is None else replace(nearest, trial=trial)
 
     def trajectory(self, goal: Goal, interval: int) -> Trajectory:
         """Returns the trajectory by which a race is decided.
 
-        Evaluations behind a gap, which damage to a log can leave, count once the trial
+        Evaluations after a gap, which damage to a log can leave, count once the trial
         has been trained up to them again.
         """
         last = self.contiguous_step(interval)
-        finish = self._look(goal, interval, last).finish
+        finish = self._approach(goal, interval, last).finish
         diverged = self.diverged_step
         if diverged is not None and last < (diverged - 1) // interval * interval:
             diverged = None
@@ -146,10 +147,10 @@ class StudyHistory:
     """Everything that the logs record of the trials of a study.
 
     Attributes:
-        trials: by trial number.
-        slots: trials that ran side by side in the latest session.
-        fingerprints: of the specifications that sessions ran under.
-        version: of the package in the latest session, empty before any.
+        trials: history of each trial, by its number.
+        slots: number of trials side by side in the latest session.
+        fingerprints: fingerprints of the specifications of all sessions.
+        version: version of the package in the latest session, empty before any.
     """
 
     def __init__(self) -> None:
@@ -170,7 +171,7 @@ class StudyHistory:
         ]
 
     def nearest(self, goal: Goal, interval: int) -> Nearest | None:
-        """Returns which evaluation of all trials came nearest to a goal."""
+        """Returns the evaluation of all trials that came nearest to a goal."""
         return nearest_of(
             goal,
             (
@@ -180,7 +181,7 @@ class StudyHistory:
         )
 
     def add(self, event: Event) -> None:
-        """Adds what one event records; events of an unknown kind are passed over."""
+        """Adds what one event records; ignores events of an unknown kind."""
         kind = event.get("kind")
         if kind == "evaluation":
             self._add_evaluation(event)
@@ -205,7 +206,7 @@ class StudyHistory:
 
     @property
     def data_wait(self) -> float:
-        """Share in [0, 1] of the time of turns for which trials waited for data."""
+        """Fraction in [0, 1] of the time of turns that trials waited for data."""
         works = [trial.work for trial in self.trials.values()]
         seconds = sum(work.seconds for work in works)
         return sum(work.data_wait for work in works) / seconds if seconds else 0.0
@@ -215,8 +216,8 @@ class StudyHistory:
         metrics = dict(event["metrics"])
         before = trial.evaluations.get(step, metrics)
         if event["is_bound"] and step in trial.bounds:
-            # The part of the split that an evaluation looked at is no result: versions
-            # of the package differ in it.
+            # Which part of the split an evaluation looked at is no result: versions of
+            # the package differ in it.
             validation = {name for name in before if name.startswith(f"{VALIDATION}/")}
             metrics |= {name: before[name] for name in validation}
         if not _agree(before, metrics):
@@ -240,8 +241,8 @@ class StudyHistory:
 
 def _agree(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
     """Returns whether two reports of one evaluation have the same values."""
-    # Further splits may be in one of them alone: they belong to the end of a budget,
-    # and that may have grown.
+    # One report alone may have further splits: these belong to the end of a budget,
+    # which may have grown.
     always = {name for name in {*a, *b} if not is_further(name)}
     return always <= a.keys() & b.keys() and all(
         a[name] == b[name] or (a[name] != a[name] and b[name] != b[name])
@@ -284,7 +285,7 @@ def session_event(slots: int, fingerprint: str) -> Event:
         "slots": slots,
         # Matches the log to its study where study.json is lost.
         "fingerprint": fingerprint,
-        # For whoever asks later.
+        # For people who compare runs later.
         "versions": _package_versions(),
     }
 
@@ -296,10 +297,10 @@ def failure_event(trial: int, error: str) -> Event:
 
 @functools.cache
 def _package_versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -1,7 +1,7 @@
-"""Reads a study: its record, its logs, its tables, its trials.
+"""The reader of a study: of its record, its logs, its tables, its trials.
 
-Every command that reads a study uses this. Reading changes nothing on disk, so it may
-go on while the study runs.
+Every command that reads a study uses this reader. It changes nothing on disk, so it may
+read while the study runs.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from dps_tf.store.tables import (
 
 @dataclass(frozen=True)
 class RecordedTrial:
-    """One trial of a closed study: what training it again needs."""
+    """One trial of a closed study, with all that training it again needs."""
 
-    number: int  # in the study
-    initial_seed: int  # of its initial point
-    order_seed: int  # of its order of examples
+    number: int  # number of the trial in the study
+    initial_seed: int  # seed of its initial point
+    order_seed: int  # seed of its order of examples
     point: Mapping[str, float]  # its metaparameters
     # (metric columns, whether they are bounds) by evaluated step.
     curve: Mapping[int, tuple[Mapping[str, float], bool]]
@@ -60,7 +60,7 @@ class RecordedTrial:
 
 
 class StudyReader:
-    """Reads the files of one study, each when it is first asked for.
+    """Reads the files of one study, each of them when it is first needed.
 
     Attributes:
         layout: paths of the cell.
@@ -89,15 +89,15 @@ class StudyReader:
         return self.layout.root.rpartition("/")[2]
 
     def is_there(self) -> bool:
-        """Returns whether the folder holds a study, or one that is about to begin."""
+        """Returns whether the folder holds a study, begun or about to begin."""
         at = self.layout
         parts = (at.study, at.closed, at.logs, at.claims, at.lock, at.measurements)
         return any(map(self._files.exists, parts))
 
     def cell_name(self) -> str | None:
-        """Returns the name of the cell that study.json has; None where it has none.
+        """Returns the name of the cell in study.json; None if there is none.
 
-        The folder has the same name, unless somebody has copied or renamed it.
+        The folder has the same name, unless a user has copied or renamed it.
         """
         return None if self.specification is None else self.specification.cell.name
 
@@ -108,7 +108,7 @@ class StudyReader:
 
     @functools.cached_property
     def specification(self) -> StudySpecification | None:
-        """What was asked of the study; None without an intact study.json.
+        """The specification of the study; None without an intact study.json.
 
         Raises:
             OtherFormatError: another version of the package wrote the intact
@@ -120,22 +120,22 @@ class StudyReader:
         try:
             specification = StudySpecification.from_json(stored)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._written_otherwise(stored) from error
-        # A missing field would silently have its default of today.
+            raise self._other_version(stored) from error
+        # A missing field would silently get today's default.
         if specification.to_json() != stored:
-            raise self._written_otherwise(stored)
+            raise self._other_version(stored)
         return specification
 
-    def _written_otherwise(self, stored: Mapping[str, Any]) -> OtherFormatError:
-        """Returns the refusal of a specification that another version has written."""
+    def _other_version(self, stored: Mapping[str, Any]) -> OtherFormatError:
+        """Returns the error about a specification that another version has written."""
         own = {item.name for item in (*fields(StudySpecification), *fields(Workload))}
         unlike = sorted(own ^ {*stored, *stored.get("workload", {})})
-        said = f" in {', '.join(unlike)}" if unlike else ""
+        where = f" in {', '.join(unlike)}" if unlike else ""
         version = self.history.version
         return OtherFormatError(
             f"{self.layout.study} was written by another version of dps_tf"
             f"{f' ({version})' if version else ''}, whose specification differs from "
-            f"that of this version{said}: use that version, or choose another "
+            f"that of this version{where}: use that version, or choose another "
             "directory."
         )
 
@@ -173,8 +173,8 @@ class StudyReader:
         """Returns the tables of a closed study by name: those wanted, and `studies`.
 
         None without a problem: the study is open. None with problems: it was closed but
-        something is damaged; running the sweep again repairs that. Only the tables that
-        are wanted are read and verified. Changes nothing.
+        a file is damaged, and running the sweep again repairs it. Only the tables in
+        `wanted` are read and verified. Nothing is changed.
         """
         tables = self._closed_tables(wanted)
         if tables is None:
@@ -190,7 +190,7 @@ class StudyReader:
             self._add_problems(str(error))
             return None
         try:
-            found = {"studies": to_arrow(pd.DataFrame([record["study"]]), STUDIES)}
+            tables = {"studies": to_arrow(pd.DataFrame([record["study"]]), STUDIES)}
         except ValueError as error:
             raise OtherFormatError(
                 f"{self.layout.closed} was written by another version of dps_tf, whose "
@@ -206,20 +206,20 @@ class StudyReader:
                     raise DamagedError(
                         path, "it is not the table that closed the study"
                     )
-                found[name] = decode_table(path, data)
+                tables[name] = decode_table(path, data)
             except FileNotFoundError:
                 damaged.append(f"{path} of a closed study is missing.")
             except DamagedError as error:
                 damaged.append(str(error))
         self._add_problems(*damaged)
-        return None if damaged else found
+        return None if damaged else tables
 
     def trial(self, number: int) -> RecordedTrial:
-        """Returns what training a trial of a closed study again needs.
+        """Returns a trial of a closed study, with all that training it again needs.
 
         Raises:
-            UserError: the study is not closed, has no trial of that number, or has
-                never evaluated it.
+            UserError: the study is not closed, has no trial of that number, or the
+                trial was never evaluated.
         """
         closed = self.closed(("trials", "curves"))
         if closed is None:
@@ -279,28 +279,28 @@ class StudyReader:
             )
 
     def measurements(self) -> pd.DataFrame:
-        """Returns the measurements, none if there is no file; else DamagedError."""
+        """Returns the measurements, no rows without a file; or raises DamagedError."""
         try:
             return read_table(self._files, self.layout.measurements)
         except FileNotFoundError:
             return empty_frame(MEASUREMENTS)
 
     def tables(self, wanted: Sequence[str] = CLOSING_TABLES) -> dict[str, pa.Table]:
-        """Returns the tables by name: those wanted, `studies` and `measurements`.
+        """Returns the tables by name: those in `wanted`, `studies` and `measurements`.
 
-        Those of a closed study are read; those of an open one, or of one whose tables
-        are damaged, are made from its logs. What is missing or damaged is left out.
+        Tables of a closed study are read; those of an open study, or of one with
+        damaged tables, are made from its logs. Missing or damaged files are left out.
         """
         closed = self._closed_tables(wanted)
-        found = self._tables_from_logs(wanted) if closed is None else closed
+        tables = self._tables_from_logs(wanted) if closed is None else closed
         try:
             rows = self.measurements()
         except DamagedError as error:
             self._add_problems(str(error))
         else:
             if len(rows):
-                found["measurements"] = to_arrow(rows, MEASUREMENTS)
-        return found
+                tables["measurements"] = to_arrow(rows, MEASUREMENTS)
+        return tables
 
     def _tables_from_logs(self, wanted: Sequence[str]) -> dict[str, pa.Table]:
         if self.specification is None:
@@ -330,5 +330,5 @@ class StudyReader:
 
 def _numbers(row: Mapping[Any, Any], schema: TableSchema) -> dict[str, float]:
     """Returns the metaparameters, or the metrics, of a row."""
-    known = dict(schema.columns)
-    return {str(n): float(v) for n, v in row.items() if n not in known}
+    columns = dict(schema.columns)
+    return {str(n): float(v) for n, v in row.items() if n not in columns}

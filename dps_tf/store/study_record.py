@@ -1,8 +1,8 @@
-"""The record of one study on disk: opened, continued or refused, written to.
+"""The record of one study on disk is opened, continued or refused, and written to.
 
-The log is on the disk before any state that lies behind it, so no state is ahead of an
-evaluation that the log lacks; the tables are on the disk before `closed.json`. A kill
-between any two writes leaves a study that continues.
+The log is on the disk before any state that follows its last evaluation, so no state is
+ahead of an evaluation that the log lacks; the tables are there before `closed.json`. So
+a kill between any two writes leaves a study that continues.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SNAPSHOT_LIMIT = 600.0
 """Longest time without saving, in seconds, however long the last saving took."""
 Fetch = Callable[[Mapping[int, TrialState]], Mapping[int, TrialState]]
 MOST_ATTEMPTS = 3
-"""Starts of the command that try a trial which fails, before it stays failed."""
+"""Number of starts of the command that try a failing trial before it stays failed."""
 NETWORK = "network_structure"
 """Name of the training input that is the hash of the network's structure."""
 
@@ -51,8 +51,8 @@ class StudyRecord:
     """The record of one study: specification, logs and states, read and written.
 
     Attributes:
-        specification: what is asked of the study now.
-        history: what the logs record, and what was added since.
+        specification: specification of this run of the study.
+        history: events of the logs, and those added since.
         problems: sentences about damaged files.
         has_other_bits: whether machines that round otherwise have worked on the study;
             the first value of an evaluation then stays when it is repeated.
@@ -76,7 +76,7 @@ class StudyRecord:
         self.history = study.history
         self.problems = list(study.problems)
         for trial in self.history.trials.values():
-            # Tried again, until MOST_ATTEMPTS.
+            # A failed trial is tried again, until MOST_ATTEMPTS.
             if len(trial.failures) < MOST_ATTEMPTS:
                 trial.failed = None
         self._log = open_log(files, layout.log("main"))
@@ -97,7 +97,7 @@ class StudyRecord:
                     f"Evaluations of trial {number} before step {state.step} are "
                     "missing from the log: the trial is trained again."
                 )
-        self._tell_of_lost_states(found=states)
+        self._add_lost_states(states)
 
     def _take(self, trial: int, state: State) -> bool:
         """Lets a trial go on from a state; False if the log does not reach up to it."""
@@ -107,13 +107,15 @@ class StudyRecord:
         self._states[trial] = TrialState(state.step, tuple(state.arrays))
         return True
 
-    def _tell_of_lost_states(self, found: Mapping[int, State]) -> None:
+    def _add_lost_states(self, states: Mapping[int, State]) -> None:
         """Adds a problem that names the trials that have to begin again."""
-        known = self.trajectories()
+        trajectories = self.trajectories()
         lost = [
             number
-            for number in plan(known, self.specification.rule).pending
-            if number < len(known) and known[number].last_step and number not in found
+            for number in plan(trajectories, self.specification.rule).pending
+            if number < len(trajectories)
+            and trajectories[number].last_step
+            and number not in states
         ]
         if lost:
             names = ", ".join(map(str, sorted(lost)))
@@ -123,23 +125,23 @@ class StudyRecord:
             )
 
     def state(self, trial: int) -> TrialState | None:
-        """Returns where a trial stands, or None before its first step."""
+        """Returns the state of a trial, or None before its first step."""
         return self._states.get(trial)
 
     def trajectory(self, trial: int) -> Trajectory:
         """Returns the trajectory of a trial, by which the race is decided."""
-        asked = self.specification
-        return self.history[trial].trajectory(asked.goal, asked.evaluations.interval)
+        study = self.specification
+        return self.history[trial].trajectory(study.goal, study.evaluations.interval)
 
     def trajectories(self) -> list[Trajectory]:
         """Returns the trajectories of trials 0, 1, ... up to the last in the logs."""
-        asked = self.specification
-        return self.history.trajectories(asked.goal, asked.evaluations.interval)
+        study = self.specification
+        return self.history.trajectories(study.goal, study.evaluations.interval)
 
     def nearest(self) -> Nearest | None:
-        """Returns which evaluation came nearest to the goal so far."""
-        asked = self.specification
-        return self.history.nearest(asked.goal, asked.evaluations.interval)
+        """Returns the evaluation that came nearest to the goal so far."""
+        study = self.specification
+        return self.history.nearest(study.goal, study.evaluations.interval)
 
     def point(self, trial: int) -> Mapping[str, float]:
         """Returns the metaparameters that an oracle chose for a trial."""
@@ -168,11 +170,11 @@ class StudyRecord:
         self._add({"kind": "point", "trial": trial, "point": dict(point)})
 
     def add_report(self, report: TurnReport) -> None:
-        """Records what a turn did."""
+        """Records the report of a turn, and keeps the new state of its trial."""
         event = report_event(report)
-        known = self.history[report.trial].evaluations.get(event["step"])
-        if self.has_other_bits and known is not None and "metrics" in event:
-            event["metrics"] = dict(known)
+        recorded = self.history[report.trial].evaluations.get(event["step"])
+        if self.has_other_bits and recorded is not None and "metrics" in event:
+            event["metrics"] = dict(recorded)
         self._add(event)
         if report.diverged_step is None:
             self._states[report.trial] = report.state
@@ -191,7 +193,7 @@ class StudyRecord:
         self._log.append(event)
 
     def snapshot(self, fetch: Fetch = dict, *, force: bool = False) -> None:
-        """Writes log and states to the disk, with `force` or where it is time to.
+        """Writes log and states to the disk, with `force` or if enough time has passed.
 
         The log is written after SNAPSHOT_SECONDS, states later where saving them takes
         more than SNAPSHOT_SHARE of the time, at the latest after SNAPSHOT_LIMIT.
@@ -236,7 +238,7 @@ def check_continues(study: StudyReader, specification: StudySpecification) -> No
     """Raises UserError unless a specification continues or extends the stored study.
 
     Where study.json is missing or damaged, logs of the same specification continue: the
-    command that runs the study knows it, and the logs hold the results.
+    command that runs the study has it, and the logs hold the results.
     """
     study.check_trained()
     if study.specification is not None:
@@ -264,16 +266,16 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
     allow_other_machine: bool = False,
     guard: Callable[[], None] = lambda: None,
 ) -> StudyRecord:
-    """Returns the record of a study, new, continued or extended.
+    """Returns the record of a study that is new, continued or extended.
 
     The environment, that is builds and instruction set, decides the bits: a study goes
-    on in another one only with `allow_other_machine`, and both are recorded. Training
-    inputs are sizes and content of the data, and under NETWORK the hash of the
+    on in another environment only with `allow_other_machine`, and both are recorded.
+    Training inputs are sizes and content of the data, and under NETWORK the hash of the
     network's structure. `guard` is called before anything is written, and raises if
     another owner took over.
 
     Raises:
-        UserError: the stored study differs, with the differences.
+        UserError: the stored study differs; the message lists the differences.
     """
     for folder in (layout.root, layout.logs):
         files.remove_stale(folder)
@@ -291,7 +293,7 @@ def open_study(  # noqa: PLR0913 - each is independent of the others
         "training_inputs": dict(training_inputs),
     }
     if study.record != content:
-        # An extension: what was closed is open again, before the new aim is known.
+        # An extension: a closed study is opened before its specification is replaced.
         files.remove(layout.closed)
         write_json(files, layout.study, content)
     note = _forget_failures(files, study, training_inputs, guard)
@@ -311,15 +313,18 @@ def _forget_failures(
     training_inputs: Mapping[str, Any],
     guard: Callable[[], None],
 ) -> list[str]:
-    """Removes the logs of a study that begins anew with another network; says so."""
+    """Removes the logs of a study that begins anew with another network.
+
+    Returns a note about it, or no notes if the network is the same.
+    """
     stored = study.training_inputs.get(NETWORK)
     if study.specification is None or stored == training_inputs.get(NETWORK):
         return []
     guard()
     files.remove_tree(study.layout.logs)
     return [
-        f"{study.layout.root} is begun anew with another network: no trial of the one "
-        "before made a step."
+        f"{study.layout.root} is begun anew with another network: no trial of the "
+        "previous one made a step."
     ]
 
 
@@ -354,24 +359,27 @@ def _environments(
     study: StudyReader, environment: Mapping[str, Any], allowed: bool
 ) -> list[dict[str, Any]]:
     """Returns the environments in which a study was trained, and this one."""
-    known = [dict(entry) for entry in study.environments]
-    changes = environment_differences(known, environment)
+    recorded = [dict(entry) for entry in study.environments]
+    changes = environment_differences(recorded, environment)
     if changes and not allowed:
         raise UserError(
             f"{study.layout.root} was begun elsewhere ({'; '.join(changes)}), where "
             "numbers may round otherwise: continue it there, or give "
             "--allow_other_machine, which is recorded."
         )
-    return [*known, dict(environment)] if changes else known
+    return [*recorded, dict(environment)] if changes else recorded
 
 
 def environment_differences(
-    known: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]
+    recorded: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]
 ) -> list[str]:
-    """Returns how an environment differs from the last one; [] if it is among them."""
-    if dict(environment) in [dict(entry) for entry in known]:
+    """Returns how an environment differs from the last recorded one.
+
+    The list is empty if the environment is among the recorded ones.
+    """
+    if dict(environment) in [dict(entry) for entry in recorded]:
         return []
-    last = known[-1]
+    last = recorded[-1]
     return [
         f"{name}: recorded {last.get(name)!r}, here {environment.get(name)!r}"
         for name in sorted({*last, *environment})

@@ -1,8 +1,8 @@
-"""The tables of one study: made from its logs and the rule of the race, then closed.
+"""The tables of one study are made from its logs and the rule of the race.
 
 Tables hold only what the rule of the race needs, so they are the same however the study
-was run; what was executed is in the table `work` alone. A study is closed if and only
-if `closed.json` is there; it holds the digests of the tables and is written last, and
+was run; executed work is in the table `work` alone. A study is closed if and only if
+`closed.json` exists; that file holds the digests of the tables, is written last, and is
 removed first when a study is opened again.
 """
 
@@ -32,8 +32,8 @@ from dps_tf.store.study_history import StudyHistory, TrialHistory
 from dps_tf.store.tables import empty_frame, encode_table
 
 EVALUATION_COST = 1 / 3
-"""Cost of evaluating an example, in training steps per example: a forward pass beside
-a forward and a backward pass, which is twice as dear."""
+"""Cost of evaluating an example, in training steps per example: a forward pass, against
+a forward pass and a backward pass, which costs twice as much."""
 
 _QUANTITIES = ("steps", "evaluations", "floor_steps", "floor_evaluations", "seconds")
 
@@ -54,7 +54,7 @@ def trial_points(
 ) -> list[Mapping[str, float]]:
     """Returns the metaparameters of the first `count` trials.
 
-    Those that an oracle chooses come from the log; an empty point is not chosen yet.
+    Points of an oracle come from the log; one that is not chosen yet is empty.
     """
     workload = specification.workload
     if workload.is_adaptive:
@@ -76,7 +76,7 @@ def study_tables(
     result = study_result(specification, history)
     validation = int(training_inputs["validation_examples"])
     row = {
-        **_asked(specification),
+        **_specified(specification),
         "training_examples": int(training_inputs["training_examples"]),
         "evaluation_examples": validation,
         "closed": closed,
@@ -88,12 +88,12 @@ def study_tables(
         "work": _work_rows(specification, history, result, validation),
     }
     return row, {
-        name: pd.DataFrame.from_records(found) if found else empty_frame(SCHEMAS[name])
-        for name, found in rows.items()
+        name: pd.DataFrame.from_records(part) if part else empty_frame(SCHEMAS[name])
+        for name, part in rows.items()
     }
 
 
-def _asked(specification: StudySpecification) -> Row:
+def _specified(specification: StudySpecification) -> Row:
     """Returns the columns of the table `studies` that the specification decides."""
     workload, cell = specification.workload, specification.cell
     return {
@@ -134,7 +134,7 @@ def _trial_rows(
                 "initial_seed": provenance.initial_seed,
                 "order_seed": provenance.order_seed,
                 "realised_sparsity": provenance.realised_sparsity,
-                # In the order of the log, whether they were read from it or not.
+                # Sorted as in the log, whether the layers were read from it or not.
                 "layers": json.dumps(
                     [dict(layer) for layer in provenance.layers], sort_keys=True
                 ),
@@ -170,8 +170,8 @@ def _wanted(
     metrics = trial.evaluations[step]
     if not specification.further_splits:
         return metrics
-    # A further split is left out that was evaluated because an earlier budget ended
-    # there, or an easier goal was met: as if all had been asked for at once.
+    # A further split that was evaluated only because an earlier budget ended there, or
+    # an easier goal was met, is left out: the table has no trace of earlier goals.
     splits = specification.splits_at(step, metrics, step in trial.bounds)
     return {
         name: value
@@ -240,7 +240,7 @@ def close_study(
     curves: pd.DataFrame,
     work: pd.DataFrame,
 ) -> None:
-    """Writes the tables of a study, and its row of the table of studies: it is closed.
+    """Closes a study: writes its tables, and its row of the table of studies.
 
     After a failure or a kill the study is closed with all its tables, or it is open
     and may be closed again from its logs. Closing again with the same content changes
@@ -294,6 +294,6 @@ def reopen_study(files: FileSystem, directory: str) -> list[str]:
         path = cell.table(name)
         if files.exists(path) and sha256(files.read_bytes(path)) != digest:
             damaged.append(path)
-    # First of all: a study without its tables must not look closed.
+    # This comes first: a study without its tables must not look closed.
     files.remove(cell.closed)
     return [set_aside(files, path) for path in damaged]

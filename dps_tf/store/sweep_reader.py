@@ -1,7 +1,7 @@
-"""Reads a sweep directory: its configuration, its studies, all its tables.
+"""The reader of a sweep directory: of its configuration, its studies, all its tables.
 
-Reading changes nothing on disk, so it may go on while the sweep runs. What was read is
-kept: make a new reader to see what has been written since.
+Reading changes nothing on disk, so it may go on while the sweep runs. A reader keeps
+what it has read: make a new one to see what has been written since.
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ _FRAMES = tuple(item.name for item in fields(StoredTables) if item.name != "prob
 class SweepReader:
     """Reads the files of one sweep directory.
 
+    Example: `SweepReader(LocalFiles(), "sweeps/mnist").tables().trials`
+
     Attributes:
         layout: paths of the sweep.
-        studies: the reader of each cell that has a folder, by name, sorted.
+        studies: readers of the cells that have a folder, by sorted names of the cells.
     """
 
     def __init__(self, files: FileSystem, directory: str) -> None:
@@ -62,7 +64,7 @@ class SweepReader:
 
         Raises:
             UserError: the directory holds no sweep.
-            OtherFormatError: it holds one of another format.
+            OtherFormatError: the directory holds a sweep of another format.
         """
         self._files = files
         self.layout = SweepLayout(directory)
@@ -95,7 +97,7 @@ class SweepReader:
                 return
             if own is not None:
                 why = f"it is a copy of {own}"
-        self._problems.append(f"{self.layout.cells}/{name} is passed over: {why}.")
+        self._problems.append(f"{self.layout.cells}/{name} is skipped: {why}.")
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -127,11 +129,13 @@ class SweepReader:
             return ""
 
     def environments(self) -> tuple[dict[str, Any], ...]:
-        """Returns the builds and instruction sets of its studies, each once."""
-        found: list[dict[str, Any]] = []
+        """Returns the distinct builds and instruction sets of its studies."""
+        environments: list[dict[str, Any]] = []
         for study in self.studies.values():
-            found += [dict(e) for e in study.environments if dict(e) not in found]
-        return tuple(found)
+            environments += [
+                dict(e) for e in study.environments if dict(e) not in environments
+            ]
+        return tuple(environments)
 
     def written(self) -> tuple[float, float] | None:
         """Returns when the oldest and the newest file of the studies was written.
@@ -150,8 +154,8 @@ class SweepReader:
     def tables(self, wanted: Sequence[str] = CLOSING_TABLES) -> StoredTables:
         """Returns the tables of all cells, rows in the order of their identity.
 
-        Large tables that are not wanted stay empty. The curves have a column for the
-        metric of each goal, before any evaluation too.
+        Tables of CLOSING_TABLES that are not in `wanted` stay empty. The curves have a
+        column for the metric of each goal, before any evaluation too.
         """
         parts: dict[str, list[pa.Table]] = {name: [] for name in _FRAMES}
         for study in self.studies.values():
@@ -201,7 +205,7 @@ def _concatenated(name: str, parts: list[pa.Table], axes: Sequence[str]) -> pa.T
 
 
 def _identity(key: Sequence[str], table: pa.Table) -> tuple[Any, ...]:
-    """Returns the cell of a table of one cell, by which tables are put in order."""
+    """Returns the cell of a table of one cell, as the key that orders tables."""
     if table.num_rows == 0:
         return ()
     return tuple(table[name][0].as_py() for name in key)

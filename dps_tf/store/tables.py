@@ -1,8 +1,8 @@
-"""Tables as Parquet: the same content gives the same bytes.
+"""Tables are kept as Parquet files; the same content gives the same bytes.
 
-Each Parquet file carries the sha256 of itself: it is computed with zeros in its place,
-then put into the file's metadata. So every damaged byte is found, the footer's too,
-which Parquet's own page checksums do not cover.
+Each Parquet file carries its own sha256: the digest is computed with zeros in its
+place, then put into the file's metadata. So every damaged byte is noticed, also in the
+footer, which Parquet's own page checksums do not cover.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write_table(
 
 
 def read_table(files: FileSystem, path: str) -> pd.DataFrame:
-    """Returns a table; FileNotFoundError without one, DamagedError if it changed."""
+    """Returns a table; FileNotFoundError without one, DamagedError for other bytes."""
     return to_frame(decode_table(path, files.read_bytes(path)))
 
 
@@ -71,7 +71,7 @@ def encode_table(frame: pd.DataFrame, schema: TableSchema) -> bytes:
         write_page_checksum=True,
     )
     data = buffer.getvalue()
-    # The metadata come last, behind all values.
+    # The metadata come last, after all values.
     start = data.rindex(_NO_DIGEST) + len(_NO_DIGEST) - 64
     digest = hashlib.sha256(data).hexdigest().encode("ascii")
     return data[:start] + digest + data[start + 64 :]
@@ -144,7 +144,7 @@ def _check_unique(table: pa.Table, schema: TableSchema) -> None:
 
 
 def to_frame(table: pa.Table) -> pd.DataFrame:
-    """Returns a table as pandas holds it: Int64 where whole numbers may be missing."""
+    """Returns a table as a frame; whole numbers that may be missing are Int64."""
     nullable = {pa.int64(): pd.Int64Dtype()}
     frame: pd.DataFrame = pd.DataFrame(
         {
@@ -159,6 +159,6 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
 
 
 def empty_frame(schema: TableSchema) -> pd.DataFrame:
-    """Returns a table of no rows that has all columns in their types."""
+    """Returns a table without rows that has all columns in their types."""
     names = [name for name, _ in schema.columns]
     return to_frame(to_arrow(pd.DataFrame(columns=names), schema))

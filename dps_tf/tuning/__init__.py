@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-# Read once, when Ray is imported, hence before any module of this room: no statistics
-# are sent, and nothing that a node has to say, such as the end of another, is printed
-# in the middle of the run's own output.
+# Ray reads these variables once, when it is imported, so they are set before any module
+# of this package: Ray then sends no usage statistics, and prints no messages of its
+# nodes between the lines of the run's own output.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")

@@ -26,7 +26,7 @@ from dps_tf.tuning.options import Options
 from dps_tf.tuning.resources import Resources, check_batch_size
 from dps_tf.tuning.simulation import SimulatedBackend, SimulatedRunner, is_simulated
 
-_NO_KIND = (
+_FREE_FIELDS = (
     "cell.batch_size",
     "cell.seed",
     "cell.sparsity",
@@ -34,11 +34,11 @@ _NO_KIND = (
     "workload.explicit_points",
     "workload.step_budget",
 )
-"""What studies of one kind may differ in: the same code trains them."""
+"""The fields in which studies of one kind may differ: the same code trains them."""
 
 
 class TrainedBackend:
-    """Trains studies on `resources`; None stands for those that the options name."""
+    """Trains studies on `resources`; None stands for the devices of the options."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class TrainedBackend:
         resources: Resources | None = None,
         say: Callable[[str], None] = print,
     ):
-        """Touches no device yet: a finished sweep needs none."""
+        """Touches no device yet, as a finished sweep needs none."""
         self._options = options
         self._files = files
         self._resources = resources
@@ -59,7 +59,7 @@ class TrainedBackend:
         build.check_study(study)
 
     def check_data(self, study: StudySpecification) -> None:
-        """Raises UserError unless the data are there, and fit batch size and goal."""
+        """Raises UserError unless the data exist and fit the batch size and goal."""
         dataset = build.load_dataset(study.workload, self._options.data_dir)
         build.check_goal(study, dataset)
         check_batch_size(study, dataset)
@@ -100,9 +100,10 @@ class TrainedBackend:
     ) -> float:
         """Lets one trial of each study of `built` make one step.
 
-        It is initialized and pruned before, and nothing is kept. Raises UserError for
-        whatever fails, and where the devices cannot share a batch of `studies`.
-        Returns the most seconds that making and pruning an initial point took.
+        The trial is initialized and pruned before, and nothing is kept. Raises
+        UserError for whatever fails, and where the devices cannot share a batch of
+        `studies`. Returns the longest time, in seconds, that it took to make and prune
+        an initial point.
         """
         machine = self.machine(1)
         if self._options.slots < 0:
@@ -117,9 +118,9 @@ class TrainedBackend:
     def scratch_runner(
         self, study: StudySpecification, machine: Resources, scores: str | None = None
     ) -> TrainingRunner:
-        """Returns a runner that keeps nothing but scores, in a folder if one is given.
+        """Returns a runner that writes no files but scores.
 
-        `scores`: a folder on this machine.
+        `scores` is their folder on this machine; None keeps no scores.
         """
         dataset = build.load_dataset(study.workload, self._options.data_dir)
         programs = machine.programs(study, dataset)
@@ -154,11 +155,11 @@ class TrainedBackend:
         return self._resources
 
     def machine(self, slots: int) -> Resources:
-        """Returns so many slots on the devices of the options; 0 for all there are."""
+        """Returns `slots` slots on the devices of the options; 0 stands for all."""
         options = self._options
-        found = Resources.of_this_machine(slots, options.strategy)
-        found.data_placement = options.data_placement
-        return found
+        resources = Resources.of_this_machine(slots, options.strategy)
+        resources.data_placement = options.data_placement
+        return resources
 
 
 class Backends:
@@ -199,7 +200,8 @@ class Backends:
 
         Loads the data, starts the devices and lets one trial of each kind of study make
         one step, at the largest batch size and then the highest sparsity of the kind.
-        Returns the most seconds that pruning an initial point took, with its making.
+        Returns the longest time, in seconds, that it took to make and prune an initial
+        point.
         """
         for study in sweep.studies:
             self(study).check_data(study)
@@ -209,7 +211,7 @@ class Backends:
             same = {
                 name: value
                 for name, value in study.identity().items()
-                if name not in _NO_KIND
+                if name not in _FREE_FIELDS
             }
             same["is_pruned"] = study.cell.sparsity > 0
             largest[json.dumps(same, sort_keys=True)] = study
@@ -217,5 +219,5 @@ class Backends:
 
 
 def _load_of(study: StudySpecification) -> tuple[int, float]:
-    """Returns by what a study is the heaviest of its kind."""
+    """Returns the sort key by which the last study is the heaviest of its kind."""
     return study.cell.batch_size, study.cell.sparsity

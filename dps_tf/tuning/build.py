@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 def check_study(specification: StudySpecification) -> None:
     """Raises UserError for a study that cannot be trained, whatever its data are.
 
-    That is for names that are not registered; for arguments and metaparameters that are
-    missing, that nothing reads, or that can leave their range; for workers that cannot
-    share a batch; and for a goal or sparsity that objective or method cannot judge.
+    Reasons are names that are not registered; arguments and metaparameters that are
+    missing, that nothing reads, or that can leave their range; workers that cannot
+    share a batch; and a goal or sparsity that the objective or method does not allow.
     """
     _check_names(specification.workload)
     _check_workers(specification)
@@ -56,13 +56,14 @@ def _check_names(workload: Workload) -> None:
     for name in set(optim.COMPILED) & set(workload.metaparameters):
         if name not in workload.fixed:
             raise UserError(
-                f"{name} is tuned, and a program is compiled for one: set it in "
-                f"workload.fixed, or make workload.fixed.{name} an axis."
+                f"{name} is tuned, and a program is compiled for one value: set it "
+                f"in workload.fixed, or make workload.fixed.{name} an axis."
             )
     if len({"workers", "local_steps"} & set(workload.metaparameters)) == 1:
         raise UserError(
-            "local SGD is so many workers that make so many local_steps each, and only "
-            "one of these is given: set both in workload.fixed, or make them axes."
+            "local SGD needs both workers and local_steps, the steps that each worker "
+            "makes, and only one of these is given: set both in workload.fixed, or "
+            "make them axes."
         )
     reads = optim.reads(workload.optimizer, workload.learning_rate_schedule)
     workload.check_metaparameters({**reads, **_objective_of(workload).reads})
@@ -81,11 +82,11 @@ def _check_workers(specification: StudySpecification) -> None:
 
 
 _SOME_TOKEN_BYTES = (1,)
-"""Stands for the bytes of a vocabulary before the data set is loaded."""
+"""Placeholder for the bytes of the tokens before the data set is loaded."""
 
 
 def _check_objective(specification: StudySpecification) -> None:
-    """Raises UserError for a goal on what no data set gives the objective."""
+    """Raises UserError for a goal on a metric that the objective never has."""
     objective = _objective_of(specification.workload, _SOME_TOKEN_BYTES)
     _check_metric(specification, objective, "")
     if specification.evaluation == "goal":
@@ -122,16 +123,16 @@ def _loaded(name: str, data_dir: str | None, options: str) -> Dataset:
 def _with_tuples(value: Any) -> Any:
     """Returns a value of JSON with its lists as tuples, as a gin file has them."""
     if isinstance(value, dict):
-        return {name: _with_tuples(of) for name, of in value.items()}
+        return {name: _with_tuples(item) for name, item in value.items()}
     if isinstance(value, list):
-        return tuple(_with_tuples(of) for of in value)
+        return tuple(_with_tuples(item) for item in value)
     return value
 
 
 def load_dataset(workload: Workload, data_dir: str | None) -> Dataset:
     """Returns the data set of a workload; the last two stay in memory.
 
-    Raises UserError, with the command that prepares it, if it is not there.
+    Raises UserError, with the command that prepares the data, if they are missing.
     """
     options = {
         "split": workload.split,
@@ -156,12 +157,12 @@ def _objective(
 def build_objective(workload: Workload, dataset: Dataset) -> Objective:
     """Returns the objective of a workload on a data set.
 
-    The data set gives the bytes of its tokens, where it has them, to an objective that
-    reads them.
+    An objective that reads the number of bytes of each token gets them from the data
+    set, if that has them.
     """
     lengths = dataset.token_bytes
     return _objective_of(
-        workload, None if lengths is None else tuple(int(each) for each in lengths)
+        workload, None if lengths is None else tuple(int(length) for length in lengths)
     )
 
 
@@ -173,7 +174,7 @@ def _objective_of(
 
 
 def build_network(workload: Workload, dataset: Dataset) -> keras.Model:
-    """Returns a new network in float32; UserError, with the place, if it is refused."""
+    """Returns a new network in float32; UserError, with the place, if that fails."""
     name, arguments = workload.network, dict(workload.network_arguments)
     try:
         return models.build(name, dataset.input_shape, dataset.classes, **arguments)
@@ -227,7 +228,7 @@ def _scratch_network(
 
 
 def scratch_network(workload: Workload, dataset: Dataset) -> keras.Model:
-    """Returns a model of a workload's network, for scores; its weights mean nothing."""
+    """Returns a model of a workload's network for scores; its weights are arbitrary."""
     arguments = json.dumps(dict(workload.network_arguments), sort_keys=True)
     return _scratch_network(
         workload.network, arguments, dataset.input_shape, dataset.classes
@@ -244,10 +245,10 @@ def is_scheduled(specification: StudySpecification) -> bool:
 def pruning_wrapper_of(
     specification: StudySpecification,
 ) -> Callable[[keras.Model], PrunedModel] | None:
-    """Returns what puts a cell's networks into tfmot's wrappers, if it is scheduled."""
+    """Returns the function that wraps a cell's networks for tfmot, if scheduled."""
     if not is_scheduled(specification):
         return None
-    # Only now: the library takes a second to import.
+    # Imported only here, as the library takes a second to import.
     from dps_tf.sparsity import tfmot
 
     cell, pruning = specification.cell, specification.pruning
@@ -263,11 +264,11 @@ def pruning_wrapper_of(
 def _scheduled_point(
     specification: StudySpecification, dataset: Dataset
 ) -> sparsity.MaskSet:
-    """Returns how a trial will be pruned while it trains: variable by variable."""
-    # A trial that does not arrive there fails, so this can be said beforehand.
+    """Returns how many entries per variable a trial keeps if pruned in training."""
+    # A trial that misses these counts fails, so they can be recorded beforehand.
     network = scratch_network(specification.workload, dataset)
     sizes = [int(np.prod(variable.shape)) for variable in network.trainable_variables]
-    # As tfmot does, which keeps one entry at least.
+    # tfmot keeps at least one entry of a variable.
     counts = [(n, max(1, kept_count(n, specification.cell.sparsity))) for n in sizes]
     return sparsity.counts_of(counts, roles(network), specification.pruning.prunable)
 
@@ -276,9 +277,9 @@ class Pruner:
     """Prunes the initial points of one cell's trials.
 
     Scores depend on the network, the data and the initial point alone, so their cache
-    serves every batch size, optimizer and (one-shot methods) sparsity. `scores` is its
-    folder, None to keep nothing; `progress` is called with a text on how far the scores
-    of a trial are.
+    serves every batch size, optimizer and (one-shot methods) sparsity. `scores` is the
+    folder of the cache, None for no cache; `progress` is called with a text on how far
+    the scores of a trial are.
     """
 
     def __init__(
@@ -305,7 +306,7 @@ class Pruner:
             "network_arguments": dict(workload.network_arguments),
             "initial_seed": derive_seed(cell.seed, trial, "initial point"),
         }
-        # Scores of the first objective that there was are kept without its name.
+        # The keys of scores of the oldest objective do not name it.
         objective = workload.objective, dict(workload.objective_arguments)
         if objective != ("softmax_cross_entropy", {}):
             key["objective"] = objective
@@ -318,16 +319,16 @@ class Pruner:
             self._specification.pruning,
             key,
             cache=self._cache,
-            progress=self._shower(trial),
+            progress=self._score_progress(trial),
             objective=build_objective(workload, self._dataset),
         )
 
-    def _shower(self, trial: int) -> Callable[[int, int], None] | None:
+    def _score_progress(self, trial: int) -> Callable[[int, int], None] | None:
         """Returns the function that shows how far the scores of a trial are, if any."""
-        tell, name = self._progress, self._specification.cell.sparsity_method
-        if tell is None or self._specification.cell.sparsity == 0:
+        show, name = self._progress, self._specification.cell.sparsity_method
+        if show is None or self._specification.cell.sparsity == 0:
             return None
         unit = sparsity.SPARSITY_METHODS[name].unit
-        return lambda done, total: tell(
+        return lambda done, total: show(
             f"trial {trial} is pruned by {name}, {done} of {total} {unit}"
         )

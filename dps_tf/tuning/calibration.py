@@ -1,7 +1,7 @@
-"""Seconds that the programs of a sweep take on this machine, measured in a few seconds.
+"""A measurement, within seconds, of how long a sweep's programs take on this machine.
 
-One network is measured, at its smallest, a middle and its largest batch size, by one
-trial on one slot: what slots cost each other is not seen.
+One trial on one slot trains one network at its smallest, a middle and its largest batch
+size. How much several slots slow each other down is not measured.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from dps_tf.training import TrainingRunner
 from dps_tf.tuning.backends import Backends
 
 STEPS_SECONDS = 1.0
-"""Steps of one batch size are made until they have lasted so long."""
+"""Least time in seconds over which the steps of one batch size are timed."""
 LIMIT_SECONDS = 15.0
-"""After this no further batch size is begun."""
+"""Time in seconds after which no further batch size is measured."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured; all times in seconds.
+    """Times measured on this machine, all in seconds.
 
     Attributes:
         network: workload and optimizer, in words.
         slots: trials side by side.
-        steps: seconds of a step, by batch size; one at least.
-        evaluation: the longest of an evaluation.
-        pruning: making and pruning an initial point.
-        start_up: the longest from nothing to the first step of a dense cell, compiling
+        steps: time of a step, by batch size; at least one entry.
+        evaluation: longest time of an evaluation.
+        pruning: time to make and prune an initial point.
+        start_up: longest time until a dense cell has made its first step, compiling
             included.
     """
 
@@ -44,7 +44,7 @@ class Calibration:
     def __str__(self) -> str:
         """Returns what was measured and what is assumed, in sentences."""
         steps = ", ".join(
-            f"{each:.2g} s at {size}" for size, each in self.steps.items()
+            f"{seconds:.2g} s at {size}" for size, seconds in self.steps.items()
         )
         side = "trial" if self.slots == 1 else "trials side by side"
         return (
@@ -59,25 +59,26 @@ class Calibration:
 def calibrate(
     backends: Backends, studies: Sequence[StudySpecification], pruning: float
 ) -> Calibration:
-    """Returns the times of one of the networks of some studies; keeps nothing.
+    """Returns times measured with one of the networks of `studies`; writes no files.
 
     The smallest batch size is always measured, and further ones within LIMIT_SECONDS.
-    Steps are those of the dense network, as scores can take longer than all the rest:
-    `pruning` is what an initial point took where everything was tried out.
+    Steps are those of the dense network, as scores can take longer than all the rest.
+    `pruning` is the time in seconds to make and prune an initial point, measured before
+    by `Backends.try_out`.
     """
     begun = time.monotonic()
-    found: dict[int, tuple[float, float, float]] = {}
+    times: dict[int, tuple[float, float, float]] = {}
     chosen = _chosen(studies)
     for study in chosen:
-        if found and time.monotonic() - begun > LIMIT_SECONDS:
+        if times and time.monotonic() - begun > LIMIT_SECONDS:
             break
-        found[study.cell.batch_size] = _timed(backends, study)
-    _, evaluations, starts = zip(*found.values(), strict=True)
+        times[study.cell.batch_size] = _timed(backends, study)
+    _, evaluations, starts = zip(*times.values(), strict=True)
     cell = chosen[0].cell
     return Calibration(
         network=", ".join([cell.workload, cell.optimizer, *(a for _, a in cell.axes)]),
         slots=backends.slots(chosen[0]),
-        steps={size: times[0] for size, times in sorted(found.items())},
+        steps={size: of_size[0] for size, of_size in sorted(times.items())},
         evaluation=max(evaluations),
         pruning=pruning,
         start_up=max(starts),
@@ -85,7 +86,7 @@ def calibrate(
 
 
 def _chosen(studies: Sequence[StudySpecification]) -> list[StudySpecification]:
-    """Returns studies of the first network, dense: smallest, largest, middle batch."""
+    """Returns dense studies of the first network: smallest, largest, middle batch."""
     first = studies[0].cell
     network = first.workload, first.optimizer, first.axes
     of_size: dict[int, StudySpecification] = {}
@@ -100,7 +101,7 @@ def _chosen(studies: Sequence[StudySpecification]) -> list[StudySpecification]:
 
 
 def _timed(backends: Backends, study: StudySpecification) -> tuple[float, float, float]:
-    """Returns seconds of a step, of an evaluation, and of the start-up."""
+    """Returns the seconds of a step, of an evaluation, and of the start-up."""
     begun = time.monotonic()
     runner = backends.runner(study)
     point = study.workload.draw(study.cell.seed, 1)[0]

@@ -1,9 +1,9 @@
-"""Slots of a cluster: what each does in its own process, and which study has which.
+"""Slots of a Ray cluster: the process of each, and the pool that studies lease from.
 
-A slot holds the states of the trials that it runs: they travel only when a trial moves
-to another slot, or is saved. Studies lease slots from a pool, the earlier ones first. A
-study says how many trials it could run now; slots that it does not need go to later
-studies, and come back when it needs them again.
+A slot holds the states of the trials that it runs: a state travels only when its trial
+moves to another slot, or is saved. Studies lease slots from a pool, the earlier ones
+first. A study says how many trials it could run now; slots that it does not need go to
+later studies, and come back when it needs them again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StateMissing(RuntimeError):
 
 @dataclass
 class _Study:
-    """A study in a slot: the states of its trials, and its program if that is kept."""
+    """A study in a slot: the states of its trials, and its program or None."""
 
     specification: StudySpecification
     states: dict[int, TrialState] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class RemoteSlot:
         self._studies: OrderedDict[str, _Study] = OrderedDict()
 
     def open(self, specification: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Begins a study here; returns its environment and its training inputs."""
+        """Begins a study in this slot; returns its environment and training inputs."""
         study = StudySpecification.from_json(specification)
         self._studies.setdefault(study.cell.name, _Study(study))
         prepared = self._prepared(study.cell.name)
@@ -81,9 +81,9 @@ class RemoteSlot:
         return replace(report, state=TrialState(report.step, ()))
 
     def give(self, cell: str, trial: int, *, keep: bool) -> TrialState | None:
-        """Returns the state of a trial, None if it is not here; `keep` leaves it here.
+        """Returns the state of a trial, None if this slot does not hold it.
 
-        May be called while another trial runs here.
+        With `keep` this slot goes on holding it. May be called during a turn.
         """
         study = self._studies.get(cell)
         if study is None:
@@ -95,7 +95,7 @@ class RemoteSlot:
         return self._prepared(cell).runner.provenance(trial)
 
     def close(self, cell: str) -> None:
-        """Forgets a study."""
+        """Drops a study and the states of its trials."""
         self._studies.pop(cell, None)
 
     def stop(self) -> None:
@@ -103,7 +103,7 @@ class RemoteSlot:
         self._stop.set()
 
     def _prepared(self, cell: str) -> PreparedStudy:
-        """Returns a study with its program; drops programs of others if need be."""
+        """Returns a study with its program; drops the oldest other programs."""
         study = self._studies[cell]
         self._studies.move_to_end(cell)
         if study.prepared is None:
@@ -132,7 +132,7 @@ class RemoteSlot:
 
 
 class SlotPool:
-    """Slots by number, and the studies that lease them. Any thread may call it."""
+    """The slots, by number, that studies lease; any thread may call the methods."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -141,7 +141,7 @@ class SlotPool:
         self._wanted: dict[str, int] = {}
 
     def add(self, slot: int) -> None:
-        """Adds a slot, which can be leased from now on."""
+        """Adds a slot that studies can lease from now on."""
         with self._lock:
             self._slots.append(slot)
 
@@ -158,10 +158,12 @@ class SlotPool:
             self._wanted[study] = wanted
 
     def leave(self, study: str) -> None:
-        """Takes all slots back from a study, which leases no more."""
+        """Takes all slots back from a study, which leases no further ones."""
         with self._lock:
             self._wanted.pop(study, None)
-            self._holder = {s: who for s, who in self._holder.items() if who != study}
+            self._holder = {
+                s: name for s, name in self._holder.items() if name != study
+            }
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -176,25 +178,25 @@ class SlotPool:
         """Returns the idle slots of a study, after leasing or returning some.
 
         Args:
-            study: its name.
+            study: name of the study.
             busy: the slots in which its trials run; they are never taken away.
             wanted: how many trials it could run now, the running ones included.
         """
         with self._lock:
             self._wanted[study] = wanted
             granted = self._granted(study)
-            mine = [slot for slot in self._slots if self._holder.get(slot) == study]
-            idle = [slot for slot in mine if slot not in busy]
-            while idle and len(mine) > granted:
+            leased = [slot for slot in self._slots if self._holder.get(slot) == study]
+            idle = [slot for slot in leased if slot not in busy]
+            while idle and len(leased) > granted:
                 returned = idle.pop()
-                mine.remove(returned)
+                leased.remove(returned)
                 del self._holder[returned]
             for slot in self._slots:
-                if len(mine) >= granted:
+                if len(leased) >= granted:
                     break
                 if slot not in self._holder:
                     self._holder[slot] = study
-                    mine.append(slot)
+                    leased.append(slot)
                     idle.append(slot)
             return idle
 

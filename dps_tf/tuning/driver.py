@@ -1,4 +1,4 @@
-"""Drives the trials of one study until it is decided.
+"""The driver runs the trials of one study until the study is decided.
 
 The trial that is furthest behind always runs next, up to its next evaluation. So trials
 advance together, and no trial runs past the last step at which it could matter. The
@@ -32,10 +32,10 @@ from dps_tf.tuning.progress import StudyProgress
 _MAX_THREADS = 1024
 """Largest number of turns side by side, as each needs a thread."""
 _MAX_DEATHS = 2
-"""Number of processes, one after the other, whose death makes their trial fail."""
+"""Number of processes in a row that may die in a trial before the trial fails."""
 _NO_SLOT_SECONDS = 0.1
 _POLL_SECONDS = 1.0
-"""How often progress is shown and a signal is looked for while all slots train."""
+"""Seconds between two looks at progress and signals while all slots train."""
 
 
 class StudyDriver:
@@ -84,7 +84,7 @@ class StudyDriver:
                         # All slots of a cluster are gone, or busy with other studies.
                         time.sleep(_NO_SLOT_SECONDS)
             finally:
-                # Whatever happened, what the other slots still finish is kept.
+                # After an error too, turns that other slots still finish are kept.
                 self._drain()
                 self._snapshot(force=True)
         if self._stop() and not todo.decided:
@@ -95,7 +95,7 @@ class StudyDriver:
         self._record.snapshot(self._runner.fetch, force=force)
 
     def _restore_lost(self) -> None:
-        """Puts trials whose slot is gone back to their last saved state."""
+        """Restores the last saved state of the trials of lost slots."""
         running = {trial for _, trial in self._running.values()}
         for trial in self._runner.lost_trials():
             if trial not in running:
@@ -141,10 +141,12 @@ class StudyDriver:
             raise Interrupted
 
     def _goes_on(self, trial: int) -> bool:
-        known = self._trajectories[trial]
-        ended = known.failed or known.diverged_step is not None
-        reached = known.finish_step is not None
-        return not (ended or reached) and known.last_step < self._rule.last_evaluation
+        trajectory = self._trajectories[trial]
+        ended = trajectory.failed or trajectory.diverged_step is not None
+        reached = trajectory.finish_step is not None
+        return (
+            not (ended or reached) and trajectory.last_step < self._rule.last_evaluation
+        )
 
     def _run_turn_alone(self, trial: int) -> None:
         slots = self._idle_slots((), 1)
@@ -274,15 +276,15 @@ def assign(
     Each slot gets the first ready trial whose state it holds or that no slot holds.
     Slots that this leaves idle get trials whose states other slots hold.
     """
-    left, found, without = list(ready), [], []
+    left, turns, without = list(ready), [], []
     for slot in idle:
         trial = next((t for t in left if homes.get(t) in (None, slot)), None)
         if trial is None:
             without.append(slot)
         else:
             left.remove(trial)
-            found.append((slot, trial))
-    return [*found, *zip(without, left, strict=False)]
+            turns.append((slot, trial))
+    return [*turns, *zip(without, left, strict=False)]
 
 
 def _at_once(turn: Callable[..., TurnReport], *arguments: Any) -> Future[TurnReport]:

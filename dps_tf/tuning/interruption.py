@@ -1,4 +1,4 @@
-"""How a run is asked to save and leave."""
+"""Signals and requests that make a run save and stop."""
 
 from __future__ import annotations
 
@@ -12,22 +12,28 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Interrupted(Exception):
-    """Everything is saved; the same command goes on from here (exit code 75)."""
+    """A run has saved everything and stopped; the same command continues it.
+
+    The exit code of a command that raises this is 75.
+    """
 
 
 class StopRequest:
-    """Whether a signal has asked to stop, and which. A second Ctrl-C stops at once."""
+    """A request to save and stop, made by a signal or by `set`.
+
+    A second Ctrl-C stops at once. `signal_name` is the first signal or name, or None.
+    """
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self.signal_name: str | None = None
 
     def __call__(self) -> bool:
-        """Returns whether to stop."""
+        """Returns whether a stop was requested."""
         return self._event.is_set()
 
     def set(self, name: str = "request") -> None:
-        """Asks to stop."""
+        """Requests a stop; `name` says what asks for it."""
         self.signal_name = self.signal_name or name
         self._event.set()
 
@@ -41,7 +47,7 @@ class StopRequest:
         if before[signal.SIGHUP] == signal.SIG_IGN:
             del before[signal.SIGHUP]
 
-        def heard(number: int, frame: FrameType | None) -> None:
+        def on_signal(number: int, frame: FrameType | None) -> None:
             del frame
             if self() and number == signal.SIGINT:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -49,7 +55,7 @@ class StopRequest:
             self.set(signal.Signals(number).name)
 
         for number in before:
-            signal.signal(number, heard)
+            signal.signal(number, on_signal)
         try:
             yield self
         finally:

@@ -1,4 +1,4 @@
-"""Options of a run: where and how its trials run."""
+"""The options of a run say where and how its trials run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dps_tf.training import device_memory
 from dps_tf.training.strategy import STRATEGIES
 
 ENGINES = ("local", "ray")
-"""Where trials run: in this process, or in those of a Ray cluster."""
+"""Places where trials run: this process, or the processes of a Ray cluster."""
 
 LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Variable that makes Ray, where it is 0, listen on 127.0.0.1 alone, as on a Mac."""
+"""Environment variable; with the value 0, Ray listens on 127.0.0.1 alone."""
 
 
 @dataclass(frozen=True)
@@ -21,20 +21,20 @@ class Options:
     """Options of a run; none of them changes a result.
 
     Attributes:
-        sweep_dir: where the sweep is kept.
+        sweep_dir: directory of the sweep.
         data_dir: folder of prepared data sets.
-        slots: trials side by side; 0 is one per processor on a CPU, and one per GPU
-            where there are some.
+        slots: number of trials side by side; 0 is one per GPU, or one per processor on
+            a machine without GPUs.
         strategy: `auto` gives each device trials of its own; `one_device` uses the
             first one; `mirrored` and `tpu` are one slot whose devices, or whose cores,
             share each batch; `tpu_cores` gives each core of a TPU trials of its own.
         data_placement: `device`, `stream`, or `auto`; see `training.device_memory`.
         allow_other_machine: continue studies that were begun elsewhere.
         engine: `local`, or `ray` for the slots of a Ray cluster.
-        ray_address: of that cluster; None starts Ray on this machine.
-        slots_timeout: seconds without any slot of that cluster after which the run
+        ray_address: address of the Ray cluster; None starts Ray on this machine.
+        slots_timeout: seconds without any slot of the Ray cluster after which the run
             stops; 0 waits until a signal stops it.
-        imports: modules that register workloads of the user's own.
+        imports: the user's own modules, which register workloads.
     """
 
     sweep_dir: str
@@ -51,7 +51,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.strategy == "multi_worker_mirrored":
             raise UserError(
-                "--strategy=multi_worker_mirrored is no longer taken: give "
+                "--strategy=multi_worker_mirrored is no longer supported: give "
                 "--strategy=mirrored to share each batch over the devices of one "
                 "machine, or --engine=ray to run the trials of a cell on many machines."
             )

@@ -1,8 +1,8 @@
-"""keras-tuner: the oracle of a search that learns, and the folder of a closed study.
+"""keras-tuner's oracles choose points, and its folders describe closed studies.
 
-The records are the truth and nothing depends on keras-tuner's files: while a search
-runs they are in a temporary folder, and stock keras-tuner can reload those of a study
-that is closed.
+The records are the truth and nothing depends on keras-tuner's files: during a search
+they are in a temporary folder, and stock keras-tuner can reload the folder of a closed
+study.
 """
 
 from __future__ import annotations
@@ -37,34 +37,35 @@ _SYSTEM_ERRORS = {
     tf.errors.OutOfRangeError: errno.EFBIG,
     tf.errors.PermissionDeniedError: errno.EACCES,
 }
-"""TensorFlow's errors for the files of keras-tuner, and their numbers in the system."""
+"""TensorFlow's errors about keras-tuner's files, and their numbers in `errno`."""
 
 
 def hyperparameters(
     space: Space, *, adaptive: bool = False
 ) -> keras_tuner.HyperParameters:
-    """Returns the space in keras-tuner's words.
+    """Returns a space as hyperparameters of keras-tuner.
 
-    Where an oracle draws itself (`adaptive`), a reverse-log parameter is searched as
-    `one_minus_<name>` on a log scale: keras-tuner's own reverse_log is another scale.
+    Where the oracle itself draws points (`adaptive`), a reverse-log parameter is
+    searched as `one_minus_<name>` on a log scale: keras-tuner's own reverse_log is
+    another scale.
     """
-    found = keras_tuner.HyperParameters()
+    hp = keras_tuner.HyperParameters()
     for parameter in space.parameters:
         name, low, high = parameter.name, parameter.low, parameter.high
         if parameter.scale == "discrete":
-            found.Choice(name, list(parameter.choices))
+            hp.Choice(name, list(parameter.choices))
         elif parameter.scale == "integer":
-            found.Int(name, int(low), int(high))
+            hp.Int(name, int(low), int(high))
         elif parameter.scale == "reverse_log" and adaptive:
-            found.Float(_REVERSED + name, 1 - high, 1 - low, sampling="log")
+            hp.Float(_REVERSED + name, 1 - high, 1 - low, sampling="log")
         else:
             sampling = "log" if parameter.scale == "log" else "linear"
-            found.Float(name, low, high, sampling=sampling)
-    return found
+            hp.Float(name, low, high, sampling=sampling)
+    return hp
 
 
 def point_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """Returns hyperparameter values of keras-tuner as a point of the space."""
+    """Returns hyperparameter values of keras-tuner as a point, by metaparameter."""
     point = {}
     for name, value in values.items():
         if name.startswith(_REVERSED):
@@ -77,7 +78,11 @@ def point_of(values: Mapping[str, Any]) -> dict[str, float]:
 def adaptive_oracle(
     name: str, arguments: Mapping[str, Any], space: Space, max_trials: int, seed: int
 ) -> keras_tuner.Oracle:
-    """Returns an oracle of keras-tuner, of a class and further keywords by name."""
+    """Returns an oracle of keras-tuner.
+
+    `name` is the dotted name of its class, `arguments` are further keywords. Raises
+    UserError where they do not make an oracle.
+    """
     module, _, attribute = name.rpartition(".")
     try:
         factory = getattr(importlib.import_module(module), attribute)
@@ -111,9 +116,9 @@ def adaptive_oracle(
 def search(record: StudyRecord, driver: StudyDriver) -> keras_tuner.Oracle:
     """Runs a study whose points an oracle chooses, one trial after another.
 
-    The oracle is asked for the next trial, the driver runs it to its own end, and the
-    oracle is told its score. A study that goes on is replayed from its record: trials
-    that are known take no time, and the oracle then chooses as it would have.
+    The oracle chooses the next trial, the driver runs it to its own end, and the oracle
+    gets its score. A study that continues is replayed from its record: recorded trials
+    take no time, and the oracle then chooses as it would have.
 
     Returns:
         The oracle, which has seen every trial.
@@ -176,7 +181,7 @@ def recorded_oracle(
     points: Sequence[Mapping[str, float]],
     results: Sequence[TrialResult],
 ) -> keras_tuner.Oracle:
-    """Returns an oracle of keras-tuner that knows the trials of a finished race."""
+    """Returns an oracle of keras-tuner with the trials of a finished race."""
     oracle = keras_tuner.Oracle(
         objective=OBJECTIVE,
         max_trials=study.rule.draws_limit,
@@ -187,10 +192,10 @@ def recorded_oracle(
     )
     digits = len(str(oracle.max_trials))
     for number, (point, result) in enumerate(zip(points, results, strict=True)):
-        known = oracle.get_space()
-        known.values = dict(point)
+        hp = oracle.get_space()
+        hp.values = dict(point)
         name = f"{number:0{digits}d}"
-        trial = keras_tuner.engine.trial.Trial(known, name, _COMPLETED)
+        trial = keras_tuner.engine.trial.Trial(hp, name, _COMPLETED)
         oracle.trials[name] = trial
         oracle.start_order.append(name)
         oracle.end_order.append(name)
@@ -203,7 +208,7 @@ def recorded_oracle(
 
 
 def save_project(oracle: keras_tuner.Oracle, layout: CellLayout) -> None:
-    """Writes the folder that stock keras-tuner reloads, on a local disk and anew."""
+    """Writes the folder that stock keras-tuner reloads; it is new, on a local disk."""
     with _explained(layout.keras_tuner):
         folder, name = os.path.split(layout.keras_tuner)
         tuner = keras_tuner.engine.base_tuner.BaseTuner(
@@ -227,7 +232,10 @@ def _explained(directory: str) -> Iterator[None]:
 
 
 def _metrics(study: StudySpecification, result: TrialResult) -> dict[str, float]:
-    """Returns finite metrics: worse than any K* without one, worst after divergence."""
+    """Returns the metrics of a trial, all finite.
+
+    Steps without a K* are above any K*, and after a divergence above those.
+    """
     reached = result.steps_to_result is not None
     diverged = result.outcome in ("infeasible", "failed")
     behind_all = study.rule.last_evaluation * (3 if diverged else 2)

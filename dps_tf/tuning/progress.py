@@ -23,13 +23,13 @@ from dps_tf.core import (
 )
 
 _LINE_SECONDS = 15.0
-"""How often a line is written where the output is no terminal."""
+"""Seconds between two lines where the output is no terminal."""
 
 _BAR = 10  # characters
 _SHORTEST_NAME = 12
 
 _PRUNING_SECONDS = 0.2
-"""How often the batches of a score are shown: drawing must not cost what it shows."""
+"""Seconds between two displays of the progress of scores, as drawing costs time."""
 
 
 def shortened(name: str, width: int) -> str:
@@ -45,9 +45,9 @@ class Forecast:
     """A forecast is the predicted cost of some cells of a sweep.
 
     Attributes:
-        examples: that each trains on, the median.
-        slot_seconds: the least and the most seconds that all of them together take, of
-            all slots together, an 80 % interval; None where no time is recorded.
+        examples: median number of examples that each cell trains on.
+        slot_seconds: 80 % interval of the seconds that all cells take, summed over the
+            slots; None where no time is recorded.
     """
 
     examples: list[float]
@@ -55,7 +55,7 @@ class Forecast:
 
 
 Forecaster = Callable[[Sequence[StudySpecification]], Forecast | None]
-"""Predicts what cells cost from what is recorded; None where nothing is."""
+"""Predicts the cost of cells from recorded ones; None where there are none."""
 
 
 def no_forecast(studies: Sequence[StudySpecification]) -> None:
@@ -68,14 +68,15 @@ class StudyProgress:
     Use as a context: the live line goes when it ends, for the result to take its place.
 
     Args:
-        name: of the cell.
-        rule: of its study.
-        place: of the cell in the sweep, such as `cell 3 of 9`.
-        stream: where to; standard output by default.
-        live: whether a terminal gets a live line, of which there can be one.
+        name: name of the cell.
+        rule: rule of the race of its study.
+        place: place of the cell in the sweep, such as `cell 3 of 9`.
+        stream: stream to write to; standard output by default.
+        live: whether a terminal gets a live line; a terminal can show one.
 
     Attributes:
-        sweep: predicted cost of this cell and all that wait; None without a forecast.
+        sweep: predicted cost of this cell and all waiting ones; None without a
+            forecast.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class StudyProgress:
             self._begun = time.monotonic()
 
     def pruning(self, text: str) -> None:
-        """Shows how far the scores of an initial point are, a few times a second."""
+        """Shows the progress of an initial point's scores, a few times a second."""
         now = time.monotonic()
         if now - self._pruning_shown >= _PRUNING_SECONDS:
             self._pruning_shown = now
@@ -139,7 +140,7 @@ class StudyProgress:
         data_wait: float = 0.0,
         nearest: Nearest | None = None,
     ) -> None:
-        """Shows how the study stands; on a log at most every _LINE_SECONDS.
+        """Shows the state of the study; in a log at most every _LINE_SECONDS.
 
         `nearest`: the evaluation that came nearest to the goal.
         """
@@ -221,7 +222,7 @@ class _State:
 
     @property
     def share(self) -> float:
-        """The steps that are done over these and the steps that may still be made."""
+        """Fraction in [0, 1] of the steps that are done; at most `left` remain."""
         return self.steps / max(self.steps + self.left, 1)
 
     @property
@@ -249,7 +250,7 @@ class _State:
         return f", {share:.0%} waiting for data" if share >= 0.01 else ""
 
     def sentence(self, label: str) -> str:
-        """Returns everything, for a log."""
+        """Returns the whole state as a line of a log."""
         return (
             f"{label}: {self.pending} of {self.prefix} trials running "
             f"({self.running} now), {self.reached} reached, {self.diverged} diverged, "
@@ -258,7 +259,7 @@ class _State:
         )
 
     def fitted(self, place: str, name: str, width: int) -> str:
-        """Returns what fits into a line of a terminal, shortening the name first."""
+        """Returns what fits into `width` characters, shortening the name first."""
         bar = "#" * int(self.share * _BAR)
         kept = f"[{bar:.<{_BAR}}] {self._best}, {self._time_left}"
         start = f"{place} " if place else ""

@@ -28,24 +28,27 @@ from dps_tf.tuning.interruption import SIGNALS, StopRequest
 from dps_tf.tuning.options import LOOPBACK_ONLY, Options
 
 _LOOK_SECONDS = 2.0
-"""How often the nodes of the cluster are looked at."""
+"""Seconds between two looks at the nodes of the cluster."""
 PATIENCE_SECONDS = 60.0
 """Seconds that a cluster may have no slot before the run says so, or ends."""
 _LISTENING_SECONDS = 30.0
 """Seconds that the head node of a cluster may take to listen."""
 _OBJECT_STORE_BYTES = 256 * 2**20
-"""Of a Ray that is started here: states pass through it one at a time."""
+"""Size of the object store of a Ray that is started here.
+
+It is small, as states pass through it one at a time.
+"""
 _LOOPBACK = "127.0.0.1"
 _ENDED = "the end of the Ray that was started here"
 _NICENESS = "RAY_worker_niceness"
-"""By default Ray runs its workers at 15, behind everything else on the machine."""
+"""Variable of Ray; by default workers run at 15, behind everything else."""
 _UNREACHABLE = (ray.exceptions.RayError, ConnectionError, TimeoutError)
 _Actor = ray.remote(concurrency_groups={"aside": 2})(RemoteSlot)
 
 
 @dataclass
 class Slot:
-    """An actor, the node that it is on, and what became of it."""
+    """An actor of the cluster, its node, and its state."""
 
     actor: Any
     node: str
@@ -64,11 +67,11 @@ def needs(resources: Mapping[str, float]) -> list[dict[str, float]]:
 
 
 class Shortage:
-    """Watches whether a cluster has slots, and says so or stops the run if not.
+    """Watches whether a cluster has slots; reports or stops the run if it has none.
 
     A Ray that was started on this machine has one node and cannot recover its loss: the
-    run is asked to stop. For slots of any other cluster the run waits. It says so after
-    PATIENCE_SECONDS, and stops after `slots_timeout`.
+    run is asked to stop. For slots of any other cluster the run waits, reports the wait
+    after PATIENCE_SECONDS, and stops after `slots_timeout`.
     """
 
     def __init__(self, options: Options, stop: StopRequest):
@@ -80,7 +83,7 @@ class Shortage:
         self._lock = threading.Lock()
 
     def look(self, offered: int, ready: int) -> None:
-        """Takes in how many slots the nodes offer, and how many can take turns now."""
+        """Records how many slots the nodes offer, and how many can take turns now."""
         with self._lock:
             now = time.time()
             waited = now - self._since
@@ -102,7 +105,7 @@ class Shortage:
         """Returns whether a Ray that was started here has ended; then the run stops.
 
         A minute after the end of its control store, Ray would end this process too,
-        without a word.
+        without any message.
         """
         if self._address is not None or _control_store_runs():
             return False
@@ -123,19 +126,19 @@ class RayCluster:
     """The slots of a Ray cluster.
 
     Args:
-        options: of the run. Without `ray_address` Ray is started on this machine, on
-            the loopback interface alone, and `slots` are the processors that it uses.
-        stop: is set where the cluster will have no slots any more.
+        options: options of the run. Without `ray_address` Ray is started on this
+            machine, on the loopback interface alone, with `slots` processors.
+        stop: set when the cluster will have no slots any more.
 
     Attributes:
-        pool: the slots, and who has them.
-        error: why nodes are looked at no more; a defect.
+        pool: the slots, and the studies that lease them.
+        error: the error that ends the run, None unless one was raised.
     """
 
     def __init__(self, options: Options, stop: StopRequest):
         self.pool = SlotPool()
         self.error: Exception | None = None
-        self._options = asdict(options_there(options))
+        self._options = asdict(slot_options(options))
         self._address, self._processors = options.ray_address, options.slots
         self._slots: dict[int, Slot] = {}
         self._refused: dict[str, str] = {}
@@ -148,7 +151,7 @@ class RayCluster:
         self._watch: threading.Thread | None = None
 
     def connect(self) -> None:
-        """Connects, or starts Ray on this machine, unless that has been done."""
+        """Connects to the cluster, or starts Ray on this machine; once only."""
         if self._watch is None:
             connect(self._address, self._processors)
             self._watch = threading.Thread(target=self._keep_looking, daemon=True)
@@ -169,22 +172,22 @@ class RayCluster:
             return slot is not None and not slot.is_lost and not slot.is_leaving
 
     def is_lost(self, number: int) -> bool:
-        """Returns whether a slot is gone, with all that it held."""
+        """Returns whether a slot is gone, and with it the states that it held."""
         with self._lock:
             return number in self._slots and self._slots[number].is_lost
 
     def lose(self, number: int) -> None:
-        """Forgets a slot whose actor has died; another takes its place."""
+        """Removes a slot whose actor has died; a new one takes its place."""
         with self._lock:
             slot = self._slots[number]
             if not slot.is_lost:
                 slot.is_lost = True
                 self.pool.remove(number)
-                # One that was only out of reach would keep its processor.
+                # An actor that was only out of reach would keep its processor.
                 ray.kill(slot.actor)
 
     def refuse_node(self, number: int, why: str) -> None:
-        """Leaves the node of a slot out from now on, and says so once."""
+        """Leaves the node of a slot out from now on, with one message about it."""
         with self._lock:
             node = self._slots[number].node
             if node not in self._refused:
@@ -205,7 +208,7 @@ class RayCluster:
             return self._kinds.setdefault(frozenset(environment), environment)
 
     def close(self) -> None:
-        """Leaves the cluster; its slots end with this."""
+        """Leaves the cluster, which ends its slots."""
         self._closing.set()
         if self._watch is not None:
             self._watch.join()
@@ -244,10 +247,10 @@ class RayCluster:
 
     def _fill(self, node: str, wanted: Sequence[Mapping[str, Any]]) -> None:
         """Makes the slots that a node lacks."""
-        there = sum(
+        existing = sum(
             slot.node == node and not slot.is_lost for slot in self._slots.values()
         )
-        for need in wanted[there:]:
+        for need in wanted[existing:]:
             actor = _Actor.options(
                 **need,
                 max_restarts=0,
@@ -268,11 +271,11 @@ def _control_store_runs() -> bool:
 
 
 def live_nodes() -> dict[str, Mapping[str, float]]:
-    """Returns the resources of the nodes of the cluster, by their names."""
+    """Returns the resources of each live node of the cluster, by node ID."""
     return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
 
 
-def options_there(options: Options) -> Options:
+def slot_options(options: Options) -> Options:
     """Returns the options of one slot, with paths that hold on any machine."""
     data_dir = options.data_dir
     return replace(
@@ -284,15 +287,15 @@ def options_there(options: Options) -> Options:
 
 
 def connect(address: str | None, slots: int) -> None:
-    """Connects to a cluster, or starts Ray on this machine; quietly.
+    """Connects to a cluster, or starts Ray on this machine; prints nothing.
 
     Raises:
-        UserError: it cannot be started, or there is no cluster at the address.
+        UserError: Ray cannot be started, or there is no cluster at the address.
     """
     if address is not None:
         _check_listening(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    # What actors import is what this process imports, wherever it was started.
+    # Actors import the same modules as this process, wherever it was started.
     paths = {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), *_python_path()])}
     runtime = {"env_vars": {**paths, "TF_CPP_MIN_LOG_LEVEL": "3"}}
     if address is None:
@@ -303,7 +306,7 @@ def connect(address: str | None, slots: int) -> None:
     try:
         with _own_signals():
             ray.init(address=address or "local", runtime_env=runtime, **quiet)
-    except Exception as error:  # Ray raises that of every kind, Exception included
+    except Exception as error:  # Ray raises errors of every kind, plain Exception too
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         if address is None:
             raise UserError(
@@ -317,9 +320,9 @@ def connect(address: str | None, slots: int) -> None:
 
 
 def _check_listening(address: str) -> None:
-    """Raises UserError unless something listens at `host:port`, now or soon.
+    """Raises UserError unless something listens at `host:port` within a time limit.
 
-    Ray itself would try again for minutes, and say so in lines of its own.
+    Ray itself would try for minutes, and print messages of its own.
     """
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal():
@@ -341,7 +344,7 @@ def _check_listening(address: str) -> None:
 
 
 def _check_loopback() -> None:
-    """Raises UserError where a Ray that is started here would listen on all addresses.
+    """Raises UserError if a Ray that is started here would listen on all addresses.
 
     Ray reads LOOPBACK_ONLY once, when it is imported.
     """
@@ -355,7 +358,7 @@ def _check_loopback() -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Gives the signals that ask to stop back to this process."""
+    """Restores this process's handlers of the signals that ask to stop."""
     # Ray takes SIGTERM: it prints its stacks and aborts what has not ended three
     # seconds later, which leaves no time to save.
     before = {number: signal.getsignal(number) for number in SIGNALS}

@@ -1,8 +1,8 @@
-"""One race over any number of machines, on the slots of a Ray cluster.
+"""One race runs over any number of machines, on the slots of a Ray cluster.
 
-Each slot has the program of the study that it runs. The driver is that of one machine:
-it alone reads and writes the sweep directory, and results do not depend on who ran
-what. What a lost slot held goes on from its last saved state.
+Each slot has the program of the study that it runs. The driver runs on this machine: it
+alone reads and writes the sweep directory, and results do not depend on which slot ran
+a trial. The trials of a lost slot continue from their last saved states.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dps_tf.tuning.ray_cluster import RayCluster
 from dps_tf.tuning.sweep import Sweep, SweepOutcome
 
 _POLL_SECONDS = 1.0
-_EXIT = "worker process has died"  # what Ray says of a process that ended by itself
+_EXIT = "worker process has died"  # in Ray's message on a process that ended by itself
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,14 @@ class RayRunner(Runner):
         return len(self._cluster.pool)
 
     def idle_slots(self, busy: Collection[int], wanted: int) -> list[int]:
-        """Returns leased slots that know the study and run nothing."""
+        """Returns the idle slots that are leased and have opened the study."""
         if self._cluster.error is not None:
             raise self._cluster.error
         leased = self._cluster.pool.lease(self._cell, busy, wanted)
         return [slot for slot in leased if self._is_open(slot)]
 
     def _is_open(self, slot: int) -> bool:
-        """Returns whether a slot has opened the study; asks the slot to otherwise."""
+        """Returns whether a slot has opened the study; makes it open it if not."""
         if slot in self._opened:
             return True
         try:
@@ -165,7 +165,7 @@ class RayRunner(Runner):
     def _accept(self, slot: int, answer: tuple[Any, Any]) -> bool:
         """Returns whether a slot computes the same bits with the same data.
 
-        Its node is left out otherwise.
+        If it does not, its node is left out.
         """
         environment, inputs = answer
         if self.opened_as is None:
@@ -185,12 +185,12 @@ class RayRunner(Runner):
         return True
 
     def new_environments(self) -> Sequence[Mapping[str, Any]]:
-        """Returns what bits depend on in slots of another kind that now take turns."""
-        found, self._unlike = self._unlike, []
-        return found
+        """Returns the environments of slots of other kinds since the last call."""
+        environments, self._unlike = self._unlike, []
+        return environments
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
-        """Runs a turn on a slot, to which the state moves if another one holds it."""
+        """Runs a turn on a slot; the state moves there if another slot holds it."""
         source = job.state.slot if isinstance(job.state, HeldState) else None
         with self._raising_lost(slot, source):
             actor = self._cluster.slot(slot).actor
@@ -208,12 +208,12 @@ class RayRunner(Runner):
         return replace(report, state=HeldState(report.step, (), slot))
 
     def _state_for(self, slot: int, job: Job) -> Any:
-        """Returns the state that a slot lacks, or a promise of it; else None."""
+        """Returns the state that a slot lacks, or a Ray reference to it; else None."""
         if not isinstance(job.state, HeldState):
             return job.state
         if job.state.slot == slot:
             return None
-        # A promise goes from slot to slot, and does not pass through the driver.
+        # By a reference the state goes from slot to slot, not through the driver.
         return self._give(job.state.slot, job.trial, keep=False)
 
     def _give(self, slot: int, trial: int, *, keep: bool) -> Any:
@@ -239,12 +239,12 @@ class RayRunner(Runner):
                 for number, slot in enumerate(slots, trial):
                     if number not in self._provenance:
                         actor = self._cluster.slot(slot).actor
-                        promise = actor.provenance.remote(self._cell, number)
-                        self._provenance[number] = slot, promise
-                asked, promise = self._provenance.pop(trial)
+                        reference = actor.provenance.remote(self._cell, number)
+                        self._provenance[number] = slot, reference
+                asked, reference = self._provenance.pop(trial)
                 with self._raising_lost(asked):
-                    found: TrialProvenance = ray.get(promise)
-                return found
+                    provenance: TrialProvenance = ray.get(reference)
+                return provenance
             self._provenance.clear()
 
     def slot_of(self, trial: int) -> int | None:
@@ -261,26 +261,26 @@ class RayRunner(Runner):
         return gone
 
     def fetch(self, states: Mapping[int, TrialState]) -> Mapping[int, TrialState]:
-        """Returns states with their arrays; those that cannot be had are left out."""
+        """Returns states with their arrays; leaves out the states of lost slots."""
         asked: dict[int, tuple[int, Any]] = {}
-        found: dict[int, TrialState] = {}
+        fetched: dict[int, TrialState] = {}
         for trial, state in states.items():
             if not isinstance(state, HeldState):
-                found[trial] = state
+                fetched[trial] = state
                 continue
             with contextlib.suppress(SlotLost):
-                promise = self._give(state.slot, trial, keep=True)
-                asked[trial] = state.slot, promise
-        for trial, (slot, promise) in asked.items():
+                reference = self._give(state.slot, trial, keep=True)
+                asked[trial] = state.slot, reference
+        for trial, (slot, reference) in asked.items():
             with contextlib.suppress(SlotLost), self._raising_lost(slot):
-                state = ray.get(promise)
-                # One that runs now has moved, or may be ahead of the log.
+                state = ray.get(reference)
+                # A trial that runs now has moved, or may be ahead of the log.
                 if state is not None and state.step == states[trial].step:
-                    found[trial] = state
-        return found
+                    fetched[trial] = state
+        return fetched
 
     def close(self) -> None:
-        """Gives the slots back, and frees what they hold of the study."""
+        """Gives the slots back, which then drop the study."""
         self._cluster.pool.leave(self._cell)
         for slot in self._opened:
             with contextlib.suppress(SlotLost):
@@ -288,7 +288,7 @@ class RayRunner(Runner):
 
     @contextlib.contextmanager
     def _raising_lost(self, slot: int, source: int | None = None) -> Iterator[None]:
-        """Raises SlotLost for the end of a slot's actor, else what was raised in it.
+        """Raises SlotLost if a slot's actor has ended, else the error raised in it.
 
         `source` is the slot that a state comes from.
         """

@@ -16,11 +16,11 @@ from dps_tf.training import strategy as strategies
 from dps_tf.tuning.build import build_task, pruning_wrapper_of
 
 _MAX_SLOTS = 64
-"""Largest number of trials side by side on a CPU; one per processor fills it."""
+"""Largest default number of trials side by side on a CPU."""
 
 
 def configure_threads() -> None:
-    """Fixes TensorFlow's threads; before anything else of this process uses it."""
+    """Fixes TensorFlow's number of threads; call it before any use of TensorFlow."""
     strategies.configure_threads(1, processors())
 
 
@@ -35,13 +35,13 @@ def check_batch_size(specification: StudySpecification, dataset: Dataset) -> Non
 
 
 class Resources:
-    """Where trials run: devices, slots and memory. None of it changes a result.
+    """The devices, slots and memory with which trials run; none changes a result.
 
     Attributes:
-        strategies: one per slot; a slot carries its own trials.
+        strategies: one strategy per slot; each slot runs its own trials.
         memory_limit: bytes that the activations of all slots may take together; half of
             the memory that is free now by default.
-        data_placement: where data sets lie; see `training.device_memory`.
+        data_placement: place of the data sets; see `training.device_memory`.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Resources:
 
     @classmethod
     def of_this_machine(cls, slots: int = 0, strategy: str = "auto") -> Resources:
-        """Returns slots on the local devices, as these fields of `Options` say.
+        """Returns slots on the local devices, for these two fields of `Options`.
 
-        Trials are split over the devices before data are: with `auto` every slot has
-        one device, and a batch of any size is whole.
+        Devices get whole trials before they share a batch: with `auto` every slot has
+        one device, and a batch of any size stays whole.
 
         Raises:
-            UserError: for values that cannot be, or devices that are not there.
+            UserError: a value is not allowed, or the devices are missing.
         """
         if slots < 0:
             raise UserError(f"slots is {slots}; it must be at least 0.")
@@ -78,23 +78,23 @@ class Resources:
             devices = devices[:1]
         gpus = len(tf.config.list_logical_devices("GPU"))
         slots = slots or min(gpus, len(devices)) or min(processors(), _MAX_SLOTS)
-        found = [
+        slot_strategies = [
             tf.distribute.OneDeviceStrategy(devices[i % len(devices)])
             for i in range(slots)
         ]
-        return cls(found)
+        return cls(slot_strategies)
 
     @property
     def replicas(self) -> int:
-        """Devices that share each batch."""
+        """Number of devices that share each batch."""
         return int(self.strategies[0].num_replicas_in_sync)
 
     def programs(
         self, specification: StudySpecification, dataset: Dataset
     ) -> list[Program]:
-        """Returns a program per slot; slots of one device share its data.
+        """Returns one program per slot; slots of one device share its data.
 
-        There are fewer, at least one, where batches would go beyond the memory limit.
+        Where batches would exceed `memory_limit` there are fewer, but at least one.
 
         Raises:
             UserError: the batch does not fit the training set.
@@ -118,7 +118,7 @@ class Resources:
         return programs
 
     def _data(self, dataset: Dataset, strategy: tf.distribute.Strategy) -> PlacedData:
-        """Returns the data for a device; those of another data set make way."""
+        """Returns a data set on a device; drops the data of other data sets."""
         key = _key(dataset, strategy)
         if key not in self._held:
             for old in [k for k in self._held if k[0] != dataset.content_hash]:
@@ -130,12 +130,12 @@ class Resources:
 
 
 def _key(dataset: Dataset, strategy: tf.distribute.Strategy) -> tuple[str, str]:
-    """Returns what the data on the devices of a strategy are kept under."""
+    """Returns the key of a data set on the devices of a strategy."""
     return dataset.content_hash, str(strategy.extended.worker_devices)
 
 
 def _activation_bytes(model: keras.Model, batch_size: int) -> int:
-    """Returns about what one step of a program takes beside its variables, in bytes."""
+    """Returns roughly the bytes that a step takes besides the program's variables."""
     # Outputs of all layers, their gradients, and as much again for workspace.
     return 3 * device_memory.output_bytes(model) * batch_size
 

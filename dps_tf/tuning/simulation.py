@@ -1,8 +1,8 @@
-"""Workloads that are simulated: expected losses in closed form, and no training.
+"""Simulated workloads have expected losses in closed form and are not trained.
 
 They go through the same points, races, records and reports as trained ones, in seconds,
-and their K* is known, so that the whole pipeline can be tried, taught and tested. A gin
-file asks for one with `workload.dataset = 'simulation'`.
+and their true K* is known, so that the whole pipeline can be tried, taught and tested.
+A gin file asks for one with `workload.dataset = 'simulation'`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _READS: Mapping[str, Reads] = {
     "ema": {"learning_rate": Argument(), "momentum": Argument()},
 }
 _EVALUATIONS_AHEAD = 64
-"""Number of losses that are computed at once, as one would cost as much."""
+"""Number of losses computed in one call; a single one would cost as much."""
 
 
 def is_simulated(workload: Workload) -> bool:
@@ -60,10 +60,10 @@ def model_of(workload: Workload) -> NoisyQuadratic:
     """Returns the model of a simulated workload; UserError if its names are unknown."""
     check_known("network", workload.network, _MODELS)
     model = _MODELS[workload.network]
-    takes = inspect.signature(model).parameters
+    parameters = inspect.signature(model).parameters
     for name, value in workload.network_arguments.items():
-        check_known("argument of the network", name, takes)
-        _check_number(name, value, whole=isinstance(takes[name].default, int))
+        check_known("argument of the network", name, parameters)
+        _check_number(name, value, whole=isinstance(parameters[name].default, int))
     if workload.dataset_arguments:
         raise UserError(
             f"dataset_arguments is {dict(workload.dataset_arguments)}; a simulation "
@@ -81,7 +81,7 @@ def _check_number(name: str, value: object, *, whole: bool) -> None:
 
 
 class SimulatedBackend:
-    """Simulates studies; there are no data, so nothing can be missing."""
+    """The backend of simulated studies, which have no data."""
 
     def check(self, study: StudySpecification) -> None:
         """Raises UserError unless a simulated study can be run."""
@@ -89,16 +89,16 @@ class SimulatedBackend:
         model_of(workload)
         check_known("optimizer", workload.optimizer, _READS)
         workload.check_metaparameters(_READS[workload.optimizer])
-        for name, value, only in (
+        for name, value, required in (
             ("goal.metric", study.goal.metric, METRIC),
             ("learning_rate_schedule", workload.learning_rate_schedule, "constant"),
             ("sweep.evaluation_mode", study.evaluation, "exact"),
             ("sparsity", study.cell.sparsity, 0.0),
         ):
-            if value != only:
+            if value != required:
                 raise UserError(
                     f"{name} is {value!r}; workload {workload.name} is simulated, and "
-                    f"there it can be {only!r} only."
+                    f"there it can be {required!r} only."
                 )
 
     def check_data(self, study: StudySpecification) -> None:
@@ -110,8 +110,8 @@ class SimulatedBackend:
         """Returns the runner of a simulated study, which has one slot."""
         del show
         workload = study.workload
-        about = [workload.network, dict(workload.network_arguments)]
-        text = json.dumps(about, sort_keys=True)
+        network = [workload.network, dict(workload.network_arguments)]
+        text = json.dumps(network, sort_keys=True)
         return PreparedStudy(
             runner=SimulatedRunner(study),
             environment={"numpy": np.__version__, "machine": platform.machine()},
@@ -148,7 +148,7 @@ class SimulatedRunner(Runner):
         )
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
-        """Goes on to the job's evaluation at once."""
+        """Simulates a trial up to the job's evaluation, or up to its divergence."""
         del slot, stop
         begun = time.monotonic()
         first = 0 if job.state is None else job.state.step
@@ -181,10 +181,10 @@ class SimulatedRunner(Runner):
         optimizer = self._specification.workload.optimizer
         momentum = point.get("momentum", _READS["momentum"]["momentum"].default)
         batch_size = self._specification.cell.batch_size
-        found = self._model.loss(
+        losses = self._model.loss(
             optimizer, point["learning_rate"], momentum or 0.0, batch_size, steps
         )
-        return [float(loss) for loss in found]
+        return [float(loss) for loss in losses]
 
     def _first_infinite(
         self, point: Mapping[str, float], finite: int, infinite: int

@@ -1,4 +1,4 @@
-"""Runs one study: open, resume or refuse; race; close."""
+"""One study is opened, resumed or refused, then trained, then closed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dps_tf.tuning.progress import StudyProgress
 def is_finished(
     files: FileSystem, layout: CellLayout, specification: StudySpecification
 ) -> bool:
-    """Returns whether a closed, undamaged study of this specification is there."""
+    """Returns whether a cell holds a closed, undamaged study of a specification."""
     study = StudyReader(files, layout)
     if not study.is_closed or study.record is None:
         return False
@@ -40,15 +40,15 @@ def is_finished(
 
 @dataclass(frozen=True)
 class RunContext:
-    """The conditions of a run of a study, none of which changes a result.
+    """The conditions of a run of a study; none of them changes a result.
 
     Attributes:
-        stop: whether the run has been asked to save and leave.
+        stop: whether the run has been asked to save and stop.
         allow_other_machine: continue a study that was begun on another kind of machine;
             see `open_study`.
-        guard: is called before anything is written; raises LockLost where another
-            process may run the study by now.
-        progress: shows how the study stands.
+        guard: called before anything is written; raises LockLost if another process
+            may have taken over the study.
+        progress: shows the progress of the study.
         say: prints a sentence for the user.
     """
 

@@ -42,21 +42,21 @@ from dps_tf.tuning.progress import (
 from dps_tf.tuning.study import RunContext, is_finished, run_study
 
 _WAIT_SECONDS = 0.5
-"""How long to wait before another look at cells that others have."""
+"""Seconds between two looks at cells that other processes have."""
 _LOOK_SECONDS = 0.2
-"""How often to look whether another cell can begin beside those that run."""
+"""Seconds between two looks whether another cell can begin beside the others."""
 _MAX_WAITS = 300
-"""Looks at an owner who does not show life; by then one who is dead has expired."""
+"""Largest number of looks at an owner without a heartbeat; a dead one expires first."""
 
 
 @dataclass
 class SweepOutcome:
-    """What became of the cells of a sweep.
+    """The outcome of the cells of a sweep.
 
     Attributes:
         ran: results of the cells that this run has finished, by name.
         finished_before: names of the cells that were finished already.
-        busy: who runs the cells that other processes have, by name.
+        busy: owners of the cells that other processes run, by the name of the cell.
     """
 
     ran: dict[str, StudyResult] = field(default_factory=dict)
@@ -64,14 +64,14 @@ class SweepOutcome:
     busy: dict[str, str] = field(default_factory=dict)
 
     def add(self, other: SweepOutcome) -> None:
-        """Adds what became of further cells."""
+        """Adds the outcome of further cells."""
         self.ran |= other.ran
         self.finished_before += other.finished_before
         self.busy |= other.busy
 
     @property
     def failed(self) -> list[str]:
-        """Names of the cells in which a failed trial stands."""
+        """Names of the cells with a failed trial."""
         return [
             name
             for name, result in self.ran.items()
@@ -85,8 +85,8 @@ class Sweep:
 
     Cells run one after another, or side by side where `spare_slots` returns the number
     of slots that no cell needs now. Progress is shown on standard output.
-    `forecast` predicts what some cells cost from what is recorded; it returns None
-    where nothing is.
+    `forecast` predicts the cost of some cells from recorded ones; it returns None
+    where there are none.
     """
 
     files: FileSystem
@@ -108,13 +108,13 @@ class Sweep:
         """Runs every cell that is not finished and free.
 
         A cell that another process is running is skipped, and looked at again in the
-        end, when it may be finished. If the owner of a cell is on another machine and
-        shows no sign of life, this waits until it does or the cell is free. The
+        end, when it may be finished. If its owner is on another machine and shows no
+        heartbeat, this method waits for a heartbeat or until the cell is free. The
         configuration, with all bindings, is kept with the sweep.
 
         Raises:
             Interrupted: a stop was asked for; everything is saved.
-            UserError: a cell holds another study, or its data are not there.
+            UserError: a cell holds another study, or its data are missing.
         """
         self.check()
         start_sweep(self.files, self._layout, self.specification, gin_text)
@@ -159,8 +159,8 @@ class Sweep:
     def check(self) -> None:
         """Raises UserError for what would fail, before anything is trained.
 
-        That is a directory of something else, a cell that holds another study, data
-        that are not there, or a batch that is larger than the training set.
+        Reasons are a directory of something else, a cell that holds another study,
+        missing data, or a batch that is larger than the training set.
         """
         for problem in check_directory(self.files, self._layout):
             self.say(f"note: {problem}")
@@ -173,7 +173,7 @@ class Sweep:
                 self.backend_of(study).check_data(study)
 
     def _beside(self) -> str:
-        """Returns what the directory holds besides this sweep, '' for nothing."""
+        """Returns a note on cells of the directory outside of this sweep, or ''."""
         own = {study.cell.name for study in self.specification.studies}
         others = sorted(set(self.files.list_names(self._layout.cells)) - own)
         if not others:
@@ -189,17 +189,19 @@ class Sweep:
         return self._layout.cell(study.cell.name)
 
     def _lock(self, study: StudySpecification) -> Lock:
-        """Returns the lock of a cell, the same one whenever it is asked for."""
+        """Returns the lock of a cell, the same object in every call."""
         lock = Lock(self.files, self._cell(study).root)
         return self._locks.setdefault(study.cell.name, lock)
 
     def _cheapest(self, waiting: Sequence[StudySpecification]) -> StudySpecification:
         """Returns the cell that is predicted to be the cheapest, else the first one."""
-        found = self._forecast = self.forecast(waiting)
-        return waiting[found.examples.index(min(found.examples)) if found else 0]
+        forecast = self._forecast = self.forecast(waiting)
+        if forecast is None:
+            return waiting[0]
+        return waiting[forecast.examples.index(min(forecast.examples))]
 
     def _run_if_free(self, study: StudySpecification) -> bool:
-        """Returns False if another owner is running the cell."""
+        """Runs a cell unless it is finished; returns False if another owner runs it."""
         if self._was_finished(study):
             return True
         lock = self._lock(study)
@@ -214,9 +216,9 @@ class Sweep:
     def _run_side_by_side(
         self, left: list[StudySpecification], spare_slots: Callable[[], int]
     ) -> None:
-        """Runs free cells, the cheapest first; another one whenever slots are spare.
+        """Runs free cells, the cheapest first; begins one whenever slots are spare.
 
-        Those that are not free stay in `left`.
+        Cells that are not free stay in `left`.
         """
         left[:] = [study for study in left if not self._was_finished(study)]
         waiting = sorted(left, key=_cost)
@@ -232,7 +234,7 @@ class Sweep:
                 running = [future for future in running if future not in done]
                 for future in done:
                     if future.exception() is not None:
-                        # The others save and leave, then the error is told.
+                        # The others save and stop, then the error is raised.
                         self.stop.set("an error in another cell")
                         wait(running)
                     future.result()
@@ -280,7 +282,7 @@ class Sweep:
 
 
 def _cost(study: StudySpecification) -> int:
-    """Returns the examples that a study may train on at most."""
+    """Returns the largest number of examples that a study may train on."""
     rule = study.rule
     return rule.draws_limit * rule.last_evaluation * study.cell.batch_size
 
@@ -329,7 +331,7 @@ def repeat_studies(
 
     Cells in which no trial met the goal have nothing to repeat.
     """
-    found = []
+    repeats = []
     for study in sweep.studies if sweep.repeats else ():
         cell = layout.cell(study.cell.name)
         closed = StudyReader(files, cell).closed(("trials",))
@@ -339,8 +341,8 @@ def repeat_studies(
         rows = best.head(sweep.repeated_points).to_dict("records")
         points = [{str(name): row[name] for name in row} for row in rows]
         if points:
-            found.append(repeat_study(study, points, sweep.repeats))
-    return tuple(found)
+            repeats.append(repeat_study(study, points, sweep.repeats))
+    return tuple(repeats)
 
 
 def describe_result(name: str, result: StudyResult) -> str:
@@ -349,23 +351,23 @@ def describe_result(name: str, result: StudyResult) -> str:
         outcome: sum(trial.outcome == outcome for trial in result.trials)
         for outcome in ("complete", "incomplete", "infeasible", "censored", "failed")
     }
-    told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    summary = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     if not result.finishers:
-        return f"{name}: no trial reached the goal ({told})"
+        return f"{name}: no trial reached the goal ({summary})"
     steps, trial = result.finishers[0]
     low = result.trials[trial].bracket_low
     bound = "at most " if counts["failed"] else ""
-    return f"{name}: K* = {bound}{steps} in ({low}, {steps}], trial {trial} ({told})"
+    return f"{name}: K* = {bound}{steps} in ({low}, {steps}], trial {trial} ({summary})"
 
 
 def describe_shortfall(study: StudyReader, asked: StudySpecification) -> str:
     """Returns how near a study came to the goal that it did not reach, and advice."""
     tables = {name: to_frame(table) for name, table in study.tables().items()}
     row = tables["studies"].iloc[0].to_dict()
-    found = shortfall(asked.goal, row, tables["trials"], tables["curves"])
-    if found is None:
+    missed = shortfall(asked.goal, row, tables["trials"], tables["curves"])
+    if missed is None:
         return "  no trial was evaluated."
-    return f"  {found.best}. {found.advice}"
+    return f"  {missed.best}. {missed.advice}"
 
 
 def describe_failures(name: str, result: StudyResult) -> str:
@@ -377,7 +379,7 @@ def describe_failures(name: str, result: StudyResult) -> str:
 
 
 def curve_of(files: FileSystem, cell: CellLayout) -> str:
-    """Returns the curves of a closed study as text: a plain run has one."""
+    """Returns the curves of a closed study as text; a run of one point has one."""
     study = StudyReader(files, cell)
     closed = study.closed(("curves",))
     if closed is None:

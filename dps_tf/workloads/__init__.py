@@ -1,1 +1,1 @@
-"""Workloads: what gin files bind."""
+"""Workloads and sweeps are configured here, by gin files or Python values."""

@@ -43,9 +43,9 @@ def goal(
     in_a_row: int = 1,
     mean_of: int = 1,
 ) -> Goal:
-    """Returns what a trial has to reach; see `core.goal.Goal`.
+    """Returns the goal of a trial; see `core.goal.Goal`.
 
-    Without a direction, that of the metric's name counts; see `direction_of`.
+    By default the direction follows from the metric's name; see `direction_of`.
     """
     direction = direction or direction_of(metric)
     return Goal(metric, threshold, direction, inclusive, in_a_row, mean_of)
@@ -58,11 +58,11 @@ def evaluation(
     minimum: int = 1,
     maximum: int | None = None,
 ) -> EvaluationInterval | StepsTable:
-    """Returns when trials are evaluated; see `core.workload.EvaluationInterval`.
+    """Returns the interval of evaluations; see `core.workload.EvaluationInterval`.
 
     Args:
         steps: steps between evaluations, or a table of them, `{batch size: steps}`.
-        examples: examples seen between evaluations, in place of `steps`.
+        examples: training examples between evaluations, instead of `steps`.
         minimum: fewest steps, with `examples`.
         maximum: most steps, with `examples`.
     """
@@ -91,7 +91,7 @@ def scaling_rule(
     exponent: float = gin.REQUIRED,
     warmup_examples: int = 0,
 ) -> ScalingRule:
-    """Returns a point for every batch size; see `core.sweep.ScalingRule`."""
+    """Returns the rule for points of batch sizes; see `core.sweep.ScalingRule`."""
     return ScalingRule(_point(point), batch_size, exponent, warmup_examples)
 
 
@@ -102,7 +102,7 @@ def pruning(
     examples: int = 0,
     arguments: Mapping[str, Any] | None = None,
 ) -> Pruning:
-    """Returns how networks are pruned; see `core.study.Pruning`."""
+    """Returns the options of pruning; see `core.study.Pruning`."""
     return Pruning(prunable, scope, examples, dict(arguments or {}))
 
 
@@ -116,17 +116,17 @@ def workload(
     fixed: Mapping[str, float] | None = None,
     **further: Any,
 ) -> Workload | WorkloadFamily:
-    """Returns data set, network and optimizer with goal, space and budget.
+    """Returns a data set, network and optimizer with goal, space and budget.
 
     Args:
-        goal: what a trial has to reach.
-        evaluation: when trials are evaluated.
+        goal: goal of a trial, `@goal()`.
+        evaluation: interval of evaluations, `@evaluation()`.
         space: tuned metaparameters, `{name: (scale, low, high)}`, or `'default'` for
-            those of the optimizer (`optim.default_space`) that are not fixed.
+            the optimizer's own (`optim.default_space`) without the fixed ones.
         points: number of trials to draw from the space, or a list of points to run
             instead of a search, or `@scaling_rule()`, one point for each batch size.
-        step_budget: steps a trial may run: a number, a table `{batch size: steps}`, or
-            `@step_budget()` in examples.
+        step_budget: steps that a trial may run: a number, a table `{batch size: steps}`
+            or `@step_budget()` in examples.
         fixed: metaparameters that are set and not tuned.
         further: every other field of `core.workload.Workload`.
     """
@@ -145,7 +145,7 @@ def workload(
     if isinstance(space, str):
         space = _named_space(space, str(further["optimizer"]), fixed or {})
     budgets = step_budget if isinstance(step_budget, _VARYING) else None
-    found = Workload(
+    template = Workload(
         goal=goal,
         space=Space.from_dict(space or {}),
         points=number,
@@ -156,12 +156,12 @@ def workload(
         **further,
     )
     if budgets is None and per_size is None and rule is None:
-        return found
-    return WorkloadFamily(found, budgets, per_size, rule)
+        return template
+    return WorkloadFamily(template, budgets, per_size, rule)
 
 
 def _interval(evaluation: Any) -> tuple[EvaluationInterval, StepsTable | None]:
-    """Returns the interval of a workload, and what it is at each batch size, if any."""
+    """Returns the interval of a workload, and the table of intervals, or None."""
     if isinstance(evaluation, Mapping):
         return EvaluationInterval(1), evaluation
     _of_type("workload.evaluation", evaluation, EvaluationInterval, "@evaluation()")
@@ -171,7 +171,7 @@ def _interval(evaluation: Any) -> tuple[EvaluationInterval, StepsTable | None]:
 def _named_space(
     name: str, optimizer: str, fixed: Mapping[str, float]
 ) -> Mapping[str, Any]:
-    """Returns the default space of an optimizer without what is fixed."""
+    """Returns the default space of an optimizer without the fixed metaparameters."""
     from dps_tf import optim  # imports TensorFlow, seconds
 
     if name != "default":
@@ -184,25 +184,25 @@ def _named_space(
 
 
 def check_field(name: str) -> None:
-    """Raises UserError for the name of a value that no workload has."""
+    """Raises UserError unless a workload has a value of this name."""
     own = inspect.signature(workload).parameters
-    known = {*own, *_further_fields()} - {"further"}
-    if name not in known:
+    allowed = {*own, *_further_fields()} - {"further"}
+    if name not in allowed:
         raise UserError(
             f"workload.{name} is bound, and a workload has no {name!r}: "
-            f"{near_matches(name, known)}."
+            f"{near_matches(name, allowed)}."
         )
 
 
 def _further_fields() -> dict[str, Field[Any]]:
-    """Returns the fields of a workload that are bound as they are, by name."""
+    """Returns the fields of a workload that gin files bind unchanged, by name."""
     made = {*inspect.signature(workload).parameters, "explicit_points"}
     made.add("evaluation_interval")
     return {field.name: field for field in fields(Workload) if field.name not in made}
 
 
 def _check_fields(further: Mapping[str, Any]) -> None:
-    """Raises UserError for names that no workload has, and for missing ones."""
+    """Raises UserError for names that no workload has, and for missing names."""
     for name in further:
         check_field(name)
     for name, field in _further_fields().items():
@@ -237,28 +237,28 @@ def sweep(  # noqa: PLR0913 - keywords are what a gin file binds
         sparsities: zero fractions of the prunable parameters, in [0, 1).
         sparsity_methods: names of the methods for the sparsities above 0.
         seeds: study seeds; each repeats every study from other draws.
-        pruning: how networks are pruned.
+        pruning: options of pruning, `@pruning()`.
         search_mode: `race`, or `exhaustive` for questions about final quality.
         finishers: m; K_(1) to K_(m) are exact.
         stop_at_goal: whether a trial of an exhaustive study ends at the goal.
         evaluation_mode: `exact`, or `goal` to stop an evaluation once the goal is out
             of reach (curves then hold bounds).
-        further_splits: what is evaluated beside the validation split, and when, for
+        further_splits: splits to evaluate besides the validation split, and when, for
             example `{'test': 'always'}`.
-        precision: in which trials are trained: `float32` or `mixed_bfloat16`.
+        precision: type in which networks compute, `float32` or `mixed_bfloat16`.
         axes: gin names of further axes, each with its values.
-        repeats: new seeds under which the best points of each cell are trained again
-            once its study is closed.
-        repeated_points: how many of the best points are repeated.
+        repeats: number of new seeds with which the best points of each cell are trained
+            again once its study is closed.
+        repeated_points: number of the best points that are repeated.
     """
     alone = isinstance(workloads, (Workload, WorkloadFamily))
-    found = _sequence("sweep.workloads", [workloads] if alone else workloads)
-    for each in found:
-        _of_type("sweep.workloads", each, (Workload, WorkloadFamily), "@workload()")
+    listed = _sequence("sweep.workloads", [workloads] if alone else workloads)
+    for entry in listed:
+        _of_type("sweep.workloads", entry, (Workload, WorkloadFamily), "@workload()")
     if pruning is not None:
         _of_type("sweep.pruning", pruning, Pruning, "@pruning()")
     cells = grid(
-        found,
+        listed,
         _sequence("sweep.batch_sizes", batch_sizes),
         sparsities=_sequence("sweep.sparsities", sparsities),
         sparsity_methods=_sequence("sweep.sparsity_methods", sparsity_methods),
@@ -287,7 +287,7 @@ def _axes(axes: Any) -> Mapping[str, Any]:
 def _points(
     points: int | Sequence[Mapping[str, float]],
 ) -> tuple[int, tuple[Mapping[str, float], ...]]:
-    """Returns (number of trials, explicit points) of what was bound."""
+    """Returns (number of trials, explicit points) of a bound value."""
     if isinstance(points, int):
         return points, ()
     if not isinstance(points, (list, tuple)):

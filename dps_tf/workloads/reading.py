@@ -1,4 +1,4 @@
-"""From gin files and bindings to a sweep, with one sentence for every mistake.
+"""Reads gin files and bindings as a sweep, with one sentence for every mistake.
 
 Shipped files are named by their path below the folder `gin_configs`, without the
 suffix: `lee2021/mnist_sgd`. The names are the same in the source tree and in a wheel.
@@ -40,16 +40,16 @@ _OWNERS = {
     "scaling_rule": "workload.points",
     "pruning": "sweep.pruning",
 }
-"""The value that refers to each section but the root."""
+"""The gin name of the value that refers to each section, except to the root."""
 _SECTIONS = ("sweep", *_OWNERS)
 _PARTS = {
     "sweep.workloads": "@workload()",
     "workload.goal": "@goal()",
     "workload.evaluation": "@evaluation()",
 }
-"""How the parts of a sweep hang together, where no gin file says so."""
+"""References between the parts of a sweep where there is no gin file."""
 _SHOWN = 4
-"""Cells that `print(sweep)` names."""
+"""Number of cells that `print(sweep)` names."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class SweepConfiguration:
     """A sweep and the configuration that it comes from.
 
     Attributes:
-        specification: its studies.
-        gin: the resolved configuration; as a gin file it gives the same sweep.
+        specification: the studies of the sweep.
+        gin: the resolved configuration as the text of a gin file for the same sweep.
     """
 
     specification: SweepSpecification
@@ -86,19 +86,19 @@ def configure(
 ) -> SweepConfiguration:
     """Returns a sweep from gin files, Python values, or both.
 
-    A value replaces the one of the files. Without files, `sweep.workloads`,
+    A value replaces the value in the files. Without files, `sweep.workloads`,
     `workload.goal` and `workload.evaluation` are those of the sections of these names;
     a text that begins with `@` or `%` is a reference, as in a gin file. The command
-    `train` makes the same sweep of the same files and bindings, so either can continue
-    a sweep that the other began.
+    `train` makes the same sweep from the same files and bindings, so either can
+    continue a sweep that the other began.
 
     Args:
         gin_files: gin files, or names of shipped ones.
-        values: by gin name, such as `workload.points`: numbers, texts, flags, None, and
-            lists and dictionaries of such.
+        values: values by gin name, such as `workload.points`: numbers, texts, flags,
+            None, and lists and dictionaries of such.
 
     Raises:
-        UserError: whatever is wrong in them.
+        UserError: a file or value is wrong.
 
     Examples:
         >>> import dps_tf
@@ -128,7 +128,7 @@ def _binding(name: str, value: Any) -> str:
 
 
 def _literal(name: str, value: Any) -> str:
-    """Returns a value as gin files write it; UserError where they cannot."""
+    """Returns a value as text of a gin file; UserError for other kinds of values."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
     if isinstance(value, str) and value.startswith(("@", "%")):
@@ -156,7 +156,7 @@ def read_configuration(
 ) -> tuple[SweepSpecification, str]:
     """Returns (the sweep, the resolved configuration as gin text), or raises UserError.
 
-    Side effect: gin's configuration is that of these files and bindings alone.
+    Side effect: gin has the configuration of these files and bindings alone.
     """
     if not gin_files and not bindings:
         raise UserError(
@@ -181,7 +181,7 @@ def read_configuration(
         _check_references(given, "")
         _check_references(own, in_files)
     except UserError as error:
-        # Gin adds where it was when the value was refused: the sentence names it.
+        # Gin adds the place where the value was refused, which the sentence names.
         raise UserError(str(error).split("\n")[0]) from error
     except (ValueError, TypeError, KeyError, OSError, RuntimeError, SyntaxError) as e:
         text = _one_line(e)
@@ -192,7 +192,7 @@ def read_configuration(
 
 @dataclass(frozen=True)
 class _Line:
-    """What a line of a gin file binds: `scope/section.parameter`, or a macro."""
+    """The name that a gin file's line binds: `scope/section.parameter`, or a macro."""
 
     scope: str
     section: str
@@ -204,7 +204,7 @@ class _Line:
 
 
 class _Names(config_parser.ParserDelegate):
-    """Reads references and macros as their names."""
+    """Parses references and macros to their names."""
 
     def configurable_reference(self, scoped_name: str, evaluate: bool) -> str:
         """Returns the name of a reference."""
@@ -216,7 +216,7 @@ class _Names(config_parser.ParserDelegate):
 
 
 def _written(text: str) -> list[_Line]:
-    """Returns what a gin text binds itself, without the files that it includes."""
+    """Returns the lines that bind names in a gin text, without included files."""
     return [
         _Line(line.scope, line.selector.rpartition(".")[2], line.arg_name)
         for line in config_parser.ConfigParser(text, _Names())
@@ -225,10 +225,10 @@ def _written(text: str) -> list[_Line]:
 
 
 def _check_references(lines: Sequence[_Line], text: str) -> None:
-    """Raises UserError for a line whose section or macro nothing refers to.
+    """Raises UserError if nothing refers to the section or macro of a line.
 
-    `text`: a configuration in which a reference counts too, though one of the command
-    line may have taken its place.
+    `text` is a configuration in which references count too, although the command line
+    may have replaced them.
     """
     used = set(_SCOPE.findall(gin.operative_config_str()))
     for scope, section in _REFERENCE.findall(text):
@@ -256,15 +256,15 @@ def _check_references(lines: Sequence[_Line], text: str) -> None:
 
 
 def _check_reach(given: Sequence[_Line]) -> None:
-    """Raises UserError for a binding that counts nowhere, as scopes have their own.
+    """Raises UserError for a binding without effect, as all scopes have their own.
 
-    What is bound in a scope, `sgd/workload.points`, wins over `workload.points` there.
+    A binding in a scope, `sgd/workload.points`, wins over `workload.points` there.
     """
     used = set(_SCOPE.findall(gin.operative_config_str()))
     bound = gin.config_str()
     names = set(map(str, given))
     for line in given:
-        scopes = {scope for scope, of in used if of == line.section}
+        scopes = {scope for scope, section in used if section == line.section}
         own = [f"{scope}/{line}" for scope in sorted(scopes)]
         own = [name for name in own if f"\n{name} =" in bound and name not in names]
         if scopes and len(own) == len(scopes):
@@ -276,10 +276,10 @@ def _check_reach(given: Sequence[_Line]) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Gin logs an error for each place in which it looks for an included file."""
+    """Mutes gin, which logs an error for each place where an included file is not."""
     before = logging.root.manager.disable
     quiet = logging.NullHandler()
-    # Without a handler, the first message would have Python install one.
+    # Without a handler, Python would install one at the first message.
     logging.root.addHandler(quiet)
     logging.disable(logging.CRITICAL)
     try:
@@ -290,12 +290,12 @@ def _quiet() -> Iterator[None]:
 
 
 def _hint(error: str, bindings: Sequence[str]) -> str:
-    """Returns what may have been meant where gin does not know a name or a value."""
-    if found := _NO_SECTION.search(error):
-        return f" ({near_matches(found[1], _SECTIONS)})"
-    if (found := _NO_PARAMETER.search(error)) and found[1] in _SECTIONS:
-        section = getattr(configuration, found[1])
-        return f" ({near_matches(found[2], inspect.signature(section).parameters)})"
+    """Returns a hint for a name or value that gin does not accept, or ''."""
+    if match := _NO_SECTION.search(error):
+        return f" ({near_matches(match[1], _SECTIONS)})"
+    if (match := _NO_PARAMETER.search(error)) and match[1] in _SECTIONS:
+        section = getattr(configuration, match[1])
+        return f" ({near_matches(match[2], inspect.signature(section).parameters)})"
     for binding in bindings:
         value = binding.partition("=")[2].strip()
         if value.startswith(("@", "%")) or "\n" in value:
@@ -313,7 +313,7 @@ def _one_line(error: Exception) -> str:
 
 
 def describe(sweep: SweepSpecification, gin_text: str) -> str:
-    """Returns what a sweep would run, and what it may cost at most."""
+    """Returns the configuration, the cells and the largest cost of a sweep, as text."""
     lines = [gin_text.strip(), "", f"cells: {len(sweep.studies)}"]
     for study in sweep.studies:
         rule = study.rule
@@ -325,13 +325,13 @@ def describe(sweep: SweepSpecification, gin_text: str) -> str:
     lines += _most(sweep)
     if not any(study.rule.exhaustive for study in sweep.studies):
         lines.append(
-            "A race stops far below these bounds; they hold if nobody reaches the goal."
+            "A race stops far below these bounds, unless no trial reaches the goal."
         )
     return "\n".join(lines)
 
 
 def _most(sweep: SweepSpecification) -> list[str]:
-    """Returns what a sweep costs if no race stops before its end."""
+    """Returns lines on the cost of a sweep if no race stops before its end."""
     return [
         f"trials: {sweep.max_trials}",
         f"steps at most: {sweep.max_steps}",
@@ -343,8 +343,8 @@ _SUFFIX = ".gin"
 
 
 def folder() -> Path:
-    """Returns the folder of the shipped gin files, also where `include` may look."""
-    # An installed package is always a folder here: TensorFlow does not run from a zip.
+    """Returns the folder of the shipped gin files, in which `include` looks too."""
+    # An installed package is always a folder: TensorFlow does not run from a zip.
     return Path(str(importlib.resources.files("dps_tf") / "gin_configs"))
 
 
@@ -356,10 +356,11 @@ def shipped() -> list[str]:
 
 
 def resolve(name_or_path: str) -> Path:
-    """Returns the absolute path of a shipped name, or of a gin file of the user's own.
+    """Returns the absolute path of a gin file, shipped or of the user's own.
 
     A shipped name wins over a file of the same name in the current directory, so that a
-    name means the same everywhere; `./name` is always a path. UserError for neither.
+    name means the same everywhere; `./name` is always a path. Raises UserError if there
+    is neither.
     """
     names = shipped()
     if name_or_path in names:

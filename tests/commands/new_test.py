@@ -25,7 +25,7 @@ def test_three_files_are_written_and_never_over_others(tmp_path):
     again = new(tmp_path, "my_task")
     assert again.returncode == 2
     assert again.stderr == (
-        "error: my_task.gin is here already: choose another --name.\n"
+        "error: my_task.gin exists already: choose another --name.\n"
     )
     assert (tmp_path / "my_task.gin").read_text() == "mine"
 

@@ -74,8 +74,8 @@ def test_a_relative_sweep_stays_where_it_was_after_chdir(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("/tmp/a\udcff", r"the path '/tmp/a\\udcff' is no UTF-8"),
-        ("gs://bucket/a\udcff", "is no UTF-8"),
+        ("/tmp/a\udcff", r"the path '/tmp/a\\udcff' is not UTF-8"),
+        ("gs://bucket/a\udcff", "is not UTF-8"),
         (f"/tmp/{'x' * 256}", "is too long: .* each name in it 255"),
         (f"/tmp/{'é' * 128}", "is too long"),
         (f"/tmp{'/name' * 1000}", "a path may have 4095 bytes"),

@@ -209,11 +209,11 @@ def test_what_is_no_cell_is_named_and_passed_over(tmp_path):
     found = reader.tables()
     for name in SCHEMAS:
         pd.testing.assert_frame_equal(getattr(found, name), getattr(expected, name))
-    passed = [text for text in found.problems if "is passed over" in text]
+    passed = [text for text in found.problems if "is skipped" in text]
     assert len(passed) == len(found.problems) == 6
     cell = own.root.rpartition("/")[2]
-    assert f"{copy} is passed over: it is a copy of {cell}." in passed
-    assert f"{sweep.cells}/.DS_Store is passed over: it holds no study." in passed
+    assert f"{copy} is skipped: it is a copy of {cell}." in passed
+    assert f"{sweep.cells}/.DS_Store is skipped: it holds no study." in passed
 
 
 def test_what_the_directory_lacks_is_told(tmp_path):
