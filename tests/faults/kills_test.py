@@ -10,8 +10,14 @@ import pytest
 
 from dps_tf.store import LocalFiles, read_logs
 from tests.faults.victim import STUDY, TRIALS, Victim
-from tests.made_up.runner import SyntheticRunner
-from tests.made_up.studies import layout_of, run, study_of, tables, work
+from tests.made_up.studies import (
+    SyntheticRunner,
+    layout_of,
+    run,
+    study_of,
+    tables,
+    work,
+)
 
 pytestmark = pytest.mark.fault
 

@@ -23,8 +23,8 @@ from tests import interpreter
 from tests.core.naive_race import Study
 from tests.faults.victim import STUDY, TRIALS
 from tests.made_up.rows import without_format
-from tests.made_up.runner import SyntheticRunner
 from tests.made_up.studies import (
+    SyntheticRunner,
     frame,
     layout_of,
     run,

@@ -171,8 +171,7 @@ def _command(order: dict[str, Any]) -> int:
 
 
 def _synthetic(order: dict[str, Any]) -> int:
-    from tests.made_up.runner import SyntheticRunner
-    from tests.made_up.studies import run_in_sweep, study_of
+    from tests.made_up.studies import SyntheticRunner, run_in_sweep, study_of
 
     runner = SyntheticRunner(
         TRIALS,

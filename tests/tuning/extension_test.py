@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
 from tests.made_up.memory_studies import MemoryStudy
-from tests.made_up.runner import SyntheticRunner
-from tests.made_up.studies import rows_of, study_of, trials_of
+from tests.made_up.studies import SyntheticRunner, rows_of, study_of, trials_of
 
 
 @st.composite

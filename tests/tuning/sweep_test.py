@@ -23,9 +23,9 @@ from dps_tf.tuning.sweep import (
     start_sweep,
 )
 from tests.core.naive_race import Study
-from tests.made_up.runner import SyntheticRunner
 from tests.made_up.studies import (
     SyntheticBackend,
+    SyntheticRunner,
     run,
     study_of,
     trials_of,
