@@ -178,7 +178,7 @@ def _synthetic(order: dict[str, Any]) -> int:
         STUDY.interval,
         slots=order.get("slots", 1),
         slice_steps=5,
-        seconds=order.get("seconds", 0.0),
+        before_slice=lambda trial, step: time.sleep(order.get("seconds", 0.0)),
     )
     try:
         outcome = run_in_sweep(order["directory"], study_of(STUDY), runner)
