@@ -129,7 +129,9 @@ def test_only_empty_directories_and_sweeps_are_taken(tmp_path):
     check_directory(files, SweepLayout(str(tmp_path)))
     start_sweep(files, SweepLayout(str(tmp_path / "sweep")), SWEEP, "")
     check_directory(files, SweepLayout(str(tmp_path / "sweep")))
-    with pytest.raises(UserError, match="choose a new or empty"):
+    with pytest.raises(
+        UserError, match="holds sweep and no sweep: choose a new or empty"
+    ):
         check_directory(files, SweepLayout(str(tmp_path)))
 
 
