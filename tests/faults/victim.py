@@ -51,6 +51,20 @@ TRIALS = [
 ]
 
 
+def results(directory: Path) -> dict[str, bytes]:
+    """Returns the bytes of every result table, by cell and name."""
+    return {
+        f"{path.parent.name}/{path.name}": path.read_bytes()
+        for name in ("trials.parquet", "curves.parquet")
+        for path in sorted(directory.glob(f"cells/*/{name}"))
+    }
+
+
+def logged(directory: Path) -> int:
+    """Returns the bytes of all logs; training that is under way adds to them."""
+    return sum(path.stat().st_size for path in directory.glob("cells/*/log/*"))
+
+
 class Victim:
     """The forking process, seen from a test."""
 
