@@ -14,8 +14,7 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.tables import study_key
 from tests.analysis.few_sections import draw_only
-from tests.made_up.sweep_folders import write_sweep
-from tests.made_up.sweeps import Sweep, make
+from tests.made_up.sweeps import Sweep, make, write_sweep
 
 WIDTH = "workload.network_arguments.width"
 PLAIN = Sweep(sparsities=(0.0,), batch_sizes=(64, 256, 1024), points=8)

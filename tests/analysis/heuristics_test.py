@@ -5,7 +5,7 @@ import pandas as pd
 
 from dps_tf.analysis.heuristics import best_rates, effective_learning_rate, rules
 from dps_tf.analysis.reduce import with_bounds
-from tests.made_up.known_curves import Truth, tables
+from tests.made_up.exact_curves import Truth, tables
 
 RATES = 2.0 ** np.arange(-8, 4)
 

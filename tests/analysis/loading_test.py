@@ -14,13 +14,15 @@ from dps_tf.analysis.report.naming import naming
 from dps_tf.analysis.tables import study_key, with_open_ends
 from dps_tf.core import UserError
 from dps_tf.store import StoredTables
-from tests.made_up.sweep_folders import (
+from tests.made_up.sweeps import (
     ENVIRONMENT,
+    ERROR,
     GIN,
+    Sweep,
+    make,
     write_open_study,
     write_sweep,
 )
-from tests.made_up.sweeps import ERROR, Sweep, make
 
 SMALL = Sweep(batch_sizes=(32, 64), points=8)
 

@@ -9,7 +9,7 @@ import pytest
 from dps_tf.analysis.reduce import results
 from dps_tf.analysis.tables import study_key
 from dps_tf.core import OUTCOMES, Goal, UserError, reduce_study
-from tests.made_up.known_curves import ERROR, Truth, random_truth, tables
+from tests.made_up.exact_curves import ERROR, Truth, random_truth, tables
 
 
 def naive(truth, goal):

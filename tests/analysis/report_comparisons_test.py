@@ -25,8 +25,7 @@ from dps_tf.analysis.report.results import terminal_table
 from dps_tf.analysis.report.summary import summary
 from dps_tf.store import LocalFiles, write_json
 from tests.analysis.few_sections import draw_only
-from tests.made_up.sweep_folders import write_sweep
-from tests.made_up.sweeps import Sweep, make, tables_of
+from tests.made_up.sweeps import Sweep, make, tables_of, write_sweep
 
 GRID = Sweep(batch_sizes=(8, 16, 32, 64, 128, 256), points=24)
 

@@ -26,8 +26,7 @@ from dps_tf.analysis.step_times import recorded_step_times
 from dps_tf.core import CELL_KEY, UserError
 from dps_tf.store import StoredTables
 from tests.analysis.few_sections import context_of, draw_only
-from tests.made_up.sweep_folders import write_sweep
-from tests.made_up.sweeps import ERROR, Sweep, make, tables_of
+from tests.made_up.sweeps import ERROR, Sweep, make, tables_of, write_sweep
 
 SMALL = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=8, measured=False)
 

@@ -15,7 +15,7 @@ from dps_tf.analysis.search_health import (
     probability_among_first,
 )
 from dps_tf.core import UserError
-from tests.made_up.known_curves import Truth, tables
+from tests.made_up.exact_curves import Truth, tables
 
 STEPS = np.array([300.0, 100.0, 200.0, 200.0, 500.0])
 SPACE = {

@@ -20,7 +20,7 @@ from dps_tf.analysis.tables import (
     trial_codes,
 )
 from dps_tf.core import CELL_KEY, Cell, UserError
-from tests.made_up.known_curves import ERROR, random_truth, tables
+from tests.made_up.exact_curves import ERROR, random_truth, tables
 
 
 def some():

@@ -11,8 +11,7 @@ import pytest
 
 from dps_tf.store import LocalFiles, write_json
 from tests import interpreter
-from tests.made_up.sweep_folders import write_sweep
-from tests.made_up.sweeps import Sweep, make
+from tests.made_up.sweeps import Sweep, make, write_sweep
 from tests.packaging.source_tree import command_names
 
 ROOT = Path(__file__).parents[2]

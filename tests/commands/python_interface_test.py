@@ -15,8 +15,7 @@ from dps_tf.core import UserError
 from dps_tf.store import MEANINGS, SCHEMAS
 from dps_tf.workloads.reading import read_configuration
 from tests import interpreter
-from tests.made_up.sweep_folders import write_sweep
-from tests.made_up.sweeps import Sweep, make
+from tests.made_up.sweeps import Sweep, make, write_sweep
 
 VALUES = {
     "workload.points": 4,

@@ -14,8 +14,7 @@ import pytest
 
 from tests import interpreter
 from tests.analysis import few_sections
-from tests.made_up.sweep_folders import write_open_study, write_sweep
-from tests.made_up.sweeps import Sweep, make
+from tests.made_up.sweeps import Sweep, make, write_open_study, write_sweep
 
 ROOT = Path(__file__).parents[2]
 TINY = Sweep(sparsities=(0.0,), batch_sizes=(16, 64, 256), points=4, measured=False)

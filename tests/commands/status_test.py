@@ -23,16 +23,16 @@ from dps_tf.tuning.interruption import Interrupted, StopRequest
 from dps_tf.tuning.sweep import describe_shortfall, start_sweep
 from tests import interpreter
 from tests.faults.damage_test import damage
-from tests.made_up.runner import SyntheticRunner
 from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
+    SyntheticRunner,
     interrupting,
     run,
     study_of,
     trials_of,
 )
-from tests.made_up.sweep_folders import write_open_study
+from tests.made_up.sweeps import write_open_study
 
 STUDY = study_of(SIX)
 FILES = LocalFiles()

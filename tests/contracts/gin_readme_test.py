@@ -22,8 +22,7 @@ from dps_tf.analysis.regimes import ends
 from dps_tf.workloads import reading as configurations
 from tests import interpreter
 from tests.launch.dry_runs import dry_run
-from tests.made_up.sweep_folders import write_open_study, write_sweep
-from tests.made_up.sweeps import Sweep, make
+from tests.made_up.sweeps import Sweep, make, write_open_study, write_sweep
 from tests.packaging.source_tree import SOURCE_TREE
 
 README = configurations.resolve("lee2021/mnist_sgd").parent / "README.md"

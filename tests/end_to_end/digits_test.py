@@ -11,6 +11,7 @@ import pytest
 
 import dps_tf
 from tests import interpreter
+from tests.faults.victim import results
 
 STUDY_KEY = ["batch_size", "trial"]
 TINY = {
@@ -32,14 +33,6 @@ def train(directory: Path, *flags: str, **changes: str) -> int:
     return interpreter.run([*words, f"--sweep_dir={directory}", *flags]).returncode
 
 
-def bytes_of(directory: Path) -> dict[str, bytes]:
-    return {
-        f"{path.parent.name}/{path.name}": path.read_bytes()
-        for name in ("trials", "curves")
-        for path in sorted(directory.glob(f"cells/*/{name}.parquet"))
-    }
-
-
 @pytest.fixture(scope="module")
 def race(tmp_path_factory) -> Path:
     """A finished sweep of two cells, raced by one slot."""
@@ -50,8 +43,8 @@ def race(tmp_path_factory) -> Path:
 
 def test_slots_do_not_matter(race, tmp_path):
     assert train(tmp_path, "--slots=2") == 0
-    assert len(bytes_of(race)) == 4
-    assert bytes_of(tmp_path) == bytes_of(race)
+    assert len(results(race)) == 4
+    assert results(tmp_path) == results(race)
 
 
 @pytest.mark.slow
@@ -106,9 +99,9 @@ def test_extended_sweep_is_that_of_asking_at_once(race, tmp_path):
         "workload__step_budget": "60",
     }
     assert train(tmp_path, **less) == 0
-    assert bytes_of(tmp_path) != bytes_of(race)
+    assert results(tmp_path) != results(race)
     assert train(tmp_path) == 0
-    assert bytes_of(tmp_path) == bytes_of(race)
+    assert results(tmp_path) == results(race)
 
 
 def test_sweep_without_states_closes_again_from_its_logs(race, tmp_path):
@@ -118,7 +111,7 @@ def test_sweep_without_states_closes_again_from_its_logs(race, tmp_path):
     for path in (tmp_path / "copy").glob("cells/*/*.parquet"):
         path.unlink()
     assert train(tmp_path / "copy") == 0
-    assert bytes_of(tmp_path / "copy") == bytes_of(race)
+    assert results(tmp_path / "copy") == results(race)
 
 
 def test_one_point_is_a_plain_run_whose_curve_is_kept(tmp_path):

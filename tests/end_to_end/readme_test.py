@@ -19,8 +19,7 @@ from tests import interpreter
 from tests.analysis import few_sections
 from tests.data import raw_files
 from tests.made_up.archives import write_study
-from tests.made_up.sweep_folders import write_sweep
-from tests.made_up.sweeps import Sweep, make
+from tests.made_up.sweeps import Sweep, make, write_sweep
 from tests.packaging.source_tree import SOURCE_TREE
 
 PAGES = SOURCE_TREE / "docs" / "pages"

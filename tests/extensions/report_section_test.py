@@ -10,8 +10,7 @@ import pandas as pd
 
 from tests import interpreter
 from tests.analysis import few_sections
-from tests.made_up.sweep_folders import write_sweep
-from tests.made_up.sweeps import Sweep, make
+from tests.made_up.sweeps import Sweep, make, write_sweep
 
 MODULE = Path(__file__).with_name("examples_section.py")
 SMALL = Sweep(sparsities=(0.0,), batch_sizes=(8, 64, 256), points=4, measured=False)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.victim import Victim, victim
+from tests.faults.victim import STUDY, TRIALS, Victim, victim
 from tests.store.unsynced import nobody_pulls_the_plug  # noqa: F401 - every test here
 
 
@@ -13,3 +13,14 @@ def children() -> Iterator[Victim]:
     """The forking process: one for all modules, as it takes seconds to start."""
     with victim() as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Returns the result tables of the victim's study, run without interruption."""
+    from tests.made_up.studies import SyntheticRunner, run, study_of, tables
+
+    directory = tmp_path_factory.mktemp("undisturbed")
+    study = study_of(STUDY)
+    run(directory, study, SyntheticRunner(TRIALS, STUDY.interval))
+    return tables(directory, study)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from dps_tf.analysis import loading
 from dps_tf.core import Space, UserError
 from dps_tf.tuning.interruption import Interrupted, StopRequest
-from tests.made_up.runner import SyntheticRunner
 from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
+    SyntheticRunner,
     interrupting,
     layout_of,
     run_in_sweep,

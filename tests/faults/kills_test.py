@@ -9,18 +9,15 @@ from pathlib import Path
 import pytest
 
 from dps_tf.store import LocalFiles, read_logs
-from tests.faults.victim import STUDY, TRIALS, Victim
-from tests.made_up.runner import SyntheticRunner
-from tests.made_up.studies import layout_of, run, study_of, tables, work
+from tests.faults.victim import STUDY, Victim
+from tests.made_up.studies import (
+    layout_of,
+    study_of,
+    tables,
+    work,
+)
 
 pytestmark = pytest.mark.fault
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> dict[str, bytes]:
-    directory = tmp_path_factory.mktemp("undisturbed")
-    run(directory, study_of(STUDY), SyntheticRunner(TRIALS, STUDY.interval))
-    return tables(directory, study_of(STUDY))
 
 
 def kill_at_random(children: Victim, directory: Path, kills: int, seed: int) -> int:

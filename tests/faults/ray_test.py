@@ -23,7 +23,7 @@ ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from tests.distribution.slurm_cluster import wait_until  # noqa: E402
-from tests.faults.victim import Victim  # noqa: E402
+from tests.faults.victim import Victim, logged, results  # noqa: E402
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -67,14 +67,6 @@ class Driver:
 def train(children: Victim, tmp_path: Path) -> Callable[..., Driver]:
     """Starts the command on the test's sweep directory."""
     return functools.partial(Driver, children, tmp_path / "output")
-
-
-def results(directory: Path) -> dict[str, bytes]:
-    return {
-        f"{path.parent.name}/{path.name}": path.read_bytes()
-        for name in ("trials", "curves")
-        for path in sorted(directory.glob(f"cells/*/{name}.parquet"))
-    }
 
 
 @pytest.fixture(scope="module")
@@ -147,12 +139,8 @@ def nodes() -> Iterator[Nodes]:
 
 def wait_for_progress(directory: Path, driver: Driver) -> None:
     """Waits until the sweep has written something more."""
-
-    def written() -> int:
-        return sum(path.stat().st_size for path in directory.glob("cells/*/log/*"))
-
-    before = written()
-    wait_until(lambda: written() > before or driver.is_over, 300, str)
+    before = logged(directory)
+    wait_until(lambda: logged(directory) > before or driver.is_over, 300, str)
 
 
 def kill(nodes: Nodes, what: str, chance: random.Random) -> bool:

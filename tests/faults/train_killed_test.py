@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.faults.victim import Victim
+from tests.faults.victim import Victim, logged, results
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -41,20 +41,6 @@ def finish(children: Victim, directory: Path) -> None:
     """Runs the command to its end."""
     start(children, directory)
     assert children.end() == 0
-
-
-def results(directory: Path) -> dict[str, bytes]:
-    """Returns the bytes of every result table, by cell and name."""
-    return {
-        f"{path.parent.name}/{path.name}": path.read_bytes()
-        for name in ("trials.parquet", "curves.parquet")
-        for path in sorted(directory.glob(f"cells/*/{name}"))
-    }
-
-
-def logged(directory: Path) -> int:
-    """Returns the bytes of all logs; training that is under way adds to them."""
-    return sum(path.stat().st_size for path in directory.glob("cells/*/log/*"))
 
 
 def wait_for_more(directory: Path, before: int) -> None:

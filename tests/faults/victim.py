@@ -51,6 +51,20 @@ TRIALS = [
 ]
 
 
+def results(directory: Path) -> dict[str, bytes]:
+    """Returns the bytes of every result table, by cell and name."""
+    return {
+        f"{path.parent.name}/{path.name}": path.read_bytes()
+        for name in ("trials.parquet", "curves.parquet")
+        for path in sorted(directory.glob(f"cells/*/{name}"))
+    }
+
+
+def logged(directory: Path) -> int:
+    """Returns the bytes of all logs; training that is under way adds to them."""
+    return sum(path.stat().st_size for path in directory.glob("cells/*/log/*"))
+
+
 class Victim:
     """The forking process, seen from a test."""
 
@@ -171,15 +185,14 @@ def _command(order: dict[str, Any]) -> int:
 
 
 def _synthetic(order: dict[str, Any]) -> int:
-    from tests.made_up.runner import SyntheticRunner
-    from tests.made_up.studies import run_in_sweep, study_of
+    from tests.made_up.studies import SyntheticRunner, run_in_sweep, study_of
 
     runner = SyntheticRunner(
         TRIALS,
         STUDY.interval,
         slots=order.get("slots", 1),
         slice_steps=5,
-        seconds=order.get("seconds", 0.0),
+        before_slice=lambda trial, step: time.sleep(order.get("seconds", 0.0)),
     )
     try:
         outcome = run_in_sweep(order["directory"], study_of(STUDY), runner)

@@ -8,8 +8,7 @@ import pytest
 
 from dps_tf.store import LocalFiles, StoreError
 from tests.core.naive_race import Study
-from tests.made_up.runner import SyntheticRunner
-from tests.made_up.studies import run, study_of, tables, trials_of
+from tests.made_up.studies import SyntheticRunner, run, study_of, tables, trials_of
 from tests.store.faulty_files import FaultyFiles, Killed
 
 pytestmark = pytest.mark.fault

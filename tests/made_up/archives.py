@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 
 from dps_tf.analysis.interchange.shallue2019 import write_archive
 from dps_tf.analysis.loading import Tables, load
@@ -69,14 +70,13 @@ def write_trial(folder, trial_id, status, steps, errors):
         "_internal_trial_id": 7,
     }
     (folder / "metadata.json").write_text(json.dumps(metadata))
-    lines = ["step,train/cross_entropy_error,val/classification_error"]
-    lines += [
-        f"{step},{error * 2!r},{error!r}"
-        for step, error in zip(
-            np.asarray(steps).tolist(), np.asarray(errors).tolist(), strict=True
-        )
-    ]
-    (folder / "measurements.csv").write_text("\n".join(lines) + "\n")
+    errors = np.asarray(errors, float)
+    columns = {
+        "train/cross_entropy_error": 2 * errors,
+        "val/classification_error": errors,
+    }
+    curve = pd.DataFrame({"step": np.asarray(steps, int), **columns})
+    curve.to_csv(folder / "measurements.csv", index=False, na_rep="nan")
 
 
 def read_archive(root, goal) -> Tables:

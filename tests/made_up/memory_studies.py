@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -21,8 +21,14 @@ from dps_tf.store import (
 )
 from dps_tf.store.study_tables import study_tables
 from dps_tf.tuning.driver import StudyDriver
-from tests.made_up.runner import SyntheticRunner
-from tests.made_up.studies import ENVIRONMENT, RESULTS, TRAINING_INPUTS
+from tests.core import naive_race
+from tests.made_up.studies import (
+    ENVIRONMENT,
+    RESULTS,
+    TRAINING_INPUTS,
+    SyntheticRunner,
+    study_of,
+)
 from tests.store.object_store import MemoryFiles
 
 LAYOUT = CellLayout("sweep/cells/cell")
@@ -100,6 +106,15 @@ class MemoryStudy:
     def tables(self) -> dict[str, bytes]:
         """Returns the bytes that closing would write, from what is on the disk."""
         return {name: encode_table(self.frame(name), SCHEMAS[name]) for name in RESULTS}
+
+
+def undisturbed(
+    study: naive_race.Study, trials: Sequence[naive_race.WholeTrial]
+) -> dict[str, bytes]:
+    """Returns the tables of a study that one slot runs without interruption."""
+    one = MemoryStudy(study_of(study))
+    one.drive(SyntheticRunner(trials, study.interval))
+    return one.tables()
 
 
 class KeptFiles(MemoryFiles):

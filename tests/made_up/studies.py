@@ -1,22 +1,30 @@
-"""Whole studies of synthetic trials on a real disk, and what they leave."""
+"""Whole studies of synthetic trials, their runner, and the tables that they leave."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dps_tf.core import (
     EvaluationInterval,
     Goal,
+    Job,
     PreparedStudy,
     Runner,
     StudyResult,
     StudySpecification,
     SweepSpecification,
+    TrialProvenance,
+    TrialState,
+    TurnReport,
+    derive_seed,
 )
 from dps_tf.store import CellLayout, FileSystem, LocalFiles, StudyReader, SweepLayout
 from dps_tf.tuning.interruption import StopRequest
@@ -25,9 +33,9 @@ from dps_tf.tuning.study import RunContext, run_study
 from dps_tf.tuning.sweep import Sweep, SweepOutcome, start_sweep
 from tests.core import naive_race
 from tests.core.naive_race import WholeTrial
-from tests.made_up.runner import SyntheticRunner
 from tests.made_up.specifications import specification
 
+_FACTOR, _MODULUS = 6364136223846793005, 2**61 - 1
 ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 TRAINING_INPUTS = {
     "training_examples": 100,
@@ -36,6 +44,118 @@ TRAINING_INPUTS = {
 }
 RESULTS = ("trials", "curves")
 """The tables that may depend on nothing but the specification."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn that was run: steps (first, last] of a trial."""
+
+    trial: int
+    first: int
+    last: int
+
+
+@dataclass
+class SyntheticRunner(Runner):
+    """Runs turns of trials whose errors are given.
+
+    A state is a chain over every step: a trial that goes on from another trial's state,
+    from a wrong step or with a wrong point shows another training loss.
+
+    Attributes:
+        trials: what each trial would do.
+        interval: steps between evaluations.
+        slots: turns side by side.
+        slice_steps: longest slice; a stop is looked for between slices.
+        before_slice: called with (trial, step) before each slice; may raise or kill.
+        turns: what was run.
+        most_at_once: the largest number of trials that ran side by side.
+    """
+
+    trials: Sequence[WholeTrial]
+    interval: int = 10
+    slots: int = 1
+    slice_steps: int = 1000
+    before_slice: Callable[[int, int], object] = lambda trial, step: None
+    turns: list[Turn] = field(default_factory=list)
+    most_at_once: int = 0
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._busy: set[int] = set()
+
+    def provenance(self, trial: int) -> TrialProvenance:
+        """Returns the seeds; pruned like a network would be."""
+        layer = {"name": "dense", "parameters": 10, "kept": 5, "emptied": False}
+        return TrialProvenance(
+            initial_seed=derive_seed(0, trial, "initial point"),
+            order_seed=derive_seed(0, trial, "order"),
+            realised_sparsity=0.5,
+            layers=(layer,),
+            examples=100,
+        )
+
+    def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
+        """Runs a turn in slices, until its evaluation, a divergence or a stop."""
+        assert 0 <= slot < self.slots
+        assert job.until % self.interval == 0
+        self._enter(job.trial)
+        try:
+            return self._run(job, stop)
+        finally:
+            self._leave(job.trial)
+
+    def _run(self, job: Job, stop: Callable[[], bool]) -> TurnReport:
+        begun = time.monotonic()
+        whole = self.trials[job.trial]
+        first, chain = 0, sum(ord(c) for c in repr(sorted(job.point.items())))
+        if job.state is not None:
+            first, chain = job.state.step, int(job.state.arrays[0][0])
+        step, diverged = first, None
+        while step < job.until and diverged is None and not (step > first and stop()):
+            self.before_slice(job.trial, step)
+            for _ in range(min(self.slice_steps, job.until - step)):
+                step += 1
+                chain = (chain * _FACTOR + 1000 * job.trial + step) % _MODULUS
+                if step == whole.diverges_at:
+                    diverged = step
+                    break
+        with self._lock:
+            self.turns.append(Turn(job.trial, first, step))
+        is_evaluated = step == job.until and diverged is None
+        return TurnReport(
+            trial=job.trial,
+            state=TrialState(step, (np.array([chain]), np.zeros(3, np.float32))),
+            step=step,
+            metrics=self._metrics(whole, step, chain) if is_evaluated else None,
+            diverged_step=diverged,
+            steps_executed=step - first,
+            seconds=time.monotonic() - begun,
+        )
+
+    def _metrics(self, whole: WholeTrial, step: int, chain: int) -> dict[str, float]:
+        error = whole.errors[step // self.interval - 1]
+        return {
+            "validation/classification_error": float(error),
+            "validation/accuracy": 1.0 - error,
+            "train/loss": chain / _MODULUS,
+        }
+
+    def _enter(self, trial: int) -> None:
+        with self._lock:
+            assert trial not in self._busy, "a trial runs in two slots"
+            self._busy.add(trial)
+            self.most_at_once = max(self.most_at_once, len(self._busy))
+            assert len(self._busy) <= self.slots
+
+    def _leave(self, trial: int) -> None:
+        with self._lock:
+            self._busy.remove(trial)
+
+    @property
+    def steps(self) -> int:
+        """Steps executed in all turns."""
+        return sum(turn.last - turn.first for turn in self.turns)
 
 
 def study_of(study: naive_race.Study, **changes: Any) -> StudySpecification:

@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,22 +20,41 @@ import pandas as pd
 
 from dps_tf.analysis import loading
 from dps_tf.analysis.loading import Tables
-from dps_tf.analysis.tables import with_open_ends
+from dps_tf.analysis.tables import metaparameter_names, with_open_ends
 from dps_tf.core import (
     CELL_KEY,
+    Cell,
+    EvaluationInterval,
     EvaluationSchedule,
     Goal,
     RaceRule,
     Space,
     Trajectory,
+    TrialProvenance,
     TrialResult,
+    TrialState,
+    TurnReport,
     points,
     reduce_study,
 )
-from dps_tf.store import MEASUREMENTS, StoredTables, empty_frame
+from dps_tf.store import (
+    MEASUREMENTS,
+    WORK,
+    LocalFiles,
+    StoredTables,
+    SweepLayout,
+    close_study,
+    empty_frame,
+    open_study,
+    write_json,
+    write_table,
+)
 from tests.made_up import rows
 from tests.made_up.rows import ERROR
+from tests.made_up.specifications import specification
 
+GIN = "sweep.batch_sizes = (4, 8)\nworkload.goal = @goal()\n"
+ENVIRONMENT = {"tensorflow": "2.20.0", "instruction_sets": "avx2"}
 VALIDATION_EXAMPLES = 6000
 LEARNING_RATE = ("log", 1e-4, 1.0)
 MOMENTUM = ("reverse_log", 0.9, 0.9999)
@@ -257,3 +277,80 @@ def _nothing_measured() -> pd.DataFrame:
     frame = empty_frame(MEASUREMENTS)
     frame.insert(len(CELL_KEY), "precision", pd.Series(dtype=object))
     return frame
+
+
+def write_sweep(directory: Path, made: StoredTables) -> Path:
+    """Writes closed studies and returns the directory."""
+    files, sweep = LocalFiles(), SweepLayout(str(directory))
+    write_json(files, sweep.marker, {})
+    files.write_atomic(sweep.config, GIN.encode())
+    studies = made.studies.astype(object).to_dict("records")
+    cells = [Cell.from_json(row).name for row in studies]
+    write_json(files, sweep.sweep, {"cells": cells})
+    for row in studies:
+        identity = Cell.from_json(row).to_json()
+        layout = sweep.cell(Cell.from_json(row).name)
+        trials, curves, measured = (
+            _of_cell(table, identity)
+            for table in (made.trials, made.curves, made.measurements)
+        )
+        origin = {"origin": {}, "environments": [ENVIRONMENT]}
+        write_json(files, layout.study, origin)
+        untuned = [n for n in metaparameter_names(trials) if trials[n].isna().all()]
+        trials = trials.drop(columns=untuned)
+        close_study(
+            files,
+            layout.root,
+            study=row,
+            trials=trials,
+            curves=curves,
+            work=empty_frame(WORK),
+        )
+        if len(measured):
+            write_table(files, layout.measurements, measured, MEASUREMENTS)
+    return directory
+
+
+def _of_cell(table: pd.DataFrame, identity: dict) -> pd.DataFrame:
+    chosen = np.logical_and.reduce([table[k] == v for k, v in identity.items()])
+    return table[chosen].drop(columns="precision").reset_index(drop=True)
+
+
+def write_open_study(directory: Path, batch_size: int = 64) -> Path:
+    """Writes a study of four trials: one reached, one diverged, one runs, one waits."""
+    files, sweep = LocalFiles(), SweepLayout(str(directory))
+    study = specification(
+        batch_size,
+        name="mnist_simple_cnn",
+        dataset="mnist",
+        network="simple_cnn",
+        goal=Goal(ERROR, 0.03),
+        points=4,
+        step_budget=1000,
+        evaluation_interval=EvaluationInterval(steps=100),
+        finishers=1,
+    )
+    write_json(files, sweep.marker, {})
+    write_json(files, sweep.sweep, {"cells": [study.cell.name]})
+    layout = sweep.cell(study.cell.name)
+    inputs = {"training_examples": 54_000, "validation_examples": 6_000}
+    record = open_study(files, layout, study, ENVIRONMENT, inputs)
+    for trial, errors in enumerate(([0.2, 0.1, 0.03], [0.9], [0.5])):
+        record.add_provenance(trial, TrialProvenance(trial, trial))
+        for place, error in enumerate(errors):
+            record.add_report(_report(trial, 100 * (place + 1), error))
+    record.snapshot(force=True)
+    return directory
+
+
+def _report(trial: int, step: int, error: float) -> TurnReport:
+    diverged = trial == 1
+    return TurnReport(
+        trial=trial,
+        state=TrialState(step, (np.zeros(1),)),
+        step=step,
+        metrics=None if diverged else {ERROR: error, "train/loss": error},
+        diverged_step=step - 50 if diverged else None,
+        steps_executed=100,
+        seconds=1.0,
+    )

@@ -13,7 +13,6 @@ from dps_tf import models
 from dps_tf.core import Goal, UserError
 from dps_tf.models.layers import GhostBatchNormalization
 from dps_tf.training import Program
-from dps_tf.training import strategy as strategies
 from tests.training import problems
 from tests.training.problems import Problem, error_of, same_bits
 
@@ -32,11 +31,6 @@ PROBLEMS = {
         arguments={"width": 8, "heads": 2, "blocks": 1},
     ),
 }
-
-
-def mirrored(replicas: int) -> tf.distribute.Strategy:
-    devices = tuple(f"/device:CPU:{i}" for i in range(replicas))
-    return strategies.build("mirrored", devices=devices)
 
 
 def masked(problem: Problem, program: Program) -> None:
@@ -91,13 +85,13 @@ class DevicesTest(CurveTestCase):
     )
     def test_data_split_over_replicas(self, name, replicas):
         problem = PROBLEMS[name]
-        program = problem.program(mirrored(replicas))
+        program = problem.program(problems.mirrored(replicas))
         self.assert_same_curve(problem, program)
         self.assert_replicas_agree(program)
 
     def test_one_replica_is_one_device_to_the_bit(self):
         problem = PROBLEMS["mlp"]
-        program = problem.program(mirrored(1))
+        program = problem.program(problems.mirrored(1))
         masked(problem, program)
         problem.curve(program, 50, 10)
         self.assertTrue(same_bits(program.read(), on_one_device(problem)[-1]))
@@ -105,7 +99,7 @@ class DevicesTest(CurveTestCase):
     @parameterized.parameters("mlp", "batch_norm")
     def test_bits_of_replicas_do_not_depend_on_slices_or_turns(self, name):
         problem = PROBLEMS[name]
-        program = problem.program(mirrored(2))
+        program = problem.program(problems.mirrored(2))
         states = []
         for length in (24, 6):
             masked(problem, program)
@@ -121,7 +115,7 @@ class DevicesTest(CurveTestCase):
 
     def test_trial_moves_between_one_device_and_several(self):
         problem = PROBLEMS["batch_norm"]
-        one, two = problem.program(), problem.program(mirrored(2))
+        one, two = problem.program(), problem.program(problems.mirrored(2))
         problem.begin(one)
         losses, _ = problem.curve(one, 20, 10)
         problem.begin(two)
@@ -133,7 +127,7 @@ class DevicesTest(CurveTestCase):
     def test_evaluation_that_stops_at_the_goal(self, jit_compile):
         problem = PROBLEMS["mlp"]
         one = problem.program(goal=GOAL)
-        two = problem.program(mirrored(2), goal=GOAL, jit_compile=jit_compile)
+        two = problem.program(problems.mirrored(2), goal=GOAL, jit_compile=jit_compile)
         for program in (one, two):
             problem.begin(program)
         for found, other in zip(
@@ -146,7 +140,7 @@ class DevicesTest(CurveTestCase):
     def test_step_of_divergence(self):
         problem = Problem(optimizer="momentum")
         found = []
-        for strategy in (problems.one_device(), mirrored(2)):
+        for strategy in (problems.one_device(), problems.mirrored(2)):
             program = problem.program(strategy)
             problem.begin(program, learning_rate=1e12)
             advance = program.advance(problem.order(0, 500))
@@ -156,7 +150,7 @@ class DevicesTest(CurveTestCase):
 
     def test_xla_around_the_gradients_of_replicas(self):
         problem = PROBLEMS["batch_norm"]
-        program = problem.program(mirrored(2), jit_compile=True)
+        program = problem.program(problems.mirrored(2), jit_compile=True)
         self.assert_same_curve(problem, program)
         self.assert_replicas_agree(program)
 
@@ -167,7 +161,7 @@ class DevicesTest(CurveTestCase):
             "multiple of it, fewer devices, or the strategy one_device."
         )
         with self.assertRaisesRegex(UserError, f"^{message}$"):
-            Problem(batch_size=batch_size).program(mirrored(replicas))
+            Problem(batch_size=batch_size).program(problems.mirrored(replicas))
 
 
 @pytest.mark.multi_device
@@ -195,7 +189,7 @@ class GhostBatchesTest(tf.test.TestCase, parameterized.TestCase):
         )
         with self.assertRaisesRegex(UserError, f"^{message}$"):
             self.problem(ghost, batch_size).program(
-                mirrored(replicas), jit_compile=jit_compile
+                problems.mirrored(replicas), jit_compile=jit_compile
             )
 
     def test_batch_below_a_ghost_is_one_on_one_replica(self):
@@ -203,7 +197,7 @@ class GhostBatchesTest(tf.test.TestCase, parameterized.TestCase):
         for ghost, strategy in (
             (None, problems.one_device()),
             (100, problems.one_device()),
-            (100, mirrored(1)),
+            (100, problems.mirrored(1)),
         ):
             problem = self.problem(ghost)
             program = problem.program(strategy)
@@ -214,7 +208,7 @@ class GhostBatchesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertTrue(same_bits(found[0], found[2]))
 
     def test_share_of_a_size_that_is_known_only_when_it_comes(self):
-        strategy = mirrored(2)
+        strategy = problems.mirrored(2)
         with strategy.scope():
             layer = GhostBatchNormalization(4)
             layer.build(tf.TensorShape([None, 3]))
@@ -232,7 +226,7 @@ class GhostBatchesTest(tf.test.TestCase, parameterized.TestCase):
                 train(inputs[:few])
 
     def test_outside_of_replicas_a_batch_is_whole(self):
-        with mirrored(2).scope():
+        with problems.mirrored(2).scope():
             layer = GhostBatchNormalization(100)
             outputs = layer(tf.constant([[1.0], [3.0]]), training=True)
         self.assertAllClose(outputs, [[-1.0], [1.0]], atol=1e-3)

@@ -15,7 +15,6 @@ from dps_tf._keras import keras
 from dps_tf.core import UserError
 from dps_tf.data import Dataset, Examples
 from dps_tf.training import DeviceData, Program, StreamedData, Task
-from dps_tf.training import strategy as strategies
 from tests.made_up import small_sweeps
 from tests.training import problems
 from tests.training.problems import Problem, same_bits
@@ -46,11 +45,6 @@ class Local(Problem):
             delay=self.delay,
         )
         return dataclasses.replace(super().task, optimizer=optimizer)
-
-
-def mirrored(replicas: int) -> tf.distribute.Strategy:
-    devices = tuple(f"/device:CPU:{i}" for i in range(replicas))
-    return strategies.build("mirrored", devices=devices)
 
 
 def trained(problem: Problem, program: Program, steps: int = 20, cut: int = 20):
@@ -279,7 +273,7 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(2, 4)
     def test_replicas_train_the_workers_that_one_device_trains(self, replicas):
-        program = MOMENTUM.program(mirrored(replicas))
+        program = MOMENTUM.program(problems.mirrored(replicas))
         self.assert_same(trained(MOMENTUM, program), on_one_device(MOMENTUM))
         for variable in program.variables:
             copies = [copy.numpy().tobytes() for copy in variable.values]
@@ -287,12 +281,12 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(program.traces, 1)
 
     def test_slices_of_replicas_change_no_bit(self):
-        program = MOMENTUM.program(mirrored(2))
+        program = MOMENTUM.program(problems.mirrored(2))
         whole = trained(MOMENTUM, program)
         self.assertTrue(same_bits(whole, trained(MOMENTUM, program, cut=5)))
 
     def test_trial_moves_between_devices_within_a_round(self):
-        program = MOMENTUM.program(mirrored(2))
+        program = MOMENTUM.program(problems.mirrored(2))
         trained(MOMENTUM, program, 10, 10)
         one = MOMENTUM.program()
         one.load(program.read(), MOMENTUM.point)
@@ -302,7 +296,8 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
     def test_draws_belong_to_places_in_the_global_batch(self):
         problem = noisy()
         self.assert_same(
-            trained(problem, problem.program(mirrored(2)), 9, 9), on_one_device_of_9()
+            trained(problem, problem.program(problems.mirrored(2)), 9, 9),
+            on_one_device_of_9(),
         )
 
     def test_under_xla(self):
@@ -311,7 +306,7 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(1, 2)
     def test_streamed_data_change_no_bit(self, replicas):
-        strategy = problems.one_device() if replicas == 1 else mirrored(2)
+        strategy = problems.one_device() if replicas == 1 else problems.mirrored(2)
         streamed = StreamedData(MOMENTUM.dataset, strategy)
         program = Program(MOMENTUM.task, streamed, MOMENTUM.batch_size)
         wanted = trained(MOMENTUM, MOMENTUM.program(strategy))
@@ -319,7 +314,7 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
 
     def test_workers_that_replicas_cannot_share_are_refused(self):
         with self.assertRaisesRegex(UserError, "3 workers of local SGD .* 2 replicas"):
-            Local(workers=3, batch_size=24).program(mirrored(2))
+            Local(workers=3, batch_size=24).program(problems.mirrored(2))
 
 
 @functools.cache

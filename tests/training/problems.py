@@ -14,6 +14,7 @@ from dps_tf import data, models, optim
 from dps_tf.core import TrialState, examples_at
 from dps_tf.data import Dataset, Examples
 from dps_tf.training import DeviceData, Program, Task
+from dps_tf.training import strategy as strategies
 from dps_tf.training.evaluation import Evaluation
 
 POINTS = {
@@ -33,6 +34,11 @@ DIGITS = data.load("digits")
 
 def one_device() -> tf.distribute.Strategy:
     return tf.distribute.OneDeviceStrategy("/device:CPU:0")
+
+
+def mirrored(replicas: int) -> tf.distribute.Strategy:
+    devices = tuple(f"/device:CPU:{i}" for i in range(replicas))
+    return strategies.build("mirrored", devices=devices)
 
 
 def point(optimizer: str, schedule: str = "constant") -> dict[str, float]:

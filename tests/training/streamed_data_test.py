@@ -29,7 +29,6 @@ from dps_tf.training import (
     evaluation,
     streamed_data,
 )
-from dps_tf.training import strategy as strategies
 from dps_tf.training.streamed_data import (
     ExampleStream,
     data_wait,
@@ -79,11 +78,6 @@ def held(
         mock.patch.object(evaluation, "GOAL_BATCH_SIZE", 10),
     ):
         return problem.program(strategy, **arguments)
-
-
-def mirrored(replicas: int) -> tf.distribute.Strategy:
-    devices = tuple(f"/device:CPU:{i}" for i in range(replicas))
-    return strategies.build("mirrored", devices=devices)
 
 
 def trained(problem: Problem, program: Program) -> tuple:
@@ -360,7 +354,7 @@ class WaitingTest(tf.test.TestCase):
 class SharesTest(tf.test.TestCase):
     @pytest.mark.multi_device
     def test_replicas_read_what_they_read_of_data_on_the_device(self):
-        strategy = mirrored(2)
+        strategy = problems.mirrored(2)
         stream = ExampleStream(problems.BLOBS.train, strategy, 3)
         rows = np.arange(12, dtype=np.int32).reshape(2, 6)
         read = 0
@@ -382,11 +376,14 @@ class SharesTest(tf.test.TestCase):
 class MirroredTest(BitsTestCase):
     def test_bits_are_those_of_data_on_the_same_devices(self):
         problem = PROBLEMS["batch_norm"]
-        strategy = mirrored(2)
+        strategy = problems.mirrored(2)
         self.assert_same(problem, streamed(problem, strategy), strategy=strategy)
 
     def test_goal_whose_batches_replicas_share_unevenly(self):
-        one, other = held(MLP, goal=GOAL), streamed(MLP, mirrored(4), goal=GOAL)
+        one, other = (
+            held(MLP, goal=GOAL),
+            streamed(MLP, problems.mirrored(4), goal=GOAL),
+        )
         for program in (one, other):
             MLP.begin(program)
         for found, shared in zip(
@@ -397,7 +394,7 @@ class MirroredTest(BitsTestCase):
         self.assertAllEqual(one.read().arrays[-1], other.read().arrays[-1])
 
     def test_one_replica_is_one_device_to_the_bit(self):
-        self.assert_same(MLP, streamed(MLP, mirrored(1)))
+        self.assert_same(MLP, streamed(MLP, problems.mirrored(1)))
 
 
 if __name__ == "__main__":

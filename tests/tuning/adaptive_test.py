@@ -10,8 +10,8 @@ from dps_tf.core import Space, UserError
 from dps_tf.store import encode_event, scan
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, WholeTrial, answer
-from tests.made_up.runner import SyntheticRunner
 from tests.made_up.studies import (
+    SyntheticRunner,
     frame,
     interrupting,
     layout_of,
@@ -56,7 +56,7 @@ def test_trials_run_one_by_one_each_to_its_own_goal(tmp_path, oracle):
     assert [turn.trial for turn in runner.turns] == sorted(
         t.trial for t in runner.turns
     )
-    assert all(turn.company == frozenset() for turn in runner.turns)
+    assert runner.most_at_once == 1
     found = frame(tmp_path, study(oracle), "trials")
     assert rows_of(found) == list(answer(TRIALS, FIVE).rows)
     assert found["learning_rate"].between(1e-4, 1.0).all()

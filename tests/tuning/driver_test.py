@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -12,22 +13,16 @@ from dps_tf.store import Irreproducible, StoreError, StudyHistory
 from dps_tf.tuning.interruption import Interrupted, StopRequest
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
-from tests.made_up.memory_studies import KeptFiles, MemoryStudy, Watch
-from tests.made_up.runner import SyntheticRunner
+from tests.made_up.memory_studies import KeptFiles, MemoryStudy, Watch, undisturbed
 from tests.made_up.studies import (
     SIX,
     SIX_TRIALS,
+    SyntheticRunner,
     interrupting,
     rows_of,
     study_of,
     trials_of,
 )
-
-
-def undisturbed(study, trials) -> dict[str, bytes]:
-    one = MemoryStudy(study_of(study))
-    one.drive(SyntheticRunner(trials, study.interval))
-    return one.tables()
 
 
 @settings(max_examples=60)
@@ -177,7 +172,8 @@ def test_trial_that_only_fails_in_company_is_not_failed():
                     running.discard(job.trial)
 
     one = MemoryStudy(study_of(SIX))
-    one.drive(Crowded(SIX_TRIALS, slots=3, seconds=0.002))
+    slowly = Crowded(SIX_TRIALS, slots=3, before_slice=lambda *_: time.sleep(0.002))
+    one.drive(slowly)
     assert one.tables() == undisturbed(SIX, SIX_TRIALS)
     assert one.history()[2].failures == []
 
@@ -210,13 +206,14 @@ def test_trial_that_recovers_leaves_no_trace():
 
 
 def test_trial_that_cannot_be_pruned_fails_and_stops_nobody():
-    def provenance_of(trial: int):
-        if trial == 1:
-            raise MemoryError("no memory for scores")
-        return SyntheticRunner(SIX_TRIALS).provenance(trial)
+    class Unprunable(SyntheticRunner):
+        def provenance(self, trial: int):
+            if trial == 1:
+                raise MemoryError("no memory for scores")
+            return super().provenance(trial)
 
     one = MemoryStudy(study_of(SIX))
-    one.drive(SyntheticRunner(SIX_TRIALS, slots=2, provenance_of=provenance_of))
+    one.drive(Unprunable(SIX_TRIALS, slots=2))
     found = one.frame("trials").set_index("trial")
     assert found.loc[1, "outcome"] == "failed"
     assert "no memory for scores" in found.loc[1, "error"]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tests.core.naive_race import Study, answer
 from tests.core.race_test import studies
-from tests.made_up.memory_studies import MemoryStudy
-from tests.made_up.runner import SyntheticRunner
-from tests.made_up.studies import rows_of, study_of, trials_of
+from tests.made_up.memory_studies import MemoryStudy, undisturbed
+from tests.made_up.studies import SyntheticRunner, rows_of, study_of, trials_of
 
 
 @st.composite
@@ -49,10 +48,8 @@ def test_asking_for_more_is_asking_at_once(found, slots_first, slots_then):
     again = SyntheticRunner(trials, then.interval, slots_then)
     one.drive(again)
     assert one.problems == []
-    at_once = MemoryStudy(study_of(then))
-    at_once.drive(SyntheticRunner(trials, then.interval))
     assert rows_of(one.frame("trials")) == list(answer(trials, then).rows)
-    assert one.tables() == at_once.tables()
+    assert one.tables() == undisturbed(then, trials)
     # What was trained is trained on, never again.
     for turn in again.turns:
         before = [t.last for t in runner.turns if t.trial == turn.trial]
@@ -93,9 +90,7 @@ def test_without_states_more_is_trained_from_the_beginning_to_the_same_end():
     first = one.open()
     again = SyntheticRunner(TRIALS)
     one.drive(again)
-    at_once = MemoryStudy(study_of(LARGE))
-    at_once.drive(SyntheticRunner(TRIALS))
-    assert one.tables() == at_once.tables()
+    assert one.tables() == undisturbed(LARGE, TRIALS)
     begun_again = sorted({turn.trial for turn in again.turns})
     assert {turn.first for turn in again.turns} == {0, 10, 20, 30, 40}
     # Never silently from zero.

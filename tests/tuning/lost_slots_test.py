@@ -17,14 +17,8 @@ from dps_tf.store import study_record
 from dps_tf.tuning.driver import assign
 from tests.core.naive_race import answer
 from tests.core.race_test import studies
-from tests.made_up.memory_studies import MemoryStudy, Watch
-from tests.made_up.runner import SyntheticRunner
-from tests.made_up.studies import (
-    SIX,
-    SIX_TRIALS,
-    rows_of,
-    study_of,
-)
+from tests.made_up.memory_studies import MemoryStudy, Watch, undisturbed
+from tests.made_up.studies import SIX, SIX_TRIALS, SyntheticRunner, rows_of, study_of
 from tests.store.object_store import MemoryFiles
 
 
@@ -101,12 +95,6 @@ class LosingRunner(SyntheticRunner):
         self._next += 1
         self._lost += [t for t, (home, _) in self._states.items() if home == slot]
         self._states = {t: s for t, s in self._states.items() if s[0] != slot}
-
-
-def undisturbed(study, trials) -> dict[str, bytes]:
-    one = MemoryStudy(study_of(study))
-    one.drive(SyntheticRunner(trials, study.interval))
-    return one.tables()
 
 
 @settings(max_examples=6, deadline=None)

@@ -16,12 +16,12 @@ from dps_tf.tuning.cluster_slots import SlotPool
 from dps_tf.tuning.interruption import StopRequest
 from dps_tf.tuning.options import Options
 from tests.made_up.memory_studies import LAYOUT, MemoryStudy
-from tests.made_up.runner import SyntheticRunner
 from tests.made_up.studies import (
     ENVIRONMENT,
     SIX,
     SIX_TRIALS,
     TRAINING_INPUTS,
+    SyntheticRunner,
     study_of,
 )
 

@@ -23,9 +23,9 @@ from dps_tf.tuning.sweep import (
     start_sweep,
 )
 from tests.core.naive_race import Study
-from tests.made_up.runner import SyntheticRunner
 from tests.made_up.studies import (
     SyntheticBackend,
+    SyntheticRunner,
     run,
     study_of,
     trials_of,
@@ -38,13 +38,15 @@ CELLS = tuple(study_of(SMALL, batch_size=size) for size in (8, 16, 32))
 SWEEP = SweepSpecification(CELLS)
 
 
-def launch(directory, runner_of, stop=None, said=None, **options) -> SweepOutcome:
-    """Runs the three cells; `runner_of` makes a runner for each batch size."""
+def launch(
+    directory, runner_of, stop=None, said=None, cells=CELLS, files=None
+) -> SweepOutcome:
+    """Runs the cells; `runner_of` makes a runner for each batch size."""
     backend = SyntheticBackend(lambda study: runner_of(study.cell.batch_size))
     return Sweep(
-        LocalFiles(),
-        SWEEP,
-        Options(str(directory), **options),
+        files or LocalFiles(),
+        SweepSpecification(cells),
+        Options(str(directory)),
         lambda study: backend,
         stop or StopRequest(),
         (said if said is not None else []).append,
@@ -129,20 +131,17 @@ def test_only_empty_directories_and_sweeps_are_taken(tmp_path):
     check_directory(files, SweepLayout(str(tmp_path)))
     start_sweep(files, SweepLayout(str(tmp_path / "sweep")), SWEEP, "")
     check_directory(files, SweepLayout(str(tmp_path / "sweep")))
-    with pytest.raises(UserError, match="choose a new or empty"):
+    with pytest.raises(
+        UserError, match="holds sweep and no sweep: choose a new or empty"
+    ):
         check_directory(files, SweepLayout(str(tmp_path)))
 
 
 def test_cells_of_another_sweep_in_the_directory_are_told(tmp_path):
     said = []
     launch(tmp_path, lambda size: SyntheticRunner(TRIALS), said=said)
-    backend = SyntheticBackend(lambda study: SyntheticRunner(TRIALS))
-    options = Options(str(tmp_path))
-    only = SweepSpecification(CELLS[:1])
     again = []
-    Sweep(
-        LocalFiles(), only, options, lambda s: backend, StopRequest(), again.append
-    ).run("")
+    launch(tmp_path, lambda size: SyntheticRunner(TRIALS), said=again, cells=CELLS[:1])
     assert not any("more cell" in line for line in said)
     (note,) = [line for line in again if "more cell" in line]
     others = sorted(study.cell.name for study in CELLS[1:])
@@ -188,15 +187,13 @@ class Elsewhere:
             self._alarm[1]()
 
     def run(self, stop: StopRequest | None = None) -> SweepOutcome:
-        backend = SyntheticBackend(SyntheticRunner(TRIALS))
-        return Sweep(
-            self.files,
-            SweepSpecification(CELLS[:1]),
-            Options(ROOT),
-            lambda study: backend,
-            stop or StopRequest(),
-            lambda text: None,
-        ).run("")
+        return launch(
+            ROOT,
+            lambda size: SyntheticRunner(TRIALS),
+            stop,
+            cells=CELLS[:1],
+            files=self.files,
+        )
 
 
 ROOT = "gs://bucket/sweep"

@@ -1,4 +1,4 @@
-"""Tables of studies whose every curve is known, cut by the rule of the race in core."""
+"""Tables of studies made of exact curves, cut by the rule of the race in core."""
 
 from __future__ import annotations
 
