@@ -35,17 +35,15 @@ from evidence import (
 )
 from exponents import Exponents
 from scipy import stats
-from workloads import Workloads, estimate, opened, plain_name
+from workloads import Workloads, estimate, long_curves, opened, plain_name
 
 from dps_tf.analysis.fit_table import (
     curves_of_table,
-    observations_by_curve,
     read_table,
 )
 from dps_tf.analysis.interchange.foreign_files import read_csv
 from dps_tf.analysis.law import (
     LEVEL,
-    MINIMUM_POINTS,
     Comparison,
     CurveRatio,
     Estimate,
@@ -179,9 +177,7 @@ class Records:
         return compare(curves, reference, level=level, searches=searches)
 
     def _curves(self, study: str) -> dict[str, Observations]:
-        table = read_table(self._folder / f"{study}.csv")
-        curves = observations_by_curve(table, seeds_together=True)
-        return {n: c for n, c in curves.items() if c.batch_sizes >= MINIMUM_POINTS}
+        return long_curves(self._folder / f"{study}.csv")
 
     def ratio(
         self, study: str, curve: str, reference: str, level: float = LEVEL

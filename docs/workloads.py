@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from dps_tf.analysis.law import Estimate, LawFit, Observations
+from dps_tf.analysis.fit_table import observations_by_curve, read_table
+from dps_tf.analysis.law import MINIMUM_POINTS, Estimate, LawFit, Observations
 from dps_tf.analysis.wording import interval, number
 
 TOLERANCE = 0.2
@@ -63,6 +65,12 @@ class Curve:
 def is_dense(study: str, curve: str) -> bool:
     """Returns whether a curve of a table is one of these."""
     return study in DENSE and re.search(DENSE[study], curve) is not None
+
+
+def long_curves(path: Path) -> dict[str, Observations]:
+    """Returns the curves of a table that have batch sizes enough for a fit."""
+    curves = observations_by_curve(read_table(path), seeds_together=True)
+    return {n: c for n, c in curves.items() if c.batch_sizes >= MINIMUM_POINTS}
 
 
 def opened(fit: LawFit) -> Mapping[str, Estimate]:
