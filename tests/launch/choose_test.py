@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from dps_tf.analysis.law import Estimate, Observations, posterior
+from dps_tf.analysis.law import Estimate, Observations, compare, posterior
 from dps_tf.core import NoisyQuadratic
 from tests.core.quadratic_search import steps_to_loss
 from tests.packaging.source_tree import SOURCE_TREE
@@ -62,3 +62,30 @@ def test_each_cell_is_chosen_once_and_the_costly_ends_come_late(script):
     of = {asked: list(script.chosen(points(), asked, 256.0)) for asked in ("c1", "c2")}
     assert of["c2"][1:4] == [7, 8, 9]
     assert of["c1"].index(9) > 6 and of["c1"][1] == 3
+
+
+def test_a_recommendation_is_that_of_the_law_with_its_loss(script):
+    # Time is least at sqrt(knee c1/c2), here 256 x 500 and thus about 358.
+    curve, knee = points(), 256.0
+    lattice, places = script.Lattice(curve), list(range(10))
+    axis = np.exp2(lattice.critical(places)[0])
+    loss = script.losses(axis, curve.batch_size, knee)
+    best, most = script.recommended(lattice, places, loss)
+    assert curve.batch_size[best] in (256, 512)
+    wider = script.recommended(lattice, places[:3], loss)[1]
+    assert 1 <= most < wider
+    exact = script.losses(np.array([500.0]), np.array([256.0, 357.77, 512.0]), knee)[0]
+    assert exact[1] == 1 and exact[0] == pytest.approx(exact[2], rel=0.02)
+
+
+def test_a_ratio_of_two_curves_is_that_of_their_joint_fit(script):
+    one = points()
+    two = Observations.of(one.batch_size, 3 * one.middle + 400, 3 * one.middle + 380)
+    lattices = script.Lattice(one), script.Lattice(two)
+    places = list(range(10))
+    found = script.ratio_of(lattices, (places, places))
+    joint = compare({"one": one, "two": two}, "two").ratios[0].critical_batch_size
+    ends = np.log2([found.low / joint.low, found.high / joint.high])
+    assert np.abs(ends).max() < 0.1
+    order = list(script.chosen_of_two((one, two), 256.0))
+    assert sorted(order) == [(curve, place) for curve in (0, 1) for place in places]
