@@ -45,7 +45,8 @@ def prepare(
 
     Raw files are checked by their published SHA-256, and the prepared set is read back
     and checked too. A set that is already prepared is only checked. Large sets, and the
-    user's own text folders, continue after an interruption.
+    user's own text folders, continue after an interruption. Raises UserError if there
+    is no set of that name or it cannot be prepared.
 
     Args:
         name: of a published set, or `text_folder`.
@@ -53,9 +54,6 @@ def prepare(
         raw_dir: folder of raw files; None: they are downloaded.
         report: called with a sentence for each stage.
         sub_words: size of the vocabulary and length of sentences, of sets of text.
-
-    Raises:
-        UserError: there is no such set, or it cannot be prepared.
     """
     try:
         if name in PUBLISHED:
