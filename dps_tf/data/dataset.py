@@ -117,7 +117,7 @@ def _taken(
     array: np.ndarray, indices: np.ndarray, preprocess: Preprocess | None
 ) -> np.ndarray:
     """Returns preprocessed rows; those of an array on disk are read when indexed."""
-    # One label per example is small, and pruning methods read all of them.
+    # Labels [n] are read into memory: they are small, and pruning reads all of them.
     if isinstance(array, np.memmap | DecodedRows) and array.ndim > 1:
         # Examples are indexed by slices or integers only, which MappedRows supports.
         return cast(np.ndarray, MappedRows(array, indices, preprocess))
