@@ -1,7 +1,7 @@
 """Data sets by name, split into training, validation and test examples.
 
-A loader takes `(data_dir, **arguments)` and returns a `Source`: all examples in file
-order. Splitting and hashing are the same for every set.
+A loader is a function of `(data_dir, **arguments)` that returns a `Source`, all
+examples in file order. All sets are split and hashed in the same way.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def digits(data_dir: Path | None, augmentation: Sequence[str] = ()) -> Source:
     """Returns 1,797 real handwritten digits, [8, 8, 1], whitened; 297 for validation.
 
     Source: scikit-learn's `load_digits` (test part of the UCI set of optically
-    recognized digits), pixel values 0..16. `augmentation`: as of published images.
+    recognized digits), pixel values 0..16. `augmentation`: names of transforms, see
+    `prepared.images`.
     """
     from sklearn.datasets import load_digits
 
@@ -94,8 +95,9 @@ def synthetic(
 ) -> Source:
     """Returns Gaussian blobs, float32 [examples, *shape]; a quarter for validation.
 
-    One center per class, drawn from a standard normal, plus `noise` times another; the
-    larger the noise, the more the classes overlap. `seed`: of centers and examples.
+    Each class has a center, drawn from a standard normal distribution; an example is
+    its center plus `noise` times a standard normal draw: the larger the noise, the more
+    the classes overlap. `seed`: of centers and examples.
     """
     generator = np.random.default_rng(seed)
     centers = generator.normal(size=(classes, *shape))
@@ -113,35 +115,36 @@ def synthetic_tokens(
 ) -> Source:
     """Returns sequences of a made-up language, int32 [examples, length].
 
-    A Markov chain in which each token has one favourite successor, taken with
-    probability 3/4, and all tokens share the rest: the least cross-entropy of the next
-    token lies well below log(vocabulary). The label of a position is the next token; a
-    quarter is for validation. `seed`: of chain and examples.
+    The language is a Markov chain. Each token has one favourite successor, which
+    follows with probability 3/4; otherwise the next token is drawn uniformly from the
+    vocabulary. The least cross-entropy is well below log(vocabulary). The label of a
+    position is the next token; a quarter of the examples is for validation. `seed`: of
+    chain and examples.
     """
     generator = np.random.default_rng(seed)
     favourite = generator.permutation(vocabulary)
     tokens = np.empty((examples, length + 1), np.int32)
     tokens[:, 0] = generator.integers(0, vocabulary, examples)
     for position in range(length):
-        follows = favourite[tokens[:, position]]
-        other = generator.integers(0, vocabulary, examples)
-        obeys = generator.random(examples) < 0.75
-        tokens[:, position + 1] = np.where(obeys, follows, other)
+        expected = favourite[tokens[:, position]]
+        uniform = generator.integers(0, vocabulary, examples)
+        is_expected = generator.random(examples) < 0.75
+        tokens[:, position + 1] = np.where(is_expected, expected, uniform)
     return Source(tokens[:, :-1], tokens[:, 1:], vocabulary, examples // 4)
 
 
 Loader = Callable[..., Source]
 
 DATASETS: Registry[Loader] = Registry("data set")
-"""The data sets that can be named. The first argument of a loader is the data folder;
-the others are those of `workload.dataset_arguments`."""
+"""Loaders of data sets by name. A loader's first argument is the data folder; a study
+gives the others by `workload.dataset_arguments`."""
 
 
 def register(name: str, loader: Loader) -> None:
     """Makes `load(name, data_dir, **arguments)` call `loader(data_dir, **arguments)`.
 
-    The loader returns a `Source`, all examples in a fixed order. The name is taken as
-    by `Registry.register`.
+    The loader returns a `Source`, all examples in a fixed order. For which names are
+    allowed, see `Registry.register`.
 
     Examples:
         >>> def noise(data_dir, examples=100):
@@ -183,24 +186,27 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
 ) -> Dataset:
     """Returns the data set `name`, split into training, validation and test examples.
 
-    Never downloads: a set that is not in `data_dir` raises UserError with the command
-    that prepares it, as do unknown names and what the source does not have.
+    The function never downloads.
 
     Args:
         name: of a registered data set.
         data_dir: folder of prepared sets.
-        split: which `validation_examples` (None: the set's own number) are held out:
-            `seeded` draws them by `split_seed`, `first` and `last` take them from the
-            beginning or the end of the file; `lee2021` is the published split, a tenth,
-            without a choice; `given` is the validation set that the source has.
-        split_seed: of the draw, and of the order of what is left for training.
-        validation_examples: their number; of a split with a choice.
-        test: `given` for the test set that the source has, `carved` for
-            `test_examples` (None: as many as for validation) of the same split that are
-            then missing in training, or `none`.
-        test_examples: of a carved test set.
-        training_examples: keeps a random subset of so many for training; None: all.
-        arguments: those of the loader, for example `length` of a sequence.
+        split: how validation examples are chosen: `seeded` draws them by `split_seed`;
+            `first` and `last` take the beginning or the end of the file; `lee2021` is
+            the published split, a tenth, with `split_seed` 0; `given` is the source's
+            own validation set.
+        split_seed: seed of the draw, and of the order of the training examples.
+        validation_examples: their number; None: the set's own number. The splits
+            `lee2021` and `given` have a fixed number.
+        test: `given` for the source's own test set; `carved` for `test_examples` that
+            are chosen as the validation examples are and left out of training; `none`.
+        test_examples: size of a carved test set; None: as many as for validation.
+        training_examples: size of a random subset to train on; None: all.
+        arguments: arguments of the loader, for example `length` of a sequence.
+
+    Raises:
+        UserError: the name is not registered; the set is not in `data_dir` (the message
+            has the command that prepares it); or the source has no such split.
 
     >>> blobs = load("synthetic", examples=64, validation_examples=16)
     >>> len(blobs.train), len(blobs.validation), blobs.input_shape
@@ -216,8 +222,8 @@ def load(  # noqa: PLR0913 - the ways of dividing a set
         )
     sizes = validation_examples, test_examples
     parts = divided(name, source, split, split_seed, sizes, test, training_examples)
-    how = (split, test)
-    given = [part for part, by in zip(parts[1:], how, strict=False) if by == "given"]
+    ways = (split, test)
+    given = [part for part, way in zip(parts[1:], ways, strict=False) if way == "given"]
     described = f"{split}({split_seed})" if split in SEEDED_SPLITS else split
     divided_as = described if test == "none" else f"{described}+{test}"
     train, validation, *tests = (in_evaluation(p, source.transform) for p in parts)

@@ -1,8 +1,8 @@
-"""Examples that stay in files until they are read, so that a set may exceed memory.
+"""Arrays of examples on disk, read by row number, so that a set may exceed memory.
 
-A set is written once, batch by batch, from any source; each example is then reached by
-its number. A manifest beside the two files has their types, shapes and SHA-256 sums, so
-that opening a set reads neither file.
+A set is two files, `inputs.bin` and `labels.bin`, which are written once, batch by
+batch, and a manifest with their types, shapes and SHA-256 sums, so that opening a set
+reads neither file.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ Preprocess = Callable[[np.ndarray], np.ndarray]
 
 _MANIFEST = "manifest.json"
 _FORMAT = 1
-_ROWS = 1 << 12  # hashed at a time
+_ROWS = 1 << 12  # number of rows that are hashed at a time
 _NAMES = ("inputs", "labels")
-_STACKED = 256  # examples that are written at a time
+_STACKED = 256  # number of examples that are written at a time
 _BEGUN = ".begun.json"
-"""File with types and shapes of the rows, until the manifest is written."""
+"""File with types and shapes of the rows while a set is being written."""
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """A set that was opened.
+    """The inputs and labels of a stored set, and what its manifest says of them.
 
-    `inputs`: mapped [n, ...]; `labels`: mapped [n, ...]; `content`: SHA-256 over what
-    the manifest says of both, hexadecimal; `facts`: JSON values that were written with
-    them.
+    `inputs`: mapped [n, ...]; `labels`: mapped [n, ...]; `content`: SHA-256 of the
+    manifest's entries for both, hexadecimal; `facts`: the JSON values that were given
+    to `write_arrays`.
     """
 
     inputs: np.ndarray
@@ -61,19 +61,19 @@ def write_arrays(
     batches: Batches | Callable[[int], Batches],
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes a set into a folder, which is made if it is missing.
+    """Writes a set of examples into a folder, which is made if it is missing.
 
-    The manifest comes last, so a folder without one holds no set. Rows that were
-    written before a stop are kept for the next call; where batches raise UserError, all
-    files are removed.
+    The manifest is written last, so a folder without one holds no complete set. Rows
+    that an interrupted call wrote are kept for the next call; if `batches` raises
+    UserError, all files of the set are removed.
 
     Args:
-        folder: replaced as a whole if it holds a set already.
-        batches: (inputs, labels), arrays of as many rows each, of one type and, but for
-            the number of rows, one shape. Or a function of n that returns the batches
-            after the first n rows: then a call goes on after the n rows that a killed
-            call with the same facts has written.
-        facts: JSON values to be kept with them.
+        folder: where to write; a set that it holds already is replaced.
+        batches: pairs of arrays (inputs, labels) with equally many rows; all batches
+            have the same types and shapes of rows. Or a function of n that returns the
+            batches after the first n rows: a call then continues after the n rows that
+            an interrupted call with the same facts wrote.
+        facts: JSON values to be stored in the manifest.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MANIFEST).unlink(missing_ok=True)
@@ -87,7 +87,7 @@ def write_arrays(
 
 
 def _remove(folder: Path) -> None:
-    """Removes what was written of a source that has to be another one."""
+    """Removes the unfinished files of a set that cannot be written as it is."""
     for name in ("inputs.bin", "labels.bin", _BEGUN):
         (folder / name).unlink(missing_ok=True)
 
@@ -97,36 +97,37 @@ def _written(
     batches: Batches | Callable[[int], Batches],
     facts: dict[str, Any],
 ) -> dict[str, Any]:
-    """Writes the files of a set; returns what the manifest says of them."""
+    """Writes both files of a set; returns the manifest's entry for each of them."""
     kept = _kept(folder, facts) if callable(batches) else {}
-    found = len(kept["inputs"]) if kept else 0
+    kept_rows = len(kept["inputs"]) if kept else 0
     sums = {name: hashlib.sha256() for name in _NAMES}
-    like: dict[str, np.ndarray] = {}
+    templates: dict[str, np.ndarray] = {}  # no rows, but the type and shape of one
     for name, array in kept.items():
-        like[name] = array[:0]
-        for start in range(0, found, _ROWS):
+        templates[name] = array[:0]
+        for start in range(0, kept_rows, _ROWS):
             sums[name].update(np.ascontiguousarray(array[start : start + _ROWS]).data)
     with (
-        (folder / "inputs.bin").open("ab" if found else "wb") as one,
-        (folder / "labels.bin").open("ab" if found else "wb") as two,
+        (folder / "inputs.bin").open("ab" if kept_rows else "wb") as inputs_file,
+        (folder / "labels.bin").open("ab" if kept_rows else "wb") as labels_file,
     ):
-        count = found
-        for batch in batches(found) if callable(batches) else batches:
+        count = kept_rows
+        for batch in batches(kept_rows) if callable(batches) else batches:
             _check_rows(batch)
-            if not like:
+            if not templates:
                 (folder / _BEGUN).write_text(_begun_text(batch, facts))
             count += len(batch[0])
-            for name, file, array in zip(_NAMES, (one, two), batch, strict=True):
-                first = like.setdefault(name, array[:0])
-                if (array.dtype, array.shape[1:]) != (first.dtype, first.shape[1:]):
+            files = (inputs_file, labels_file)
+            for name, file, array in zip(_NAMES, files, batch, strict=True):
+                row = templates.setdefault(name, array[:0])
+                if (array.dtype, array.shape[1:]) != (row.dtype, row.shape[1:]):
                     raise ValueError(f"{name} of several types or shapes")
                 data = np.ascontiguousarray(array).data
                 sums[name].update(data)
                 file.write(data)
     return {
         name: {
-            "dtype": like[name].dtype.str,
-            "shape": [count, *like[name].shape[1:]],
+            "dtype": templates[name].dtype.str,
+            "shape": [count, *templates[name].shape[1:]],
             "sha256": sums[name].hexdigest(),
         }
         for name in _NAMES
@@ -152,7 +153,7 @@ def _begun_text(batch: tuple[np.ndarray, np.ndarray], facts: dict[str, Any]) -> 
 
 
 def _kept(folder: Path, facts: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Returns the whole rows of a killed call; cuts off a row that is not whole."""
+    """Returns the complete rows of an interrupted call; cuts off an incomplete one."""
     try:
         begun = json.loads((folder / _BEGUN).read_text())
         if begun["facts"] != json.loads(json.dumps(facts)):
@@ -169,25 +170,25 @@ def _kept(folder: Path, facts: dict[str, Any]) -> dict[str, np.ndarray]:
         return {}
     if not rows:
         return {}
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, (path, dtype, shape) in zip(_NAMES, written, strict=True):
         os.truncate(path, rows * dtype.itemsize * math.prod(shape))
-        found[name] = np.memmap(path, dtype, "r", shape=(rows, *shape))
-    return found
+        arrays[name] = np.memmap(path, dtype, "r", shape=(rows, *shape))
+    return arrays
 
 
 def stored_once(
     folder: str | Path, examples: Callable[[], Iterable[tuple[Any, Any]]]
 ) -> Arrays:
-    """Returns the set in a folder, which the first call writes.
+    """Returns the set that `folder` holds; the first call writes it.
 
-    So any source that can only be read from its beginning to its end gives a data set:
+    Sources that can only be read from beginning to end become data sets this way:
 
         arrays = stored_once("data/my_set", lambda: tfds.load("my_set")["train"])
 
     Args:
-        folder: where the set lies from then on; remove it to have it written anew.
-        examples: returns what yields pairs (input, label) of single examples, in a
+        folder: where the set is stored; remove it to have the set written again.
+        examples: function that returns pairs (input, label) of single examples in a
             fixed order: a `tf.data.Dataset` that is not batched, or a generator.
 
     Raises:
@@ -197,7 +198,7 @@ def stored_once(
     place = Path(folder)
     if not has_arrays(place):
         place.parent.mkdir(parents=True, exist_ok=True)
-        # Several processes may begin at once: each writes its own, one is kept.
+        # Several processes may write at once, each its own copy; one copy is kept.
         begun = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
         try:
             source = examples()
@@ -215,7 +216,7 @@ def stored_once(
 
 
 def _is_batched(source: Any) -> bool:
-    """Returns whether elements of a `tf.data.Dataset` are batches, as its steps say."""
+    """Returns whether a `tf.data.Dataset` has a step that makes batches."""
     step = type(source).__name__
     if step in ("_UnbatchDataset", "_FlatMapDataset"):
         return False
@@ -224,22 +225,22 @@ def _is_batched(source: Any) -> bool:
 
 
 def _batched(examples: Iterable[tuple[Any, Any]], place: Path) -> Batches:
-    """Yields arrays of some examples each; UserError where they cannot be stacked."""
-    each = iter(examples)
-    like: list[tuple[Any, Any]] | None = None
-    while some := list(itertools.islice(each, _STACKED)):
-        parts = [[np.asarray(pair[part]) for pair in some] for part in (0, 1)]
-        for number, array in itertools.product(range(len(some)), (0, 1)):
-            form = parts[array][number].shape, parts[array][number].dtype
-            like = like or [(rows[0].shape, rows[0].dtype) for rows in parts]
-            if form != like[array]:
+    """Yields examples stacked to batches; UserError if their shapes or types differ."""
+    iterator = iter(examples)
+    first: list[tuple[Any, Any]] | None = None
+    while pairs := list(itertools.islice(iterator, _STACKED)):
+        parts = [[np.asarray(pair[part]) for pair in pairs] for part in (0, 1)]
+        for number, part in itertools.product(range(len(pairs)), (0, 1)):
+            form = parts[part][number].shape, parts[part][number].dtype
+            first = first or [(rows[0].shape, rows[0].dtype) for rows in parts]
+            if form != first[part]:
                 raise UserError(
-                    f"the {_NAMES[array]} for {place} are arrays of several shapes or "
-                    f"types ({_form(*like[array])}, then {_form(*form)}): pad them to "
+                    f"the {_NAMES[part]} for {place} are arrays of several shapes or "
+                    f"types ({_form(*first[part])}, then {_form(*form)}): pad them to "
                     "one shape, and give them one type; of batches, give the examples."
                 )
         yield np.stack(parts[0]), np.stack(parts[1])
-    if like is None:
+    if first is None:
         raise UserError(f"no example was given for {place}: nothing is to be stored.")
 
 
@@ -248,14 +249,15 @@ def _form(shape: tuple[int, ...], dtype: np.dtype) -> str:
 
 
 def has_arrays(folder: Path) -> bool:
-    """Returns whether a folder holds a set that was written to its end."""
+    """Returns whether a folder holds a complete set."""
     return (folder / _MANIFEST).is_file()
 
 
 def open_arrays(folder: Path) -> Arrays:
-    """Returns the set in a folder, of which nothing but the manifest has been read.
+    """Returns the set in a folder; reads the manifest and no example.
 
-    Raises UserError if the files are not of the size that the manifest names.
+    Raises UserError if the manifest cannot be read, or a file does not have the size
+    that the manifest names.
     """
     manifest = _manifest(folder)
     mapped = {}
@@ -276,7 +278,7 @@ def open_arrays(folder: Path) -> Arrays:
 
 
 def verify_arrays(folder: Path) -> None:
-    """Raises UserError unless every byte of the set in a folder is what was written."""
+    """Raises UserError if a file of a set has changed since it was written."""
     open_arrays(folder)
     manifest = _manifest(folder)
     for name in _NAMES:
@@ -291,13 +293,13 @@ def verify_arrays(folder: Path) -> None:
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / _MANIFEST).read_text())
-        known = manifest["format"] == _FORMAT
+        readable = manifest["format"] == _FORMAT
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{folder / _MANIFEST} cannot be read ({error}): remove {folder} and "
             "prepare the set again."
         ) from error
-    if not known:
+    if not readable:
         raise UserError(
             f"{folder} was written by another version of dps_tf: remove it and prepare "
             "the set again."
@@ -306,11 +308,11 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 class DecodedRows:
-    """Examples of a source of records, decoded when they are read.
+    """Array of examples that are decoded from records when rows are read.
 
-    Stands for the array of all of them, which may be larger than memory. `records`: any
-    random-access source, such as `tfds.data_source` or an ArrayRecord file; `decode`:
-    turns a record into an example's array, each of one shape, in several threads.
+    The whole array may be larger than memory. `records`: any random-access source, such
+    as `tfds.data_source` or an ArrayRecord file; `decode`: turns a record into an
+    array, always of the same type and shape; several threads may call it at once.
     """
 
     def __init__(self, records: Any, decode: Callable[[Any], np.ndarray]):
@@ -325,18 +327,19 @@ class DecodedRows:
         return self.shape[0]
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        examples = np.empty((len(rows), *self.shape[1:]), self.dtype)
         for place, row in enumerate(rows):
-            found[place] = self._decode(self._records[int(row)])
-        return found
+            examples[place] = self._decode(self._records[int(row)])
+        return examples
 
 
 class MappedRows:
     """Rows of an array that is mapped from a file, preprocessed when they are read.
 
-    Stands for `preprocess(array[indices])`, which may be larger than memory. Rows
-    [k, ...] are preprocessed each by itself. Indexed by whole numbers, of any shape, it
-    gives an array; a slice is a view, as in NumPy, and `numpy.asarray` reads it.
+    Equals `preprocess(array[indices])`, which may be larger than memory. `preprocess`
+    is called with some rows, [k, ...], and treats each row by itself. Indexing with
+    integers, of any shape, returns an array; a slice is a view, as in NumPy;
+    `numpy.asarray` reads all rows.
     """
 
     def __init__(
@@ -348,33 +351,33 @@ class MappedRows:
         self._array = array
         self._indices = indices
         self._preprocess = preprocess
-        like = self._read(indices[:1])
-        self._row_shape = like.shape[1:]
-        self.dtype = like.dtype
+        first = self._read(indices[:1])
+        self._row_shape = first.shape[1:]
+        self.dtype = first.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array that it stands for."""
+        """The shape of the preprocessed array, [rows, ...]."""
         return (len(self._indices), *self._row_shape)
 
     @property
     def ndim(self) -> int:
-        """The number of its dimensions."""
+        """The number of dimensions of the array."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """The number of its elements."""
+        """The number of elements of the array."""
         return int(np.prod(self.shape))
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the array would take in memory."""
+        """The number of bytes that the whole array would take in memory."""
         return self.size * self.dtype.itemsize
 
     def _read(self, rows: np.ndarray) -> np.ndarray:
-        found = np.asarray(self._array[rows])
-        return found if self._preprocess is None else self._preprocess(found)
+        stored = np.asarray(self._array[rows])
+        return stored if self._preprocess is None else self._preprocess(stored)
 
     def __len__(self) -> int:
         return len(self._indices)

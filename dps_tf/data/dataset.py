@@ -1,4 +1,4 @@
-"""A data set is disjoint sets of examples, for training and for evaluation."""
+"""Sources of examples, and how they are divided into disjoint splits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _HASHED_BYTES = 1 << 24  # at a time, so that no array has to be in memory
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs and labels that belong together, in one order.
+    """Inputs and labels of the same examples, in the same order.
 
     `inputs`: float32 [n, ...], or int32 [n, length] for tokens; `labels`: int32 or
-    float32 [n, ...], as the objective takes them. Either may be `MappedRows`, of which
-    only what is indexed comes into memory.
+    float32 [n, ...], as the objective takes them. Either may be `MappedRows`, which
+    read only the rows that are indexed.
     """
 
     inputs: np.ndarray
@@ -38,30 +38,30 @@ class Examples:
 
 
 Given = tuple[np.ndarray, np.ndarray] | Callable[[], tuple[np.ndarray, np.ndarray]]
-"""Inputs and labels of another split that a source has, or what reads them."""
+"""Inputs and labels of a split that a source has, or a function that reads them."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source holds all examples of a set in file order, before they are split.
+    """All examples of a data set in file order, before they are split.
 
-    `labels`: integers or floating-point numbers, of the kind that the objective takes;
-    `classes`: their number, or that of tokens in the vocabulary, or of the outputs that
-    are predicted; `token_bytes`: bytes of text that each token stands for, if that is
-    known; `given_validation`, `given_test`: the source's own sets, or functions that
-    read them when a workload asks for them; `validation_examples`: how many the seeded
-    split takes unless asked for another number; `preprocess`: turns a subset of
-    `inputs` into what the network reads (None: `inputs` are that already), so that
-    bytes stay bytes until they are split. `inputs`, and labels of sequences, that are
-    mapped from a file (`data.open_arrays`, `numpy.load(path, mmap_mode="r")`) or are
-    records (`data.DecodedRows`) stay there until they are used, so that a set may be
-    larger than memory; `preprocess` then sees a few at a time. `transform`: how the
-    preprocessed examples are augmented and cropped, in training and in evaluation.
+    `inputs`, and labels of sequences, may be larger than memory if they are mapped from
+    a file (`data.open_arrays`, `numpy.load(path, mmap_mode="r")`) or are `DecodedRows`.
 
-    `content`: SHA-256 of the whole set as its manifest tells (`content_of_given`: of
-    its own validation and test sets too), and `split_hashes`: the content hashes of
-    splits, by `split_key`, that were computed when it was prepared; with either of them
-    a set is not read to know what it is.
+    Attributes:
+        inputs: [n, ...], stored as they are, for example as bytes.
+        labels: [n, ...], integers or floating-point numbers, as the objective requires.
+        classes: number of classes, of tokens in the vocabulary, or of outputs.
+        validation_examples: size of the validation split if a workload names none.
+        preprocess: turns rows of `inputs` into what a network reads; None: no change.
+        transform: augments and crops preprocessed examples, in training and evaluation.
+        token_bytes: bytes of text that each token stands for; None: not applicable.
+        given_validation, given_test: the source's own sets, or functions that read
+            them, which are called only if a workload uses these sets.
+        content: SHA-256 of the set by its manifest; with `content_of_given` it covers
+            the source's own validation and test sets too.
+        split_hashes: content hashes that were computed when the set was prepared, by
+            `split_key`; like `content`, they spare reading the set to identify it.
     """
 
     inputs: np.ndarray
@@ -90,12 +90,12 @@ class Source:
     def examples(
         self, indices: np.ndarray | None = None, split: Given | None = None
     ) -> Examples:
-        """Returns preprocessed examples of the whole source, or of a split that it has.
+        """Returns the preprocessed examples at `indices`, in that order; None: all.
 
-        Those at `indices`, in that order; None for all.
+        `split`: the source's own set to take them from; None: `inputs` and `labels`.
         """
-        found = split() if callable(split) else split
-        inputs, labels = (self.inputs, self.labels) if found is None else found
+        own = split() if callable(split) else split
+        inputs, labels = (self.inputs, self.labels) if own is None else own
         indices = np.arange(len(labels)) if indices is None else indices
         return Examples(
             _taken(inputs, indices, self.preprocess),
@@ -116,10 +116,10 @@ def _as_labels(labels: np.ndarray) -> np.ndarray:
 def _taken(
     array: np.ndarray, indices: np.ndarray, preprocess: Preprocess | None
 ) -> np.ndarray:
-    """Returns rows of an array, in memory unless the array is not."""
-    # A label per example is little, and methods of pruning look through all of them.
+    """Returns preprocessed rows; those of an array on disk are read when indexed."""
+    # Labels [n] are read into memory: they are small, and pruning reads all of them.
     if isinstance(array, np.memmap | DecodedRows) and array.ndim > 1:
-        # Whoever reads examples indexes them by slices or whole numbers.
+        # Examples are indexed by slices or integers only, which MappedRows supports.
         return cast(np.ndarray, MappedRows(array, indices, preprocess))
     taken = np.asarray(array[indices])
     return taken if preprocess is None else preprocess(taken)
@@ -127,15 +127,15 @@ def _taken(
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training and validation examples, disjoint, with what identifies them.
+    """A data set divided into disjoint training, validation and test examples.
 
     `classes`, `token_bytes`: see `Source`; `content_hash`: see `identity`, so that a
-    study can refuse other data of the same name; `split`: how they were divided, for
-    the record; `test`: None where none was asked for.
+    study can refuse other data of the same name; `split`: how the set was divided, for
+    the record; `test`: None if the workload has no test set.
 
-    `train`, `validation` and `test` are what a network reads in evaluation, where
-    nothing is drawn. With a `transform`, each training step makes its examples anew
-    from those at the same places of `stored_train`.
+    `train`, `validation` and `test` are the examples as a network reads them in
+    evaluation, without random augmentation. With a `transform`, each training step
+    applies it to the same rows of `stored_train`.
     """
 
     name: str
@@ -155,10 +155,10 @@ class Dataset:
         return self.train if self.stored_train is None else self.stored_train
 
     def evaluated(self, split: str) -> Examples:
-        """Returns what is looked at in an evaluation of a split.
+        """Returns the examples of a split on which a network is evaluated.
 
-        Of `train` that is a fixed part, drawn from a fixed seed, of as many examples as
-        the validation split has. UserError for `test` if there is none.
+        For `train`, a random subset, the same in each call, of as many examples as the
+        validation split has. Raises UserError for a split that there is not.
         """
         if split == "validation":
             return self.validation
@@ -174,7 +174,7 @@ class Dataset:
     def input_shape(self) -> tuple[int | None, ...]:
         """The shape of one input: [height, width, channels], [features] or [length].
 
-        [None] for sequences that training reads shortened and evaluation whole.
+        A length is None if training reads shorter sequences than evaluation.
         """
         shape = self.train.inputs.shape[1:]
         if getattr(self.transform, "shortens", False):
@@ -183,7 +183,7 @@ class Dataset:
 
 
 class _EvaluatedRows:
-    """Inputs or labels as a transform gives them in evaluation, made when read."""
+    """Inputs (part 0) or labels (part 1), transformed for evaluation when read."""
 
     def __init__(self, stored: Examples, transform: Transform, part: int):
         self._stored = stored
@@ -201,7 +201,7 @@ class _EvaluatedRows:
 def in_evaluation(stored: Examples, transform: Transform | None) -> Examples:
     """Returns examples as a network reads them in evaluation, transformed when read.
 
-    A transform that says it `keeps_labels` is not asked for them.
+    If the transform has a true attribute `keeps_labels`, labels are the stored ones.
     """
     if transform is None:
         return stored
@@ -221,7 +221,7 @@ def in_evaluation(stored: Examples, transform: Transform | None) -> Examples:
 
 
 def split_key(described: str, parts: Sequence[Examples]) -> str:
-    """Returns what names a division of a set: how it was made and into how much.
+    """Returns the key of a division in `split_hashes`: the split and the parts' sizes.
 
     >>> split_key("seeded(0)", [Examples(np.zeros(n), np.zeros(n)) for n in (9, 1)])
     'seeded(0)/9/1'
@@ -235,27 +235,27 @@ def identity(
     parts: Sequence[Examples],
     given: Sequence[Examples] = (),
 ) -> str:
-    """Returns the content hash of a set that was divided, as hexadecimal.
+    """Returns the content hash of a divided set, hexadecimal.
 
-    SHA-256 over the arrays of all parts as stored; a source with `split_hashes` or
-    `content` is not read for it. With a transform, the first example as evaluation
-    reads it is hashed too, which differs between two crops of one set.
-    `given`: those of the parts that are sets of their own, beside the source's arrays.
+    The hash is the SHA-256 of the arrays of all parts as stored; parts that `content`
+    or `split_hashes` of the source cover are not read. With a transform, the first
+    example as evaluation reads it is hashed too: it differs between two crops of one
+    set. `given`: the parts that are the source's own validation or test set.
     """
     key = split_key(described, parts)
-    found = None if given else source.split_hashes.get(key)
-    if found is None and source.content is not None:
-        # Of sets that the manifest does not describe, there is nothing but themselves.
-        unknown = () if source.content_of_given else given
-        text = f"{source.content}/{key}/{_hash_of(unknown)}"
-        found = hashlib.sha256(text.encode()).hexdigest()
-    if found is None:
-        found = _hash_of(parts)
+    digest = None if given else source.split_hashes.get(key)
+    if digest is None and source.content is not None:
+        # `content` may not cover the source's own sets: these have to be read.
+        uncovered = () if source.content_of_given else given
+        text = f"{source.content}/{key}/{_hash_of(uncovered)}"
+        digest = hashlib.sha256(text.encode()).hexdigest()
+    if digest is None:
+        digest = _hash_of(parts)
     if source.transform is None:
-        return found
+        return digest
     evaluated, first = in_evaluation(parts[0], source.transform), np.arange(1)
     read = content_hash(evaluated.inputs[first], evaluated.labels[first])
-    return hashlib.sha256(f"{found}/{read}".encode()).hexdigest()
+    return hashlib.sha256(f"{digest}/{read}".encode()).hexdigest()
 
 
 def _hash_of(parts: Sequence[Examples]) -> str:
@@ -263,7 +263,7 @@ def _hash_of(parts: Sequence[Examples]) -> str:
 
 
 def content_hash(*arrays: np.ndarray) -> str:
-    """Returns the SHA-256 of types, shapes and bytes of `arrays`, as hexadecimal."""
+    """Returns the SHA-256 of types, shapes and bytes of `arrays`, hexadecimal."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -275,10 +275,10 @@ def content_hash(*arrays: np.ndarray) -> str:
 
 
 SEEDED_SPLITS = ("seeded", "first", "last")
-"""The splits whose order of training examples a seed decides."""
+"""Splits that order the training examples by a seed."""
 SPLITS = (*SEEDED_SPLITS, "lee2021", "given")
-"""Ways to take a validation split: a random one, the first or the last examples of the
-file, a tenth as Lee et al. (2021) took it, or the one that a source has."""
+"""Ways to choose validation examples: at random, the first or the last of the file, the
+tenth that Lee et al. (2021) chose, or the source's own validation set."""
 
 
 def divided(  # noqa: PLR0913 - the ways of dividing a set
@@ -290,39 +290,39 @@ def divided(  # noqa: PLR0913 - the ways of dividing a set
     test: str = "none",
     training: int | None = None,
 ) -> list[Examples]:
-    """Returns the training, validation and, if there is to be one, test examples.
+    """Returns training, validation and, unless `test` is `none`, test examples.
 
     Args:
         name: of the data set, for messages.
-        source: its examples.
+        source: all examples.
         split: one of SPLITS.
-        seed: of a seeded split.
-        sizes: examples for validation and for a carved test set; None is the source's
-            own number, and as many as for validation.
-        test: `given`, `carved` or `none`.
-        training: keeps so many training examples, the first of their order: those of a
-            seeded split are a random subset, nested in every larger one. None: all.
+        seed: of the order of examples.
+        sizes: numbers of validation and of carved test examples; None: the source's
+            `validation_examples`, and as many as for validation.
+        test: `given`, `carved` or `none`, see `data.load`.
+        training: number of training examples to keep, the first of the order: in a
+            seeded split a random subset of every larger one. None: all.
     """
     examples = len(source.labels)
     default = examples // 10 if split == "lee2021" else source.validation_examples
-    asked, for_test = sizes
+    for_validation, for_test = sizes
     if test != "carved":
         for_test = 0
     elif for_test is None:
-        for_test = asked or default
+        for_test = for_validation or default
     if split == "given":
-        if asked is not None:
+        if for_validation is not None:
             raise UserError(
-                f"validation_examples is {asked}, and the split 'given' takes all of "
-                "the validation set of the source: leave it out."
+                f"validation_examples is {for_validation}, and the split 'given' "
+                "takes all of the validation set of the source: leave it out."
             )
         order = seeded_order(examples, seed)
         train, carved = order[for_test:], order[:for_test]
         validation = _given(name, source, "validation", source.given_validation)
     else:
-        wanted = default if asked is None else asked
-        train, held, carved = split_indices(split, examples, wanted, seed, for_test)
-        validation = source.examples(held)
+        size = default if for_validation is None else for_validation
+        train, held_out, carved = split_indices(split, examples, size, seed, for_test)
+        validation = source.examples(held_out)
     if training is not None and training > len(train):
         raise UserError(
             f"training_examples is {training}, and the training split of {name!r} has "
@@ -336,8 +336,8 @@ def divided(  # noqa: PLR0913 - the ways of dividing a set
     return parts
 
 
-def _given(name: str, source: Source, split: str, found: Given | None) -> Examples:
-    if found is None:
+def _given(name: str, source: Source, split: str, own: Given | None) -> Examples:
+    if own is None:
         raise UserError(
             f"data set {name!r} has no {split} set of its own: "
             + (
@@ -346,7 +346,7 @@ def _given(name: str, source: Source, split: str, found: Given | None) -> Exampl
                 else "bind workload.split to 'seeded'."
             )
         )
-    return source.examples(split=found)
+    return source.examples(split=own)
 
 
 def split_indices(
@@ -358,8 +358,8 @@ def split_indices(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns (train, validation, test): disjoint int64 indices into the file order.
 
-    Together they hold each of the `examples` once; the validation split is the same
-    whether a test set is carved from the rest or not.
+    Together they hold each index below `examples` once; the validation split is the
+    same whether a test set is carved from the rest or not.
     """
     held = validation_examples + test_examples
     if not (validation_examples > 0 and test_examples >= 0 and held < examples):
@@ -387,14 +387,14 @@ def split_indices(
 
 
 def seeded_order(examples: int, seed: int) -> np.ndarray:
-    """Returns the numbers 0..examples-1 in an order that a seed decides, int64."""
-    # NumPy keeps the raw stream of a bit generator for ever, permutation() not.
+    """Returns the integers 0..examples-1 in a random order given by `seed`, int64."""
+    # NumPy guarantees the raw stream of a bit generator, but not permutation().
     keys = np.random.PCG64(seed).random_raw(examples)
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
 
 
 def _lee2021_order(examples: int) -> np.ndarray:
-    """Returns the published order; validation is its first tenth."""
+    """Returns the order of the published code; its first tenth is for validation."""
     order = list(range(examples))
     np.random.RandomState(0).shuffle(order)  # noqa: NPY002 (the published generator)
     return np.asarray(order, np.int64)

@@ -1,4 +1,4 @@
-"""Fetches a published file, in bounded time, or says why not."""
+"""Downloads of published files, in bounded time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def fetch(
     stall_seconds: float = 20.0,
     total_seconds: float = 1_800.0,
 ) -> Path:
-    """Returns the path of `file`, downloaded into `folder` and not yet checked.
+    """Downloads `file` into `folder` and returns its path; does not check its content.
 
-    Raises UserError when nothing arrives for `stall_seconds`, or after `total_seconds`
-    (the largest file, 170 MB, at 100 kB/s) altogether, or when the server refuses.
+    Raises UserError if nothing arrives for `stall_seconds`, if the download takes more
+    than `total_seconds` (the default is 170 MB, the largest file, at 100 kB/s), or if
+    the server refuses.
     """
     path = folder / file.name
     deadline = time.monotonic() + total_seconds
@@ -29,7 +30,7 @@ def fetch(
             urllib.request.urlopen(file.url, timeout=stall_seconds) as response,
             path.open("wb") as target,
         ):
-            # read1 returns what has arrived, so that a trickle meets the deadline too.
+            # read1 returns what has arrived: the deadline is checked on slow lines too.
             while chunk := response.read1(1 << 18):
                 target.write(chunk)
                 if time.monotonic() > deadline:

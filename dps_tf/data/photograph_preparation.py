@@ -1,9 +1,9 @@
-"""Builds and indexes sets of photographs; what was done before a stop stays done.
+"""Preparation of sets of photographs, which continues after an interruption.
 
-TensorFlow Datasets downloads and builds; here it is checked beforehand that what has to
-be fetched by hand is there and whole, and that the disk has room. The index of a split
-holds the SHA-256 of each image and its labels; each image is decoded once on the way,
-so that no trial ends at one that cannot be.
+TensorFlow Datasets downloads and builds a set. Before it starts, this module checks
+that the files to be fetched by hand are complete and that the disk has room. Afterwards
+it writes an index of each split: SHA-256 and labels of each image. Each image is
+decoded once for it, so that an image that cannot be decoded stops no trial later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dps_tf.data.photographs import SETS, UNUSED, PhotographSet
 from dps_tf.data.prepared import ARRAYS, Report, built_folder
 from dps_tf.data.transforms import decoded
 
-_BATCH = 1_000  # images; after a stop, at most so many are read again
+_BATCH = 1_000  # images; at most so many are read again after an interruption
 _POSITIVE = 10  # TFDS multiplies the confidence of 0 or 1 by ten
 _PEOPLE = (0, 1)  # TFDS's numbers of `verification` and `crowdsource-verification`
 
@@ -32,9 +32,9 @@ _PEOPLE = (0, 1)  # TFDS's numbers of `verification` and `crowdsource-verificati
 def prepare_photographs(
     name: str, data_dir: Path, raw_dir: Path | None, report: Report
 ) -> Path:
-    """Returns the folder of one of SETS, built and indexed.
+    """Builds and indexes the set `name`, one of SETS; returns its folder.
 
-    `raw_dir`: holds what has to be fetched by hand.
+    `raw_dir`: folder with the files that have to be fetched by hand.
     """
     from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
 
@@ -59,7 +59,7 @@ def prepare_photographs(
 
 
 def _check_manual(described: PhotographSet, raw_dir: Path | None) -> None:
-    """Raises UserError unless all that is fetched by hand is there, and whole."""
+    """Raises UserError if a file to be fetched by hand is missing or incomplete."""
     for file, size in described.manual:
         path = None if raw_dir is None else raw_dir / file
         if path is None or not path.is_file():
@@ -81,9 +81,10 @@ def _indexed(
     report: Report,
     first: int,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields SHA-256 sums and labels of images that can be decoded.
+    """Yields SHA-256 sums, uint8 [n, 32], and labels of images; decodes each image.
 
-    `labels`: returns those of a record.
+    `labels`: returns the label or labels of a record; `first`: number of the first
+    record to be read; `what`: names the split in messages.
     """
 
     def entry(row: int) -> tuple[np.ndarray, Any]:
@@ -96,13 +97,13 @@ def _indexed(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in range(first, len(records), _BATCH):
             rows = range(start, min(start + _BATCH, len(records)))
-            sums, found = zip(*pool.map(entry, rows), strict=True)
+            sums, targets = zip(*pool.map(entry, rows), strict=True)
             report(f"{what}: {rows.stop:,} of {len(records):,} images indexed")
-            yield np.stack(sums), np.asarray(found, np.int16)
+            yield np.stack(sums), np.asarray(targets, np.int16)
 
 
 def _labels(most: int, record: Any) -> Any:
-    """Returns the label of a record, or its verified labels and UNUSED up to `most`."""
+    """Returns a record's label, or `most` labels: the verified ones, then UNUSED."""
     if most == 1:
         return record["label"]
     objects = record["objects_trainable"]
@@ -112,8 +113,8 @@ def _labels(most: int, record: Any) -> Any:
     if len(numbers) > most:
         raise UserError(
             f"an image has {len(numbers)} verified labels, and the index has room for "
-            f"{most}: this is no set that this version of dps_tf knows."
+            f"{most}: this version of dps_tf does not support this version of the set."
         )
-    found = np.full(most, UNUSED)
-    found[: len(numbers)] = numbers
-    return found
+    padded = np.full(most, UNUSED)
+    padded[: len(numbers)] = numbers
+    return padded

@@ -1,11 +1,11 @@
-"""Sets of photographs, read by number out of their published records.
+"""Sets of photographs, read by row number from their published records.
 
 An index beside a set, written once by `prepare`, holds the label and the SHA-256 of
-each image, so that starting reads no image. Images are decoded when they are read.
+each image, so that opening a set reads no image. Images are decoded when they are read.
 
-Deviation from Shallue et al. 2019: what is decoded, and cropped, is the central square
-at side * 320 / 224 pixels. Sizes above that, which are drawn up to side * 512 / 224,
-are enlarged from it.
+Deviation from Shallue et al. 2019: crops are taken from the central square of an image,
+decoded at side * 320 / 224 pixels. Larger sizes, which are drawn up to side * 512 /
+224, are enlarged from that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dps_tf.data.transforms import SquareCrops, decoded_square
 LabelledImages = tuple[Any, np.ndarray]
 """Images, decoded when they are read, and their labels."""
 UNUSED = -1
-"""Fills up the labels of a picture that has fewer than others."""
+"""Padding of the labels of an image that has fewer labels than the index stores."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class PhotographSet:
     Attributes:
         name: in TensorFlow Datasets.
         classes: number of labels.
-        splits: its splits, that for training first, then validation, then test.
-        config: which of its versions by size, or None.
+        splits: its splits, in the order training, validation, test.
+        config: version of the set by image size, or None.
         manual: files to be fetched by hand, with their sizes in bytes.
-        where: where to get these.
-        built_bytes: of its download and itself when built, as far as they are known.
-        labels: most labels of an image; 1 where each has one.
+        where: where to get these files.
+        built_bytes: bytes of the download and of the built set, or a lower bound.
+        labels: largest number of labels of an image; 1 if each image has one.
     """
 
     name: str
@@ -55,13 +55,13 @@ class PhotographSet:
     labels: int = 1
 
     def folder(self, data_dir: Path) -> Path | None:
-        """Returns where TensorFlow Datasets has built it, or None."""
+        """Returns the folder where TensorFlow Datasets has built the set, or None."""
         place = self.name if self.config is None else f"{self.name}/{self.config}"
         return prepared_folder(place, data_dir)
 
 
-# Sizes: the catalogue of TensorFlow Datasets and its lists of downloads. What is
-# unpacked on the way is not in them.
+# Sizes: the catalogue of TensorFlow Datasets and its lists of downloads. They do not
+# include files that are unpacked temporarily.
 SETS = {
     "imagenet2012": PhotographSet(
         "imagenet2012",
@@ -85,7 +85,7 @@ SETS = {
 
 
 class _Rows:
-    """Some of the records of a set, each with words for it."""
+    """Some images of a set as bytes, each with its description for messages."""
 
     def __init__(self, records: Any, rows: np.ndarray, what: str):
         self._records, self._rows, self._what = records, rows, what
@@ -100,7 +100,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Split:
-    """A split of a set: records by number, and their index."""
+    """A split of a set: its records by number and their index. `what`: for messages."""
 
     records: Any
     index: Arrays
@@ -114,7 +114,7 @@ class Split:
             )
 
     def images(self, rows: np.ndarray, side: int) -> np.ndarray:
-        """Returns the central squares of images, which are decoded when read."""
+        """Returns central squares, uint8 [rows, side, side, 3], decoded when read."""
         if not len(rows):
             raise UserError(f"{self.what} has no image left: take a larger part of it.")
         decoded = DecodedRows(
@@ -124,19 +124,19 @@ class Split:
         return cast(np.ndarray, decoded)
 
     def several_labels(self, rows: np.ndarray, classes: int) -> np.ndarray:
-        """Returns labels as 0 or 1 for each class, made when they are read."""
+        """Returns 0 or 1 for each class, uint8 [rows, classes], made when read."""
 
         def decode(numbers: np.ndarray) -> np.ndarray:
-            found = np.zeros(classes, np.uint8)
-            found[numbers[numbers != UNUSED]] = 1
-            return found
+            has_class = np.zeros(classes, np.uint8)
+            has_class[numbers[numbers != UNUSED]] = 1
+            return has_class
 
         numbers = self.index.labels[rows]
         return cast(np.ndarray, DecodedRows(numbers, decode))
 
 
 def opened(name: str, data_dir: Path | None, split: str) -> Split:
-    """Returns a split of a set that `prepare` has indexed; UserError if it has not."""
+    """Returns a split of the set `name`; UserError if the set is not prepared."""
     from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
 
     folder = None if data_dir is None else SETS[name].folder(data_dir)
@@ -156,27 +156,28 @@ def imagenet2012(
     side: int = 224,
     held_out: int = 50_045,
 ) -> Source:
-    """Returns ImageNet as Shallue et al. 2019 divided it.
+    """Returns ImageNet, divided as in Shallue et al. 2019.
 
-    Its own validation set is that of 50,000 images, its test set `held_out` images of
-    the training set. Which ones they took is not known: the first in file order, says
-    one secondary source. Here a fixed seed draws them, because TensorFlow Datasets
-    stores examples in the order of a hash.
+    The source's own validation set has 50,000 images; its test set is `held_out` images
+    of the training set. The paper does not say which images it held out; a secondary
+    source says the first in file order. Here a fixed seed draws them, because
+    TensorFlow Datasets stores examples in the order of a hash.
 
     Args:
-        data_dir: where it was prepared.
-        classes: of the 1,000, chosen by a fixed seed and numbered anew; the validation
-            set is restricted to them.
-        images_share: share of the training images of each class, likewise.
-        side: of the images that the network reads, see `transforms.SquareCrops`.
-        held_out: size of the test set.
+        data_dir: folder where the set was prepared.
+        classes: number of classes, 2 to 1,000; a fixed seed chooses them, and they are
+            renumbered. Validation and test sets are restricted to them.
+        images_share: share of the training images of each class, in (0, 1]; the same
+            seed chooses them.
+        side: side in pixels of the network's input, see `transforms.SquareCrops`.
+        held_out: size of the test set before it is restricted to classes.
     """
     name = "imagenet2012"
     train, validation = (opened(name, data_dir, s) for s in SETS[name].splits)
     labels = np.asarray(train.index.labels)
     order = seeded_order(len(labels), 0)
     kept = order[held_out:]
-    if images_share < 1:
+    if images_share != 1:
         kept = _share_of_each_class(kept, labels, images_share)
     number = _numbers(1000, classes)
     parts = [
@@ -189,28 +190,28 @@ def imagenet2012(
 
 
 def open_images_v4(data_dir: Path | None, side: int = 224) -> Source:
-    """Returns Open Images with 0 or 1 for each of the 7,186 trainable classes.
+    """Returns Open Images, labels 0 or 1 for each of the 7,186 trainable classes.
 
-    Images with a positive label that a person has verified; all that is not verified
-    as positive counts as 0 (Shallue et al. 2019 are said to have done so). Deviations:
-    the training images are those with boxes, which TensorFlow Datasets has, and come in
-    its version `300k`, with about 300,000 pixels each.
+    The set has the images with a positive label that a person has verified. A class
+    that is not verified as positive counts as 0 (as Shallue et al. 2019 are reported to
+    have done). Deviations: the training images are those with boxes, because TensorFlow
+    Datasets has these, in its version `300k`, with about 300,000 pixels each.
     """
     name, classes = "open_images_v4", SETS["open_images_v4"].classes
-    found = [opened(name, data_dir, split) for split in SETS[name].splits]
+    splits = [opened(name, data_dir, split) for split in SETS[name].splits]
     sets = []
-    for split in found:
+    for split in splits:
         rows = np.flatnonzero(np.asarray(split.index.labels[:, 0]) != UNUSED)
         sets.append(
             (split.images(rows, _stored(side)), split.several_labels(rows, classes))
         )
     train, validation, test = sets
-    contents = "/".join(split.index.content for split in found)
+    contents = "/".join(split.index.content for split in splits)
     return _cropped(train, validation, test, classes, side, f"{contents}/{side}")
 
 
 def _stored(side: int) -> int:
-    """Returns the side of the squares that crops are taken from; 32 is not cropped."""
+    """Returns the side of the stored squares; up to 32 pixels, that of the crops."""
     return side if side <= 32 else round(side * 320 / 224)
 
 
@@ -224,21 +225,23 @@ def _source(
     parts: Sequence[tuple[Split, np.ndarray]],
     classes: int,
     side: int,
-    number: np.ndarray | None,
+    number: np.ndarray,
     facts: str,
 ) -> Source:
-    """Returns a source of training, test (if any) and validation images."""
+    """Returns the source of ImageNet's `parts`: training, test and validation rows.
+
+    `number`: new number of each class; `facts`: what its content depends on besides.
+    """
     sets: list[tuple[np.ndarray, np.ndarray] | None] = []
     for split, rows in parts:
-        labels = np.asarray(split.index.labels)[rows]
-        labels = labels if number is None else number[labels]
+        labels = number[np.asarray(split.index.labels)[rows]]
         sets.append((split.images(rows, _stored(side)), labels) if len(rows) else None)
     if sets[0] is None:
         raise UserError(f"{parts[0][0].what} has no training images left.")
     train, test, validation = sets[0], sets[1], sets[2]
     contents = "/".join(split.index.content for split, _ in parts)
-    known_by = f"{contents}/{facts}/{side}"
-    return _cropped(train, validation, test, classes, side, known_by)
+    identity = f"{contents}/{facts}/{side}"
+    return _cropped(train, validation, test, classes, side, identity)
 
 
 def _cropped(  # noqa: PLR0913 - each is independent of the others
@@ -249,7 +252,7 @@ def _cropped(  # noqa: PLR0913 - each is independent of the others
     side: int,
     identity: str,
 ) -> Source:
-    """Returns a source of squares cut out of images; `identity` names its content."""
+    """Returns a source of square crops; the hash of `identity` is its `content`."""
     return Source(
         *train,
         classes,
@@ -263,14 +266,14 @@ def _cropped(  # noqa: PLR0913 - each is independent of the others
 
 
 def _numbers(classes: int, kept: int) -> np.ndarray:
-    """Returns what each class is called among those kept, UNUSED for the others."""
+    """Returns the new number of each class, UNUSED for classes that are not kept."""
     if not 1 < kept <= classes:
         raise UserError(
             f"classes is {kept!r}; it must be a number from 2 to {classes}."
         )
-    found = np.full(classes, UNUSED, np.int32)
-    found[np.sort(seeded_order(classes, 0)[:kept])] = np.arange(kept)
-    return found
+    numbers = np.full(classes, UNUSED, np.int32)
+    numbers[np.sort(seeded_order(classes, 0)[:kept])] = np.arange(kept)
+    return numbers
 
 
 def _of_classes(
@@ -283,11 +286,11 @@ def _of_classes(
 def _share_of_each_class(
     rows: np.ndarray, labels: np.ndarray, share: float
 ) -> np.ndarray:
-    """Returns the first share of the rows of each class, at least one."""
+    """Returns the first rows of each class: a share of them, at least one."""
     if not 0 < share < 1:
         raise UserError(f"images_share is {share!r}; it must be above 0, at most 1.")
-    found = []
+    kept = []
     for label in np.unique(labels[rows]):
-        own = rows[labels[rows] == label]
-        found.append(own[: max(1, round(share * len(own)))])
-    return np.concatenate(found)
+        of_class = rows[labels[rows] == label]
+        kept.append(of_class[: max(1, round(share * len(of_class)))])
+    return np.concatenate(kept)

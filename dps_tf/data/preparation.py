@@ -1,8 +1,8 @@
-"""Prepares a published set in a data folder, at once or not at all.
+"""Preparation of published sets in a data folder.
 
-Everything is made in `.preparing-NAME` inside the data folder; one rename brings the
-finished, checked set to its place. The folder that a killed preparation leaves is not
-taken for a set, and the next preparation removes it.
+A small set is built in `.preparing-NAME` inside the data folder and renamed when it is
+complete and checked. A killed preparation leaves only that folder, which the next
+preparation removes. Large sets are built in place and continue after an interruption.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dps_tf.data.prepared import (
 )
 from dps_tf.data.raw import PUBLISHED, PublishedSet
 
-_MARKER = ".dps_tf"  # that of the store, which this room does not import
+_MARKER = ".dps_tf"  # as in dps_tf.store, which this package does not import
 
 
 def prepare(
@@ -41,14 +41,19 @@ def prepare(
     report: Report = print,
     sub_words: tuple[int, int] = (32_000, 64),
 ) -> Path:
-    """Returns the folder of the set `name` in `data_dir`, prepared and checked.
+    """Prepares and checks the set `name` in `data_dir`; returns its folder.
 
-    Raw files come from `raw_dir`, or without one from the network; either way they are
-    compared with the published SHA-256 first, and what was prepared from them is read
-    back and compared too. A set that is there already is checked and left alone. Large
-    sets, and folders of the user's own, go on where a stop left them. `report` is
-    called with a sentence for each stage; `sub_words`: size of the vocabulary and
-    length of sentences of a text.
+    Raw files are checked by their published SHA-256, and the prepared set is read back
+    and checked too. A set that is already prepared is only checked. Large sets, and the
+    user's own text folders, continue after an interruption. Raises UserError if there
+    is no set of that name or it cannot be prepared.
+
+    Args:
+        name: of a published set, or `text_folder`.
+        data_dir: folder of prepared sets.
+        raw_dir: folder of raw files; None: they are downloaded.
+        report: called with a sentence for each stage.
+        sub_words: size of the vocabulary and length of sentences, of sets of text.
     """
     try:
         if name in PUBLISHED:
@@ -82,11 +87,11 @@ def _prepared_large(
     sub_words: tuple[int, int],
     report: Report,
 ) -> Path:
-    known = [*PUBLISHED, *SETS, *sentences.SETS, "text_folder"]
-    if name not in known:
+    names = [*PUBLISHED, *SETS, *sentences.SETS, "text_folder"]
+    if name not in names:
         raise UserError(
             f"no data set named {name!r} can be prepared (embedded ones need not be): "
-            f"{near_matches(name, known)}"
+            f"{near_matches(name, names)}"
         )
     with _lock(name, data_dir):
         try:
@@ -96,13 +101,13 @@ def _prepared_large(
                 return sentences.prepare_sentences(name, data_dir, *sub_words, report)
             return sentences.prepare_text_folder(data_dir, raw_dir, *sub_words, report)
         except UserError:
-            for begun in (name, "downloads"):
-                _remove_empty(data_dir / begun)
+            for folder in (name, "downloads"):
+                _remove_empty(data_dir / folder)
             raise
 
 
 def _remove_empty(folder: Path) -> None:
-    """Removes folders in which there is nothing, the innermost first."""
+    """Removes empty folders in `folder`, and itself if it is then empty."""
     for inner, _, _ in os.walk(folder, topdown=False):
         with contextlib.suppress(OSError):  # not empty
             Path(inner).rmdir()
@@ -110,15 +115,15 @@ def _remove_empty(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _lock(name: str, data_dir: Path) -> Iterator[None]:
-    """Lets one process alone prepare a set in a folder, which is made if missing."""
+    """Holds a lock, so that one process at a time prepares a set in `data_dir`."""
     data_dir.mkdir(parents=True, exist_ok=True)
     lock_path = data_dir / f".preparing-{name}.lock"
-    # A link of that name must neither make nor empty what it points to.
+    # A symbolic link of that name must not create or change its target.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     with os.fdopen(os.open(lock_path, flags, 0o666), "r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who held it may have removed it just now, and somebody begun anew.
+            # The last owner may have removed this file, and another made a new one.
             if not os.path.samestat(os.fstat(lock.fileno()), lock_path.lstat()):
                 raise BlockingIOError
         except (BlockingIOError, FileNotFoundError) as error:
@@ -133,10 +138,10 @@ def _lock(name: str, data_dir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _workspace(name: str, data_dir: Path) -> Iterator[Path]:
-    """Gives an empty folder that only this process works in, and removes it."""
+    """Yields an empty folder that only this process uses; removes it at the end."""
     workspace = data_dir / f".preparing-{name}"
     with _lock(name, data_dir):
-        # Left by a preparation that was killed: the lock says that nobody uses it.
+        # A killed preparation left it: with the lock held, no process uses it.
         _remove_marked(workspace)
         workspace.mkdir()
         (workspace / _MARKER).touch()
@@ -147,7 +152,7 @@ def _workspace(name: str, data_dir: Path) -> Iterator[Path]:
 
 
 def _remove_marked(workspace: Path) -> None:
-    """Removes the folder of a killed preparation; UserError for any other folder."""
+    """Removes a killed preparation's folder; UserError for a folder without marker."""
     if workspace.is_symlink() or (
         workspace.exists()
         and not (workspace / _MARKER).is_file()
@@ -200,7 +205,7 @@ def _extracted(published: PublishedSet, path: Path, workspace: Path) -> Path:
     folder.mkdir()
     with tarfile.open(path) as tar:
         for name in archive.members:
-            # By name, one by one: what else an archive may hold stays inside.
+            # Members are extracted by name: nothing else in the archive is written.
             member = tar.extractfile(f"{archive.folder}/{name}")
             assert member is not None, name
             with member, (folder / name).open("wb") as target:
@@ -237,7 +242,7 @@ def _build(
 
 
 def _check(published: PublishedSet, folder: Path) -> None:
-    """Compares all that a prepared set holds with what was published."""
+    """Raises UserError unless the content of a prepared set is the published one."""
     name = published.name
     if name == "tiny_shakespeare":
         read_checked_texts(name, folder)

@@ -1,6 +1,6 @@
-"""Sets that `python -m dps_tf.prepare` has prepared: where they are, images and text.
+"""Loaders of sets of images and text that `python -m dps_tf.prepare` has prepared.
 
-Loaders never download: what is not there is named with the command that prepares it.
+Loaders never download: the error for a missing set has the command that prepares it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from dps_tf.data.transforms import (
 
 _T = TypeVar("_T")
 Report = Callable[[str], None]
-"""Is called with a sentence for each stage of a preparation."""
+"""A function that is called with a sentence for each stage of a preparation."""
 
 WHITENED = "whitened"
 IMAGE_CLASSES = 10  # of each published set of images
 ARRAYS = "dps_tf"
-"""Folder inside that of a prepared set, with its images as mapped arrays."""
+"""Name of the folder inside a prepared set that holds its arrays or indexes."""
 
 
 def prepared_folder(name: str, data_dir: Path) -> Path | None:
     """Returns the folder of the newest prepared version of `name`, or None."""
-    found = sorted((data_dir / name).glob("*.*.*/dataset_info.json"))
-    return found[-1].parent if found else None
+    versions = sorted((data_dir / name).glob("*.*.*/dataset_info.json"))
+    return versions[-1].parent if versions else None
 
 
 def built_folder(  # noqa: PLR0913 - what is built, from where and to where
@@ -50,10 +50,11 @@ def built_folder(  # noqa: PLR0913 - what is built, from where and to where
     raw_dir: Path | None,
     report: Report,
 ) -> Path:
-    """Returns the folder of a set that TensorFlow Datasets builds, if it has to.
+    """Returns the folder of a set; TensorFlow Datasets builds it if it is missing.
 
-    `config`: which of its versions, or None; `built_bytes`: how much will be written at
-    least, 0 where it is unknown; `raw_dir`: holds what has to be fetched by hand.
+    `config`: version of the set, or None; `built_bytes`: how much will be written at
+    least, 0 if unknown; `raw_dir`: folder of files that have to be fetched by hand.
+    Raises UserError if the disk has too little room or the set cannot be built.
     """
     from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
 
@@ -80,12 +81,15 @@ def built_folder(  # noqa: PLR0913 - what is built, from where and to where
 
 
 def stored_bytes(folder: Path) -> int:
-    """Returns the size of all files below a folder, which need not be there."""
+    """Returns the bytes of all files below a folder; 0 if there is no such folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def check_space(name: str, folder: Path, wanted: int, report: Report) -> None:
-    """Raises UserError unless a disk has room; says what is going to be written."""
+    """Reports that `wanted` bytes will be written; UserError if the disk has less.
+
+    `wanted`: 0 if unknown.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if not wanted:
@@ -108,9 +112,9 @@ def command(name: str, data_dir: Path | None) -> str:
 def images(name: str) -> Callable[..., Source]:
     """Returns the loader of a published set of images.
 
-    The loader takes `augmentation`: names of `transforms.IMAGE_TRANSFORMS`, which are
-    applied to the images of each training step in that order; and `pixels`, what
-    becomes of bytes: `whitened` (Lee et al. 2021), or one of `transforms.SCALINGS`.
+    Arguments of the loader are `augmentation`, names of `transforms.IMAGE_TRANSFORMS`,
+    which are applied in that order to the images of each training step; and `pixels`,
+    how bytes are scaled: `whitened` (Lee et al. 2021), or one of `transforms.SCALINGS`.
     """
 
     def load_images(
@@ -118,7 +122,7 @@ def images(name: str) -> Callable[..., Source]:
         augmentation: Sequence[str] = (),
         pixels: str = WHITENED,
     ) -> Source:
-        """Returns the published images; the published test set is given."""
+        """Returns the published images; `given_test` is the published test set."""
         folder = _require(name, data_dir)
         transform = image_augmentation(augmentation)
         if has_arrays(folder / ARRAYS):
@@ -155,17 +159,17 @@ def _image_source(name: str, arrays: Arrays) -> Source:
 
 
 def _read_arrays(name: str, folder: Path) -> Arrays:
-    """Returns the images of a set without mapped arrays: they are all read."""
+    """Returns the images of a set without mapped arrays; reads all of them."""
     pixels, labels = read_checked_images(name, folder)
     facts = {"pixel_counts": pixel_counts(pixels).tolist()}
     return Arrays(pixels, labels, "", facts)
 
 
 def add_arrays(name: str, folder: Path) -> None:
-    """Writes the images of a prepared set as mapped arrays into its folder.
+    """Writes the images of a prepared set into its folder, as arrays to be mapped.
 
-    The manifest keeps what would take a reading of all images at each start: how often
-    each pixel value occurs, and the content hashes of the splits that need no choice.
+    The manifest has what could otherwise only be computed by reading all images: how
+    often each pixel value occurs, and the content hashes of the default splits.
     """
     read = _read_arrays(name, folder)
     source = _image_source(name, read)
@@ -188,12 +192,12 @@ def add_arrays(name: str, folder: Path) -> None:
 
 
 def tiny_shakespeare(data_dir: Path | None, length: int = 64) -> Source:
-    """Returns sequences of characters, int32 [n, length], each with its next ones.
+    """Returns sequences of characters as tokens, int32 [n, length].
 
-    Input t of a sequence is followed by label t; sequences follow each other without
-    overlap in the first 95 % of the text (TFDS's training and validation parts; its
-    test part is the test set). Tokens number the characters of the whole text in
-    alphabetical order. A tenth of the sequences is for validation.
+    Label t of a sequence is the character after input t. Sequences are consecutive and
+    do not overlap; they are the first 95 % of the text (TFDS's training and validation
+    parts; its test part is the test set). A token is the number of a character among
+    those of the whole text, in order of code points. A tenth is for validation.
     """
     name = "tiny_shakespeare"
     train, validation, test = read_checked_texts(name, _require(name, data_dir))
@@ -225,7 +229,7 @@ def tiny_shakespeare(data_dir: Path | None, length: int = 64) -> Source:
 def read_checked_images(
     name: str, folder: Path, split: str = "train"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns pixels and labels in file order; refuses all but the published set.
+    """Returns pixels and labels in file order; UserError unless they are published.
 
     `split`: `train` or `test`.
     """
@@ -239,7 +243,7 @@ def read_checked_images(
 
 
 def read_checked_texts(name: str, folder: Path) -> list[str]:
-    """Returns the parts of the text in file order; refuses all but the published."""
+    """Returns the text's parts in file order; UserError unless they are published."""
     from dps_tf.data import tfds
 
     splits = ("train", "validation", "test")
@@ -275,9 +279,9 @@ def _read(name: str, folder: Path, read: Callable[[], _T]) -> _T:
         ) from error
 
 
-def _check_content(name: str, folder: Path, found: str, expected: str) -> None:
-    if found != expected:
+def _check_content(name: str, folder: Path, content: str, expected: str) -> None:
+    if content != expected:
         raise UserError(
             f"{folder} does not hold the published {name!r} (SHA-256 of its content in "
-            f"file order is {found}): remove it and prepare the set again"
+            f"file order is {content}): remove it and prepare the set again"
         )

@@ -1,6 +1,6 @@
-"""Raw files as their authors publish them: how to find and check them.
+"""Raw files of data sets as their authors publish them: how to find and check them.
 
-Nothing is read into a study that differs from the sums of PUBLISHED.
+No file that differs from its SHA-256 in PUBLISHED is used for a study.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dps_tf.core import UserError
 
 @dataclass(frozen=True)
 class RawFile:
-    """A file as its authors publish it."""
+    """A file as its authors publish it. `sha256`: of its content, hexadecimal."""
 
     name: str
     sha256: str
@@ -26,9 +26,9 @@ class RawFile:
 
 @dataclass(frozen=True)
 class Archive:
-    """A tar archive whose members are what the data set is made from.
+    """A tar archive that holds the raw files of a data set.
 
-    `members`: SHA-256 by name within `folder`.
+    `folder`: folder of the files in the archive; `members`: SHA-256 of each, by name.
     """
 
     file: RawFile
@@ -41,8 +41,9 @@ class PublishedSet:
     """A data set that TensorFlow Datasets builds from published files.
 
     `content`: SHA-256 of the training set in file order: all pixels [n, height, width,
-    channels], then all labels, one byte each; of a text, all of it. `test_content`:
-    likewise of the test images. Both sums also certify the order of the examples.
+    channels], then all labels, one byte each; for a text, SHA-256 of the whole text.
+    `test_content`: the same for the test images. Both sums depend on the order of the
+    examples too.
     """
 
     name: str
@@ -61,7 +62,7 @@ class PublishedSet:
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """Names of these files."""
+        """Names of the files that a folder of raw files must hold."""
         return tuple(self.checksums)
 
 
@@ -78,8 +79,8 @@ def _idx_files(base_url: str, checksums: tuple[str, ...]) -> tuple[RawFile, ...]
     )
 
 
-# Addresses and sums of files and archive: the tables of TensorFlow Datasets 4.9.
-# Validation sizes: Lee et al. 2021, published code, a tenth of the training images.
+# Source of URLs and SHA-256 of files: the tables of TensorFlow Datasets 4.9. Source of
+# validation sizes: published code of Lee et al. 2021, a tenth of the training images.
 _MNIST = PublishedSet(
     "mnist",
     content="edc0d1098aa497be14ace79ddd5171e5a3dcf9c4d196c015389203eb3ba1f59b",
@@ -122,7 +123,7 @@ _CIFAR10 = PublishedSet(
             "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
         ),
         "cifar-10-batches-bin",
-        # Of the batches inside that archive.
+        # SHA-256 of the batches inside the archive.
         {
             "data_batch_1.bin": (
                 "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"
@@ -166,7 +167,7 @@ PUBLISHED = {
 
 
 def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file, as hexadecimal."""
+    """Returns the SHA-256 of a file, hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -175,7 +176,7 @@ def sha256(path: Path) -> str:
 
 
 def check_regular(paths: Iterable[Path]) -> None:
-    """Raises UserError for a path that is no file: a pipe never ends being read."""
+    """Raises UserError for a path that is no regular file, such as an endless pipe."""
     for path in paths:
         if not path.is_file():
             raise UserError(
@@ -211,10 +212,10 @@ def find_archive(published: PublishedSet, raw_dir: Path) -> Path | None:
 
 def check_file(path: Path, expected: str) -> None:
     """Raises UserError unless the SHA-256 of `path` is `expected`."""
-    found = sha256(path)
-    if found != expected:
+    actual = sha256(path)
+    if actual != expected:
         raise UserError(
-            f"{path} is not the published file: its SHA-256 is {found}, not {expected}"
+            f"{path} is not the published file: its SHA-256 is {actual}, not {expected}"
         )
 
 
@@ -225,7 +226,7 @@ def check_folder(published: PublishedSet, folder: Path) -> None:
 
 
 def missing_files(published: PublishedSet, raw_dir: Path) -> str:
-    """Returns the sentence that says which files `raw_dir` lacks."""
+    """Returns an error message that names the files that `raw_dir` should hold."""
     names = ", ".join(published.file_names)
     if published.archive is not None:
         archive = published.archive
@@ -237,7 +238,7 @@ def missing_files(published: PublishedSet, raw_dir: Path) -> str:
 
 
 def content_sum(images: np.ndarray, labels: np.ndarray) -> str:
-    """Returns the SHA-256 of pixels and labels, as in `PublishedSet.content`."""
+    """Returns the SHA-256 of pixels, then labels, as in `PublishedSet.content`."""
     digest = hashlib.sha256(np.ascontiguousarray(images, np.uint8).data)
     digest.update(np.ascontiguousarray(labels, np.uint8).data)
     return digest.hexdigest()

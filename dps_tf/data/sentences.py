@@ -1,8 +1,8 @@
-"""Sentences as sub-words: LM1B, C4, and folders of text of the user's own.
+"""Sentences as sub-words: LM1B, C4, and the user's own folders of text.
 
-`prepare` makes the vocabulary by SentencePiece and writes the sentences as arrays, one
-row each, so that starting reads none of them; what a stop has left is kept. A network
-reads the beginning of a sentence and predicts each sub-word of it and its end.
+`prepare` makes the vocabulary with SentencePiece and writes each sentence as a row of
+an array, so that opening a set reads none; after an interruption it continues. A
+network reads the beginning of a sentence and predicts the next sub-word at each place.
 Deviation: an example of C4 is the beginning of a document, not a sentence.
 
 Text must be UTF-8. Sentences are cut to `length` sub-words, in training to
@@ -45,11 +45,11 @@ from dps_tf.data.transforms import FirstTokens
 SPLITS = ("train", "validation", "test")
 
 Part = tuple[str, int, int | None]
-"""TFDS's split, the first text of it and the end; None is the end of the split."""
+"""A TFDS split, the number of the first text and that after the last; None: all."""
 
 
 def place(data_dir: Path, name: str, vocabulary: int, length: int) -> Path:
-    """Returns the folder of the sentences of a set in sub-words."""
+    """Returns the folder where the sentences of a set are stored as sub-words."""
     return data_dir / name / f"sentences-{vocabulary}-{length}"
 
 
@@ -62,9 +62,10 @@ def sentences(name: str) -> Callable[..., Source]:
         length: int = 64,
         training_length: int | None = None,
     ) -> Source:
-        """Returns sentences as pieces of a vocabulary, int32 [n, length].
+        """Returns sentences as sub-words, int32 [n, length].
 
-        Training reads the first `training_length` of them; None: all.
+        `vocabulary`: number of different sub-words; `training_length`: training reads
+        the first so many of each sentence, None for all.
         """
         return _source(data_dir, name, vocabulary, length, training_length)
 
@@ -78,11 +79,11 @@ def text_folder(
     length: int = 64,
     training_length: int | None = None,
 ) -> Source:
-    """Returns the lines of a user's text files, each a sentence.
+    """Returns the lines of a user's text files as sentences, int32 [n, length].
 
-    `folder`: the NAME that `prepare --dataset=text_folder --raw_dir=.../NAME` read;
-    `training_length`: training reads the first so many sub-words, None for all. A tenth
-    is for validation unless a workload asks for another number.
+    `folder`: NAME of `prepare --dataset=text_folder --raw_dir=.../NAME`; `vocabulary`,
+    `length`: as prepared; `training_length`: training reads the first so many sub-words
+    of each line, None for all. A tenth is for validation unless a workload sets it.
     """
     name = f"text_folder/{folder}"
     return _source(data_dir, name, vocabulary, length, training_length)
@@ -107,14 +108,14 @@ def _source(
             f"{length} is not prepared in {data_dir}{there}: run "
             f"{command(dataset, data_dir)} --vocabulary={vocabulary} --length={length}"
         )
-    found = {s: open_arrays(folder / s) for s in SPLITS if has_arrays(folder / s)}
-    contents = "/".join(f"{s}:{arrays.content}" for s, arrays in found.items())
+    splits = {s: open_arrays(folder / s) for s in SPLITS if has_arrays(folder / s)}
+    contents = "/".join(f"{s}:{arrays.content}" for s, arrays in splits.items())
     # Inputs and labels: the label of each sub-word is the next one.
-    pairs = {s: (a.inputs[:, :-1], a.inputs[:, 1:]) for s, a in found.items()}
+    pairs = {s: (a.inputs[:, :-1], a.inputs[:, 1:]) for s, a in splits.items()}
     return Source(
         *pairs["train"],
         vocabulary,
-        max(1, len(found["train"].inputs) // 10),
+        max(1, len(splits["train"].inputs) // 10),
         _without_padding,
         shorter,
         given_validation=pairs.get("validation"),
@@ -136,7 +137,7 @@ def _shorter(training_length: int | None, length: int) -> FirstTokens | None:
 
 
 def _without_padding(tokens: np.ndarray) -> np.ndarray:
-    """Returns inputs of a network: the first sub-word where there is padding."""
+    """Returns inputs of a network, int32: sub-words, with 0 in place of padding."""
     return np.maximum(tokens, 0).astype(np.int32)
 
 
@@ -146,10 +147,10 @@ class SentenceSet:
 
     Attributes:
         name: in TensorFlow Datasets.
-        config: which of its versions, or None.
+        config: version of the set, or None.
         parts: what each split is made of.
-        built_bytes: of its download and itself when built, 0 where it is not known.
-        remark: what has to be known before it can be built.
+        built_bytes: bytes of the download and of the built set, 0 if unknown.
+        remark: why TensorFlow Datasets cannot build the set here, and where to get it.
     """
 
     name: str
@@ -159,8 +160,8 @@ class SentenceSet:
     remark: str = ""
 
 
-# Shallue et al. 2019 are said to have taken held-out shard 0 of 50 for validation and
-# shard 1 as test set; TFDS has all shards in the order of a hash: as many, from there.
+# Shallue et al. 2019 reportedly used held-out shard 0 of 50 for validation and shard 1
+# for testing. TFDS orders examples by a hash: here, the first as many of them are used.
 SETS = {
     "lm1b": SentenceSet(
         "lm1b",
@@ -187,27 +188,27 @@ SETS = {
 def prepare_sentences(
     name: str, data_dir: Path, vocabulary: int, length: int, report: Report
 ) -> Path:
-    """Returns the folder of the sentences of a published set, in sub-words."""
+    """Writes a published set as sub-words; returns their folder."""
     from dps_tf.data import tfds  # imports TensorFlow Datasets, seconds
 
     described = SETS[name]
     built = name if described.config is None else f"{name}/{described.config}"
-    there = prepared_folder(built, data_dir)
-    if described.remark and there is None:
+    built_set = prepared_folder(built, data_dir)
+    if described.remark and built_set is None:
         raise UserError(
             f"{described.remark}: put it into {data_dir / built} and run this again."
         )
     target = place(data_dir, name, vocabulary, length)
-    rows = _bytes_of_rows(target, described.parts, there)
-    if there is not None and rows:
+    rows = _bytes_of_rows(target, described.parts, built_set)
+    if built_set is not None and rows:
         check_space(name, data_dir, rows, report)
     size = described.built_bytes + rows
     source = built_folder(name, described.config, size, data_dir, None, report)
 
     def texts(split: str, begin: int, end: int | None, first: int) -> Iterator[str]:
-        found = tfds.read_texts_from(source, split, begin + first)
+        stored = tfds.read_texts_from(source, split, begin + first)
         count = None if end is None else end - begin - first
-        for row, text in enumerate(itertools.islice(found, count)):
+        for row, text in enumerate(itertools.islice(stored, count)):
             yield _decoded(text, f"text {begin + first + row} of {name}/{split}")
 
     parts: dict[str, Texts] = {
@@ -217,27 +218,28 @@ def prepare_sentences(
 
 
 def _bytes_of_rows(target: Path, parts: dict[str, Part], built: Path | None) -> int:
-    """Returns how much is still to be written of a set's sub-words, if that is known.
+    """Returns the number of bytes of sub-words that are still to be written.
 
-    `built`: the set of TensorFlow Datasets, which knows how many texts there are.
+    `built`: folder of the set of TensorFlow Datasets, to count its texts. None: splits
+    without a given end count as 0 bytes.
     """
     from dps_tf.data import tfds
 
     vocabulary, length = map(int, target.name.split("-")[1:])
     row = (length + 1) * stored_type(vocabulary).itemsize + np.dtype(np.int32).itemsize
-    wanted = 0
+    missing = 0
     for split, (of, begin, end) in parts.items():
         if not has_arrays(target / split):
             ends = [end, None if built is None else tfds.examples(built, of)]
             rows = min((n for n in ends if n is not None), default=begin) - begin
-            wanted += max(0, rows * row - stored_bytes(target / split))
-    return wanted
+            missing += max(0, rows * row - stored_bytes(target / split))
+    return missing
 
 
 def prepare_text_folder(
     data_dir: Path, raw_dir: Path | None, vocabulary: int, length: int, report: Report
 ) -> Path:
-    """Returns the folder of the lines of a user's text files, in sub-words."""
+    """Writes the lines of a user's text files as sub-words; returns their folder."""
     if raw_dir is None:
         raise UserError(
             "the data set 'text_folder' is a folder of yours: name it with --raw_dir, "
@@ -268,13 +270,13 @@ def prepare_text_folder(
 def _start_anew_for_another_text(
     target: Path, files: list[Path], report: Report
 ) -> None:
-    """Removes vocabulary and rows that were made of other files than these."""
-    # As bytes: a name may be no UTF-8.
+    """Removes vocabulary and rows in `target` if they were made from other files."""
+    # As bytes, because a file name need not be UTF-8.
     named = (f"{sha256(path)}  {path.name}" for path in files)
     sums = b"\n".join(map(os.fsencode, named))
     mark = target / "text.sha256"
     if mark.is_file() and mark.read_bytes() != sums:
-        report(f"{target} is made anew: the text is another one than before")
+        report(f"{target} is made again: the text has changed")
         shutil.rmtree(target)
     if not (target / MODEL).is_file():
         target.mkdir(parents=True, exist_ok=True)
@@ -292,7 +294,7 @@ def _decoded(text: bytes, what: str) -> str:
 
 
 def _prepared(target: Path, parts: dict[str, Texts], report: Report) -> Path:
-    """Writes the splits of a set in sub-words; `target` names vocabulary and length."""
+    """Writes a set as sub-words to `target`, named after vocabulary and length."""
     _, vocabulary, length = target.name.split("-")
     kept = (target / MODEL).is_file() or any(has_arrays(target / s) for s in parts)
     try:

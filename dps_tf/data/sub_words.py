@@ -1,9 +1,9 @@
-"""Text in sub-words: vocabularies made by SentencePiece, and rows of arrays.
+"""Text as sub-words: vocabularies made by SentencePiece, and rows of arrays.
 
-A vocabulary is made from the first million texts, or as many of them as have two
-hundred million characters, with three sub-words of its own: 0 for what it cannot spell,
-1 before a text, 2 after it. A row holds the beginning of a text; padding fills up
-shorter ones.
+A vocabulary is made from the first million texts, or the first of them that have two
+hundred million characters together. Three sub-words are special: 0 for what cannot be
+spelled, 1 before a text, 2 after it. A row holds the beginning of a text; padding fills
+rows of shorter texts.
 """
 
 from __future__ import annotations
@@ -20,26 +20,29 @@ from dps_tf.core import UserError
 from dps_tf.data.prepared import Report
 
 PADDING = -1
-"""Stands behind the end of a sentence, in labels too: losses leave it out."""
+"""Fills a row after the end of a sentence, in labels too: losses leave it out."""
 MODEL = "vocabulary.model"
 _FOR_VOCABULARY = 1_000_000  # sentences
-_MOST_CHARACTERS = 200_000_000  # of these, each of which takes some 20 bytes
-_BATCH = 10_000  # sentences; after a stop, at most so many are cut up again
+_MOST_CHARACTERS = 200_000_000  # in all; SentencePiece takes some 20 bytes for each
+_BATCH = 10_000  # sentences; an interruption repeats the work for at most so many
 _CHARACTERS = 8  # read at first for each sub-word that is kept, about twice as needed
 _UNKNOWN, _BEGIN, _END = 0, 1, 2
 
 Texts = Callable[[int], Iterator[str]]
-"""Gives the sentences of a split from a number on."""
+"""A function of n that returns the sentences of a split without the first n."""
 
 
 def sub_words(  # noqa: PLR0913 - what is written, and how
     model: bytes, texts: Texts, length: int, split: str, report: Report, first: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields sub-words [n, length + 1] of sentences, and how many of them count."""
+    """Yields rows of sub-words [n, length + 1] and the number of labels in each [n].
+
+    `model`: the vocabulary; `first`: number of the first sentence to be written.
+    """
     processor = _sentencepiece().SentencePieceProcessor(model_proto=model)
     kind = stored_type(processor.vocab_size())
-    remaining, done = texts(first), first
-    while batch := list(itertools.islice(remaining, _BATCH)):
+    sentences, done = texts(first), first
+    while batch := list(itertools.islice(sentences, _BATCH)):
         rows = np.full((len(batch), length + 1), PADDING, kind)
         counts = np.empty(len(batch), np.int32)
         for row, tokens in enumerate(_beginnings(processor, batch, length)):
@@ -52,27 +55,27 @@ def sub_words(  # noqa: PLR0913 - what is written, and how
 
 
 def stored_type(vocabulary: int) -> np.dtype:
-    """Returns the smallest type that holds every sub-word and the padding."""
+    """Returns int16 if it holds every sub-word and the padding, otherwise int32."""
     return np.dtype(np.int16 if vocabulary <= np.iinfo(np.int16).max else np.int32)
 
 
 def _beginnings(processor: Any, texts: list[str], length: int) -> list[list[int]]:
-    """Returns the first `length` sub-words, or some more, of each text.
+    """Returns at least the first `length` sub-words of each text, if it has so many.
 
-    No sub-word holds a space after its beginning, so the text before a space is cut up
-    alike whatever follows: the end of a long document need not be read.
+    A space occurs only at the beginning of a sub-word, so the sub-words before a space
+    do not depend on the text after it: the end of a long document need not be encoded.
     """
     ends = [text.find(" ", length * _CHARACTERS) for text in texts]
     parts = [t if end < 0 else t[:end] for t, end in zip(texts, ends, strict=True)]
-    found = processor.encode(parts)
-    for row, tokens in enumerate(found):
+    encoded = processor.encode(parts)
+    for row, tokens in enumerate(encoded):
         if len(tokens) < length and ends[row] >= 0:
-            found[row] = processor.encode(texts[row])
-    return found
+            encoded[row] = processor.encode(texts[row])
+    return encoded
 
 
 def vocabulary_of(folder: Path, size: int, texts: Texts, report: Report) -> bytes:
-    """Returns the vocabulary of a folder, which is made from texts if it is missing."""
+    """Returns the vocabulary in `folder`; makes it from texts if it is missing."""
     path = folder / MODEL
     if path.is_file():
         return _checked(path, size)
@@ -90,7 +93,7 @@ def _made(size: int, texts: Texts) -> bytes:
     unusable: list[UserError] = []
 
     def usable() -> Iterator[str]:
-        # What an iterator raises reaches SentencePiece, which garbles it.
+        # SentencePiece would garble an exception of its iterator, so it is kept here.
         read = 0
         try:
             for text in itertools.islice(texts(0), _FOR_VOCABULARY):
@@ -129,16 +132,16 @@ def _made(size: int, texts: Texts) -> bytes:
 def _checked(path: Path, size: int) -> bytes:
     model = path.read_bytes()
     try:
-        found = _sentencepiece().SentencePieceProcessor(model_proto=model).vocab_size()
+        stored = _sentencepiece().SentencePieceProcessor(model_proto=model).vocab_size()
     except RuntimeError as error:
         raise UserError(
             f"{path} is no vocabulary of SentencePiece: remove it and prepare the set "
             "again."
         ) from error
-    if found != size:
+    if stored != size:
         raise UserError(
-            f"{path} has {found:,} sub-words and not {size:,}: remove it, or ask for "
-            f"--vocabulary={found}."
+            f"{path} has {stored:,} sub-words and not {size:,}: remove it, or ask for "
+            f"--vocabulary={stored}."
         )
     return model
 

@@ -1,8 +1,8 @@
-"""Everything that touches TensorFlow Datasets, its private calls included.
+"""All calls of TensorFlow Datasets (TFDS), its private functions included.
 
 Reading never downloads. TFDS stores the examples of a split in the order of a hash of
-their index; what is read here is brought back into file order, and the sum of the
-content in that order decides whether it is right.
+their index; `read_images` restores the file order, which its callers check by the
+SHA-256 of the content in that order.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tensorflow_datasets.core.download import checksums, resource
 
 from dps_tf.core import UserError
 
-# What CIFAR-10's archive says besides the batches; part of TFDS's own description.
+# Names of classes, which TFDS reads from a file of CIFAR-10's archive.
 _CIFAR_LABELS = "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck"
 
-_READ_BATCH = 1_000  # examples per call into tf.data; speed only
+_READ_BATCH = 1_000  # examples per call of tf.data; affects only the speed
 
 
 def read_images(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns images, uint8 [n, height, width, channels], and labels, uint8 [n].
 
-    Of a split of a prepared set, whose `dataset_info.json` lies in `folder`; in file
-    order.
+    They are those of a split in file order. `folder`: has the `dataset_info.json` of a
+    prepared set.
     """
-    # A cycle of one reads the shards one after the other, as they were written.
+    # With a cycle length of 1, shards are read one after the other, in stored order.
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     with _quiet():
         builder = tfds.builder_from_directory(folder)
@@ -53,14 +53,14 @@ def read_images(folder: Path, split: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_texts(folder: Path, splits: tuple[str, ...]) -> list[str]:
-    """Returns the text of each split of a prepared set whose splits are one text."""
+    """Returns the whole text of each split of a prepared set, its examples joined."""
     return [b"".join(read_texts_from(folder, split, 0)).decode() for split in splits]
 
 
 def records(folder: Path, split: str) -> Sequence[dict[str, Any]]:
-    """Returns the examples of a split of a prepared set by number, images as bytes.
+    """Returns the examples of a split in stored order, images as encoded bytes.
 
-    In the order in which they are stored; UserError for a format without random access.
+    Raises UserError if the set is stored in a format without random access.
     """
     with _quiet():
         builder = tfds.builder_from_directory(folder)
@@ -77,7 +77,7 @@ def records(folder: Path, split: str) -> Sequence[dict[str, Any]]:
 
 
 def read_texts_from(folder: Path, split: str, first: int) -> Iterator[bytes]:
-    """Yields the feature `text` of a split as it is stored, from an example on."""
+    """Yields the feature `text` of a split in stored order, from example `first` on."""
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     with _quiet():
         builder = tfds.builder_from_directory(folder)
@@ -100,10 +100,10 @@ def examples(folder: Path, split: str) -> int:
 
 
 def build(name: str, data_dir: Path, manual_dir: Path | None) -> None:
-    """Makes TFDS download and build a set in `data_dir`, with random access.
+    """Downloads and builds a set in `data_dir` by TFDS, in a format with random access.
 
-    What was downloaded before a stop is not downloaded again. `manual_dir`: holds what
-    has to be fetched by hand.
+    Files that an interrupted call downloaded are not downloaded again. `manual_dir`:
+    folder of the files that have to be fetched by hand.
     """
     with _quiet():
         builder = tfds.builder(name, data_dir=data_dir, file_format="array_record")
@@ -118,7 +118,8 @@ def build(name: str, data_dir: Path, manual_dir: Path | None) -> None:
 def stored_order(split: str, examples: int) -> np.ndarray:
     """Returns the file index of each stored example, int64 [examples].
 
-    TFDS sorts by MD5 of the split's name followed by the example's key: its index here.
+    TFDS sorts examples by the MD5 of the split's name followed by the example's key,
+    which is its file index in the sets read here.
     """
     keys = [
         hashlib.md5(f"{split}{index}".encode(), usedforsecurity=False).digest()
@@ -129,7 +130,7 @@ def stored_order(split: str, examples: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences TFDS's messages about its folders, and the warnings that it causes."""
+    """Suppresses TFDS's messages about its folders and its deprecation warnings."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.WARNING)
     try:
@@ -141,11 +142,11 @@ def _quiet() -> Iterator[None]:
 
 
 def prepare(name: str, raw: Path, target: Path, scratch: Path) -> None:
-    """Makes TFDS build `name` in `target` from the raw files in the folder `raw`.
+    """Builds the set `name` in `target` by TFDS, from raw files in the folder `raw`.
 
-    The raw files must have been checked: CIFAR-10's are taken as they are. `scratch`: a
-    folder of this set's own, because TFDS keeps extracted files under names that two
-    sets share. Side effect: switches off TFDS's progress bars.
+    The caller must have checked the raw files: those of CIFAR-10 are not checked here.
+    `scratch`: a folder used for this set only, because TFDS extracts files of two sets
+    to the same names. Side effect: switches off TFDS's progress bars.
     """
     tfds.disable_progress_bar()
     with _quiet():
@@ -160,7 +161,7 @@ def prepare(name: str, raw: Path, target: Path, scratch: Path) -> None:
 
 
 def _place_as_extracted(builder: Any, raw: Path, scratch: Path) -> None:
-    """Puts CIFAR-10's batches where TFDS looks for the archive that it extracted."""
+    """Copies CIFAR-10's batches to where TFDS looks for its extracted archive."""
     url = builder._cifar_info.url
     info = checksums.get_all_url_infos()[url]
     file_name = resource.get_dl_fname(url, info.checksum)

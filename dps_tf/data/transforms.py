@@ -1,8 +1,8 @@
-"""Transforms change examples on their way into a network: whitening, crops, noise.
+"""Transforms of examples before a network reads them: whitening, crops, masks.
 
 A transform runs inside the compiled step, on a whole batch at a time, so it costs
-little and is the same wherever the data lie. What it draws is a function of the trial's
-seed, the step and the example's place in the global batch.
+little and does not depend on where the data are stored. Its random numbers are a
+function of the trial's seed, the step and the example's place in the global batch.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ import tensorflow as tf
 
 from dps_tf.core import UserError, check_known
 
-_COUNTED_IMAGES = 1_000  # at a time: counting takes eight bytes for each
+_COUNTED_IMAGES = 1_000  # at a time: counting takes eight bytes for each pixel
 Pair = tuple[tf.Tensor, tf.Tensor]
 
 
 class Draws(Protocol):
-    """Random numbers for the examples of a batch, one row each.
+    """Random numbers for a batch, one row for each example.
 
-    Each draw has a name: draws of different names do not depend on each other.
+    Each draw has a name; draws with different names are independent of each other.
     """
 
     def uniform(self, name: str, shape: Any, low: Any = 0.0, high: Any = 1.0) -> Any:
-        """Returns float32 in [low, high) of a shape that begins with the examples."""
+        """Returns float32 in [low, high); the first dimension counts examples."""
 
     def integers(self, name: str, shape: Any, low: Any, high: Any) -> Any:
-        """Returns int32 in [low, high) of a shape that begins with the examples."""
+        """Returns int32 in [low, high); the first dimension counts examples."""
 
 
 class Transform(Protocol):
-    """Turns examples as they are stored into what a network reads."""
+    """A function that turns stored examples into what a network reads."""
 
     def __call__(
         self, inputs: tf.Tensor, labels: tf.Tensor, draws: Draws | None, /
     ) -> Pair:
-        """Returns (inputs, labels) of a batch, [n, ...] each, from those stored.
+        """Returns (inputs, labels) of a batch, [n, ...] each, from the stored ones.
 
-        `draws`: in a training step, its random numbers; None in evaluation, which has
-        none: what is returned then has the shape of that in training, unless the
-        transform says that it `shortens` sequences in training.
+        `draws`: random numbers of a training step; None in evaluation. Results have the
+        same shape in both, unless the transform has a true attribute `shortens`: then
+        sequences are shorter in training.
         """
 
 
@@ -52,8 +52,8 @@ class PadAndCrop:
     """Moves images [n, height, width, channels] by up to `padding` pixels.
 
     Images are padded with `padding` zeros on each side and cropped to their own size at
-    a place that is drawn for each; in evaluation they stay. Source: He et al. 2016,
-    'Deep residual learning for image recognition', section 4.2.
+    a place that is drawn for each; in evaluation they are unchanged. Source: He et al.
+    2016, 'Deep residual learning for image recognition', section 4.2.
     """
 
     padding: int = 4
@@ -67,20 +67,20 @@ class PadAndCrop:
         _, height, width, channels = inputs.shape
         count, spare = tf.shape(inputs)[0], 2 * self.padding
         begin = draws.integers("crop", [count, 2], 0, spare + 1)
-        # A row is one dimension: slices of one pixel cost several times as much.
+        # Columns and channels are one dimension: slices of one pixel are far slower.
         moved = tf.pad(
             tf.reshape(inputs, [count, height, width * channels]),
             [[0, 0], [self.padding] * 2, [self.padding * channels] * 2],
         )
         rows = begin[:, :1] + tf.range(height)
         moved = tf.gather(moved, rows, axis=1, batch_dims=1)
-        # Columns by halving: moved by a half of what may be left to move, or not.
+        # Columns are shifted in steps, each of half the shift that may remain, or of 0.
         left = begin[:, 1]
         while spare:
             half = (spare + 1) // 2
-            far, skipped = left >= half, half * channels
-            moved = _choose(far, moved[:, :, skipped:], moved[:, :, :-skipped])
-            left -= half * tf.cast(far, tf.int32)
+            shifts, skipped = left >= half, half * channels
+            moved = _choose(shifts, moved[:, :, skipped:], moved[:, :, :-skipped])
+            left -= half * tf.cast(shifts, tf.int32)
             spare -= half
         moved = tf.reshape(moved, tf.shape(inputs))
         return tf.ensure_shape(moved, inputs.shape), labels
@@ -88,9 +88,9 @@ class PadAndCrop:
 
 @dataclass(frozen=True)
 class Flip:
-    """Mirrors images [n, height, width, channels] left to right, each with odds 1/2.
+    """Mirrors images [n, height, width, channels] left to right with probability 1/2.
 
-    In evaluation they stay.
+    In evaluation images are unchanged.
     """
 
     def __call__(
@@ -108,18 +108,18 @@ class Flip:
         return tf.ensure_shape(chosen, inputs.shape), labels
 
 
-def _choose(condition: tf.Tensor, there: tf.Tensor, elsewhere: tf.Tensor) -> tf.Tensor:
-    """Returns `there` for examples with a true condition, [n], else `elsewhere`."""
-    # Copies whole examples; `tf.where` would ask the condition for each pixel.
-    return tf.compat.v1.where(condition, there, elsewhere)
+def _choose(condition: tf.Tensor, if_true: tf.Tensor, if_false: tf.Tensor) -> tf.Tensor:
+    """Returns `if_true` for examples with a true `condition` [n], else `if_false`."""
+    # This copies whole examples; `tf.where` would evaluate the condition per pixel.
+    return tf.compat.v1.where(condition, if_true, if_false)
 
 
 @dataclass(frozen=True)
 class CropTokens:
-    """Takes `length` consecutive positions of longer sequences, [n, stored length].
+    """Takes `length` consecutive tokens of longer sequences, [n, stored length].
 
-    Where they begin is drawn for each sequence; in evaluation they are the first.
-    Labels with a position for each token are cropped alike.
+    Their beginning is drawn for each sequence; in evaluation they are the first ones.
+    Labels with a position for each token are cropped to the same positions.
     """
 
     length: int
@@ -148,10 +148,10 @@ class CropTokens:
 
 @dataclass(frozen=True)
 class FirstTokens:
-    """Leaves the first `length` tokens of sequences, [n, stored length], in training.
+    """Keeps the first `length` tokens of sequences, [n, stored length], in training.
 
-    Labels with a position for each token are cut alike. In evaluation all tokens stay,
-    so that a network has to take sequences of both lengths.
+    Labels with a position for each token are cut to the same positions. In evaluation
+    all tokens are kept: the network must accept sequences of both lengths.
     """
 
     length: int
@@ -169,10 +169,10 @@ class FirstTokens:
 
 @dataclass(frozen=True)
 class MaskTokens:
-    """Replaces a share `rate` of the input tokens, [n, length], by `token`.
+    """Replaces input tokens, [n, length], by `token` with probability `rate`.
 
-    Each position is drawn by itself; in evaluation all tokens stay. `keep`: a token
-    that is never replaced, such as padding.
+    Positions are drawn independently; in evaluation tokens are unchanged. `keep`: a
+    token that is never replaced, such as padding.
     """
 
     rate: float
@@ -193,7 +193,7 @@ class MaskTokens:
 
 @dataclass(frozen=True)
 class Chain:
-    """Applies transforms one after the other."""
+    """A transform that applies `parts` one after the other."""
 
     parts: tuple[Transform, ...]
 
@@ -207,7 +207,7 @@ class Chain:
 
     @property
     def shortens(self) -> bool:
-        """Whether one of its parts does."""
+        """Whether one of the parts shortens sequences in training."""
         return any(getattr(part, "shortens", False) for part in self.parts)
 
 
@@ -215,11 +215,11 @@ IMAGE_TRANSFORMS: dict[str, Transform] = {
     "pad_and_crop": PadAndCrop(),
     "flip": Flip(),
 }
-"""The transforms that a data set of images takes as `augmentation`, by name."""
+"""Transforms that the argument `augmentation` of data sets of images may name."""
 
 
 def image_augmentation(names: Sequence[str]) -> Transform | None:
-    """Returns the named transforms of images, in that order; None for no names."""
+    """Returns the chain of the named IMAGE_TRANSFORMS in order; None for no names."""
     for name in names:
         check_known("augmentation", name, IMAGE_TRANSFORMS)
     return Chain(tuple(IMAGE_TRANSFORMS[name] for name in names)) if names else None
@@ -227,54 +227,54 @@ def image_augmentation(names: Sequence[str]) -> Transform | None:
 
 @dataclass(frozen=True)
 class Whitening:
-    """Maps pixels to float32: divided by the maximum, minus mean, over deviation.
+    """Scaling of pixels to mean 0 and standard deviation 1 per channel, float32.
 
-    `table`: float32 [values, channels], what each pixel value becomes. Pixel values are
-    few, so a table gives the same bits on every machine and never holds float64 images.
+    `table`: float32 [values, channels], the result for each pixel value. With a table,
+    all machines give the same bits, and no image is held as float64.
     """
 
     table: np.ndarray
 
     @classmethod
     def of(cls, pixels: np.ndarray, maximum: int = 255) -> Whitening:
-        """Returns the whitening by mean and deviation of all `pixels`, per channel.
+        """Returns the whitening by mean and deviation of each channel of `pixels`.
 
-        `pixels`: uint8 [n, height, width, channels], those of the validation set
-        included. Source: Lee et al. 2021, published code.
+        `pixels`: uint8 [n, height, width, channels], 0..`maximum`, training and
+        validation images together. Source: Lee et al. 2021, published code.
         """
         return cls.of_counts(pixel_counts(pixels, maximum))
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> Whitening:
-        """Returns the whitening of images whose values `pixel_counts` has counted."""
+        """Returns the whitening of images from `pixel_counts` of them."""
         maximum = counts.shape[1] - 1
         columns = []
         values = np.arange(maximum + 1) / maximum
-        # Each operation in float32 like the published code: pixels of another last bit
-        # move the maximum of a pool, and with it the gradient of a whole filter.
+        # Each operation is in float32, as in the published code: another last bit of a
+        # pixel changes the maximum of a pool, and thus the gradient of a whole filter.
         table = np.arange(maximum + 1, dtype=np.float32) / np.float32(maximum)
-        for of_channel in counts:
-            weights = of_channel / of_channel.sum()
+        for channel_counts in counts:
+            weights = channel_counts / channel_counts.sum()
             mean = weights @ values
             deviation = np.sqrt(weights @ (values - mean) ** 2)
             columns.append((table - np.float32(mean)) / np.float32(deviation))
         return cls(np.stack(columns, axis=-1))
 
     def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        """Returns float32 [n, height, width, channels]."""
+        """Returns whitened `pixels` [n, height, width, channels], float32."""
         return self.table[pixels, np.arange(self.table.shape[-1])]
 
 
 def to_unit(pixels: np.ndarray) -> np.ndarray:
-    """Returns bytes divided by 255, float32 of the same shape."""
+    """Returns `pixels` divided by 255, float32 of the same shape."""
     return pixels.astype(np.float32) / np.float32(255)
 
 
 def standardized(pixels: np.ndarray) -> np.ndarray:
-    """Returns images [n, ...], each with mean 0 and deviation 1, float32.
+    """Returns images [n, ...], each with mean 0 and standard deviation 1, float32.
 
-    The deviation counts as 1 / sqrt(values of an image) at least, as in
-    `tf.image.per_image_standardization`.
+    An image is divided by 1 / sqrt(its number of values) if its deviation is smaller,
+    as in `tf.image.per_image_standardization`.
     """
     axes = tuple(range(1, pixels.ndim))
     values = pixels.astype(np.float64)
@@ -285,19 +285,21 @@ def standardized(pixels: np.ndarray) -> np.ndarray:
 
 
 SCALINGS = {"unit": to_unit, "standardized": standardized}
-"""The scalings of bytes of images beside whitening, by name."""
+"""Scalings of pixels other than whitening, by name."""
 
 
 def pixel_counts(pixels: np.ndarray, maximum: int = 255) -> np.ndarray:
-    """Returns how often each value 0..maximum occurs, int64 [channels, values].
+    """Returns how often each value 0..maximum occurs, int64 [channels, maximum + 1].
 
-    `pixels`: uint8 [n, height, width, channels]; read a part at a time.
+    `pixels`: uint8 [n, height, width, channels]; they are read a part at a time.
     """
     counts = np.zeros((pixels.shape[-1], maximum + 1), np.int64)
     for start in range(0, len(pixels), _COUNTED_IMAGES):
         part = pixels[start : start + _COUNTED_IMAGES]
-        for channel, into in enumerate(counts):
-            into += np.bincount(part[..., channel].ravel(), minlength=maximum + 1)
+        for channel, channel_counts in enumerate(counts):
+            channel_counts += np.bincount(
+                part[..., channel].ravel(), minlength=maximum + 1
+            )
     return counts
 
 
@@ -305,9 +307,10 @@ _MEAN = (123.68, 116.78, 103.94)  # of red, green and blue over ImageNet
 
 
 def decoded(content: bytes, what: str) -> tf.Tensor:
-    """Returns an image, uint8 [height, width, 3].
+    """Returns a decoded image, uint8 [height, width, 3].
 
-    UserError that names `what` for bytes that are no image (JPEG, PNG, GIF or BMP).
+    Raises UserError, with `what` as the image's name, if `content` is not a JPEG, PNG,
+    GIF or BMP image.
     """
     try:
         with tf.device("CPU:0"):
@@ -321,9 +324,9 @@ def decoded(content: bytes, what: str) -> tf.Tensor:
 
 
 def decoded_square(content: bytes, side: int, what: str) -> np.ndarray:
-    """Returns the central square of an image, uint8 [side, side, 3], antialiased.
+    """Returns an image's central square, resized with antialiasing.
 
-    `what`: see `decoded`.
+    The result is uint8 [side, side, 3]. `content`, `what`: see `decoded`.
     """
     image = decoded(content, what)
     height, width = image.shape[:2]
@@ -339,16 +342,16 @@ def decoded_square(content: bytes, side: int, what: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SquareCrops:
-    """Crops of `side` from squares [n, stored, stored, 3], resized and mirrored.
+    """Crops [n, side, side, 3] from square images [n, stored, stored, 3], resized.
 
-    In training the square is resized to a side that is drawn uniformly from the whole
-    numbers [shortest, longest], a crop is taken at a place that is drawn, and mirrored
-    with odds 1/2; in evaluation the square is resized to `shortest` and the crop is
-    central. Resizing and cropping are one bilinear lookup. The mean colour of ImageNet
-    is subtracted, and nothing divided.
+    In training, an image is resized to a side drawn uniformly from the integers
+    [shortest, longest], cropped at a random place and mirrored with probability 1/2. In
+    evaluation it is resized to `shortest` and cropped at the center. Resizing and
+    cropping are one bilinear interpolation. The mean colour of ImageNet is subtracted;
+    there is no division by a deviation.
 
-    Source: Simonyan and Zisserman 2015, section 3.1, as Shallue et al. 2019 are said to
-    have it. Deviation: crops come from the central square of a photograph.
+    Source: Simonyan and Zisserman 2015, section 3.1, as Shallue et al. 2019 reportedly
+    did. Deviation: crops are taken from the central square of a photograph.
     """
 
     side: int = 224
@@ -374,7 +377,7 @@ class SquareCrops:
         # Centers of the first and last pixel of a crop, in pixels of the stored square.
         begin = (corners + 0.5) / sizes * stored - 0.5
         end = (corners + self.side - 0.5) / sizes * stored - 0.5
-        # One pixel more on each side: what lies outside of a picture would be black.
+        # One more pixel on each side: interpolation beyond the image gives black.
         framed = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], "SYMMETRIC")
         boxes = (tf.concat([begin, end], axis=1) + 1.0) / (stored + 1.0)
         crops = tf.image.crop_and_resize(

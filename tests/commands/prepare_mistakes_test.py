@@ -119,7 +119,7 @@ def test_a_file_of_text_may_have_a_name_that_is_no_text(tmp_path):
 
 
 def test_text_that_was_changed_is_another_set(tmp_path):
-    """Its sub-words and its vocabulary are made anew."""
+    """Its sub-words and its vocabulary are made again."""
     text = write_text(tmp_path / "mine")
     flags = ["--dataset=text_folder", f"--raw_dir={tmp_path / 'mine'}"]
     flags += ["--vocabulary=30", "--length=8"]
@@ -130,6 +130,6 @@ def test_text_that_was_changed_is_another_set(tmp_path):
     assert [each.returncode for each in (first, again, changed)] == [0, 0, 0]
     assert "300 sentences" in first.stdout
     assert "sentences in sub-words" not in again.stdout
-    assert "the text is another one than before" in changed.stdout
+    assert "the text has changed" in changed.stdout
     assert "making a vocabulary" in changed.stdout
     assert "301 sentences" in changed.stdout

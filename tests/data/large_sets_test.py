@@ -227,6 +227,12 @@ def test_shares_of_imagenet_are_taken_of_each_class_and_lie_in_larger_ones(image
     assert len({found.content_hash for found in sets}) == 4
 
 
+@pytest.mark.parametrize("share", [0, 1.5, float("nan")])
+def test_share_of_imagenet_outside_its_range_is_refused(images, share):
+    with pytest.raises(UserError, match=r"images_share is .*above 0, at most 1"):
+        loaded(images, images_share=share)
+
+
 def test_picture_that_cannot_be_decoded_is_named_and_no_index_left(tmp_path):
     imagenet(tmp_path, broken=3)
     match = r"image 3 of imagenet2012/train cannot be decoded"
