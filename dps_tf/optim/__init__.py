@@ -1,11 +1,11 @@
-"""Optimizers and schedules by name, whose metaparameters are tensors.
+"""Optimizers and schedules by name, with tensors as metaparameters.
 
-`build(name, schedule)` is the one way to make one. An optimizer is a subclass of
-`TensorOptimizer`, which see for what all of them share.
+`build(name, schedule)` makes an optimizer, an instance of a subclass of
+`TensorOptimizer`, which describes what all optimizers share.
 
-Default spaces are where each optimizer is searched if a gin file says `'default'`.
+The default space of an optimizer is searched if a gin file says `'default'`.
 Comparing optimizers is fair only if each is searched as widely as its use asks for,
-with as many points; reports state points and dimensions beside every comparison.
+with equally many points; reports state points and dimensions beside every comparison.
 Momentum and betas are drawn so that one minus them is log-uniform, as in every source.
 
 Sources:
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 OPTIMIZERS: Registry[type[TensorOptimizer]] = Registry("optimizer")
-"""The optimizers that `build` makes."""
+"""The classes of optimizers that `build` makes, by name."""
 
 
 _SPACES: dict[str, Mapping[str, Any]] = {}
@@ -160,11 +160,11 @@ def build(
     Args:
         name: one of OPTIMIZERS.
         schedule: one of SCHEDULES.
-        metaparameters: names that its points will hold; options are in use if theirs
-            are among them.
-        step_budget: what lengths that are given as shares are shares of.
-        delay: updates by which gradients are late; see `base.OPTIONS`.
-        workers: of local SGD; likewise.
+        metaparameters: names that its points will hold; an option is in use if its name
+            is among them.
+        step_budget: number of steps that lengths given as shares are multiplied by.
+        delay: number of updates by which gradients are late; see `base.OPTIONS`.
+        workers: number of workers of local SGD; see `base.OPTIONS`.
     """
     optimizer = OPTIMIZERS[name]
     offered, given = optimizer.options(), list(metaparameters)

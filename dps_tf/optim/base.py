@@ -1,4 +1,4 @@
-"""All optimizers share metaparameters that are variables, and options.
+"""The base of all optimizers: metaparameters that are variables, and options.
 
 Everything that an update reads beside the gradient is a variable: metaparameters, so
 that nothing is traced again for another point, and slots, which are part of a trial's
@@ -85,8 +85,8 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     SLOTS: ClassVar[tuple[str, ...]] = ()
     """Names of the accumulators of a variable."""
     ELEMENTWISE: ClassVar[bool] = False
-    """Whether an entry depends on its own gradients alone, so that one that is zero and
-    has none stays zero. Counts for the very class that says it: see `keeps_zeros`."""
+    """Whether an entry depends on its own gradients alone, so that a zero entry without
+    gradients stays zero. Not inherited by subclasses: see `keeps_zeros`."""
     DECAYS_WEIGHTS: ClassVar[bool] = False
     """Whether `update` itself applies `weight_decay`."""
 
@@ -147,7 +147,7 @@ class TensorOptimizer(keras.optimizers.Optimizer):
     def keeps_zeros(self) -> bool:
         """Whether entries that are pruned stay exactly zero without being masked again.
 
-        Read off the class itself: one that is derived from it may update otherwise.
+        Only the class itself is asked: a subclass may update in another way.
         """
         return bool(vars(type(self)).get("ELEMENTWISE", False))
 
@@ -194,12 +194,12 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         return rate(self._metaparameters, self.iterations)
 
     def slot_shape(self, slot: str, variable: tf.Variable) -> Sequence[int] | None:
-        """Returns the shape of a slot of a variable, None if that has no such slot."""
+        """Returns the shape of a slot of a variable, or None if it has no such slot."""
         del slot
         return list(variable.shape)
 
     def build(self, var_list: list[tf.Variable]) -> None:
-        """Creates the slots of every variable, zero."""
+        """Creates the slots of every variable, filled with zeros."""
         super().build(var_list)
         if getattr(self, "_built", False):
             return
@@ -279,9 +279,9 @@ class TensorOptimizer(keras.optimizers.Optimizer):
         return "averages" in self._slots
 
     def averaged_weights(self) -> list[tf.Tensor]:
-        """Returns what evaluations use in the place of each variable, in their order.
+        """Returns the averages to evaluate with, in the order of the variables.
 
-        After at least one update.
+        At least one update must have been made.
         """
         updates = tf.cast(self.iterations, tf.float32)
         weight = 1.0 - tf.pow(self.value("averaging_decay"), updates)

@@ -1,4 +1,4 @@
-"""Optimizers that update every element of a variable for itself.
+"""Optimizers that update every element of a variable by itself.
 
 Invariant of momentum: an update applies the learning rate of its own step to the whole
 accumulator (v = m v + g; w = w - rate v), as TensorFlow 1 did. Keras keeps the rate
@@ -112,7 +112,7 @@ def adam_direction(
 ) -> tf.Tensor:
     """Returns m' / (sqrt(v') + e) of Adam, m' and v' with their bias corrected.
 
-    Brings the slots `momentums` and `velocities` up to date; `updates` is 1 at first.
+    Updates the slots `momentums` and `velocities`; `updates` is 1 at the first update.
     """
     beta1, beta2 = optimizer.value("beta_1"), optimizer.value("beta_2")
     first, second = slots["momentums"], slots["velocities"]

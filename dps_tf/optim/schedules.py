@@ -1,4 +1,4 @@
-"""Schedules are functions of tensors to the learning rate, so nothing is retraced."""
+"""Learning rate schedules: functions of tensors, so that no point retraces a step."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def inverse_square_root(
     """Returns learning_rate min(t / warmup_steps, sqrt(warmup_steps / t)), t from 1.
 
     The greatest rate is `learning_rate`, at update `warmup_steps`. Source: Vaswani et
-    al. 2017, section 5.3, whose constants are those of one greatest rate.
+    al. 2017, section 5.3, where constants fix the greatest rate.
     """
     start = tf.convert_to_tensor(metaparameters["learning_rate"])
     warmup = tf.convert_to_tensor(metaparameters["warmup_steps"])
@@ -81,7 +81,7 @@ def inverse_square_root(
 
 
 def stable_decay(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
-    """Returns `learning_rate` for `stable_steps`, then what `linear` falls along.
+    """Returns `learning_rate` for `stable_steps`, then the falling rate of `linear`.
 
     Source: Hu et al. 2024 (MiniCPM), section 4.2, where a warm-up comes before; with a
     linear decay.
@@ -91,12 +91,12 @@ def stable_decay(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf
 
 
 def warmed_up(rate: Rate) -> Rate:
-    """Returns a rate that grows linearly over `warmup_steps` and then is another.
+    """Returns `rate` with a linear warm-up over `warmup_steps` before it.
 
-    Update t = 0, 1, ... has min(1, (t + 1) / warmup_steps) of the other rate at
-    t - warmup_steps, or at 0 before that; with `warmup_start_factor` it begins at that
-    share instead of at zero. Source: Goyal et al. 2017, section 2.2, whose rate begins
-    at that of the base batch size.
+    Update t = 0, 1, ... has min(1, (t + 1) / warmup_steps) of `rate` at
+    t - warmup_steps, or at 0 before that; with `warmup_start_factor` the warm-up begins
+    at this share instead of zero. Source: Goyal et al. 2017, section 2.2, where the
+    rate begins at that of the base batch size.
     """
 
     def warmed(metaparameters: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:

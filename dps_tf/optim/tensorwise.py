@@ -106,11 +106,11 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalized(matrix: tf.Tensor, rounds: int = 5) -> tf.Tensor:
-    """Returns U V^T nearly, for a matrix U S V^T: its singular values are near 1.
+    """Returns about U V^T for a matrix U S V^T: singular values become nearly 1.
 
     After five rounds of the quintic Newton-Schulz iteration they are in about
-    [0.7, 1.2]. Source: Jordan et al. 2024 (Muon), whose coefficients are used; in
-    float32, where they use bfloat16.
+    [0.7, 1.2]. Source: Jordan et al. 2024 (Muon), with their coefficients, but in
+    float32 instead of bfloat16.
     """
     rows, columns = matrix.shape
     x = tf.transpose(matrix) if rows > columns else matrix
@@ -127,10 +127,10 @@ class Muon(TensorOptimizer):
     """Matrices: w = w - rate 0.2 sqrt(max(rows, columns)) O(g + m v); v = m v + g.
 
     O is `orthogonalized`; the factor gives the update the root mean square of Adam's,
-    so that one rate and one weight decay serve all variables. Those of rank below two
-    and embeddings are updated by AdamW. The last layer is a matrix as others are, which
-    Jordan et al. leave to AdamW. Source: Jordan et al. 2024; Liu et al. 2025 (Muon is
-    scalable for LLM training), section 2.2.
+    so that one rate and one weight decay serve all variables. Variables of rank below
+    two and embeddings are updated by AdamW. The last layer is a matrix like others;
+    Jordan et al. leave it to AdamW. Source: Jordan et al. 2024; Liu et al. 2025 (Muon
+    is scalable for LLM training), section 2.2.
     """
 
     READS: ClassVar[Reads] = {

@@ -1,4 +1,4 @@
-"""Gradients behind the scores, summed over batches of training examples.
+"""The gradients that scores are made of, summed over batches of training examples.
 
 One traced program serves all initial points and masks of a network: they are assigned
 to its variables.
@@ -39,7 +39,7 @@ class GradientProgram:
     all are in evaluation mode, so that scores can be repeated.
 
     Attributes:
-        lock: to be held from `set_point` to the last sum at that point.
+        lock: held by callers from `set_point` to the last sum at that point.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class GradientProgram:
         objective: Objective | None = None,
         threads: int | None = None,
     ):
-        """Tracing waits for the first sum.
+        """Makes a program that is traced at its first sum.
 
         Args:
-            network: outside any strategy.
-            objective: whose loss scores are of, its metaparameters at their defaults;
-                None is softmax cross-entropy.
-            threads: batches at a time.
+            network: made outside any strategy.
+            objective: gives the loss, with its metaparameters at their defaults; None
+                is softmax cross-entropy.
+            threads: number of batches at a time.
         """
         self.lock = threading.RLock()
         self._network = network
@@ -85,7 +85,10 @@ class GradientProgram:
     def set_point(
         self, values: Sequence[np.ndarray], masks: Sequence[np.ndarray] | None = None
     ) -> None:
-        """Assigns `values` (order of `network.weights`), trainable ones times masks."""
+        """Assigns `values`, in the order of `network.weights`, times masks if given.
+
+        `masks`: 0/1, one per trainable variable.
+        """
         for variable, value in zip(self._network.weights, values, strict=True):
             variable.assign(value)
         if masks is not None:
@@ -127,8 +130,8 @@ class GradientProgram:
     def output_gradient(self) -> list[np.ndarray]:
         """Returns d R / d theta, R = sum of the outputs on one input of ones.
 
-        In evaluation mode, so that batch normalization is linear. UserError if the
-        network takes token numbers, for which ones have no meaning.
+        The network is in evaluation mode, so that batch normalization is linear.
+        UserError if the network takes tokens: an input of ones has no meaning there.
         """
         if not self._signature[0].dtype.is_floating:
             raise UserError(

@@ -42,12 +42,13 @@ class Iterative(SparsityMethod):
     arguments, examples, sparsity, prunable set, selection).
 
     Attributes:
-        score: (request, round 0, 1, ..., masks before it, empty before the first) ->
-            scores of all trainable variables.
-        sparsities: (target sparsity, arguments) -> that after each round, not falling.
+        score: (request, round 0, 1, ..., masks of the round before, empty for the
+            first) -> scores of all trainable variables.
+        sparsities: (target sparsity, arguments) -> sparsity after each round, which
+            never falls.
         may_return: whether an entry that was pruned may be kept again.
-        reads: names, defaults and ranges of its arguments.
-        reader: of training examples.
+        reads: names, defaults and ranges of the method's arguments.
+        reader: decides which training examples are read.
     """
 
     score: Callable[[MaskRequest, int, Masks], list[np.ndarray]]
@@ -89,7 +90,7 @@ def exponential(sparsity: float, rounds: int) -> list[float]:
 
 
 def halving(sparsity: float, halvings: int = 5) -> list[float]:
-    """Returns s - (s - start) / 2^i for i = 0 .. halvings, then s; start = 0.5.
+    """Returns s - (s - start) / 2^i for i = 0 .. halvings, then s, for start = 0.5.
 
     Source: published code of Verdenius, Stol, Forre 2020 (SNIP-it). Deviation: theirs
     starts at 0.5 even if s is lower, which would prune too much; here the start is then
@@ -105,9 +106,9 @@ def halving(sparsity: float, halvings: int = 5) -> list[float]:
 
 
 def _snip_of_masked(request: MaskRequest, turn: int, masks: Masks) -> list[np.ndarray]:
-    """Returns |sum theta g(theta m)|; each round reads examples of its own.
+    """Returns |sum theta g(theta m)|; each round reads other examples.
 
-    Pruned entries have a score too, by which force may return them.
+    Pruned entries have scores too, so that the method `force` may keep them again.
 
     Sources: Verdenius, Stol, Forre 2020 (SNIP-it, unstructured, before training); de
     Jorge et al. 2021, eq. 7 and algorithm 1. Deviation: not divided by the loss or by
@@ -144,7 +145,7 @@ def synflow_scores(
     Args:
         program: its point is overwritten.
         values: the initial point, in the order of the network's weights.
-        positions: of the trainable variables among them.
+        positions: those of the trainable variables in `values`.
         masks: one per trainable variable; empty for ones.
     """
     positive = [np.abs(value) for value in values]

@@ -1,4 +1,4 @@
-"""Sparsity methods: each is one object whose `prune` makes the masks of a trial.
+"""Sparsity methods by name; the `prune` of a method makes the masks of a trial.
 
 One-shot scores are computed at the initial point; larger means kept. Notation: theta =
 initial point, g = gradient of the mean loss of a batch of 100 examples, H = its
@@ -50,9 +50,9 @@ class SparsityMethod(abc.ABC):
     """A way to prune a network.
 
     Attributes:
-        reads: names, defaults and ranges of its arguments.
-        reader: of training examples, one of `request`.
-        unit: of its progress.
+        reads: names, defaults and ranges of the method's arguments.
+        reader: decides which training examples are read; see `request`.
+        unit: what progress counts, in words.
         prunes_while_training: whether masks move during training, so that there are
             none at the initial point (`pruning_schedule`).
     """
@@ -74,7 +74,7 @@ class SparsityMethod(abc.ABC):
     def check(
         self, name: str, sparsity: float, pruning: Pruning, step_budget: int
     ) -> None:
-        """Raises UserError for arguments that it does not take, before training."""
+        """Raises UserError, before training, for arguments that the method lacks."""
         del sparsity, step_budget
         own_arguments(name, pruning)
 
@@ -85,9 +85,8 @@ SPARSITY_METHODS: Registry[SparsityMethod] = Registry("sparsity method")
 def register_sparsity_method(name: str, method: SparsityMethod) -> None:
     """Makes `sweep.sparsity_methods` take a name, in this process.
 
-    Registering the same object again changes nothing; another one under a taken name is
-    refused. Scores are kept in the sweep under the name: give a method that changes
-    another one.
+    Registering the same object again changes nothing; another object under a taken name
+    is refused. The sweep stores scores by this name: rename a method when it changes.
 
     Examples:
         >>> def squares(request, progress):
@@ -100,8 +99,8 @@ def register_sparsity_method(name: str, method: SparsityMethod) -> None:
 def own_arguments(name: str, pruning: Pruning) -> dict[str, Any]:
     """Returns the arguments of a method, defaults filled in.
 
-    Arguments for one method or selection only stand under its name, so that a sweep
-    over several methods can have them: {"force": {"rounds": 20}, "n_of_m": {"m": 8}}.
+    A sweep over several methods gives arguments of one method or selection by its name:
+    {"force": {"rounds": 20}, "n_of_m": {"m": 8}}.
 
     Raises:
         UserError: unknown names, or values out of range.
@@ -121,9 +120,9 @@ def own_arguments(name: str, pruning: Pruning) -> dict[str, Any]:
 def check_pruning(
     method: str, sparsity: float, pruning: Pruning, step_budget: int
 ) -> None:
-    """Raises UserError for what cannot be asked of a method and a selection.
+    """Raises UserError if a method or a selection cannot prune as asked.
 
-    The method is not looked at for sparsity 0; a trial may make `step_budget` updates.
+    Sparsity 0 needs no method and checks none; a trial may make `step_budget` updates.
     """
     selection_arguments(pruning)
     if sparsity > 0:
@@ -148,12 +147,12 @@ def masks_for(  # noqa: PLR0913 - the fields of a MaskRequest, and who is served
     Training multiplies the initial point and every gradient by them, so gradients,
     gradient norms and clipping see kept parameters only.
 
-    See `MaskRequest` for what is asked; sparsity 0 computes no scores. `cache` is where
-    scores are kept; None computes them anew. `progress` is called with (done, total) of
-    the method's unit; not at all for what is in the cache or takes no gradient.
+    See `MaskRequest` for the arguments; sparsity 0 computes no scores. `cache` stores
+    scores; None computes them. `progress` is called with (done, total) in the method's
+    unit, but not for scores that are cached or take no gradient.
 
     Raises:
-        UserError: what is asked for does not exist or keeps nothing.
+        UserError: the method or selection does not exist, or nothing would be kept.
     """
     if sparsity == 0 or method == DENSE:
         if sparsity:
@@ -183,21 +182,21 @@ def cached(
     key: Callable[[], Mapping[str, Any]],
     compute: Callable[[], Sequence[np.ndarray]],
 ) -> list[np.ndarray]:
-    """Returns the arrays of a key from the cache, or what is computed."""
+    """Returns the arrays of a key from the cache, or computes them."""
     return list(compute()) if cache is None else cache.get(key(), compute)
 
 
 @dataclass(frozen=True)
 class OneShot(SparsityMethod):
-    """Scores the initial point once; the selection keeps the largest.
+    """Scores the initial point once; the selection keeps the largest scores.
 
     Scores are looked up or computed once per (network, data, initial point, method,
     arguments, examples) and serve every sparsity, prunable set and selection.
 
     Attributes:
         score: (request, progress) -> scores of all trainable variables.
-        reads: names, defaults and ranges of its arguments.
-        reader: of training examples.
+        reads: names, defaults and ranges of the method's arguments.
+        reader: decides which training examples are read.
     """
 
     score: Callable[[MaskRequest, Progress | None], list[np.ndarray]]
@@ -267,9 +266,9 @@ def grasp(  # noqa: PLR0913 - the arguments of every score, and its own
 ) -> list[np.ndarray]:
     """Returns theta (H g) with logits divided by `temperature`.
 
-    Removing entry j changes |g|^2 by -2 theta_j (H g)_j in first order; the paper's
-    score is -theta (H g), of which it removes the largest: what is harmful to gradient
-    flow. Here the sign is turned, so that the largest are kept.
+    Removing entry j changes |g|^2 by -2 theta_j (H g)_j in first order. The paper's
+    score is -theta (H g), and entries with the largest scores, which harm gradient
+    flow, are removed; here the sign is reversed, so that the largest are kept.
 
     Source: Wang, Zhang, Grosse 2020, eq. 8 and algorithm 1; temperature and class
     balance from the published code. Deviations: g and H are of all trainable variables,

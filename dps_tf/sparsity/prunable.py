@@ -32,7 +32,7 @@ class VariableRole:
     """The role of a trainable variable in pruning."""
 
     name: str  # `layer/variable`, for example `conv1/kernel`
-    layer: str  # that owns it
+    layer: str  # name of the layer that owns the variable
     role: str  # `kernel`, `bias` or `other`
 
     def is_in(self, prunable: str) -> bool:
@@ -76,10 +76,10 @@ def trainable_positions(network: keras.Model) -> tuple[int, ...]:
 def masked(
     network: keras.Model, values: Sequence[np.ndarray], masks: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """Returns `values` with the trainable ones multiplied by their masks.
+    """Returns `values` with those of trainable variables multiplied by their masks.
 
-    The network gives the order only: of values that of its `weights`, of the 0/1 masks
-    that of its `trainable_variables`.
+    `values` are in the order of `network.weights`, the 0/1 masks in that of
+    `network.trainable_variables`; the network itself is not changed.
     """
     result = [np.array(value) for value in values]
     for position, mask in zip(trainable_positions(network), masks, strict=True):
@@ -90,10 +90,10 @@ def masked(
 def entries_outside(
     network: keras.Model, values: Sequence[np.ndarray], masks: Sequence[np.ndarray]
 ) -> Iterator[tuple[int, int]]:
-    """Yields (place, entries that are not zero though their mask is).
+    """Yields (place, number of entries that are not zero although their mask is zero).
 
-    Only trainable variables that have such entries, by their place among these.
-    `values` and `masks` are ordered as those of `masked`.
+    One pair for each trainable variable with such entries; `place` is its position
+    among the trainable variables. `values` and `masks` are ordered as for `masked`.
     """
     pairs = zip(trainable_positions(network), masks, strict=True)
     for place, (position, mask) in enumerate(pairs):
@@ -104,7 +104,7 @@ def entries_outside(
 
 @dataclass(frozen=True)
 class MaskSet:
-    """The masks of a trial and what they amount to; nothing is pruned by default.
+    """The masks of a trial and the sparsity of each layer; dense by default.
 
     Attributes:
         masks: float32 0/1, one per trainable variable; None where nothing is masked,
@@ -113,7 +113,7 @@ class MaskSet:
         layers: one row per prunable variable: `name` (`layer/variable`), `role`
             (`kernel` or `bias`), `parameters`, `kept`, `emptied`. A layer is emptied
             when its kernel is; rows of biases are never `emptied`, see `kept`.
-        examples: training examples the scores were computed on (per round).
+        examples: number of training examples that scores read (per round).
     """
 
     masks: Sequence[np.ndarray] | None = None

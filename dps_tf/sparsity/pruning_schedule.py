@@ -2,7 +2,7 @@
 
 tfmot counts the first update as step 1 and moves its masks at the steps t with
 begin <= t <= end and (t - begin) divisible by the frequency. With its defaults a short
-run never prunes at all: whether it does must not depend on the batch size unseen.
+run never prunes at all, so schedules that do not reach their sparsity are refused.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Scheduled(SparsityMethod):
 
     Attributes:
         schedule: name of tfmot's class.
-        keyword: under which that takes the sparsity.
-        reached_at: (sparsity, arguments) -> the step from which on it holds.
+        keyword: name of the argument of this class that takes the sparsity.
+        reached_at: (sparsity, arguments) -> the first step that has the sparsity.
     """
 
     schedule: str
@@ -68,7 +68,7 @@ class Target:
     name: str
     method: Scheduled
     sparsity: float  # of each prunable variable, at the end
-    reached_at: int  # updates made, from which on it holds
+    reached_at: int  # number of updates after which the sparsity holds
     arguments: Mapping[str, Any]  # of the schedule, defaults filled in
 
 
@@ -76,9 +76,9 @@ def target(name: str, sparsity: float, pruning: Pruning, step_budget: int) -> Ta
     """Returns the target; UserError if the schedule does not reach it in the budget.
 
     Args:
-        name: of the method.
+        name: name of the method.
         sparsity: fraction to remove, in (0, 1).
-        pruning: whose arguments are `begin_step`, `end_step`, `frequency`; for
+        pruning: holds the arguments `begin_step`, `end_step` and `frequency`; for
             `tfmot_polynomial` also `initial_sparsity` and `power`.
         step_budget: updates that a trial may make.
     """
@@ -132,7 +132,7 @@ def _polynomial(sparsity: float, arguments: Mapping[str, Any]) -> int:
     return end
 
 
-# Steps as tfmot counts them: the first update is step 1. Its defaults.
+# Defaults of tfmot, in steps as it counts them: the first update is step 1.
 _STEPS: Reads = {
     "begin_step": Argument(0, Range(whole=True)),
     "end_step": Argument(-1, Range(low=-1, whole=True)),

@@ -1,4 +1,4 @@
-"""A mask to be made: what it depends on, examples of its scores, and their cache."""
+"""Requests for masks, the training examples that scores read, and the score cache."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ from dps_tf.store import (
 
 @dataclass(frozen=True)
 class MaskRequest:
-    """One mask to be made.
+    """All that the masks of one initial point depend on.
 
     Attributes:
-        network: scratch; its weights are overwritten. The same object for all trials:
-            its passes are traced once.
+        network: scratch; its weights are overwritten. The same object for all trials,
+            so that its passes are traced once.
         initial: values in the order of `network.weights`.
         dataset: only its training examples are read.
         method: name of a sparsity method that does not prune while training.
         arguments: those of the method, defaults filled in.
-        reader: of its training examples.
+        reader: decides which training examples the method reads.
         sparsity: fraction to remove, in (0, 1).
         pruning: prunable set, selection, examples (0: the method's own number) and
             arguments.
         key_parts: JSON values that name the network and its arguments, and
             `initial_seed`; part of the key of the cache, beside the initial point and
             the content of the data themselves.
-        objective: whose loss scores are of, the same object for all trials; None is
-            softmax cross-entropy. Another one has to be named in `key_parts`.
+        objective: gives the loss that is scored, the same object for all trials; None
+            is softmax cross-entropy. `key_parts` has to name any other objective.
     """
 
     network: keras.Model
@@ -73,7 +73,7 @@ class MaskRequest:
 
     @cached_property
     def roles(self) -> tuple[VariableRole, ...]:
-        """One per trainable variable."""
+        """The role of each trainable variable."""
         return roles(self.network)
 
     @cached_property
@@ -173,7 +173,7 @@ class MaskRequest:
         }
 
     def mask_key(self) -> dict[str, Any]:
-        """Returns what masks that depend on the selection depend on."""
+        """Returns what masks depend on: `score_key` and the selection."""
         key = self.score_key()
         key["sparsity"] = self.sparsity
         key["prunable"] = self.pruning.prunable
@@ -192,7 +192,7 @@ class ExampleReader:
     """Decides which training examples the scores of a method read: here none."""
 
     def count(self, request: MaskRequest) -> int:
-        """Returns how many (per round), 0 for none; UserError for too many."""
+        """Returns the number of examples per round; UserError for too many."""
         del request
         return 0
 
@@ -203,10 +203,10 @@ class ExampleReader:
 
 @dataclass(frozen=True)
 class ExampleWindows(ExampleReader):
-    """Reads one stretch of the training examples after the other, round by round.
+    """Reads consecutive stretches of the training examples, one in each round.
 
     Attributes:
-        most: examples of a round where `pruning.examples` is 0; None is all of them.
+        most: number of examples per round if `pruning.examples` is 0; None is all.
 
     Examples:
         >>> dps_tf.register_sparsity_method(
@@ -235,14 +235,14 @@ class ExampleWindows(ExampleReader):
 
 
 class BalancedExamples(ExampleWindows):
-    """Reads as many examples of each class; of sequences, the first ones.
+    """Reads equally many examples of each class; for sequences, the first examples.
 
-    How many of a class is the argument `per_class` of the method, unless the number of
-    examples is told.
+    The number per class is the method's argument `per_class`, unless
+    `pruning.examples` gives the number of all examples.
     """
 
     def count(self, request: MaskRequest) -> int:
-        """Returns how many of all classes."""
+        """Returns the number of examples of all classes together."""
         if request.dataset.train.labels.ndim != 1:
             return super().count(request)
         classes = request.dataset.classes
@@ -262,7 +262,7 @@ class BalancedExamples(ExampleWindows):
         return asked // classes * classes
 
     def read(self, request: MaskRequest, turn: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the first of each class, by class."""
+        """Returns the first examples of each class, class by class."""
         train, classes = request.dataset.train, request.dataset.classes
         if train.labels.ndim != 1:
             return super().read(request, turn)
@@ -273,8 +273,8 @@ class BalancedExamples(ExampleWindows):
 def window(available: int, examples: int, turn: int) -> slice | np.ndarray:
     """Returns the indices that round `turn` = 0, 1, ... reads.
 
-    Rounds read consecutive stretches and start again at the front, so each sees fresh
-    examples, as the loaders of the published codes give, but the same ones every time.
+    Rounds read consecutive stretches and start again at the front. Each round therefore
+    reads fresh examples, as in the published codes, but the same ones in every run.
     """
     start = turn * examples % available
     if start + examples <= available:
@@ -283,7 +283,7 @@ def window(available: int, examples: int, turn: int) -> slice | np.ndarray:
 
 
 def balanced(labels: np.ndarray, classes: int, per_class: int) -> np.ndarray:
-    """Returns the indices of the first `per_class` of each class, int64, by class.
+    """Returns the indices of the first `per_class` examples of each class, int64.
 
     `labels`: int [n]. Raises UserError if a class has fewer examples.
     """
@@ -302,13 +302,13 @@ def balanced(labels: np.ndarray, classes: int, per_class: int) -> np.ndarray:
 class ScoreCache:
     """Scores and iterative masks on disk, computed once and shared by workers.
 
-    The name of a file is the sha256 of its key, so nothing that the arrays depend on
-    can change without their being computed anew. Two workers that compute the same
-    arrays at once write the same file, each atomically.
+    The name of a file is the SHA-256 of its key, so a change of anything that arrays
+    depend on makes a new file. Two workers that compute the same arrays at once write
+    the same file, each atomically.
 
     Attributes:
-        hits: how often arrays were there already.
-        computations: how often they had to be computed.
+        hits: number of times that arrays were read from the cache.
+        computations: number of times that arrays were computed.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ class ScoreCache:
         files: FileSystem | None = None,
         report: Callable[[str], None] = logging.warning,
     ):
-        """`directory`: `SweepLayout.scores`; made when needed. `report`: of damage."""
+        """`directory`: `SweepLayout.scores`, made when needed; `report`: for damage."""
         self.hits = 0
         self.computations = 0
         self._directory = absolute(directory)
@@ -327,10 +327,10 @@ class ScoreCache:
     def get(
         self, key: Mapping[str, Any], compute: Callable[[], Sequence[np.ndarray]]
     ) -> list[np.ndarray]:
-        """Returns the arrays of a key, JSON values only; computed and saved if need be.
+        """Returns the arrays of a key; computes and saves them if they are missing.
 
-        Errors of `compute` pass, and nothing is saved; StoreError if the file system
-        refuses.
+        `key`: JSON values. An error of `compute` is passed on and nothing saved;
+        StoreError if the file system refuses.
         """
         kept = self._read(key)
         if kept is not None:
@@ -343,7 +343,7 @@ class ScoreCache:
         return arrays
 
     def path(self, key: Mapping[str, Any]) -> str:
-        """Returns the file of a key."""
+        """Returns the path of the file for a key."""
         return f"{self._directory}/{fingerprint(dict(key))}.npz"
 
     def _read(self, key: Mapping[str, Any]) -> list[np.ndarray] | None:

@@ -24,7 +24,7 @@ class Candidates:
 
     Attributes:
         scores: one array per prunable variable; the largest entries are to be kept.
-        roles: what each variable is, and of which layer.
+        roles: role and layer of each variable.
         allowed: 0/1 arrays, the entries that may be kept; None for all of them.
     """
 
@@ -48,10 +48,11 @@ def register_selection(
 
     Args:
         name: as in gin files.
-        selection: is given `Candidates`, the sparsity to reach, and its own arguments
-            by keyword; returns one 0/1 array per variable. It has to be a pure
-            function, and to raise UserError for a sparsity that it cannot reach.
-        reads: its arguments, for `pruning.arguments`; those of its signature if None.
+        selection: function of `Candidates`, the sparsity to reach, and arguments of its
+            own by keyword, that returns one 0/1 array per variable. It has to be pure,
+            and to raise UserError for a sparsity that it cannot reach.
+        reads: these arguments, as `pruning.arguments` may set them; None takes them
+            from the signature.
 
     Examples:
         >>> def positive(candidates, sparsity):
@@ -107,9 +108,10 @@ def select(
     Args:
         scores: one array per prunable variable.
         sparsity: fraction of the entries to remove, in [0, 1).
-        layers: which layer each variable belongs to, for a ranking inside each layer.
-        among: masks of the entries that may be kept, at least as many as are; None for
-            all.
+        layers: layer of each variable, to rank inside each layer; None ranks the
+            entries of all variables together.
+        among: masks of the entries that may be kept, at least as many as will be; None
+            for all.
 
     Raises:
         UserError: a score is NaN, or nothing at all would be kept.
@@ -118,7 +120,7 @@ def select(
     labels = [0] * len(scores) if layers is None else list(layers)
     masks = [np.zeros(np.shape(score), np.float32) for score in scores]
     for label in dict.fromkeys(labels):
-        members = [i for i, own in enumerate(labels) if own == label]
+        members = [i for i, layer in enumerate(labels) if layer == label]
         allowed = None if among is None else [among[i] for i in members]
         flat = _select_flat([scores[i] for i in members], sparsity, allowed)
         start = 0
@@ -179,7 +181,7 @@ def _whole_network(candidates: Candidates, sparsity: float) -> list[np.ndarray]:
 
 
 def _each_layer(candidates: Candidates, sparsity: float) -> list[np.ndarray]:
-    """Ranks the entries of each layer for themselves."""
+    """Ranks the entries inside each layer."""
     layers = [role.layer for role in candidates.roles]
     return select(candidates.scores, sparsity, layers, candidates.allowed)
 
@@ -220,7 +222,7 @@ def _best_of_blocks(
         may_stay = allowed.reshape(columns.shape) > 0
     blocks = np.pad(columns, padding).reshape(-1, m, outputs)
     excluded = np.pad(~may_stay, padding, constant_values=True)
-    # By exclusion first, then by score; equal ones stay in their order.
+    # Sorted by exclusion first, then by score; equal scores stay in their order.
     order = np.lexsort((-blocks, excluded.reshape(blocks.shape)), axis=1)
     ranks = np.argsort(order, axis=1)
     kept = np.full((len(blocks), 1, 1), n)
@@ -230,9 +232,9 @@ def _best_of_blocks(
 
 
 def _filters(candidates: Candidates, sparsity: float) -> list[np.ndarray]:
-    """Keeps whole filters: all that one output unit of a kernel sees, or nothing of it.
+    """Keeps or removes whole filters: all entries of one output unit of a kernel.
 
-    Inside each kernel the filters with the largest mean score stay, one at least. The
+    Inside each kernel the filters with the largest mean score stay, at least one. The
     last kernel stays whole, because its units are the outputs of the network; the
     others lose so much more that the sparsity is reached, up to rounding to filters.
 

@@ -1,10 +1,10 @@
-"""A trained sparse model on disk: Keras weights, masks, and what they amount to.
+"""A trained sparse model on disk: Keras weights, masks, and the sparsity by layer.
 
     OUT/model.weights.h5   weights for `keras.Model.load_weights`
     OUT/masks.npz          0/1 bytes by variable name, for `numpy.load`; no pickle
     OUT/sparse_model.json  sparsity by layer, names and shapes, SHA-256 of the others
 
-Written last, the JSON record makes the folder complete.
+The JSON record is written last: a folder without it is incomplete.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def save_sparse(
     prunable: str = "kernels",
     about: Mapping[str, Any] | None = None,
 ) -> MaskSet:
-    """Writes the model to the folder `path`; returns its masks, counted.
+    """Writes the model to the folder `path`; returns its masks with their sparsity.
 
     Args:
-        model: its weights are saved; entries outside of the masks must be zero.
+        model: the trained model; entries outside of the masks must be zero.
         masks: 0/1, one per trainable variable.
         path: made if missing; must be empty, or hold an exported model.
         prunable: the prunable set over which sparsity is counted.
-        about: JSON values to keep with it, for example the cell and trial.
+        about: JSON values to store beside it, for example the cell and trial.
 
     Raises:
         UserError: entries outside of the masks are not zero, or the folder holds
@@ -87,7 +87,7 @@ def load_sparse(path: str, network: keras.Model) -> MaskSet:
 
     Args:
         path: the folder that `save_sparse` wrote.
-        network: of the same form; its weights are overwritten.
+        network: a network of the same form; its weights are overwritten.
 
     Raises:
         UserError: there is no exported model, it is damaged, or of another form.

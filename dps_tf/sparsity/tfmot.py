@@ -43,8 +43,8 @@ class PrunedModel:
         model: the wrapped model, to be called with `training=True` once per update,
             after `before_step`, inside a `tf.function`: run eagerly the wrappers do
             nothing.
-        weights: its variables in the order of the weights of the model it was made of.
-        state_variables: masks, thresholds and pruning steps: what is to be kept beside
+        weights: variables of the wrapped model, in the order of the plain model's.
+        state_variables: masks, thresholds and pruning steps, to be stored beside
             weights and optimizer slots for an exact resume.
     """
 
@@ -94,7 +94,7 @@ class PrunedModel:
         ]
         if not positions:
             return copy
-        # Stands in for tfmot's registry, which knows kernels of some layers only.
+        # Replaces tfmot's registry, which lists the kernels of some layers only.
         copy.get_prunable_weights = lambda: [
             copy.trainable_weights[position] for position in positions
         ]
@@ -104,20 +104,20 @@ class PrunedModel:
 
     @property
     def reached_at(self) -> int:
-        """Updates after which the masks have their sparsity."""
+        """The number of updates after which the masks have the target sparsity."""
         return self._target.reached_at
 
     def before_step(self, step: tf.Tensor | int) -> None:
         """Tells the wrappers that `step` updates (int64 []) have been made.
 
-        Assignments, so it may stand in a compiled loop. The wrappers count on from
-        there in the forward pass: tfmot's first update is step 1.
+        The call only assigns variables, so a compiled loop may contain it. The forward
+        pass counts on from `step`: tfmot's first update is step 1.
         """
         for wrapper in self._wrappers:
             wrapper.pruning_step.assign(tf.cast(step, tf.int64))
 
     def fresh_state(self) -> list[np.ndarray]:
-        """Returns what `state_variables` hold before a trial's first step."""
+        """Returns the values of `state_variables` before a trial's first step."""
         ones_and_zeros = [
             value
             for wrapper in self._wrappers
@@ -139,7 +139,7 @@ class PrunedModel:
         ]
 
     def mask_set(self) -> MaskSet:
-        """Returns the present masks and what they amount to."""
+        """Returns the present masks with their sparsity."""
         return describe(self.masks(), prunables.roles(self.model), self._prunable)
 
     def check_reached(self, step: int) -> None:
@@ -170,7 +170,7 @@ def wrap_with_schedule(
     pruning: Pruning,
     step_budget: int,
 ) -> PrunedModel:
-    """Returns `model` inside wrappers whose masks follow a schedule of tfmot.
+    """Returns `model` inside wrappers with masks that follow a schedule of tfmot.
 
     tfmot chooses by magnitude inside each variable, never globally.
 
@@ -211,19 +211,19 @@ def masks_in_state(
     """Returns the masks of a trial that tfmot pruned, one per trainable variable.
 
     Args:
-        pruned: the trial's network in its wrappers, whose state is overwritten.
-        arrays: state of the trial, the wrappers' `state_variables` one after the other
-            somewhere among them: masks that alternate with scalar thresholds, so that
-            nothing else looks like them.
+        pruned: the trial's network in its wrappers; its state is overwritten.
+        arrays: state of the trial. It contains the wrappers' `state_variables` one
+            after the other: masks that alternate with scalar thresholds, as no other
+            arrays do.
 
     Raises:
-        UserError: they are not there.
+        UserError: the arrays do not contain them.
     """
     own = pruned.state_variables
     forms = [(tuple(v.shape), v.dtype.as_numpy_dtype) for v in own]
-    arrived = [(array.shape, array.dtype.type) for array in arrays]
+    array_forms = [(array.shape, array.dtype.type) for array in arrays]
     for start in range(len(arrays) - len(own) + 1):
-        if arrived[start : start + len(own)] == forms:
+        if array_forms[start : start + len(own)] == forms:
             for variable, value in zip(own, arrays[start:], strict=False):
                 variable.assign(value)
             return pruned.masks()
