@@ -132,7 +132,7 @@ class ProgramCache:
         return self._program[1]
 
     def environment(self) -> dict[str, str]:
-        """Returns the environment in which trials are trained again, as text by name."""
+        """Returns the environment of trials that are trained again, as text by name."""
         return environment(self._machine().replicas)
 
     def _machine(self) -> Resources:
@@ -294,7 +294,7 @@ class Measurer:
         dataset: Dataset,
         program: Program,
     ) -> Sequence[np.ndarray] | None:
-        """Returns the masks of a trial, by the scores in the sweep's cache if present."""
+        """Returns the masks of a trial; None for a dense cell."""
         cell = study.trained().cell
         if cell.sparsity == 0:
             return None
@@ -314,7 +314,7 @@ class Measurer:
         program: Program,
         change: str,
     ) -> None:
-        """Reports a difference to the record: UserError on CPUs, where bits must agree."""
+        """Prints how a trial differs from its record; on CPUs raises UserError."""
         difference = (
             f"{study.name}: trial {trial.number}, trained again, differs {change}"
         )

@@ -154,7 +154,7 @@ class TrainingRunner(Runner):
         return state
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
-        """Trains to the job's evaluation, or until divergence, `stop` or TURN_SECONDS."""
+        """Trains to the job's evaluation, divergence, `stop` or TURN_SECONDS."""
         begun, waited = time.monotonic(), data_wait()
         program = self._programs[slot]
         state = self._load(program, job)
