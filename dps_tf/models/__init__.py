@@ -45,12 +45,7 @@ def register(name: str, builder: Builder) -> None:
     `Registry.register` for errors.
 
     Example:
-        def linear(input_shape, classes):
-            inputs = x = keras.Input(input_shape)
-            x = keras.layers.Flatten()(x)
-            return keras.Model(inputs, keras.layers.Dense(classes)(x), name="linear")
-
-        register("linear", linear)
+        >>> register("my_network", my_builder)  # doctest: +SKIP
     """
     NETWORKS.register(name, builder, arguments_of(builder, 2))
 

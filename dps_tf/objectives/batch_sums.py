@@ -63,11 +63,8 @@ class BatchSums:
     ) -> list[np.ndarray]:
         """Returns the sum over batches of each tensor of the function, float64.
 
-        Args:
-            arguments: returns the function's arguments for the batch at one of
-                `starts`; called in the threads that compute.
-            starts: position of the first example of each batch.
-            progress: called with (batches done, batches).
+        `arguments` returns the function's arguments for the batch at one of `starts`,
+        in a computing thread; `progress` is called with (batches done, batches).
         """
         compiled = self._compiled
         idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -119,7 +116,7 @@ class BatchSums:
 def dense_gradients(
     tape: tf.GradientTape, value: tf.Tensor, variables: Sequence[tf.Variable]
 ) -> list[tf.Tensor]:
-    """Returns d value / d variable as dense tensors; zeros for unconnected variables."""
+    """Returns d value / d variable as dense tensors, zero if it is unconnected."""
     zero = tf.UnconnectedGradients.ZERO
     gradients = tape.gradient(value, variables, unconnected_gradients=zero)
     return [tf.convert_to_tensor(gradient) for gradient in gradients]

@@ -190,9 +190,6 @@ def sigmoid_cross_entropy(thresholds: int = 0) -> Objective:
             N > 1 counts at N thresholds of the probability, evenly spaced on [0, 1],
             and interpolates as in Davis and Goadrich 2006 and in
             `keras.metrics.AUC(N, "PR", "interpolation")`; Shallue et al. used 200.
-
-    Raises:
-        UserError: `thresholds` is 1, negative or not whole.
     """
     if not is_whole(thresholds, 0) or thresholds == 1:
         raise UserError(
@@ -297,11 +294,9 @@ def interpolated_average_precision(
     """Returns the area under precision over recall, NaN without a positive label.
 
     Between two thresholds, true positives are assumed to grow in proportion to all
-    predicted positives. Source: Davis and Goadrich 2006; Keras's AUC, `interpolation`.
-
-    Args:
-        positives: number of labels 1 in each bin, in ascending order of scores.
-        negatives: number of labels 0 in each bin, in the same order.
+    predicted positives. `positives` and `negatives`: numbers of labels 1 and 0 in each
+    bin, in ascending order of scores. Source: Davis and Goadrich 2006; Keras's AUC,
+    `interpolation`.
     """
     if not positives.sum():
         return float("nan")

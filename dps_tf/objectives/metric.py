@@ -18,11 +18,8 @@ class Metric:
     """A number over a whole split, computed from sums over its examples.
 
     Example:
-        def sums(labels, outputs, weights):
-            return {"sure": count(tf.reduce_max(tf.nn.softmax(outputs), -1) > 0.9)}
-
-        sure = Metric("sure", lambda sums: sums["sure"] / sums["weight"], sums)
-        register_metric("sure", lambda: sure)
+        >>> bits = Metric("bits", lambda sums: 1.4427 * sums["loss"] / sums["weight"])
+        >>> register_metric("bits", lambda: bits)  # doctest: +SKIP
 
     Attributes:
         name: part of the column's name after the split, `validation/NAME`.
@@ -63,7 +60,7 @@ class Metric:
         return self.of_count(1, 1) > self.of_count(0, 1)
 
     def most_against(self, goal: Goal, total: int) -> int | None:
-        """Returns the most of `total` positions that may count against a goal that is met.
+        """Returns how many of `total` positions may count against a goal that is met.
 
         It is None if the goal is missed even with 0.
         """

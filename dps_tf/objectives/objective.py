@@ -121,10 +121,7 @@ class Objective:
         return loss, {name: v for name, v in point.items() if name not in loss}
 
     def checked_labels(self, labels: Any, what: str) -> np.ndarray:
-        """Returns labels as int32 or float32 array; UserError for labels of another kind.
-
-        `what`: the owner of the labels, as the message names it.
-        """
+        """Returns labels as int32 or float32; UserError for those of another kind."""
         array = labels if hasattr(labels, "dtype") else np.asarray(labels)
         kinds = "f" if self.labels == NUMBERS else "iub"
         if array.dtype.kind not in kinds:
@@ -148,10 +145,7 @@ class Objective:
     ) -> None:
         """Raises UserError unless labels of a split fit the outputs of a network.
 
-        Args:
-            labels: labels of the split, [n, ...].
-            outputs: shape of the outputs, [batch, ...].
-            what: owner of the labels, as the message names it.
+        `outputs`: shape of the outputs, [batch, ...]; `what`: owner of the labels.
         """
         positions = self.label_type(outputs).shape[1:]
         # A network for sequences of any length has outputs of unknown length.
@@ -273,11 +267,7 @@ class Objective:
     def bounds(self, split: str, metric: Metric, against: int, total: int) -> Any:
         """Returns bounds by column of a split; NaN for metrics that have none.
 
-        Args:
-            split: name of the split.
-            metric: metric of the goal.
-            against: positions that were counted against the goal.
-            total: positions of the split.
+        `against`: positions of `total` that count against a goal on `metric`.
         """
         return {
             f"{split}/{other.name}": (

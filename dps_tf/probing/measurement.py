@@ -53,9 +53,6 @@ class Wanted:
         steps: steps k of the updates to k + 1 to measure instead of `times`.
         until: step up to which trials are trained past the goal; 0 ends at the goal.
         curvature: whether to measure `quantities.CURVATURE` too.
-
-    Raises:
-        UserError: a value is out of its range.
     """
 
     examples: int = 5_000

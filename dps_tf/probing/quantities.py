@@ -212,12 +212,8 @@ def estimate(
     NoiseEstimate(gradient_square=1.0, noise_trace=4.0)
 
     Both values are NaN if the sizes are equal, because one size cannot separate them.
-
-    Args:
-        small: examples of the smaller batch.
-        small_square: square norm of its gradient, or the mean of several.
-        big: examples of the larger batch.
-        big_square: square norm of its gradient, or the mean of several.
+    `small` and `big`: examples of the batches; `small_square` and `big_square`: square
+    norms of their gradients, or means of several.
     """
     if small == big:
         return NoiseEstimate(float("nan"), float("nan"))

@@ -192,7 +192,7 @@ def _state(study: StudyReader, cell: str, trial: int) -> tuple[State, Sequence[s
 def _tfmot_masks(
     specification: StudySpecification, state: State, model: keras.Model
 ) -> Sequence[np.ndarray]:
-    """Returns the masks in a state of tfmot; sets the model's pruned weights to zero."""
+    """Returns the masks in a state of tfmot; sets the model's pruned weights to 0."""
     cell, pruning = specification.cell, specification.pruning
     wrapper = tfmot.wrap_with_schedule(
         model,

@@ -25,10 +25,9 @@ class StepsToResult(keras.callbacks.Callback):
     calls of `fit`. The curve equals that of the compiled slice for the same batches.
 
     Example:
-        goal = Goal("validation/error", 0.1)
-        callback = StepsToResult(inputs, labels, goal, interval=50)
-        model.fit(dataset, epochs=20, callbacks=[callback])
-        print(callback.steps_to_result)
+        >>> goal = Goal("validation/classification_error", 0.1)
+        >>> steps = StepsToResult(inputs, labels, goal, 50)  # doctest: +SKIP
+        >>> model.fit(dataset, callbacks=[steps])  # doctest: +SKIP
 
     Args:
         inputs: validation inputs [n, ...].
@@ -43,8 +42,7 @@ class StepsToResult(keras.callbacks.Callback):
         objective_arguments: arguments of the objective, by name.
 
     Raises:
-        UserError: the objective has no metric of the goal's name, or inputs and labels
-            do not match.
+        UserError: the objective lacks the goal's metric, or the labels do not match.
 
     Attributes:
         curve: one dict per evaluation: `step` and the metric columns.

@@ -60,11 +60,7 @@ class LocalWorkers:
         optimizer: TensorOptimizer,
         strategy: tf.distribute.Strategy,
     ):
-        """Makes the variables; to be called in the strategy's scope.
-
-        Raises:
-            UserError: the network has variables that are not trained.
-        """
+        """Makes variables in the strategy's scope; UserError for untrained variables."""
         if model.non_trainable_variables:
             name = model.non_trainable_variables[0].name
             raise UserError(

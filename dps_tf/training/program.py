@@ -82,9 +82,6 @@ class Program:
         optimizer: the optimizer, with the metaparameters of the trial loaded last.
         objective: the objective that is trained and evaluated.
         masks: float32 0/1 variables, one per trainable variable.
-        strategy: the strategy of `data`.
-        data: the placed data set.
-        batch_size: global batch size.
     """
 
     def __init__(
