@@ -60,7 +60,7 @@ class LocalWorkers:
         optimizer: TensorOptimizer,
         strategy: tf.distribute.Strategy,
     ):
-        """Makes variables in the strategy's scope; UserError for untrained variables."""
+        """Makes variables in the strategy's scope; UserError for untrained ones."""
         if model.non_trainable_variables:
             name = model.non_trainable_variables[0].name
             raise UserError(
