@@ -55,7 +55,7 @@ class Objective:
             network that ends in this function is refused. '' refuses no network.
 
     Raises:
-        UserError: `labels` is no such kind, or a metric is named `loss` or as another.
+        UserError: `labels` is no such kind, or metric names are equal or `loss`.
     """
 
     loss: Callable[[tf.Tensor, tf.Tensor, Metaparameters], tf.Tensor]

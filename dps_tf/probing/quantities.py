@@ -163,11 +163,11 @@ def curvature(
             along = float(np.linalg.norm(image))
         if not np.isfinite(image).all():
             return along, float("nan")
-        rows.append([float(np.dot(one, image)) for one in basis])
+        rows.append([float(np.dot(axis, image)) for axis in basis])
         rest = image
         for _ in range(2):  # a single pass is not enough in floating point
-            for one in basis:
-                rest = rest - np.dot(one, rest) * one
+            for axis in basis:
+                rest = rest - np.dot(axis, rest) * axis
         remaining = float(np.linalg.norm(rest))
         if remaining <= 1e-6 * max(along, float(np.linalg.norm(image))):
             break

@@ -38,7 +38,7 @@ class StepsToResult(keras.callbacks.Callback):
         step_budget: number of steps after which training stops without having met the
             goal; None leaves that to `fit`.
         evaluation_batch_size: examples per evaluation batch; no part of the result.
-        objective: name of a registered objective, whose metrics are measured.
+        objective: name of the registered objective that defines the metrics.
         objective_arguments: arguments of the objective, by name.
 
     Raises:

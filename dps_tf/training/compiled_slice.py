@@ -39,7 +39,7 @@ class Trained:
 
     model: keras.Model
     optimizer: TensorOptimizer  # built for the trainable variables
-    objective: Objective  # whose loss is minimized
+    objective: Objective  # its loss is minimized
     masks: Sequence[tf.Variable]  # float32 0/1, one per trainable variable
     seed: tf.Variable  # int64; decides the random numbers of all steps
     loss_metaparameters: dict[str, tf.Variable]  # read by the loss, by name
@@ -85,8 +85,8 @@ class CompiledSlice:
         around = jit_compile and self._loops_inside
         on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
         self._is_compiled_by_shape = around or on_tpu
-        # TensorFlow's graph optimizer turns AddN into temporary variables whose names
-        # all functions that run at once share: a scope of its own keeps them apart.
+        # TensorFlow turns AddN into temporary variables. All functions of its graphs
+        # that run at once share the names of these, so each slice has its own scope.
         self._scope = f"slice_{next(_NUMBERS)}"
         self._averages = _averages(trained.model)
         # XLA compiles for one device at a time, and no all-reduce.

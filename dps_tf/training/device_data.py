@@ -87,7 +87,7 @@ class PlacedData(abc.ABC):
 
     Attributes:
         placement: `device` or `stream`.
-        strategy: the strategy whose replicas read the data.
+        strategy: strategy of the replicas that read the data.
         train_count: number of training examples.
     """
 
@@ -203,9 +203,9 @@ def padded_rows(rows: np.ndarray, length: int) -> np.ndarray:
 
 
 class ResidentBatches(TrainBatches):
-    """Training batches whose examples are gathered on the device, step by step.
+    """Training batches that are gathered on the device from indices, step by step.
 
-    A piece is int32 [steps, batch_size], and a slice is one piece.
+    A piece is int32 [steps, batch_size] indices, and a slice is one piece.
     """
 
     def __init__(self, train: Values, batch_size: int, replicas: int):

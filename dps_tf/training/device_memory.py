@@ -20,7 +20,7 @@ PLACEMENTS = ("auto", "device", "stream")
 DATA_SHARE = 0.25
 """Share of a device's free memory that a data set may take under `auto`. Half of the
 memory is for activations; the rest is for weights, slots and other programs."""
-UNTOLD_MEMORY = 8 * 2**30
+ASSUMED_MEMORY = 8 * 2**30
 """Bytes that an accelerator is assumed to have: TensorFlow reports the bytes in use and
 not the size of the memory. No Cloud TPU core has less."""
 
@@ -35,7 +35,7 @@ def place(
 
     Args:
         dataset: the data set on the host.
-        strategy: the strategy whose replicas read the data.
+        strategy: strategy of the replicas that read the data.
         placement: `device`, `stream`, or `auto` (on the device if the data fit there).
         host_memory: free bytes of the host's memory, which CPU devices use; read for
             `auto` only.
@@ -111,7 +111,7 @@ def fits_devices(
     others = [device for device in devices if "CPU" not in device.upper()]
     on_host = needed * (len(devices) - len(others))
     return on_host <= DATA_SHARE * host_memory and all(
-        needed <= DATA_SHARE * (UNTOLD_MEMORY - _in_use(device)) for device in others
+        needed <= DATA_SHARE * (ASSUMED_MEMORY - _in_use(device)) for device in others
     )
 
 

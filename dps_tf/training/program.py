@@ -72,7 +72,7 @@ class Advance:
 class Program:
     """One network and optimizer, compiled for one batch size on one strategy.
 
-    Not thread-safe: give each thread a program of its own.
+    A program is not thread-safe: give each thread its own program.
 
     Attributes:
         network: the plain Keras network, which defines the order of weights.

@@ -62,8 +62,8 @@ def environment(replicas: int = 1) -> dict[str, str]:
     """Returns the properties that decide a trial's bits beside its specification.
 
     Equal builds and instruction sets give equal bits on a CPU with one intra-op thread.
-    `replicas` is the number of devices that share each batch, whose sums round
-    differently.
+    `replicas` is the number of devices that share each batch: sums over batches round
+    differently for different numbers.
     """
     return {
         "tensorflow": tf.version.VERSION,

@@ -120,7 +120,7 @@ class ExampleStream(TrainBatches):
 
         Args:
             examples: the examples that indices refer to.
-            strategy: the strategy whose replicas read them.
+            strategy: strategy of the replicas that read them.
             share: number of examples of a step that each replica gets.
             most_steps: largest number of steps of a piece. None stands for as many as
                 PIECE_BYTES hold, where a slice is also cut into at least PIECES pieces.
