@@ -1,7 +1,7 @@
-"""Keras networks by name: which network does a workload train?
+"""Keras networks by name, for workloads to train.
 
 Every builder takes `(input_shape, classes, **arguments)` and returns a functional
-tf_keras model whose output is logits, so that losses and goals know one form only.
+tf_keras model that outputs logits, so that losses and metrics have one form of input.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ __all__ = [
 Builder = Callable[..., keras.Model]
 
 NETWORKS: Registry[Builder] = Registry("network")
-"""The networks that can be named. The first two arguments of a builder are the shape of
-an input and the number of classes; the others are those of
+"""The registered networks. The first two arguments of a builder are the shape of an
+input and the number of classes; the others are those of
 `workload.network_arguments`."""
 
 
 def register(name: str, builder: Builder) -> None:
     """Makes `build(name, ...)` call `builder(input_shape, classes, **arguments)`.
 
-    The builder returns a functional tf_keras model whose output is logits. As
-    `Registry.register`.
+    The builder returns a functional tf_keras model that outputs logits. See
+    `Registry.register` for errors.
+
+    Example:
+        >>> register("my_network", my_builder)  # doctest: +SKIP
     """
     NETWORKS.register(name, builder, arguments_of(builder, 2))
 
@@ -69,10 +72,16 @@ def build(
 ) -> keras.Model:
     """Returns a new model: [batch, *input_shape] -> logits [batch, ..., classes].
 
-    `input_shape`: [None] for sequences of any length, where the network takes them;
-    `arguments`: those of the builder beyond the first two, for example `widths`.
-    Raises UserError for an unknown name or argument, and where the builder returns
-    something else than a functional model of tf_keras.
+    Args:
+        name: name of a registered network.
+        input_shape: shape of an input; [None] for sequences of any length, if the
+            network takes them.
+        classes: number of classes.
+        arguments: further arguments of the builder, for example `widths`.
+
+    Raises:
+        UserError: the name or an argument is unknown, or the builder returns no
+            functional model of tf_keras.
     """
     arguments = NETWORKS.resolve(name, arguments)
     with noting_initializers():
@@ -84,13 +93,13 @@ def build(
 def in_precision(model: keras.Model, precision: str) -> keras.Model:
     """Returns a network of the same form and names that computes in `precision`.
 
-    `mixed_bfloat16`: layers compute in bfloat16; variables and their gradients are
-    float32, and so are the layers that give the outputs, for 8 bits cannot tell large
-    logits apart. A layer whose own policy is not float32 keeps it. For `float32`
-    returns the model itself. Keras's policy for the whole process is never touched.
+    With `mixed_bfloat16`, layers compute in bfloat16. Variables, their gradients and
+    the output layers are float32, because 8 bits cannot separate large logits. A layer
+    with another policy than float32 keeps it. With `float32`, the model itself is
+    returned. Keras's global policy is not changed.
 
     Args:
-        model: functional, of layers that `get_config` describes; the values of its
+        model: functional model of layers that `get_config` describes; the values of its
             variables are not copied.
         precision: name of a Keras policy.
 
@@ -121,7 +130,7 @@ def _copied(model: keras.Model, precision: str, keeps_outputs: bool) -> keras.Mo
         if not stays and layer.dtype_policy.name == FLOAT32:
             config["dtype"] = precision
             if "cell" in config:
-                # What a recurrent layer repeats is a layer with a policy of its own.
+                # The cell of a recurrent layer is a layer with its own policy.
                 config["cell"]["config"]["dtype"] = precision
         return type(layer).from_config(config)
 

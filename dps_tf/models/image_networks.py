@@ -1,9 +1,9 @@
-"""Networks for images, and fully connected ones for inputs of any shape.
+"""Networks for images, and fully connected networks for inputs of any shape.
 
-Functional tf_keras models that return float32 logits. Layers are named, so that
-variable names (and with them layer reports) do not depend on what else a process has
-built. Variables come in layer order, kernel before bias. Details that a paper leaves
-open are bindings, with the source of each default beside it.
+The networks are functional tf_keras models that return float32 logits. Layers are
+named, so that variable names (and layer reports) do not depend on other models of the
+process. Variables are in layer order, kernel before bias. Details that a paper leaves
+open are arguments, with the source of each default beside it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ layers = keras.layers
 
 
 def conv(filters: int, size: int, name: str, **arguments: Any) -> keras.layers.Layer:
-    """Returns a Conv2D layer whose kernel starts as `fan_in_normal`."""
+    """Returns a Conv2D layer with a kernel drawn from `fan_in_normal`."""
     return layers.Conv2D(
         filters, size, kernel_initializer=fan_in_normal(), name=name, **arguments
     )
 
 
 def image_input(name: str, input_shape: Sequence[int]) -> Any:
-    """Returns an input [height, width, channels]; UserError for another shape."""
+    """Returns a Keras input [height, width, channels]; UserError for other shapes."""
     if len(input_shape) != 3:
         raise UserError(
             f"model {name!r} takes images [height, width, channels], not inputs of "
@@ -47,11 +47,11 @@ def image_input(name: str, input_shape: Sequence[int]) -> Any:
 
 
 def simple_cnn(input_shape: Sequence[int], classes: int) -> keras.Model:
-    """Returns the Simple-CNN of Lee et al.: no hidden dense layer.
+    """Returns the Simple-CNN of Lee et al., which has no hidden dense layer.
 
-    `input_shape`: [height, width, channels]. 62,346 parameters on 28 x 28 x 1 and ten
-    classes. Source: Lee et al. 2021, published code; Shallue et al. have a hidden
-    dense layer.
+    It has 62,346 parameters on inputs 28 x 28 x 1 and ten classes. `input_shape`:
+    [height, width, channels]. Source: Lee et al. 2021, published code; the network of
+    Shallue et al. has a hidden dense layer.
     """
     inputs = x = image_input("simple_cnn", input_shape)
     for index, filters in enumerate((32, 64), start=1):
@@ -66,17 +66,18 @@ def resnet8(
 ) -> keras.Model:
     """Returns the ResNet-8 of Lee et al.: pre-activation, no batch normalization.
 
-    75,050 parameters on 32 x 32 x 3 and ten classes.
+    It has 75,050 parameters on inputs 32 x 32 x 3 and ten classes.
 
     Args:
         input_shape: [height, width, channels], sides divisible by 4.
         classes: number of classes.
-        width: channels of the first stage, which double in each of the two others.
-        blocks: of each stage, n of He et al. 2016, section 4.2: 6n + 2 layers.
+        width: channels of the first stage; each of the two other stages doubles them.
+        blocks: blocks of each stage, n of He et al. 2016, section 4.2: 6n + 2 layers.
 
-    Source: Lee et al. 2021, published code: the shortcut of a block is its input before
-    the ReLU, but of the down-sampling blocks, which begin the second and third stage,
-    the input after it, averaged 2 x 2 and padded with channels of zeros.
+    Source: Lee et al. 2021, published code. The shortcut of a block is the block's
+    input before the ReLU. The first blocks of the second and third stage down-sample:
+    their shortcut is the input after the ReLU, averaged over 2 x 2 and padded with
+    channels of zeros.
     """
     inputs = image_input("resnet8", input_shape)
     if not (is_whole(width, 1) and is_whole(blocks, 1)):
@@ -113,8 +114,8 @@ def mlp(
 ) -> keras.Model:
     """Returns a fully connected ReLU network with hidden layers of `widths` units.
 
-    `pooling`: side of the squares over which images are averaged before the first
-    layer; 1 takes inputs of any shape as they are.
+    `pooling`: side in pixels of squares that images are averaged over before the first
+    layer; 1 averages nothing and takes inputs of any shape.
     """
     inputs = x = keras.Input(tuple(input_shape), name="input")
     if pooling != 1:
@@ -135,9 +136,9 @@ def mlp_batch_norm(
 ) -> keras.Model:
     """Returns `mlp` with batch normalization before each ReLU.
 
-    `ghost_batch_size`: examples that share their statistics (None: the whole batch on
-    a replica; see `GhostBatchNormalization`); hidden layers have no bias, beta of the
-    normalization replaces it.
+    Hidden layers have no bias, because normalization adds beta. `ghost_batch_size`:
+    examples that share their statistics; None is the whole batch on a replica. See
+    `GhostBatchNormalization`.
     """
     inputs = keras.Input(tuple(input_shape), name="input")
     x = layers.Flatten(name="flatten")(inputs)
@@ -157,9 +158,9 @@ def shallue2019_simple_cnn(
 ) -> keras.Model:
     """Returns the Simple CNN of Shallue et al.: SAME padding, a hidden dense layer.
 
-    3,274,634 parameters on 28 x 28 x 1 and ten classes. Narrow is `filters=(16, 32)`,
-    `units=512`, wide `(64, 128)` and 2,048 (halving and doubling are recalled, with
-    low confidence). Another network than `simple_cnn`, that of Lee et al.
+    It has 3,274,634 parameters on inputs 28 x 28 x 1 and ten classes. The narrow form
+    is `filters=(16, 32)`, `units=512`, the wide form `(64, 128)` and 2,048 (halving and
+    doubling are not verified by a source). `simple_cnn` is that of Lee et al.
 
     Source: Shallue et al. 2019, as re-implemented by Ren and Goldfarb 2021.
     """
@@ -173,7 +174,7 @@ def shallue2019_simple_cnn(
     return keras.Model(inputs, logits, name="shallue2019_simple_cnn")
 
 
-# Convolutions before each max-pool of model A of Simonyan and Zisserman 2015.
+# Number of convolutions before each max-pool: Simonyan and Zisserman 2015, model A.
 _VGG11 = (1, 1, 2, 2, 2)
 
 
@@ -187,12 +188,12 @@ def vgg11(
     """Returns VGG-11: eight convolutions, three dense layers, no normalization.
 
     132,863,336 parameters on 224 x 224 x 3 and 1,000 classes; sides are at least 32.
-    `units`: of both hidden dense layers; `dropout`: share of their outputs that
-    training leaves out; `widths`: channels of the convolutions before each of the five
-    max-pools. The head starts almost flat, so that the first loss is ln(classes) though
-    inputs are bytes less their mean. Source: Simonyan and Zisserman 2015, model A.
-    Neither dropout nor initializers of Shallue et al. are known: dropout is that of the
-    original, and the head begins as that of `resnet50`.
+    `units`: units of each hidden dense layer; `dropout`: share of their outputs that
+    training drops; `widths`: channels of the convolutions before each of the five
+    max-pools. The head starts with small weights, so that the first loss is ln(classes)
+    although inputs are bytes less their mean. Source: Simonyan and Zisserman 2015,
+    model A. Shallue et al. state neither dropout nor initializers: dropout is that of
+    the original, and the head starts like that of `resnet50`.
     """
     inputs = x = image_input("vgg11", input_shape)
     if min(input_shape[:2]) < 32:
@@ -228,22 +229,22 @@ def resnet50(
 ) -> keras.Model:
     """Returns the pre-activation ResNet-50 with ghost batch normalization.
 
-    25,549,352 trainable parameters on 224 x 224 x 3 and 1,000 classes. Bottlenecks in
-    four groups; within one BN-ReLU-1x1, BN-ReLU-3x3 (which carries the stride),
-    BN-ReLU-1x1 of four times the channels; the first block of a group projects its
-    pre-activated input to make the shortcut. Convolutions have no bias; epsilon is
-    1e-5, averages keep 0.997 of themselves at a step.
+    It has 25,549,352 trainable parameters on inputs 224 x 224 x 3 and 1,000 classes. A
+    bottleneck is BN-ReLU-1x1, BN-ReLU-3x3 (with the stride) and BN-ReLU-1x1 with four
+    times the channels. The shortcut of the first bottleneck of each of four groups is a
+    projection of its pre-activated input. Convolutions have no bias; epsilon is 1e-5
+    and the momentum of the moving averages 0.997.
 
     Args:
         input_shape: [height, width, channels].
         classes: number of classes.
         ghost_batch_size: examples that share their statistics; None: the whole batch.
-        blocks: bottlenecks in each group, whose channels double from group to group.
-        width: channels of the first group's bottlenecks.
+        blocks: number of bottlenecks in each group.
+        width: channels of the first group's bottlenecks; each next group doubles them.
 
     Source: He et al. 2016 (pre-activation); details of the official TensorFlow models,
-    version 2; ghosts of 32 as in Shallue et al. 2019. The head starts almost flat, so
-    that the first loss is ln(classes), as in a record of their archive.
+    version 2; ghost batches of 32 as in Shallue et al. 2019. The head starts with small
+    weights, so that the first loss is ln(classes), as in a record of their archive.
     """
     inputs = image_input("resnet50", input_shape)
     norm = functools.partial(_normalized, ghost_batch_size)
@@ -289,7 +290,7 @@ def _bottleneck(
     y = conv(width, 1, f"{name}_conv1", use_bias=False)(active)
     y = norm(y, f"{name}_2")
     if stride > 1:
-        # The same on both sides, whatever the size: SAME would pad only one of them.
+        # Both sides are padded equally for any size; SAME could pad only one side.
         y = layers.ZeroPadding2D(1, name=f"{name}_pad")(y)
     padding = "valid" if stride > 1 else "same"
     y = conv(
@@ -299,7 +300,7 @@ def _bottleneck(
     return layers.Add(name=f"{name}_add")([shortcut, y])
 
 
-def vit(  # noqa: PLR0913 - each is a binding of its own
+def vit(  # noqa: PLR0913 - each argument is a binding
     input_shape: Sequence[int],
     classes: int,
     patch: int = 16,
@@ -311,25 +312,25 @@ def vit(  # noqa: PLR0913 - each is a binding of its own
 ) -> keras.Model:
     """Returns a vision transformer; the defaults are ViT-S/16.
 
-    Patches of `patch` x `patch` pixels become tokens; pre-normalized blocks of
-    attention and a perceptron of 4 `width` with GELU; the mean over tokens is
-    classified, by a head that starts small.
+    Patches of `patch` x `patch` pixels are the tokens. Pre-normalized blocks have
+    attention and a perceptron of 4 `width` units with GELU. A head that starts with
+    small weights classifies the mean over the tokens.
 
     Args:
-        input_shape: [height, width, channels], sides that `patch` divides.
+        input_shape: [height, width, channels], with sides that `patch` divides.
         classes: number of classes.
         patch: side of a patch, in pixels.
-        width: length of a token's vector, which `heads` divides.
-        depth: blocks.
-        heads: of attention.
+        width: length of a token's vector; a multiple of `heads`.
+        depth: number of blocks.
+        heads: number of attention heads.
         positions: `sinusoidal` (fixed waves over the patches in reading order) or
             `learned`.
-        dropout: share of each block's outputs that training leaves out.
+        dropout: share of each block's outputs that training drops.
 
     Source: Dosovitskiy et al. 2021; Beyer et al. 2022 (mean instead of a class token,
-    fixed positions). Deviations: waves run over one index, not over two; the
-    head starts from a normal of 0.02, not from zero, where nothing below it would move
-    at the first step.
+    fixed positions). Deviations: waves run over one index, not over two; the head
+    starts from a normal of deviation 0.02, because with a head of zeros no other
+    weights would change at the first step.
     """
     inputs = image_input("vit", input_shape)
     rows, columns = input_shape[0] // patch, input_shape[1] // patch

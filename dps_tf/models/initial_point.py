@@ -1,8 +1,8 @@
-"""The initial point of a training: the weights with which a network begins.
+"""The initial point of a trial: the weights of a network before the first step.
 
-The initial point is a pure function of the network's form and a seed: every variable is
-drawn from a seed of its own, so that it depends neither on the others, nor on the
-process, nor on networks that were built before.
+The initial point is a pure function of the network's form and a seed. Every variable is
+drawn from its own seed, so it depends neither on other variables, nor on the process,
+nor on networks that were built before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core import UserError, derive_seed
 
-# Attributes of stock layers whose initializer is not called `<attribute>_initializer`.
+# Initializers of stock layers that are not called `<attribute>_initializer`.
 _STOCK_NAMES = {
     "recurrent_kernel": "recurrent_initializer",
     "depthwise_kernel": "depthwise_initializer",
@@ -26,21 +26,21 @@ _STOCK_NAMES = {
 }
 
 _NOTED = "_dps_tf_initializer"
-"""Attribute of a variable: the initializer that Keras made it with."""
+"""Name of the attribute that holds a variable's initializer."""
 
 
 def noting_initializers() -> contextlib.AbstractContextManager[Any]:
-    """Returns a context in which each variable that a layer adds keeps its initializer.
+    """Returns a context in which new variables of layers remember their initializers.
 
-    Networks are built in it, so that `add_weight("scale", [2])` of a user's own layer
-    is initialized as Keras does: by the initializer that it was given, or by Keras's
-    default.
+    Networks are built in this context, so that a variable of `add_weight("scale", [2])`
+    in a user's layer is drawn as by Keras: from the initializer of that call, or from
+    Keras's default.
     """
 
     def create(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
         variable = next_creator(**kwargs)
         value = kwargs.get("initial_value")
-        # What `add_weight` hands over: the initializer with the shape it is called for.
+        # `add_weight` passes a partial of the initializer with the shape.
         if isinstance(value, functools.partial):
             setattr(variable, _NOTED, value.func)
         return variable
@@ -51,16 +51,19 @@ def noting_initializers() -> contextlib.AbstractContextManager[Any]:
 def initial_point(model: keras.Model, seed: int) -> list[np.ndarray]:
     """Returns one array per variable, in the order of `model.weights`.
 
-    Each is drawn on the CPU from the initializer of its own layer, made anew with a
+    Each array is drawn on the CPU from a copy of the variable's initializer, with a
     seed derived from (`seed`, position in `model.weights`); the model is not changed.
-    The initializer is the layer's attribute `<variable>_initializer` or, of a network
-    that `models.build` made, the one that `add_weight` was called with. UserError for a
-    variable that has neither, or whose initializer does not give the same values twice.
+    The initializer is the layer's attribute `<variable>_initializer` or, in a network
+    of `models.build`, the one passed to `add_weight`.
+
+    Raises:
+        UserError: a variable has no such initializer, or one that draws without a seed.
     """
-    found = _initializers(model)
+    initializers = _initializers(model)
     point = []
     for position, variable in enumerate(model.weights):
-        initializer = found.get(id(variable), getattr(variable, _NOTED, None))
+        noted = getattr(variable, _NOTED, None)
+        initializer = initializers.get(id(variable), noted)
         if initializer is None:
             raise UserError(
                 f"variable {variable.name!r} of model {model.name!r} has no "
@@ -74,8 +77,8 @@ def initial_point(model: keras.Model, seed: int) -> list[np.ndarray]:
 
 
 def _initializers(model: keras.Model) -> dict[int, keras.initializers.Initializer]:
-    """Returns the initializers of all layers, indexed by the id of their variable."""
-    found = {}
+    """Returns the initializers of all layers by the id of their variables."""
+    initializers = {}
     for layer in model._flatten_layers():
         for attribute, value in list(vars(layer).items()):
             if not isinstance(value, tf.Variable):
@@ -83,8 +86,8 @@ def _initializers(model: keras.Model) -> dict[int, keras.initializers.Initialize
             name = f"{attribute.lstrip('_')}_initializer"
             initializer = getattr(layer, _STOCK_NAMES.get(attribute, name), None)
             if initializer is not None:
-                found[id(value)] = keras.initializers.get(initializer)
-    return found
+                initializers[id(value)] = keras.initializers.get(initializer)
+    return initializers
 
 
 def _draw(

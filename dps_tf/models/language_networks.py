@@ -1,8 +1,8 @@
 """Language models: those of Shallue et al. 2019, and small ones.
 
-Functional tf_keras models from int32 tokens [batch, length] to float32 logits [batch,
-length, vocabulary], of which those at position t read the tokens 0..t only. So padding
-at the end of a sequence is read by no other position; losses leave padding out.
+The networks are functional tf_keras models from int32 tokens [batch, length] to float32
+logits [batch, length, vocabulary]. Logits at position t read the tokens 0..t only, so
+padding at the end of a sequence changes no other position; losses leave padding out.
 """
 
 from __future__ import annotations
@@ -61,9 +61,8 @@ def tiny_transformer(
 ) -> keras.Model:
     """Returns a causal language model: int32 [batch, length] -> logits.
 
-    `input_shape`: [length]; `classes`: vocabulary. Logits are float32 [batch, length,
-    vocabulary]; those at position t read tokens 0..t only. Pre-normalized blocks of
-    attention and a 4 x wide perceptron.
+    Pre-normalized blocks have attention and a perceptron of 4 `width` units.
+    `input_shape`: [length]; `classes`: number of tokens in the vocabulary.
     """
     inputs = _token_input("tiny_transformer", input_shape, width, heads)
     embed = layers.Embedding(
@@ -77,7 +76,7 @@ def tiny_transformer(
     return keras.Model(inputs, small_dense(classes)(x), name="tiny_transformer")
 
 
-def attention_block(  # noqa: PLR0913 - each is independent of the others
+def attention_block(  # noqa: PLR0913 - the arguments are independent
     x: Any,
     width: int,
     heads: int,
@@ -90,10 +89,10 @@ def attention_block(  # noqa: PLR0913 - each is independent of the others
     added_kernel: Callable[[], keras.initializers.Initializer] | None = None,
     epsilon: float = 1e-5,
 ) -> Any:
-    """Returns a pre-normalized block of attention and a perceptron with GELU.
+    """Returns `x` after a pre-normalized block of attention and a GELU perceptron.
 
-    `added_kernel` makes the initializers of the two kernels whose outputs are added to
-    the residual stream, `kernel` those of the others, and by default these too.
+    `added_kernel` returns the initializer of the two kernels that feed the residual
+    additions; by default it is `kernel`, which returns that of the other kernels.
     """
 
     def linear(
@@ -108,7 +107,7 @@ def attention_block(  # noqa: PLR0913 - each is independent of the others
         return layers.Dropout(dropout, name=f"{name}_{part}")(y) if dropout else y
 
     def normal(y: Any, part: str) -> Any:
-        # Without biases as a whole, as in nanoGPT: the scale alone.
+        # Without biases, normalization has a scale only, as in nanoGPT.
         return layers.LayerNormalization(
             epsilon=epsilon, center=use_bias, name=f"{name}_{part}"
         )(y)
@@ -124,7 +123,7 @@ def attention_block(  # noqa: PLR0913 - each is independent of the others
     return layers.Add(name=f"{name}_add2")([x, dropped(y, "dropout2")])
 
 
-def transformer(  # noqa: PLR0913 - each is a binding of its own
+def transformer(  # noqa: PLR0913 - each argument is a binding
     input_shape: Sequence[int | None],
     classes: int,
     width: int = 512,
@@ -135,25 +134,26 @@ def transformer(  # noqa: PLR0913 - each is a binding of its own
     tied: bool = False,
     dropout: float = 0.0,
 ) -> keras.Model:
-    """Returns the decoder-only Transformer of Shallue et al.; defaults are its base.
+    """Returns the decoder-only Transformer of Shallue et al., by default of base size.
 
-    Fixed sinusoidal positions, embeddings times the root of the width, attention
-    without biases, a perceptron with ReLU and biases, an output matrix of its own
-    without bias. 51,671,040 parameters with 32,000 tokens.
+    It has fixed sinusoidal positions, embeddings times the square root of the width,
+    attention without biases, perceptrons with ReLU and biases, and a separate output
+    matrix without bias: 51,671,040 parameters with 32,000 tokens.
 
     Args:
         input_shape: [length], or [None] for sequences of any length.
-        classes: tokens in the vocabulary.
-        width: length of a token's vector, even, which `heads` divides.
+        classes: number of tokens in the vocabulary.
+        width: length of a token's vector; even, and a multiple of `heads`.
         hidden: units of the perceptrons.
-        heads: of attention.
-        depth: blocks.
-        norm_first: normalization before each part and at the end; else after each.
-        tied: one matrix for embedding and output.
-        dropout: share of each part's outputs that training leaves out.
+        heads: number of attention heads.
+        depth: number of blocks.
+        norm_first: whether normalization is before each part and at the end, or after
+            each part.
+        tied: whether embedding and output share one matrix.
+        dropout: share of each part's outputs that training drops.
 
-    Source: Vaswani et al. 2017; the place of normalization, the positions and the
-    sizes other than base are assumed, as the paper names them only.
+    Source: Vaswani et al. 2017. The place of normalization, the positions and the sizes
+    other than base are assumed, because Shallue et al. only name them.
     """
     inputs = _token_input("transformer", input_shape, width, heads, any_length=True)
     embedding = _embedding(classes, width, tied)
@@ -188,7 +188,7 @@ def transformer(  # noqa: PLR0913 - each is a binding of its own
 def _embedding(classes: int, width: int, tied: bool) -> keras.layers.Layer:
     if tied:
         return TiedEmbedding(classes, width, name="embedding")
-    # Of variance 1 / width, so that it is 1 once it is multiplied by the root.
+    # Variance 1 / width, which becomes 1 by the factor sqrt(width).
     normal = keras.initializers.RandomNormal(stddev=width**-0.5)
     return layers.Embedding(
         classes, width, embeddings_initializer=normal, name="embedding"
@@ -205,16 +205,16 @@ def lstm(
 ) -> keras.Model:
     """Returns the LSTM of Shallue et al.: one layer with recurrent projection.
 
-    62,791,680 parameters with 32,000 tokens; the output matrix has no bias. The state
-    is zero at the start of each sentence.
+    It has 62,791,680 parameters with 32,000 tokens; the output matrix has no bias. The
+    state is zero at the start of each sequence.
 
     Args:
         input_shape: [length], or [None] for sequences of any length.
-        classes: tokens in the vocabulary.
+        classes: number of tokens in the vocabulary.
         width: length of a token's vector.
-        units: memory cells.
-        projection: values that leave the layer and that the next step reads.
-        dropout: share of embeddings and outputs that training leaves out.
+        units: number of memory cells.
+        projection: size of the layer's output, which the next position reads.
+        dropout: share of embeddings and outputs that training drops.
 
     Source: Shallue et al. 2019 after Jozefowicz et al. 2016 (LSTM-2048-512).
     """
@@ -232,7 +232,7 @@ def lstm(
     return keras.Model(inputs, logits, name="lstm")
 
 
-def gpt(  # noqa: PLR0913 - each is a binding of its own
+def gpt(  # noqa: PLR0913 - each argument is a binding
     input_shape: Sequence[int],
     classes: int,
     width: int = 128,
@@ -243,20 +243,19 @@ def gpt(  # noqa: PLR0913 - each is a binding of its own
 ) -> keras.Model:
     """Returns a GPT with tied embeddings; the defaults are nanoGPT's size for a CPU.
 
-    Learned positions, pre-normalized blocks, GELU, no biases unless `use_bias`.
-    804,096 parameters with 65 tokens and a length of 64.
+    It has learned positions, pre-normalized blocks, GELU, and 804,096 parameters with
+    65 tokens and a length of 64.
 
     Args:
         input_shape: [length].
-        classes: tokens in the vocabulary.
-        width: length of a token's vector, which `heads` divides.
-        heads: of attention.
-        depth: blocks.
-        use_bias: whether linear layers and normalizations have one.
-        dropout: share of the embeddings and of each part's outputs that training
-            leaves out.
+        classes: number of tokens in the vocabulary.
+        width: length of a token's vector; a multiple of `heads`.
+        heads: number of attention heads.
+        depth: number of blocks.
+        use_bias: whether linear layers and normalizations have biases.
+        dropout: share of the embeddings and of each part's outputs that training drops.
 
-    Source: Radford et al. 2019; sizes of karpathy/nanoGPT. Deviation: GELU is exact,
+    Source: Radford et al. 2019; sizes of karpathy/nanoGPT. Deviations: GELU is exact,
     and attention weights have no dropout.
     """
     inputs = _token_input("gpt", input_shape, width, heads)
@@ -264,7 +263,7 @@ def gpt(  # noqa: PLR0913 - each is a binding of its own
     x = PositionEmbedding(name="position")(embedding(inputs))
     if dropout:
         x = layers.Dropout(dropout, name="dropout")(x)
-    # Radford et al. 2019: 1 / sqrt of the number of additions.
+    # Radford et al. 2019: 1 / sqrt(number of residual additions).
     scale = (2 * depth) ** -0.5
     added = functools.partial(keras.initializers.RandomNormal, stddev=0.02 * scale)
     block = functools.partial(

@@ -1,7 +1,7 @@
-"""Layers that tf_keras lacks, and how kernels start.
+"""Layers that tf_keras lacks, and initializers of kernels.
 
-Each is serializable, so that a model can be cloned, and keeps the initializer of its
-variable `<attribute>` as `<attribute>_initializer`, as stock layers do.
+Each layer is serializable, so that a model can be cloned, and keeps the initializer of
+its variable `<attribute>` as `<attribute>_initializer`, as stock layers do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _register = keras.utils.register_keras_serializable(package="dps_tf")
 
 
 def fan_in_normal() -> keras.initializers.Initializer:
-    """Returns a new truncated normal of variance 1 / fan-in.
+    """Returns a new truncated normal initializer of variance 1 / fan-in.
 
     Source: Lee et al. 2021, published code (variance scaling, fan-in, scale 1).
     """
@@ -25,21 +25,21 @@ def fan_in_normal() -> keras.initializers.Initializer:
 
 
 def small_normal() -> keras.initializers.Initializer:
-    """Returns a new normal of standard deviation 0.02."""
+    """Returns a new normal initializer of standard deviation 0.02."""
     return keras.initializers.RandomNormal(stddev=0.02)  # GPT-2's choice
 
 
 def dense(units: int, name: str, **arguments: Any) -> keras.layers.Layer:
-    """Returns a Dense layer whose kernel starts as `fan_in_normal`."""
+    """Returns a Dense layer with a kernel drawn from `fan_in_normal`."""
     return keras.layers.Dense(
         units, kernel_initializer=fan_in_normal(), name=name, **arguments
     )
 
 
 def small_dense(classes: int, use_bias: bool = True) -> keras.layers.Layer:
-    """Returns the last layer `dense` of a network, whose kernel starts small.
+    """Returns a Dense layer for logits, with a kernel drawn from `small_normal`.
 
-    So the first loss is nearly that of a uniform guess, log(classes).
+    The first loss is then nearly that of a uniform guess, log(classes).
     """
     normal = small_normal()
     return keras.layers.Dense(
@@ -67,23 +67,23 @@ class PadChannels(keras.layers.Layer):
 
 
 class _Refused(UserError):
-    """A mistake that shows when a layer is called."""
+    """A user's mistake that is detected when a layer is called."""
 
-    # By this Keras knows errors to which it need not add the arguments of the call,
-    # which would make several lines of one sentence.
+    # With this attribute Keras does not add the arguments of the call to the message,
+    # which is one sentence.
     _keras_call_info_injected = True
 
 
-def _indivisible(found: str, ghost_batch_size: Any, replicas: int) -> str:
-    """Returns what to do about `found`, which ghost batches do not divide."""
+def _indivisible(examples: str, ghost_batch_size: Any, replicas: int) -> str:
+    """Returns the message for `examples` that cannot be split into ghost batches."""
     if replicas == 1:
         return (
-            f"normalization is given {found}, not a multiple of ghost_batch_size "
+            f"normalization is given {examples}, not a multiple of ghost_batch_size "
             f"{ghost_batch_size}: use a batch size that is one or is smaller, or a "
             "ghost_batch_size that divides it."
         )
     return (
-        f"normalization is given {found} on each of {replicas} replicas, not a "
+        f"normalization is given {examples} on each of {replicas} replicas, not a "
         f"multiple of ghost_batch_size {ghost_batch_size}: use fewer replicas or a "
         "larger batch size, so that each has a multiple, or a smaller "
         "ghost_batch_size."
@@ -95,23 +95,24 @@ class GhostBatchNormalization(keras.layers.Layer):
     """Batch normalization over ghost batches: [batch, ..., channels] -> same.
 
     In training, each `ghost_batch_size` consecutive examples are normalized by their
-    own mean and variance, so that the statistics keep one meaning while the batch size
-    of a sweep changes; `ghost_batch_size=None` makes one ghost batch of what a replica
-    has of the batch. In evaluation the moving averages serve, and there are no ghost
-    batches. A step keeps the share `momentum` of them: less than Keras's 0.99, because
-    goals are reached within hundreds of steps, when the initial point would still spoil
-    the evaluation.
-
-    Raises UserError where ghost batches do not divide what a replica has of the batch,
-    so that the result does not depend on how many replicas share it.
+    own mean and variance, so that the statistics have one meaning for all batch sizes
+    of a sweep; with `ghost_batch_size=None`, the examples of a replica are one ghost
+    batch. In evaluation, inputs are normalized by the moving averages, without ghost
+    batches. A step keeps the share `momentum` of the averages: less than Keras's 0.99,
+    because with that the initial values would spoil evaluations in the first hundreds
+    of steps, in which goals may be reached.
 
     Statistics, averages and the normalization itself are float32 in every precision;
     the outputs have the type of the inputs.
 
+    Raises:
+        UserError: `ghost_batch_size` does not divide the examples of a replica; other
+            ghost batches would make results depend on the number of replicas.
+
     Source: Hoffer, Hubara, Soudry 2017 (ghost batches).
-    Deviations: the moving averages take the mean over the ghost batches of a step once,
-    not one ghost batch after the other; on one replica a batch smaller than
-    `ghost_batch_size` is one ghost batch, so that a sweep can begin below that size.
+    Deviations: a step updates the moving averages once, with the mean over its ghost
+    batches; on one replica a batch smaller than `ghost_batch_size` is one ghost batch,
+    so that a sweep can begin below that size.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class GhostBatchNormalization(keras.layers.Layer):
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Creates gamma, beta and the two moving averages, float32 [channels]."""
-        # Each replica averages what it sees; whoever reads gets the mean of all.
+        # Each replica has averages of its own examples; reading gives their mean.
         moving = {
             "trainable": False,
             "synchronization": tf.VariableSynchronization.ON_READ,
@@ -155,7 +156,7 @@ class GhostBatchNormalization(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Returns the normalized inputs; in training moves the averages too."""
+        """Returns the normalized inputs; in training, updates the moving averages."""
         exact = tf.cast(inputs, tf.float32)
         if not training:
             normal = self._normalize(exact, self.moving_mean, self.moving_variance)
@@ -169,19 +170,19 @@ class GhostBatchNormalization(keras.layers.Layer):
         return tf.cast(tf.reshape(normal, tf.shape(inputs)), inputs.dtype)
 
     def _group(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns [ghost batches, examples of one, ..., channels]."""
+        """Returns [ghost batches, examples of a ghost batch, ..., channels]."""
         size = self._examples_of_one(inputs)
         return tf.reshape(inputs, tf.concat([[-1, size], tf.shape(inputs)[1:]], 0))
 
     def _examples_of_one(self, inputs: tf.Tensor) -> Any:
-        """Returns how many examples make a ghost batch, an int where that is known."""
+        """Returns the examples of a ghost batch, an int if the shape is static."""
         batch, size = inputs.shape[0], self.ghost_batch_size
         if size is None:
             return tf.shape(inputs)[0] if batch is None else batch
         context = tf.distribute.get_replica_context()  # None outside of any replica
         replicas = 1 if context is None else context.num_replicas_in_sync
         if batch is not None:
-            # Not on several replicas: there the size would depend on how many they are.
+            # On several replicas a smaller size would depend on their number.
             size = min(size, batch) if replicas == 1 else size
             if batch % size:
                 raise _Refused(_indivisible(f"{batch} examples", size, replicas))
@@ -198,8 +199,8 @@ class GhostBatchNormalization(keras.layers.Layer):
         return (inputs - mean) * scale + self.beta
 
     def _move(self, average: tf.Variable, statistics: tf.Tensor) -> None:
-        seen = tf.reduce_mean(statistics, axis=list(range(statistics.shape.rank - 1)))
-        average.assign(self.momentum * average + (1.0 - self.momentum) * seen)
+        mean = tf.reduce_mean(statistics, axis=list(range(statistics.shape.rank - 1)))
+        average.assign(self.momentum * average + (1.0 - self.momentum) * mean)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -233,12 +234,11 @@ class PositionEmbedding(keras.layers.Layer):
 
 @_register
 class SelfAttention(keras.layers.Layer):
-    """Scaled dot-product attention of each position to others, or those before it.
+    """Scaled dot-product attention: [batch, length, 3 * width] -> [..., width].
 
-    `heads` must divide the width; `causal` hides later positions. Has no variables:
-    takes float32 [batch, length, 3 * width] (queries, keys, values)
-    and returns [batch, length, width], so that every kernel of a model is a plain
-    two-dimensional Dense kernel, prunable like any.
+    Inputs are the queries, keys and values. `heads` must divide the width; `causal`
+    hides later positions. The layer has no variables, so that every kernel of a model
+    is a two-dimensional Dense kernel, which can be pruned.
     """
 
     def __init__(self, heads: int, causal: bool = True, **kwargs: Any):
@@ -249,13 +249,13 @@ class SelfAttention(keras.layers.Layer):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the values, averaged by attention."""
         length, width = inputs.shape[1], inputs.shape[2] // 3
-        if length is None:  # of a network for sequences of any length, until called
+        if length is None:  # in a network for sequences of any length
             length = tf.shape(inputs)[1]
         depth = width // self.heads
         parts = tf.reshape(inputs, [-1, length, 3, self.heads, depth])
         query, key, value = tf.unstack(parts, axis=2)
         scores = tf.einsum("bqhd,bkhd->bhqk", query, key) / depth**0.5
-        # Sums over a sequence in float32, whatever the precision of the layer.
+        # Sums over a sequence are float32 in every precision of the layer.
         scores = tf.cast(scores, tf.float32)
         if self.causal:
             allowed = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)

@@ -1,10 +1,10 @@
 """The random numbers of a training step, and the layers that draw them.
 
 Each number is a function of the trial's seed, the step, the example's place in the
-global batch and the layer that asks, so a trial is the same on one device and on
-several, in slices of any length, and after it was killed. The generator is counter
-based (Philox 4x32: Salmon et al. 2011, 'Parallel random numbers: as easy as 1, 2, 3'),
-so a replica draws for its own examples only and keeps no state.
+global batch and the layer, so a trial is the same on one device and on several, in
+slices of any length, and when it continues after a kill. The generator is counter based
+(Philox 4x32: Salmon et al. 2011, 'Parallel random numbers: as easy as 1, 2, 3'), so a
+replica draws for its own examples only and keeps no state.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import tensorflow as tf
 from dps_tf._keras import keras
 from dps_tf.core import UserError
 
-_PHILOX = 1  # what tf.random.Algorithm.PHILOX stands for in the operations
-_BLOCK = 4  # words of 32 bits that one count of the generator gives
+_PHILOX = 1  # value of tf.random.Algorithm.PHILOX in the operations
+_BLOCK = 4  # words of 32 bits per count of the generator
 _STATEFUL = (
     "StatefulUniform",
     "StatefulStandard",
@@ -31,7 +31,7 @@ _STATEFUL = (
     "Rng",
     "NonDeterministicInts",
 )
-"""Operations that draw from a generator's state; older ones have an attribute seed."""
+"""Prefixes of operations that draw from a state; older ones have an attribute seed."""
 _ACTIVE = threading.local()
 
 Shape: TypeAlias = Any
@@ -39,17 +39,17 @@ Shape: TypeAlias = Any
 
 
 class StepDraws:
-    """What one replica draws in one step of one trial; made inside the step's graph.
+    """The draws of one replica in one step of one trial; made inside the step's graph.
 
-    A draw has a name and a number among those of its name in the step. Its leading
-    dimension counts examples; where that is no multiple of the replica's examples, all
-    examples of all replicas share the draw.
+    A draw has a name, and a number among the draws of this name in the step. Its
+    leading dimension counts examples. If that is no multiple of the replica's examples,
+    all examples of all replicas share the draw.
 
     Args:
-        seed: int64 [], of the trial.
-        step: int64 [], updates made before this one.
-        first: place in the global batch of the replica's first example.
-        examples: how many examples the replica has.
+        seed: int64 [], seed of the trial.
+        step: int64 [], number of updates made before this one.
+        first: position of the replica's first example in the global batch.
+        examples: number of examples of the replica.
     """
 
     def __init__(self, seed: tf.Tensor, step: tf.Tensor, first: Any, examples: Any):
@@ -57,11 +57,11 @@ class StepDraws:
         self._step = tf.cast(step, tf.int64)
         self._first = tf.cast(first, tf.int64)
         self._examples = examples
-        self._asked: dict[str, int] = {}
+        self._drawn: dict[str, int] = {}
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Lets the layers that are called in this thread draw from here."""
+        """Lets layers that are called in this thread draw from this object."""
         _ACTIVE.draws = self
         try:
             yield
@@ -73,13 +73,13 @@ class StepDraws:
     ) -> tf.Tensor:
         """Returns uniform signed integers of `width` bits (8, 16 or 32) of a shape.
 
-        Fewer bits cost less; `shared`: all examples share the draw, whatever the shape.
+        Fewer bits cost less. `shared`: whether all examples share the draw.
         """
         shape, first, examples = self._layout(shape, shared)
         count = math.prod(shape) if isinstance(shape, list) else tf.reduce_prod(shape)
-        each = count // examples
+        per_example = count // examples
         per_block = _BLOCK * 32 // width
-        blocks = (each + per_block - 1) // per_block
+        blocks = (per_example + per_block - 1) // per_block
         words = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=[examples * blocks * _BLOCK],
             key=self._key,
@@ -89,11 +89,11 @@ class StepDraws:
         )
         narrow = {8: tf.int8, 16: tf.int16, 32: tf.int32}[width]
         rows = tf.reshape(tf.bitcast(words, narrow), [examples, blocks * per_block])
-        return tf.reshape(rows[:, :each], shape)
+        return tf.reshape(rows[:, :per_example], shape)
 
     def _layout(self, shape: Shape, shared: bool) -> tuple[Any, Any, Any]:
-        """Returns (shape, first example, examples) of a draw; ints where known."""
-        sides = [_known(side) for side in _sides(shape)]
+        """Returns (shape, first example, examples) of a draw; ints if static."""
+        sides = [_static(side) for side in _sides(shape)]
         leading, examples = sides[0] if sides else 1, self._examples
         if isinstance(leading, int) and isinstance(examples, int):
             shared = shared or leading % examples != 0
@@ -105,10 +105,10 @@ class StepDraws:
         return whole, self._first, examples
 
     def _counter(self, name: str, block: tf.Tensor) -> tf.Tensor:
-        """Returns uint64 [2]: the block, and above it the draw and the step."""
-        number = self._asked.get(name, 0)
-        self._asked[name] = number + 1
-        # 31 bits, so that the sum is no negative int64; the step has the other 32.
+        """Returns uint64 [2]: the block, then draw and step as the high word."""
+        number = self._drawn.get(name, 0)
+        self._drawn[name] = number + 1
+        # 31 bits keep the int64 sum from being negative; the step has the other 32.
         purpose = zlib.crc32(f"{name}/{number}".encode()) >> 1
         high = tf.constant(purpose << 32, tf.int64) + self._step
         return tf.cast(tf.stack([block, high]), tf.uint64)
@@ -121,7 +121,7 @@ class StepDraws:
         high: Any = 1.0,
         shared: bool = False,
     ) -> tf.Tensor:
-        """Returns float32 in [low, high), multiples of 2^-24 before they are scaled."""
+        """Returns uniform float32 in [low, high), scaled from multiples of 2^-24."""
         words = tf.bitcast(self.bits(name, shape, shared=shared), tf.uint32)
         unit = tf.cast(
             tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), "float"
@@ -131,16 +131,16 @@ class StepDraws:
     def integers(
         self, name: str, shape: Shape, low: Any, high: Any, shared: bool = False
     ) -> tf.Tensor:
-        """Returns int32 in [low, high), high - low at most 2^31 - 1."""
+        """Returns uniform int32 in [low, high); high - low is at most 2^31 - 1."""
         positive = self.bits(name, shape, shared=shared) & 0x7FFFFFFF
         return low + positive % (high - low)
 
     def normal(
         self, name: str, shape: Shape, bound: float = math.inf, shared: bool = False
     ) -> tf.Tensor:
-        """Returns standard normal float32, cut off beyond +-`bound`.
+        """Returns standard normal float32, truncated at +-`bound`.
 
-        By the inverse of the distribution function at the middle of one of 2^23 equal
+        Values are the inverse of the distribution function at the middles of 2^23 equal
         intervals, so that no value lies beyond 5.3 deviations.
         """
         words = tf.bitcast(self.bits(name, shape, shared=shared), tf.uint32)
@@ -155,10 +155,10 @@ class StepDraws:
     def drop(
         self, name: str, inputs: tf.Tensor, rate: float, shape: Any, shared: bool
     ) -> tf.Tensor:
-        """Returns inputs of which a share is zero, the others scaled to the same mean.
+        """Returns inputs with a random share set to zero and the others scaled up.
 
-        `rate`: the share, rounded to a multiple of 2^-16; `shape`: of the draw, None
-        for that of the inputs; `shared`: see `bits`.
+        `rate`: the share, rounded to a multiple of 2^-16; `shape`: shape of the draw,
+        None for that of the inputs; `shared`: see `bits`. The mean stays the same.
         """
         if shape is None:
             static = inputs.shape
@@ -175,37 +175,37 @@ def _sides(shape: Shape) -> list[Any]:
     return tf.unstack(shape) if isinstance(shape, tf.Tensor) else list(shape)
 
 
-def _known(side: Any) -> Any:
-    """Returns a side of a shape as an int, or as it is where only the graph knows."""
+def _static(side: Any) -> Any:
+    """Returns a side of a shape as an int, or unchanged if it is not static."""
     static = tf.get_static_value(side)
     return side if static is None else int(static)
 
 
 class _LayerDraws:
-    """Stands in the layer of this number for Keras's generator; draws from the step."""
+    """Replaces Keras's generator in the random layer `number`; draws from the step."""
 
     def __init__(self, layer: keras.layers.Layer, number: int):
         self._rng_type = layer._random_generator._rng_type  # part of its config
         self._layer = layer.name
-        # Not its name, which depends on how many layers the process has made.
+        # A layer's name would depend on the number of layers in the process.
         self._name = f"layer {number}"
         noise = getattr(layer, "noise_shape", None) or (None,)
-        # One place for all images of a batch, and one mask for all of its examples.
+        # RandomCrop crops a batch at one place; noise of shape 1 is one mask for all.
         self._shared = isinstance(layer, keras.layers.RandomCrop) or noise[0] == 1
 
     def _maybe_init(self) -> None:
-        """Keras calls it when the layer is built."""
+        """Does nothing; Keras calls this when the layer is built."""
 
     @property
     def _draws(self) -> StepDraws:
-        found = getattr(_ACTIVE, "draws", None)
-        if found is None:
+        draws = getattr(_ACTIVE, "draws", None)
+        if draws is None:
             raise UserError(
                 f"layer {self._layer!r} draws random numbers outside of a training "
                 "step: evaluation must be a function of the weights, so call it with "
                 "training=False there."
             )
-        return found
+        return draws
 
     def random_uniform(
         self,
@@ -242,18 +242,18 @@ class _LayerDraws:
         return self._draws.drop(self._name, inputs, rate, noise_shape, self._shared)
 
     def make_seed_for_stateless_op(self) -> tf.Tensor:
-        """Returns int32 [2], one seed for the whole batch."""
+        """Returns a seed for the whole batch, int32 [2]."""
         return self._draws.bits(self._name, [2], shared=True)
 
     def flipped(self, images: tf.Tensor, axis: int) -> tf.Tensor:
-        """Returns images [n, ...] of which each is mirrored with probability 1/2."""
+        """Returns images [n, ...], each mirrored along `axis` with probability 1/2."""
         shape = [tf.shape(images)[0], *[1] * (images.shape.rank - 1)]
         mirrored = self._draws.bits(self._name, shape, 8) >= 0
         return tf.where(mirrored, tf.reverse(images, [axis]), images)
 
 
 def draws_at_random(model: keras.Model) -> bool:
-    """Returns whether a model has a layer that may draw in training."""
+    """Returns whether a model has a layer that may draw random numbers in training."""
     return bool(_random_layers(model))
 
 
@@ -265,13 +265,13 @@ def _random_layers(model: keras.Model) -> list[keras.layers.Layer]:
 def seed_layers(model: keras.Model) -> None:
     """Lets every random layer of a model draw from the step; see `StepDraws`.
 
-    Those of a user's own have to derive from Keras's `BaseRandomLayer`.
+    A user's random layers must derive from Keras's `BaseRandomLayer`.
     """
     for number, layer in enumerate(_random_layers(model)):
         draws = _LayerDraws(layer, number)
         layer._random_generator = draws
         if isinstance(layer, keras.layers.RandomFlip):
-            # Keras flips by one seed for the batch, whatever part a replica has.
+            # Keras flips by one seed for a replica's whole share of the batch.
             layer.call = _flip(layer, draws)
 
 
@@ -289,7 +289,7 @@ def _flip(layer: keras.layers.Layer, draws: _LayerDraws) -> Any:
 
 
 def check_graph(graph: tf.Graph, model: keras.Model) -> None:
-    """Raises UserError if a step draws what no seed of the trial decides."""
+    """Raises UserError if a step draws numbers that no seed of the trial decides."""
     described = graph.as_graph_def()
     nodes = [*described.node]
     for function in described.library.function:
@@ -306,16 +306,16 @@ def check_graph(graph: tf.Graph, model: keras.Model) -> None:
 
 
 def _drops(node: Any) -> bool:
-    """Returns whether an operation with a seed makes use of it."""
-    # Keras's LSTM and GRU drop by themselves, and ask cuDNN for no dropout.
+    """Returns whether an operation with a seed uses that seed."""
+    # Keras's LSTM and GRU implement dropout themselves, with none of cuDNN's.
     return "dropout" not in node.attr or node.attr["dropout"].f > 0
 
 
 def _place(path: str, model: keras.Model) -> str:
-    """Returns which layer an operation belongs to, as a message names it."""
+    """Returns a description of an operation's layer, for a message."""
     scopes = path.split("/")
     layers = {layer.name: type(layer).__name__ for layer in model._flatten_layers()}
-    found = [name for name in scopes if name in layers and name != model.name]
-    if not found:
+    names = [name for name in scopes if name in layers and name != model.name]
+    if not names:
         return f"the training step of model {model.name!r}"
-    return f"layer {found[-1]!r} ({layers[found[-1]]}) of model {model.name!r}"
+    return f"layer {names[-1]!r} ({layers[names[-1]]}) of model {model.name!r}"

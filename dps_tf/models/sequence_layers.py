@@ -1,7 +1,7 @@
 """Layers of sequence models that tf_keras lacks; serializable as those of `layers`.
 
-Keras writes the name of this module into the configuration of an LSTM, and with it into
-the structure hash that studies record: a cell that moves makes them another study.
+Keras writes the name of this module into the configuration of an LSTM, which is part of
+the structure hash that studies record: moving the cell would change that hash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _rates(width: int) -> np.ndarray:
 
 
 def sinusoids(positions: int, width: int) -> np.ndarray:
-    """Returns float32 [positions, width]: sines in the first half, cosines behind.
+    """Returns float32 [positions, width]: sines in the first half, then cosines.
 
     Entry (t, i) is sin(t / 10000^(i / (h - 1))) for i < h = width // 2, and (t, h + i)
     the cosine of the same angle. Source: Vaswani et al. 2017, section 3.5, with the
@@ -46,8 +46,8 @@ def _sinusoids_like(inputs: tf.Tensor) -> tf.Tensor:
 class SinusoidalPositions(keras.layers.Layer):
     """Adds a fixed wave to each position: float [batch, length, width] -> same.
 
-    Embeddings are multiplied by the root of their width first, so that they are not
-    drowned by the waves (Vaswani et al. 2017, section 3.4), unless `scale` is False.
+    Unless `scale` is False, inputs are first multiplied by the square root of their
+    width, so that waves do not dominate embeddings (Vaswani et al. 2017, section 3.4).
     """
 
     def __init__(self, scale: bool = True, **kwargs: Any):
@@ -57,8 +57,8 @@ class SinusoidalPositions(keras.layers.Layer):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the scaled inputs with the wave of each position added."""
         _, length, width = inputs.shape
-        known = length is not None
-        waves = sinusoids(length, width) if known else _sinusoids_like(inputs)
+        is_static = length is not None
+        waves = sinusoids(length, width) if is_static else _sinusoids_like(inputs)
         waves = tf.cast(waves, inputs.dtype)
         return (inputs * width**0.5 if self.scale else inputs) + waves
 
@@ -69,7 +69,7 @@ class SinusoidalPositions(keras.layers.Layer):
 
 @_register
 class TiedEmbedding(keras.layers.Layer):
-    """One matrix that embeds tokens and reads logits out again.
+    """One matrix that embeds tokens and that computes logits from features.
 
     `layer(tokens)`: int32 [batch, length] -> float [batch, length, width].
     `layer(features, readout=True)`: [batch, length, width] -> float32 logits [batch,
@@ -94,7 +94,7 @@ class TiedEmbedding(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, inputs: tf.Tensor, readout: bool = False) -> tf.Tensor:
-        """Returns vectors of tokens, or logits of vectors."""
+        """Returns the vectors of tokens, or with `readout` the logits of features."""
         if not readout:
             return tf.gather(self.embeddings, inputs)
         return tf.cast(tf.matmul(inputs, self.embeddings, transpose_b=True), tf.float32)
@@ -107,12 +107,11 @@ class TiedEmbedding(keras.layers.Layer):
 
 @_register
 class ProjectedLSTMCell(keras.layers.Layer):
-    """An LSTM cell whose output, projected, is what the next step reads.
+    """An LSTM cell with a linear projection of its output inside the recurrence.
 
-    `units` memory cells, whose output is projected linearly to `projection` values; the
-    gates read the input and the projected output of the step before. Kernels hold the
-    gates in the order input, forget, candidate, output; the forget gate's bias starts
-    at 1.
+    The output of `units` memory cells is projected to `projection` values. Gates read
+    the input and the projected output of the previous step. Kernels hold the gates in
+    the order input, forget, candidate, output; the forget gate's bias starts at 1.
 
     Source: Sak, Senior, Beaufays 2014, without peepholes; Jozefowicz et al. 2016
     (LSTM-2048-512). Stock LSTM layers cannot project inside of the recurrence.
@@ -129,12 +128,12 @@ class ProjectedLSTMCell(keras.layers.Layer):
 
     @property
     def state_size(self) -> list[int]:
-        """Sizes of the projected output and of the memory."""
+        """The sizes of the projected output and of the memory."""
         return [self.projection_size, self.units]
 
     @property
     def output_size(self) -> int:
-        """Size of the projected output."""
+        """The size of the projected output."""
         return self.projection_size
 
     def build(self, input_shape: tf.TensorShape) -> None:
@@ -167,13 +166,13 @@ class ProjectedLSTMCell(keras.layers.Layer):
         return {**super().get_config(), **own}
 
     def get_build_config(self) -> None:
-        """Returns nothing: the layer that repeats the cell builds it, in its scope."""
-        # A copy of a model would otherwise name the cell's variables without the layer.
+        """Returns None, so that only the RNN layer builds the cell, in its scope."""
+        # Otherwise a copied model names the cell's variables without the layer.
 
 
 @_register
 class ForgetBias(keras.initializers.Initializer):
-    """Zeros with ones at the forget gate: [4 * units], gates as in the cell."""
+    """A bias [4 * units] of ones for the forget gate and zeros for the other gates."""
 
     def __init__(self, units: int):
         self.units = units

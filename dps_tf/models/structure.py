@@ -1,4 +1,4 @@
-"""The structure of a network: one hash stands for all that it is made of."""
+"""The structure of a network: its hash, and checks of its form."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _LIBRARIES |= {"builtins", "tensorflow_model_optimization"}
 def structure_hash(network: keras.Model) -> str:
     """Returns 64 hexadecimal digits that change with the structure of a network.
 
-    What is seen: the layers in order, what each gets its input from, their
-    configurations (sizes, activations, initializers, regularizers, precision), the
-    shapes and types of all weights, constants in operations on tensors, and of layers
-    and functions that are not of a library their source without comments, docstrings
-    and layout, the constants that they read by name, and the functions that they call.
+    The hash includes the layers in order, their inputs and configurations (sizes,
+    activations, initializers, regularizers, precision), the shapes and types of all
+    weights, and constants in operations on tensors. For layers and functions outside of
+    the libraries it includes their source without comments, docstrings and layout, the
+    constants that they read by name, and the functions that they call.
 
-    What is not seen: names of layers, values of weights, library code, what a function
-    reads while it runs (files, the environment, attributes of other objects), and
-    whatever a layer keeps to itself because it has no `get_config`.
+    The hash does not include names of layers, values of weights, library code, values
+    that a function reads while it runs (files, the environment, attributes of other
+    objects), and settings of a layer without `get_config`.
     """
     text = json.dumps(_Structure().of_model(network), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class _Structure:
-    """Turns a network into JSON values, with layers numbered by their place in it."""
+    """Turns a network into JSON values; layers are numbered by their place in it."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -55,7 +55,7 @@ class _Structure:
         }
 
     def _of_layer(self, layer: keras.layers.Layer) -> Any:
-        found = {
+        common = {
             "class": self._of_class(type(layer)),
             "weights": [[list(w.shape), w.dtype.name] for w in layer.weights],
             "trainable": layer.trainable,
@@ -66,12 +66,12 @@ class _Structure:
             ],
         }
         if isinstance(layer, keras.Model):
-            return {**found, "model": self.of_model(layer)}
+            return {**common, "model": self.of_model(layer)}
         if isinstance(layer, keras.layers.Lambda):
             # Its configuration holds compiled code, with paths and line numbers.
             parts = layer.function, layer.arguments
-            return {**found, "function": self._of_value(parts)}
-        return {**found, "config": self._of_config(layer)}
+            return {**common, "function": self._of_value(parts)}
+        return {**common, "config": self._of_config(layer)}
 
     def _of_config(self, value: Any) -> Any:
         try:
@@ -82,7 +82,7 @@ class _Structure:
         return self._of_value(config)
 
     def _of_class(self, kind: type) -> Any:
-        """Returns the name of a class, and the methods of one of the user's."""
+        """Returns the name of a class and, outside of libraries, its methods."""
         name = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
         if _is_library(kind):
             return name

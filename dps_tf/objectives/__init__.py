@@ -1,8 +1,8 @@
-"""Objectives by name: what is a workload trained for, and judged by?
+"""Objectives by name: the loss and the metrics of a workload.
 
 A factory takes keyword arguments, `workload.objective_arguments`, and returns an
-`Objective`. Objectives of a user, and metrics to be computed beside those of an
-objective, are registered from a module of the user's.
+`Objective`. A user's module registers further objectives, and metrics to compute in
+addition to those of an objective.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ __all__ = [
 Factory = Callable[..., Objective]
 
 OBJECTIVES: Registry[Factory] = Registry("objective")
-"""The objectives that can be named. The arguments of a factory are those of
+"""The registered objectives. The arguments of a factory are those of
 `workload.objective_arguments`."""
 METRICS: Registry[Callable[[], Metric]] = Registry("metric")
-"""The metrics that can be named beside those of an objective, by
+"""The registered metrics, to be added to those of an objective by
 `workload.objective_arguments = {'metrics': (NAME,)}`."""
 
 
 def register(name: str, factory: Factory) -> None:
-    """Makes `build(name, arguments)` call the factory; as `Registry.register`."""
+    """Makes `build(name, arguments)` call the factory; see `Registry.register`."""
     OBJECTIVES.register(name, factory, arguments_of(factory, 0))
 
 
 def register_metric(name: str, factory: Callable[[], Metric]) -> None:
-    """Lets `workload.objective_arguments` name a metric: `{'metrics': (NAME,)}`."""
+    """Registers a metric for `workload.objective_arguments = {'metrics': (NAME,)}`."""
     METRICS.register(name, factory, {})
 
 
@@ -72,21 +72,25 @@ def build(
     arguments: Mapping[str, Any] | None = None,
     token_bytes: Sequence[int] | None = None,
 ) -> Objective:
-    """Returns a new objective; UserError for an unknown name, argument or metric.
+    """Returns a new objective.
 
     Args:
-        name: of a registered objective.
-        arguments: keywords of its factory, and `metrics`: names of registered metrics
-            that follow those of the objective.
-        token_bytes: of the data set, for an objective that takes such an argument.
+        name: name of a registered objective.
+        arguments: keyword arguments of the objective's factory, and `metrics`: names of
+            registered metrics to add after those of the objective.
+        token_bytes: bytes of each token of the data set, passed to an objective that
+            has an argument `token_bytes`.
+
+    Raises:
+        UserError: the name, an argument or a metric is unknown.
     """
     given = dict(arguments or {})
     more = given.pop("metrics", ())
-    known = OBJECTIVES.reads(name)
-    if token_bytes is not None and known is not None and "token_bytes" in known:
+    reads = OBJECTIVES.reads(name)
+    if token_bytes is not None and reads is not None and "token_bytes" in reads:
         given.setdefault("token_bytes", token_bytes)
     objective = OBJECTIVES[name](**OBJECTIVES.resolve(name, given))
     if not more:
         return objective
-    metrics = (*objective.metrics, *(METRICS[each]() for each in more))
+    metrics = (*objective.metrics, *(METRICS[metric]() for metric in more))
     return replace(objective, metrics=metrics)

@@ -1,6 +1,6 @@
-"""Sums of tensors over batches of examples: pruning scores and probes are made of them.
+"""Sums of tensors over batches of examples, for pruning scores and measurements.
 
-The sums of a function have the same bits however many threads compute its batches.
+The sums of a function have the same bits for any number of threads.
 """
 
 from __future__ import annotations
@@ -26,14 +26,19 @@ _NUMBERS = itertools.count()
 class BatchSums:
     """A function of a batch, compiled once per thread and summed over many batches.
 
-    Sums run in float64 and in the order of the batches. The function takes tensors of
-    the `signature` and returns tensors, of the same shapes for all batches. `name`
-    begins the name scope of its operations. It is part of the bits, and so of caches:
-    TensorFlow's graph optimizer orders some additions by it. `threads`: batches
-    computed at a time.
+    Values are added in float64 and in the order of the batches.
+
+    Args:
+        function: takes tensors of the `signature` and returns tensors that have the
+            same shapes for all batches.
+        signature: types of the function's arguments.
+        name: prefix of the name scope of the function's operations. It must not
+            change: TensorFlow's graph optimizer orders some additions by it, so the
+            bits of sums, also of cached ones, depend on it.
+        threads: batches computed at a time; by default one per processor.
 
     Attributes:
-        traces: how often the function was traced; at most the number of threads.
+        traces: number of times the function was traced; at most one per thread.
     """
 
     def __init__(
@@ -58,27 +63,27 @@ class BatchSums:
     ) -> list[np.ndarray]:
         """Returns the sum over batches of each tensor of the function, float64.
 
-        `arguments` returns those of the function for the batch at each of `starts`, in
-        the threads that compute; `progress` is called with (batches done, batches).
+        `arguments` returns the function's arguments for the batch at one of `starts`,
+        in a computing thread; `progress` is called with (batches done, batches).
         """
         compiled = self._compiled
         idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        for one in compiled:
-            idle.put(one)
+        for function in compiled:
+            idle.put(function)
 
         def of_batch(start: int) -> list[np.ndarray]:
-            one = idle.get()
+            function = idle.get()
             try:
-                found = one(*arguments(start))
+                tensors = function(*arguments(start))
             finally:
-                idle.put(one)
-            return [part.numpy() for part in found]
+                idle.put(function)
+            return [tensor.numpy() for tensor in tensors]
 
         total: list[np.ndarray] = []
         with ThreadPoolExecutor(len(compiled)) as pool:
-            for done, found in enumerate(pool.map(of_batch, starts), start=1):
-                total = total or [np.zeros(part.shape, np.float64) for part in found]
-                for into, part in zip(total, found, strict=True):
+            for done, parts in enumerate(pool.map(of_batch, starts), start=1):
+                total = total or [np.zeros(part.shape, np.float64) for part in parts]
+                for into, part in zip(total, parts, strict=True):
                     into += part
                 if progress is not None:
                     progress(done, len(starts))
@@ -86,10 +91,10 @@ class BatchSums:
 
     @functools.cached_property
     def _compiled(self) -> list[Any]:
-        """The compiled function, once per thread; each runs in one at a time.
+        """The compiled functions, one per thread, each for one call at a time.
 
-        TensorFlow's graph optimizer turns AddN into temporary variables whose names
-        all functions that run at once share, so each has a name scope of its own.
+        TensorFlow's graph optimizer turns AddN into temporary variables. All functions
+        that run at once share the names of these, so each has its own name scope.
         """
 
         def trace() -> Any:
@@ -111,14 +116,14 @@ class BatchSums:
 def dense_gradients(
     tape: tf.GradientTape, value: tf.Tensor, variables: Sequence[tf.Variable]
 ) -> list[tf.Tensor]:
-    """Returns d value / d variable as dense tensors, zeros where nothing connects."""
+    """Returns d value / d variable as dense tensors, zero if it is unconnected."""
     zero = tf.UnconnectedGradients.ZERO
     gradients = tape.gradient(value, variables, unconnected_gradients=zero)
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def _available() -> int:
-    """Returns how many batches at a time keep the machine busy."""
+    """Returns the default number of batches that are computed at a time."""
     if tf.config.list_physical_devices("GPU"):
         return 1
     return min(processors(), _MOST_THREADS)

@@ -1,7 +1,7 @@
-"""The objectives that are shipped: classes, one or several at once, and numbers.
+"""The built-in objectives: one class, several classes at once, and numbers.
 
-Of the average precision of several: Shallue et al. 2019 (Open Images) rank all pairs of
-example and class together.
+Shallue et al. 2019 (Open Images) compute the average precision of several classes by
+ranking all pairs of example and class together.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ def cross_entropy(
 ) -> tf.Tensor:
     """Returns float32 [...]: -sum_k q_k log p_k for each label, in nats.
 
-    q is the smoothed label, for label_smoothing a and C classes. `szegedy2016` spreads
-    a evenly over all classes: 1 - a + a / C on the label and a / C elsewhere (Szegedy
-    et al. 2016, section 7; Keras). `shallue2019` spreads it over the others: 1 - a and
-    a / (C - 1), which is the first with a C / (C - 1). Both are plain at 0.
+    q is the smoothed label for C classes and a = label_smoothing. `szegedy2016` spreads
+    a evenly over all classes: q is 1 - a + a / C on the label and a / C elsewhere
+    (Szegedy et al. 2016, section 7; Keras). `shallue2019` spreads a over the other
+    classes: q is 1 - a on the label and a / (C - 1) elsewhere, which equals
+    `szegedy2016` with a C / (C - 1). Both are plain cross entropy for a = 0.
 
     Args:
         labels: int32 [...], in [0, classes).
         logits: float32 [..., classes].
-        label_smoothing: a in [0, 1); a tensor does not retrace.
+        label_smoothing: a in [0, 1); a graph is not traced again for another tensor.
         convention: one of SMOOTHINGS.
     """
     plain = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -56,7 +57,7 @@ def cross_entropy(
 def wrong(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Returns bool [...]: whether the largest logit is not that of the label.
 
-    The first of several equal logits counts; a NaN logit is wrong.
+    The first of equal logits counts as the largest; a NaN logit makes a label wrong.
     """
     guess = tf.argmax(logits, axis=-1, output_type=labels.dtype)
     broken = tf.reduce_any(tf.math.is_nan(logits), axis=-1)
@@ -65,9 +66,9 @@ def wrong(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 def _not_among_top(k: int) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     def not_among_top(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Returns bool [...]: whether k classes come before the label.
+        """Returns bool [...]: whether k or more classes rank above the label.
 
-        Of equal logits the first comes first; a NaN logit is wrong.
+        Equal logits rank in the order of classes; a NaN logit makes a label wrong.
         """
         classes = logits.shape[-1]
         chosen = tf.maximum(labels, 0)[..., None]  # padding has no logit
@@ -84,14 +85,15 @@ def _not_among_top(k: int) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
 def softmax_cross_entropy(
     smoothing: str = "szegedy2016", top: Sequence[int] = ()
 ) -> Objective:
-    """Returns the objective of one class per example, or per position of a sequence.
+    """Returns the objective for one class per example, or per position of a sequence.
 
     Metrics: `classification_error` (top-1), `cross_entropy` (nats, not smoothed),
-    `accuracy`, and `top_K_error` for each of `top`. Every position counts.
+    `accuracy`, and `top_K_error` for each K of `top`. Every position counts.
 
     Args:
         smoothing: convention of the metaparameter `label_smoothing`, of SMOOTHINGS.
-        top: numbers K >= 2 of guesses among which the label has to be, such as (5,).
+        top: numbers K >= 2 of the best guesses that must contain the label, such as
+            (5,).
     """
     check_known("convention of smoothing", smoothing, SMOOTHINGS)
     for k in top:
@@ -122,11 +124,11 @@ def token_cross_entropy(
 ) -> Objective:
     """Returns the objective of a language model: the next token of each position.
 
-    Labels below 0 are padding and count nothing: all means are over the other tokens,
-    of all examples and devices together. Metrics: `cross_entropy` (nats per token),
-    `perplexity` (its exponential), `classification_error`, `accuracy`, and where the
-    data set says how many bytes of text its tokens stand for, `bits_per_byte`: the
-    bits of all tokens over their bytes, the same whatever the tokens are.
+    Labels below 0 are padding and do not count: all means are over the other tokens of
+    all examples and devices together. Metrics: `cross_entropy` (nats per token),
+    `perplexity` (the exponential of it), `classification_error`, `accuracy`, and if
+    `token_bytes` is given, `bits_per_byte`: the bits of all tokens divided by their
+    bytes of text, which is comparable between vocabularies.
 
     Args:
         smoothing: convention of the metaparameter `label_smoothing`, of SMOOTHINGS.
@@ -162,32 +164,32 @@ def _bits_per_byte(token_bytes: Sequence[int]) -> Metric:
 
     def sums(labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> Sums:
         del outputs
-        each = tf.gather(tf.constant(lengths, tf.int64), tf.maximum(labels, 0))
-        there = tf.where(weights > 0, each, tf.zeros_like(each))
-        return {"bytes": tf.reduce_sum(there)}
+        of_labels = tf.gather(tf.constant(lengths, tf.int64), tf.maximum(labels, 0))
+        counted = tf.where(weights > 0, of_labels, tf.zeros_like(of_labels))
+        return {"bytes": tf.reduce_sum(counted)}
 
-    def value(found: Mapping[str, Any]) -> float:
-        return found["loss"] / math.log(2) / int(found["bytes"])
+    def value(totals: Mapping[str, Any]) -> float:
+        return totals["loss"] / math.log(2) / int(totals["bytes"])
 
     return Metric("bits_per_byte", value, sums)
 
 
 def sigmoid_cross_entropy(thresholds: int = 0) -> Objective:
-    """Returns the objective of labels 0 or 1 for each class: int32 [n, classes].
+    """Returns the objective for labels 0 or 1 for each class: int32 [n, classes].
 
-    A label below 0 is unknown: it counts nothing, in the loss as in the metrics.
+    Labels below 0 are unknown and count neither in the loss nor in the metrics.
     Metrics: `cross_entropy` (nats, mean over examples and classes, as Keras's
     BinaryCrossentropy), `average_precision` (class-agnostic: all pairs of example and
     class ranked together) and `macro_average_precision` (mean of the average precisions
-    of those classes that have a positive label). Goals on the latter are maximized.
+    of the classes that have a positive label). Goals on the last two are maximized.
 
     Args:
-        thresholds: 0 is exact: the area under the curve of precision over recall by
-            steps, one at each different score, as scikit-learn's
-            `average_precision_score`. N > 1 counts at N thresholds of the probability,
-            evenly spaced on [0, 1], and interpolates as Davis and Goadrich 2006, as
-            `keras.metrics.AUC(N, "PR", "interpolation")`; Shallue et al. used 200. The
-            exact one keeps the scores of all validation examples.
+        thresholds: 0 computes exact average precision: the area under the steps of
+            precision over recall, one step at each different score, as scikit-learn's
+            `average_precision_score`; it keeps the scores of all validation examples.
+            N > 1 counts at N thresholds of the probability, evenly spaced on [0, 1],
+            and interpolates as in Davis and Goadrich 2006 and in
+            `keras.metrics.AUC(N, "PR", "interpolation")`; Shallue et al. used 200.
     """
     if not is_whole(thresholds, 0) or thresholds == 1:
         raise UserError(
@@ -214,14 +216,14 @@ def _loss(
 
 def _exact() -> tuple[Metric, Metric]:
     def rows(labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> Sums:
-        known = tf.where(weights > 0, labels, -tf.ones_like(labels))
-        return {"scores": outputs, "labels": tf.cast(known, tf.int8)}
+        marked = tf.where(weights > 0, labels, -tf.ones_like(labels))
+        return {"scores": outputs, "labels": tf.cast(marked, tf.int8)}
 
-    def over_pairs(found: Mapping[str, Any]) -> float:
-        return exact_average_precision(found["labels"], found["scores"])
+    def over_pairs(kept: Mapping[str, Any]) -> float:
+        return exact_average_precision(kept["labels"], kept["scores"])
 
-    def over_classes(found: Mapping[str, Any]) -> float:
-        columns = zip(found["labels"].T, found["scores"].T, strict=True)
+    def over_classes(kept: Mapping[str, Any]) -> float:
+        columns = zip(kept["labels"].T, kept["scores"].T, strict=True)
         return _mean([exact_average_precision(*column) for column in columns])
 
     return (
@@ -233,13 +235,13 @@ def _exact() -> tuple[Metric, Metric]:
 def exact_average_precision(labels: np.ndarray, scores: np.ndarray) -> float:
     """Returns the average precision of a ranking; NaN without a positive label.
 
-    `labels`: 1 or 0; below 0 is left out; `scores`: larger means more likely 1, of the
-    same shape. NaN gives NaN.
+    `labels`: 1 or 0; labels below 0 are left out. `scores`: of the same shape; a larger
+    score means that 1 is more likely. A NaN score gives NaN.
     """
     from sklearn.metrics import average_precision_score  # takes a second to import
 
-    known = labels >= 0
-    truth, ranked = labels[known], scores[known]
+    counts = labels >= 0
+    truth, ranked = labels[counts], scores[counts]
     if not truth.any() or np.isnan(ranked).any():
         return float("nan")
     return float(average_precision_score(truth, ranked))
@@ -252,9 +254,9 @@ def _mean(values: list[float]) -> float:
 
 def _interpolated(thresholds: int) -> tuple[Metric, Metric]:
     def histogram(labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> Sums:
-        """Counts scores between thresholds, int64 [thresholds, classes].
+        """Returns counts of scores between thresholds, int64 [thresholds, classes].
 
-        In the bin i lie the probabilities above the threshold i up to the next.
+        Bin i has the probabilities above threshold i, up to and including the next.
         """
         scaled = tf.math.ceil(tf.sigmoid(outputs) * (thresholds - 1))
         bins = tf.clip_by_value(tf.cast(scaled, tf.int32) - 1, 0, thresholds - 1)
@@ -266,18 +268,18 @@ def _interpolated(thresholds: int) -> tuple[Metric, Metric]:
             cellwise = tf.math.unsorted_segment_sum(ones, cells, thresholds * classes)
             return tf.reshape(cellwise, [thresholds, classes])
 
-        known = weights > 0
+        counts = weights > 0
         return {
-            "positives": counted(tf.logical_and(known, labels > 0)),
-            "negatives": counted(tf.logical_and(known, labels == 0)),
+            "positives": counted(tf.logical_and(counts, labels > 0)),
+            "negatives": counted(tf.logical_and(counts, labels == 0)),
         }
 
-    def over_pairs(found: Mapping[str, Any]) -> float:
-        positives, negatives = found["positives"], found["negatives"]
+    def over_pairs(bins: Mapping[str, Any]) -> float:
+        positives, negatives = bins["positives"], bins["negatives"]
         return interpolated_average_precision(positives.sum(1), negatives.sum(1))
 
-    def over_classes(found: Mapping[str, Any]) -> float:
-        columns = zip(found["positives"].T, found["negatives"].T, strict=True)
+    def over_classes(bins: Mapping[str, Any]) -> float:
+        columns = zip(bins["positives"].T, bins["negatives"].T, strict=True)
         return _mean([interpolated_average_precision(*column) for column in columns])
 
     return (
@@ -291,9 +293,9 @@ def interpolated_average_precision(
 ) -> float:
     """Returns the area under precision over recall, NaN without a positive label.
 
-    Between two thresholds the true positives are taken to grow in proportion to all
-    predicted ones. `positives`: labels of 1 with scores in each bin, in ascending order
-    of scores; `negatives`: likewise of 0. Source: Davis and Goadrich 2006; Keras's AUC,
+    Between two thresholds, true positives are assumed to grow in proportion to all
+    predicted positives. `positives` and `negatives`: numbers of labels 1 and 0 in each
+    bin, in ascending order of scores. Source: Davis and Goadrich 2006; Keras's AUC,
     `interpolation`.
     """
     if not positives.sum():
@@ -309,13 +311,13 @@ def interpolated_average_precision(
 
 
 def squared_error() -> Objective:
-    """Returns the objective of numbers: float32 [n, ..., outputs], NaN where unknown.
+    """Returns the objective for numbers: float32 [n, ..., outputs], NaN if unknown.
 
     The loss is the square of the error, not half of it. Metrics: `mean_squared_error`
     over all known labels, and `r_squared`: 1 - (sum of squared errors) / (sum of
-    squared deviations from the mean label), the mean over the outputs of the last axis,
-    as scikit-learn's `r2_score`; an output whose labels are all equal has none and is
-    left out. Goals on the latter are maximized.
+    squared deviations from the mean label), as the mean over the outputs of the last
+    axis, as in scikit-learn's `r2_score`. The mean leaves out outputs that have only
+    equal labels. Goals on `r_squared` are maximized.
     """
     return Objective(
         _square,
@@ -333,18 +335,18 @@ def _square(
     labels: tf.Tensor, outputs: tf.Tensor, metaparameters: Metaparameters
 ) -> tf.Tensor:
     del metaparameters
-    known = tf.where(_unknown(labels), tf.zeros_like(labels), labels)
-    return tf.math.squared_difference(outputs, known)
+    without_nan = tf.where(_unknown(labels), tf.zeros_like(labels), labels)
+    return tf.math.squared_difference(outputs, without_nan)
 
 
 def _moments(labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> Sums:
-    """Returns sums for each output, float64 [outputs]."""
+    """Returns the sums for `r_squared` of each output, float64 [outputs]."""
     counts = weights > 0
     axes = list(range(labels.shape.rank - 1))
 
     def total(values: tf.Tensor) -> tf.Tensor:
-        there = tf.where(counts, values, tf.zeros_like(values))
-        return tf.reduce_sum(tf.cast(there, tf.float64), axis=axes)
+        counted = tf.where(counts, values, tf.zeros_like(values))
+        return tf.reduce_sum(tf.cast(counted, tf.float64), axis=axes)
 
     exact = tf.cast(labels, tf.float64)
     return {
@@ -358,7 +360,7 @@ def _moments(labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> Sums:
 def _r_squared(sums: Mapping[str, Any]) -> float:
     count = np.maximum(sums["count"], 1)
     deviations = sums["squares"] - sums["labels"] ** 2 / count
-    # Rounding leaves something of equal labels that are far from 0.
+    # Rounding gives equal labels far from 0 a small deviation.
     varies = deviations > 1e-12 * sums["squares"]
     if not varies.any():
         return float("nan")

@@ -1,4 +1,4 @@
-"""Numbers that an evaluation gives of a split, made of sums over its examples."""
+"""Metrics: numbers over a split, computed from sums over its examples."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ Sums = dict[str, Any]
 
 @dataclass(frozen=True)
 class Metric:
-    """A number over a whole split, made of sums over its examples.
+    """A number over a whole split, computed from sums over its examples.
+
+    Example:
+        >>> bits = Metric("bits", lambda sums: 1.4427 * sums["loss"] / sums["weight"])
+        >>> register_metric("bits", lambda: bits)  # doctest: +SKIP
 
     Attributes:
-        name: behind the split in the column's name, `validation/NAME`.
-        value: returns the number, of the merged sums as NumPy values: those of `sums`,
-            and always `loss` and `weight`, the weighted sum of the loss (without
-            smoothing and penalties) and the sum of the weights.
-        sums: (labels, outputs, weights) of a batch -> tensors by name, to be added up.
-            `weights`: float32, one per label, 0 where the label counts nothing. Metrics
-            that share this function share its work. None: `loss` and `weight` suffice.
+        name: part of the column's name after the split, `validation/NAME`.
+        value: maps the merged sums, NumPy values by name, to the number. They are those
+            of `sums` and always `loss` and `weight`: the weighted sum of the loss
+            (without smoothing and penalties) and the sum of the weights.
+        sums: maps (labels, outputs, weights) of a batch to tensors by name, which are
+            added up. `weights` is float32, one per label, 0 for labels that do not
+            count. Metrics with the same function share its work. None if `loss` and
+            `weight` suffice.
         keeps_examples: whether `sums` returns a row for each example instead, float32
-            [batch, ...], so that `value` gets the rows of all examples, in any order:
-            for what no sum of fixed size can tell exactly. Rows of examples that only
-            fill up a batch are removed.
-        counts_against: (labels, outputs) -> bool, one per label: what counts against a
-            goal. Given, the metric is known to miss a goal before all examples have
-            been looked at.
-        of_count: (positions that count against the goal, positions in all) -> value.
+            [batch, ...], and `value` gets the rows of all examples, in any order: for
+            metrics that no sum of fixed size gives exactly. Rows of padding are
+            removed.
+        counts_against: maps (labels, outputs) to bool, one per label: whether a
+            position counts against a goal. With it, an evaluation may stop as soon as
+            the goal is out of reach.
+        of_count: maps (positions that count against the goal, all positions) to the
+            value.
     """
 
     name: str
@@ -44,19 +50,19 @@ class Metric:
 
     @property
     def can_be_bounded(self) -> bool:
-        """Whether `evaluation_mode = 'goal'` can decide goals on it early."""
+        """Whether `evaluation_mode = 'goal'` can decide a goal on this metric early."""
         return self.counts_against is not None and self.of_count is not None
 
     @property
     def grows(self) -> bool:
-        """Whether more that counts against the goal makes the value larger."""
+        """Whether the value grows with the positions that count against the goal."""
         assert self.of_count is not None
         return self.of_count(1, 1) > self.of_count(0, 1)
 
     def most_against(self, goal: Goal, total: int) -> int | None:
         """Returns how many of `total` positions may count against a goal that is met.
 
-        None if even 0 are too many.
+        It is None if the goal is missed even with 0.
         """
         assert self.of_count is not None
         met = (k for k in range(total, -1, -1) if goal.reaches(self.of_count(k, total)))
@@ -64,12 +70,12 @@ class Metric:
 
 
 def count(condition: tf.Tensor) -> tf.Tensor:
-    """Returns how often a condition holds, int64: exact in any order of adding."""
+    """Returns how often a condition holds, int64 [], exact in any order of addition."""
     return tf.reduce_sum(tf.cast(condition, tf.int64))
 
 
 def mean_loss(name: str) -> Metric:
-    """Returns the metric that is the mean loss of a position."""
+    """Returns a metric that is the mean loss per position."""
     return Metric(name, lambda sums: float(sums["loss"] / sums["weight"]))
 
 
@@ -78,11 +84,12 @@ def fractions(
     error: str,
     accuracy: str | None = None,
 ) -> tuple[Metric, ...]:
-    """Returns the metrics that count positions, exactly: they can be bounded early.
+    """Returns exact metrics that are fractions of positions and can be bounded early.
 
-    `against`: (labels, outputs) -> bool, one per label: whether it is wrong; `error`
-    and `accuracy`: names of the fractions of positions that are wrong, and of the
-    others.
+    Args:
+        against: maps (labels, outputs) to bool, one per label: whether it is wrong.
+        error: name of the fraction of positions that are wrong.
+        accuracy: name of the fraction that is not wrong; None omits this metric.
     """
 
     def sums(labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> Sums:
@@ -91,12 +98,12 @@ def fractions(
         return {"wrong": count(wrong), "positions": count(counts)}
 
     def metric(name: str, of_count: Callable[[int, int], float]) -> Metric:
-        def value(found: Mapping[str, Any]) -> float:
-            return of_count(int(found["wrong"]), int(found["positions"]))
+        def value(totals: Mapping[str, Any]) -> float:
+            return of_count(int(totals["wrong"]), int(totals["positions"]))
 
         return Metric(name, value, sums, counts_against=against, of_count=of_count)
 
-    found = [metric(error, lambda wrong, total: wrong / total)]
+    metrics = [metric(error, lambda wrong, total: wrong / total)]
     if accuracy is not None:
-        found.append(metric(accuracy, lambda wrong, total: (total - wrong) / total))
-    return tuple(found)
+        metrics.append(metric(accuracy, lambda wrong, total: (total - wrong) / total))
+    return tuple(metrics)

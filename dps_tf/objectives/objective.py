@@ -1,9 +1,9 @@
-"""What a workload is trained for and judged by, as sums that can be merged.
+"""Objectives: the loss and the metrics of a workload, as sums that can be merged.
 
-An objective turns labels and outputs into a loss for each position (an example, a token
-of a sequence, a label of several) and into sums for its metrics. Sums over batches and
-devices add up to the sums over all of them, so that no metric depends on how examples
-were divided, and a mean over positions is one over positions everywhere.
+An objective maps labels and outputs to a loss for each position (an example, a token of
+a sequence, or one of several labels) and to sums for its metrics. Sums over batches and
+devices add up to the sums over all examples, so that no metric depends on how examples
+were divided, and every mean is one over all positions.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _TAKEN = {
     INDICATORS: "0 or 1 for each class (below 0: unknown), as whole numbers",
     NUMBERS: "floating-point numbers of the shape of the outputs (NaN: unknown)",
 }
-_ROWS = 10_000  # of labels at a time, which may be mapped from a file
+_ROWS = 10_000  # rows of labels read at a time, as they may be mapped from a file
 L2_PENALTY = "l2_penalty"
-"""A metaparameter of every objective: half of it times the square norm of all trained
-kernels (variables of rank 2 and more) is added to the loss of a batch."""
+"""A metaparameter of every objective: half of its value times the square norm of all
+trained kernels (variables of rank 2 and more) is added to the loss of a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +42,20 @@ class Objective:
     """Loss and metrics of a workload.
 
     Attributes:
-        loss: (labels, outputs, metaparameters) -> float32, one per label. Outputs are
-            those of the network, as float32. A metaparameter that no point holds is
-            not in the mapping; the others are scalar tensors in training.
-        metrics: columns of a split, in their order.
-        labels: what labels are, CLASSES, INDICATORS or NUMBERS.
-        metaparameters: what `loss` reads of a point.
-        weights: labels -> float32, one per label: what a position counts in the loss,
-            0 for padding, or unknown labels; None counts every position once, and then
-            no sum of weights has to be exchanged between devices.
-        link: what the loss itself applies to outputs, `softmax` or `sigmoid`; a network
-            that ends in it is refused. '' refuses nothing.
+        loss: maps (labels, outputs, metaparameters) to float32, one per label. Outputs
+            are those of the network, as float32. Metaparameters are scalar tensors by
+            name in training; one that no point holds is not in the mapping.
+        metrics: the metrics of a split, in the order of its columns.
+        labels: kind of the labels: CLASSES, INDICATORS or NUMBERS.
+        metaparameters: the metaparameters that `loss` reads from a point.
+        weights: maps labels to float32, one per label: the weight of a position in the
+            loss, 0 for padding or unknown labels. None gives every position weight 1,
+            and devices exchange no sums of weights.
+        link: the function that the loss applies to outputs, `softmax` or `sigmoid`; a
+            network that ends in this function is refused. '' refuses no network.
+
+    Raises:
+        UserError: `labels` is no such kind, or metric names are equal or `loss`.
     """
 
     loss: Callable[[tf.Tensor, tf.Tensor, Metaparameters], tf.Tensor]
@@ -64,8 +67,10 @@ class Objective:
 
     def __post_init__(self) -> None:
         if self.labels not in _TAKEN:
-            known = near_matches(str(self.labels), _TAKEN)
-            raise UserError(f"labels of an objective are no {self.labels!r}: {known}.")
+            allowed = near_matches(str(self.labels), _TAKEN)
+            raise UserError(
+                f"labels of an objective are no {self.labels!r}: {allowed}."
+            )
         names = [metric.name for metric in self.metrics]
         if "loss" in names:
             raise UserError(
@@ -80,7 +85,7 @@ class Objective:
 
     @property
     def reads(self) -> Reads:
-        """The metaparameters that the loss of a batch reads, its penalty included."""
+        """The metaparameters that the loss of a batch reads, with the L2 penalty."""
         return {**self.metaparameters, L2_PENALTY: Argument(0.0, NOT_NEGATIVE)}
 
     def columns(self, split: str) -> tuple[str, ...]:
@@ -99,7 +104,7 @@ class Objective:
         return by_name[name]
 
     def bounded_metric(self, goal: Goal) -> Metric:
-        """Returns the metric of a goal that is decided early, or raises UserError."""
+        """Returns the metric of a goal; UserError if it cannot be decided early."""
         metric = self.metric(goal.metric)
         if not metric.can_be_bounded:
             raise UserError(
@@ -111,12 +116,12 @@ class Objective:
     def split_point(
         self, point: Mapping[str, float]
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Returns (what the loss reads, what the optimizer reads) of a point."""
+        """Returns (metaparameters of the loss, those of the optimizer) of a point."""
         loss = {name: value for name, value in point.items() if name in self.reads}
         return loss, {name: v for name, v in point.items() if name not in loss}
 
     def checked_labels(self, labels: Any, what: str) -> np.ndarray:
-        """Returns labels as int32 or float32; UserError for another kind, of `what`."""
+        """Returns labels as int32 or float32; UserError for those of another kind."""
         array = labels if hasattr(labels, "dtype") else np.asarray(labels)
         kinds = "f" if self.labels == NUMBERS else "iub"
         if array.dtype.kind not in kinds:
@@ -129,7 +134,7 @@ class Objective:
         return array if array.dtype == wanted else array.astype(wanted)
 
     def label_type(self, outputs: Sequence[int | None]) -> tf.TensorSpec:
-        """Returns the type of the labels of a batch, by the shape of the outputs."""
+        """Returns the type of the labels of a batch for the shape of the outputs."""
         if self.labels == CLASSES:
             return tf.TensorSpec([None, *outputs[1:-1]], tf.int32)
         dtype = tf.float32 if self.labels == NUMBERS else tf.int32
@@ -138,12 +143,12 @@ class Objective:
     def check_outputs(
         self, labels: np.ndarray, outputs: Sequence[int | None], what: str
     ) -> None:
-        """Raises UserError unless labels of a split go with the outputs of a network.
+        """Raises UserError unless labels of a split fit the outputs of a network.
 
-        `outputs`: their shape, [batch, ...]; `what`: whose labels they are.
+        `outputs`: shape of the outputs, [batch, ...]; `what`: owner of the labels.
         """
         positions = self.label_type(outputs).shape[1:]
-        # A network for sequences of any length has outputs of any.
+        # A network for sequences of any length has outputs of unknown length.
         if not positions.is_compatible_with(labels.shape[1:]):
             raise UserError(
                 f"an example of {what} has labels of shape {list(labels.shape[1:])}, "
@@ -155,7 +160,7 @@ class Objective:
             self._check_range(labels, classes or 0, what)
 
     def _check_range(self, labels: np.ndarray, classes: int, what: str) -> None:
-        # Below 0 is padding, or unknown, for objectives whose positions have weights.
+        # Labels below 0 are padding or unknown, if the objective has weights.
         least = 0 if self.weights is None else int(labels.min())
         for label in (labels.min(), labels.max()):
             if not least <= label < classes:
@@ -171,21 +176,21 @@ class Objective:
         metaparameters: Metaparameters,
         positions: int | tf.Tensor,
     ) -> tf.Tensor:
-        """Returns the weighted sum of the loss over `positions`, float32 [].
+        """Returns the weighted sum of the loss divided by `positions`, float32 [].
 
-        `positions`: the sum of the weights of the global batch, so that the shares of
+        `positions`: sum of the weights of the global batch, so that the shares of
         devices add up to the mean over its positions.
         """
-        each = self.loss(labels, outputs, metaparameters)
+        losses = self.loss(labels, outputs, metaparameters)
         if self.weights is None:
-            return tf.reduce_sum(each) / positions
-        total = tf.reduce_sum(each * self.weights(labels))
+            return tf.reduce_sum(losses) / positions
+        total = tf.reduce_sum(losses * self.weights(labels))
         return tf.math.divide_no_nan(total, positions)
 
     def mean_loss(
         self, labels: tf.Tensor, outputs: tf.Tensor, metaparameters: Metaparameters
     ) -> tf.Tensor:
-        """Returns the mean loss of the positions of a batch on one device."""
+        """Returns the mean loss over the positions of a batch on one device, []."""
         if self.weights is None:
             return tf.reduce_mean(self.loss(labels, outputs, metaparameters))
         positions = tf.reduce_sum(self.weights(labels))
@@ -194,10 +199,9 @@ class Objective:
     def sums(self, labels: tf.Tensor, outputs: tf.Tensor, valid: tf.Tensor) -> Sums:
         """Returns the sums of a batch: `loss`, `weight`, and those of each metric.
 
-        `valid`: bool [batch]; False where an example only fills up the batch. Returned
-        are `loss` and `weight`, float64 []; `metrics`: a dictionary for each of
-        `summed`; and `rows`: a dictionary for each of `kept`, with tensors [batch,
-        ...].
+        `valid`: bool [batch], False for padding. The result has `loss` and `weight`,
+        float64 []; `metrics`, a dictionary for each of `summed`; and `rows`, a
+        dictionary of tensors [batch, ...] for each of `kept`.
         """
         weights = self.valid_weights(labels, valid)
         return {
@@ -210,27 +214,27 @@ class Objective:
     def loss_sum(
         self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the weighted sum of the plain loss of a batch, float64 []."""
+        """Returns the weighted sum of the loss of a batch, unsmoothed, float64 []."""
         return tf.reduce_sum(self.weighted_loss(labels, outputs, weights))
 
     def weighted_loss(
         self, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the plain loss times weights, float64, one per label."""
+        """Returns the unsmoothed loss times weights, float64, one per label."""
         loss = self.loss(labels, outputs, {})
-        # Not multiplied alone: what fills up a batch may be NaN.
+        # A product alone is not enough, because the loss of padding may be NaN.
         loss = tf.where(weights > 0, loss * weights, tf.zeros_like(loss))
         return tf.cast(loss, tf.float64)
 
     def positions(self, labels: np.ndarray) -> int:
-        """Returns how many of the labels of a split count."""
+        """Returns the number of labels of a split that have a positive weight."""
         if self.weights is None:
             return int(labels.size)
         parts = (labels[i : i + _ROWS] for i in range(0, len(labels), _ROWS))
         return sum(int(count(self.weights(tf.constant(part)) > 0)) for part in parts)
 
     def valid_weights(self, labels: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
-        """Returns float32 weights of the labels' shape, 0 where not `valid`."""
+        """Returns weights of the labels' shape, float32, 0 where `valid` is False."""
         spread = tf.reshape(valid, [-1] + [1] * (labels.shape.rank - 1))
         counts = tf.broadcast_to(spread, tf.shape(labels))
         if self.weights is None:
@@ -240,28 +244,31 @@ class Objective:
 
     @property
     def summed(self) -> list[Callable[..., Sums]]:
-        """The different functions whose sums are added up, in order of metrics."""
+        """The different functions that return sums, in the order of the metrics."""
         return _different(m.sums for m in self.metrics if not m.keeps_examples)
 
     @property
     def kept(self) -> list[Callable[..., Sums]]:
-        """The different functions whose rows are kept, in order of metrics."""
+        """The different functions that return rows, in the order of the metrics."""
         return _different(m.sums for m in self.metrics if m.keeps_examples)
 
     def values(self, split: str, sums: Sums) -> dict[str, float]:
-        """Returns the columns of a split, from merged sums as NumPy values."""
+        """Returns values by column of a split, from merged sums as NumPy values."""
         common = {"loss": float(sums["loss"]), "weight": float(sums["weight"])}
-        of = dict(zip(self.summed, sums["metrics"], strict=True))
-        of.update(zip(self.kept, sums["rows"], strict=True))
+        results = dict(zip(self.summed, sums["metrics"], strict=True))
+        results.update(zip(self.kept, sums["rows"], strict=True))
         return {
             f"{split}/{metric.name}": _value(
-                metric, {**common, **(of[metric.sums] if metric.sums else {})}
+                metric, {**common, **(results[metric.sums] if metric.sums else {})}
             )
             for metric in self.metrics
         }
 
     def bounds(self, split: str, metric: Metric, against: int, total: int) -> Any:
-        """Returns the columns of a split; NaN for those that the bound leaves open."""
+        """Returns bounds by column of a split; NaN for metrics that have none.
+
+        `against`: positions of `total` that count against a goal on `metric`.
+        """
         return {
             f"{split}/{other.name}": (
                 other.of_count(against, total)
@@ -273,21 +280,21 @@ class Objective:
 
 
 def _value(metric: Metric, sums: Mapping[str, Any]) -> float:
-    # A split that holds nothing of what a metric is over has no value of it.
+    # A metric has no value on a split without positions for it.
     try:
         return float(metric.value(sums))
     except ZeroDivisionError:
         return math.nan
 
 
-def _different(found: Any) -> list[Any]:
-    return list(dict.fromkeys(each for each in found if each is not None))
+def _different(functions: Any) -> list[Any]:
+    return list(dict.fromkeys(f for f in functions if f is not None))
 
 
 def merge(batches: Sequence[Sums]) -> Sums:
-    """Returns the sums of several batches as those of all, from NumPy values.
+    """Returns the sums over several batches, from the sums of each as NumPy values.
 
-    Sums are added in the order of the batches; rows follow each other.
+    Sums are added, and rows concatenated, in the order of the batches.
     """
     first, *others = ({k: v for k, v in b.items() if k != "rows"} for b in batches)
     merged = functools.reduce(
@@ -301,10 +308,10 @@ def merge(batches: Sequence[Sums]) -> Sums:
 
 
 def penalty(model: keras.Model, metaparameters: Metaparameters) -> tf.Tensor | None:
-    """Returns what is added to the mean loss of a batch, float32 [], or None.
+    """Returns the penalty to add to the mean loss of a batch, float32 [], or None.
 
-    That is what layers have added in the last call of the model (regularizers,
-    `add_loss`) and the L2 penalty, if a point holds it.
+    The penalty is the sum of the losses that layers added in the model's last call
+    (regularizers, `add_loss`), and of the L2 penalty if the metaparameters hold it.
     """
     parts = [tf.cast(tf.reduce_sum(part), tf.float32) for part in model.losses]
     if L2_PENALTY in metaparameters:

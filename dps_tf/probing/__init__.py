@@ -1,4 +1,4 @@
-"""Trials trained again to measure why K* is what it is: smoothness and noise."""
+"""Measurements of smoothness and noise, which explain K*, on trials trained again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Derivatives of the training loss over a stated set of examples, at any point.
+"""Derivatives of the training loss over a given set of examples, at any weights.
 
-Smoothness, noise scale and curvature are made of them. Everything runs on a network of
-its own, so a measurement leaves the trial that is measured as it is.
+Smoothness, noise scale and curvature are computed from them. The derivatives use a
+separate network, so a measurement does not change the measured trial.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dps_tf.objectives import BatchSums, Objective, build, dense_gradients, pena
 from dps_tf.sparsity import trainable_positions
 
 BATCH_SIZE = 100
-"""Examples of a batch: the small batch of the noise scale, and fits a core's cache."""
-_BATCHES_AT_ONCE = 5  # per call; part of the order of sums, so a constant
+"""Examples per batch: the small batch of the noise scale; fits the cache of a core."""
+_BATCHES_AT_ONCE = 5  # per call; constant, because it decides the order of the sums
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class MeanGradient:
 
     Attributes:
         values: float64, one array per trainable variable.
-        examples: their number.
+        examples: number of examples.
         batch_size: examples of each batch of `batch_square`.
-        batch_square: mean over the full batches of the square norm of their gradient.
+        batch_square: mean over the full batches of the gradient's square norm.
     """
 
     values: tuple[np.ndarray, ...]
@@ -44,20 +44,20 @@ class MeanGradient:
 
     @property
     def square(self) -> float:
-        """The square of its Euclidean norm over all variables together."""
+        """The square of the gradient's Euclidean norm over all variables."""
         return float(sum(np.vdot(part, part) for part in self.values))
 
 
 class ExampleGradients:
-    """Gradients over a set of examples, at points that are given one after another.
+    """Gradients over a fixed set of examples, at weights passed to each call.
 
-    The loss is that of training, penalties included, where batch normalization uses the
-    statistics of each batch of `batch_size`, but for a network that draws at random:
-    its layers are then all in evaluation mode, so that a measurement can be repeated.
+    The loss is that of training, with penalties, and batch normalization uses the
+    statistics of each batch of `batch_size`. The layers of a network that draws at
+    random are all in evaluation mode instead, so that a measurement can be repeated.
 
     Attributes:
         examples: number of examples.
-        batch_size: examples of a batch; the last may be smaller.
+        batch_size: examples per batch; the last batch may be smaller.
     """
 
     def __init__(
@@ -73,15 +73,16 @@ class ExampleGradients:
         """Builds the network; tracing waits for the first gradient.
 
         Args:
-            network: returns a new model, whose weights will be overwritten.
-            examples: read in an order that is drawn once, from a fixed seed, so that
-                each batch is a random one even where the examples lie sorted.
-            objective: whose loss; None is softmax cross-entropy.
+            network: returns a new model; the weights of the model are overwritten.
+            examples: the examples, read in one order that is drawn from a fixed seed,
+                so that batches are random even if the examples are sorted.
+            objective: the objective of the loss; None is softmax cross-entropy.
             metaparameters: names that points may hold beside those that the loss of
-                the objective reads, such as its penalty.
-            batch_size: at most half of the examples, so that there are two batches.
-            threads: batches at a time; one per processor by default. No part of the
-                result.
+                the objective reads, such as the L2 penalty.
+            batch_size: examples per batch; reduced to half of the examples if larger,
+                so that there are two batches.
+            threads: batches computed at a time; by default one per processor. No part
+                of the result.
         """
         self.examples = len(examples)
         self.batch_size = max(1, min(batch_size, self.examples // 2))
@@ -90,7 +91,7 @@ class ExampleGradients:
         self._objective = objective or build()
         reads = [*self._objective.metaparameters, *metaparameters]
         self._names = tuple(dict.fromkeys(reads))
-        # Of a sequence the mean over its positions: those that count, on average.
+        # The loss of a sequence is a mean over the average count of weighted positions.
         self._positions = self._objective.positions(self._labels) / self.examples
         self._model = network()
         self._variables = self._model.trainable_variables
@@ -115,7 +116,7 @@ class ExampleGradients:
 
     @property
     def traces(self) -> int:
-        """How often the gradient was traced; stays at the number of threads."""
+        """The number of times the gradient was traced; at most one per thread."""
         return self._sums.traces
 
     def at(
@@ -124,12 +125,12 @@ class ExampleGradients:
         masks: Sequence[np.ndarray] | None = None,
         point: Mapping[str, float] | None = None,
     ) -> MeanGradient:
-        """Returns the gradient at a point.
+        """Returns the gradient at some weights.
 
         Args:
-            weights: in the order of the model's weights.
-            masks: 0/1, one per trainable variable; None keeps everything.
-            point: metaparameters of the loss; those left out are at their defaults.
+            weights: arrays in the order of the model's weights.
+            masks: 0/1, one per trainable variable; None for a dense network.
+            point: metaparameters of the loss, by name; the others have their defaults.
         """
         with self._lock:
             self._set(weights, masks)
@@ -142,10 +143,10 @@ class ExampleGradients:
         masks: Sequence[np.ndarray] | None = None,
         point: Mapping[str, float] | None = None,
     ) -> tuple[float, list[np.ndarray]]:
-        """Returns (mean loss, Hessian of it times a vector, float64); see `at`.
+        """Returns (mean loss, float64 product of its Hessian and a vector); see `at`.
 
-        With masks, the Hessian is that of the kept coordinates, zero at the others.
-        `vector`: one array per trainable variable.
+        With masks, the product is that over the kept coordinates, and zero at the
+        others. `vector`: one array per trainable variable.
         """
         kept = vector
         if masks is not None:
@@ -191,7 +192,7 @@ class ExampleGradients:
     def with_trainable(
         self, weights: Sequence[np.ndarray], values: Sequence[np.ndarray]
     ) -> list[np.ndarray]:
-        """Returns weights whose trained ones are replaced by `values`."""
+        """Returns a copy of `weights` with the trained ones replaced by `values`."""
         moved = list(weights)
         for place, value in zip(trainable_positions(self._model), values, strict=True):
             moved[place] = value
@@ -230,13 +231,13 @@ class ExampleGradients:
             )
 
         zeros = [tf.zeros(v.shape, tf.float64) for v in self._variables]
-        _, *found = tf.while_loop(
+        _, *totals = tf.while_loop(
             lambda start, *_: start < count,
             body,
             (tf.constant(0), tf.constant(0.0, tf.float64), *zeros),
             parallel_iterations=1,
         )
-        return list(found)
+        return list(totals)
 
     def _gradient(
         self, inputs: tf.Tensor, labels: tf.Tensor, point: Sequence[tf.Tensor]

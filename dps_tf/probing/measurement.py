@@ -1,4 +1,4 @@
-"""Measures smoothness and noise along the training of trials, on their replay."""
+"""Measurement of smoothness and noise along trials, which are trained again for it."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from dps_tf.tuning.resources import Resources
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be measured.
+    """The settings of a measurement: which updates, quantities and examples.
 
     Attributes:
-        examples: first training examples that gradients are taken over, all of them if
-            there are fewer; 0 is all of them.
-        times: measurements along training; see `replay.log_spaced`.
-        steps: updates to look at instead, by the step before each.
-        until: a step up to which trials go on past the goal; 0 ends at the goal.
+        examples: number of first training examples that gradients are taken over, or
+            all if there are fewer; 0 takes all.
+        times: number of measured updates along training; see `replay.log_spaced`.
+        steps: steps k of the updates to k + 1 to measure instead of `times`.
+        until: step up to which trials are trained past the goal; 0 ends at the goal.
         curvature: whether to measure `quantities.CURVATURE` too.
     """
 
@@ -77,11 +77,11 @@ class Wanted:
 
     @property
     def quantities(self) -> tuple[str, ...]:
-        """Returns what is measured at each update."""
+        """The names of the quantities that are measured at each update."""
         return QUANTITIES + CURVATURE if self.curvature else QUANTITIES
 
     def looks(self, trial: RecordedTrial) -> list[int]:
-        """Returns the steps k of a trial whose update to k + 1 is looked at.
+        """Returns the steps k of a trial at which the update to k + 1 is measured.
 
         Raises:
             UserError: a step lies after the end of the trial and after `until`.
@@ -98,28 +98,28 @@ class Wanted:
         return steps
 
     def count(self, available: int) -> int:
-        """Returns how many of the training examples are used."""
+        """Returns how many of the `available` training examples are used."""
         return min(self.examples or available, available)
 
 
 class ProgramCache:
-    """The latest program and gradients, for as long as the next study needs the same.
+    """A cache of the latest program and gradients, for trials and studies in sequence.
 
-    Programs serve all trials of a study; gradients all studies of a network and data,
-    and are taken on one device, in float32, however trials are trained.
+    A program serves all trials of a study. Gradients serve all studies of a network and
+    data set, and are computed on one device in float32, however trials are trained.
     """
 
     def __init__(self, resources: Resources | None = None) -> None:
-        """Touches no device yet; without resources, one of this machine later."""
+        """Uses no device yet. None as `resources` is one device of this machine."""
         self._resources = resources
         self._program: tuple[str, Program] | None = None
         self._gradients: tuple[object, ExampleGradients] | None = None
 
     def program(self, study: StudyReader, dataset: Dataset) -> Program:
-        """Returns a program of a study that evaluates exactly.
+        """Returns a program of a study, with exact evaluation.
 
-        The record of evaluations that stopped early holds bounds, which depend on the
-        goal of that time.
+        Recorded bounds of evaluations that stopped early depend on the goal of that
+        time, so they are compared with exact values.
         """
         key = study.trained().fingerprint + dataset.content_hash
         if self._program is None or self._program[0] != key:
@@ -129,7 +129,7 @@ class ProgramCache:
         return self._program[1]
 
     def environment(self) -> dict[str, str]:
-        """Returns what the bits of trials depend on that are trained again."""
+        """Returns the environment of trials that are trained again, as text by name."""
         return environment(self._machine().replicas)
 
     def _machine(self) -> Resources:
@@ -150,24 +150,24 @@ class ProgramCache:
         if self._gradients is None or self._gradients[0] != key:
             train = dataset.train
             first = Examples(train.inputs[:examples], train.labels[:examples])
-            found = ExampleGradients(
+            gradients = ExampleGradients(
                 task.network, first, task.objective, metaparameters=names
             )
-            self._gradients = key, found
+            self._gradients = key, gradients
         return self._gradients[1]
 
 
 @dataclass(frozen=True)
 class Measurer:
-    """Measures along the trials of closed cells of one sweep.
+    """Measures updates along the trials of closed cells of one sweep.
 
     Attributes:
-        files: where the sweep is.
-        layout: its paths.
-        wanted: what to measure.
+        files: file system of the sweep.
+        layout: paths of the sweep.
+        wanted: settings of the measurement.
         data_dir: folder of prepared data sets.
-        programs: what is compiled already, and where; on one device by default.
-        stop: whether to leave.
+        programs: cache of compiled programs; by default on one device.
+        stop: returns whether to stop early.
         say: prints a sentence for the user.
     """
 
@@ -181,23 +181,27 @@ class Measurer:
     say: Callable[[str], None] = print
 
     def measure(self, cell: str, trials: Sequence[int] = ()) -> pd.DataFrame:
-        """Measures what is not measured yet of some trials of a cell, or its winner.
+        """Measures some trials of a cell; returns their table, schema MEASUREMENTS.
 
-        The file of measurements is replaced after each trial, in one piece, so a kill
-        costs the trial that was being trained again and nothing else. Returns all
-        measurements of these trials, schema MEASUREMENTS.
+        Trials that have all wanted measurements are not trained again. The file of
+        measurements is replaced after each trial, in one piece, so a kill loses only
+        the measurements of the trial that was being trained.
+
+        Args:
+            cell: name of the cell.
+            trials: numbers of the trials; by default the trial that won.
 
         Raises:
-            UserError: the cell is not finished, or busy; it has no such trial; or a
-                trial does not repeat its record.
-            Interrupted: a stop was asked for.
+            UserError: the cell is not finished, or another process runs it; it has no
+                such trial; or a trial does not repeat its record.
+            Interrupted: `stop` returned True.
         """
         study = read_recorded(self.files, self.layout, cell)
         if study is None:
             raise UserError(f"{cell} is not finished: run its sweep to the end first.")
         if simulation.is_simulated(study.trained().workload):
             self.say(f"{cell}: simulated, so there is nothing to train again.")
-            return self._known(study.layout)
+            return self._measured(study.layout)
         best = study.best_trial()
         numbers = list(trials) or ([] if best is None else [best])
         if not numbers:
@@ -205,21 +209,21 @@ class Measurer:
         for trial in [study.trial(number) for number in numbers]:
             if not self._is_done(study, trial):
                 self._measure(study, trial)
-        known = self._known(study.layout)
-        return known[known["trial"].isin(numbers)].reset_index(drop=True)
+        measured = self._measured(study.layout)
+        return measured[measured["trial"].isin(numbers)].reset_index(drop=True)
 
     def _is_done(self, study: StudyReader, trial: RecordedTrial) -> bool:
-        """Returns whether exactly what is wanted of a trial is there."""
-        known = self._known(study.layout)
-        mine = known[known["trial"] == trial.number]
+        """Returns whether a trial has exactly the wanted measurements."""
+        measured = self._measured(study.layout)
+        rows = measured[measured["trial"] == trial.number]
         steps = self.wanted.looks(trial)
         count = self.wanted.count(int(study.training_inputs["training_examples"]))
-        found = set(zip(mine["step"], mine["quantity"], mine["examples"], strict=True))
+        keys = set(zip(rows["step"], rows["quantity"], rows["examples"], strict=True))
         names = self.wanted.quantities
-        return found == {(k, name, count) for k in steps for name in names}
+        return keys == {(k, name, count) for k in steps for name in names}
 
-    def _known(self, paths: CellLayout) -> pd.DataFrame:
-        """Returns the measurements of a cell; a damaged file is set aside."""
+    def _measured(self, paths: CellLayout) -> pd.DataFrame:
+        """Returns the measurements of a cell; sets a damaged file aside."""
         try:
             return StudyReader(self.files, paths).measurements()
         except DamagedError as error:
@@ -238,8 +242,8 @@ class Measurer:
                 f"{study.name}: trial {trial.number} is trained again, to step {end}."
             )
             rows = self._replayed(study, trial)
-            known = self._known(study.layout)
-            others = known[known["trial"] != trial.number]
+            measured = self._measured(study.layout)
+            others = measured[measured["trial"] != trial.number]
             parts = [frame for frame in (others, rows) if len(frame)]
             lock.check()
             write_table(
@@ -250,7 +254,7 @@ class Measurer:
             )
 
     def _replayed(self, study: StudyReader, trial: RecordedTrial) -> pd.DataFrame:
-        """Returns the measurements of one trial after training it again."""
+        """Trains a trial again and returns the measurements of it."""
         specification = study.trained()
         dataset = dataset_of(study, self.data_dir)
         program = self.programs.program(study, dataset)
@@ -263,10 +267,10 @@ class Measurer:
         def look(step: int, before: Weights, after: Weights) -> None:
             rate = _rate(program, step) if self.wanted.curvature else None
             values = measure_update(gradients, before, after, masks, point, rate)
-            about = {**specification.cell.to_json(), "trial": trial.number}
-            about |= {"step": step, "examples": gradients.examples}
+            columns = {**specification.cell.to_json(), "trial": trial.number}
+            columns |= {"step": step, "examples": gradients.examples}
             rows.extend(
-                {**about, "quantity": name, "value": value}
+                {**columns, "quantity": name, "value": value}
                 for name, value in values.items()
             )
 
@@ -275,7 +279,7 @@ class Measurer:
             trial,
             masks,
             {step: functools.partial(look, step) for step in self.wanted.looks(trial)},
-            differs=lambda change: self._tell(study, trial, program, change),
+            differs=lambda change: self._report(study, trial, program, change),
             stop=self.stop,
         )
         return pd.DataFrame(rows)
@@ -287,7 +291,7 @@ class Measurer:
         dataset: Dataset,
         program: Program,
     ) -> Sequence[np.ndarray] | None:
-        """Returns the masks of a trial, from the sweep's cache if they are there."""
+        """Returns the masks of a trial; None for a dense cell."""
         cell = study.trained().cell
         if cell.sparsity == 0:
             return None
@@ -300,23 +304,25 @@ class Measurer:
         prune = Pruner(study.trained(), dataset, self.layout.scores, self.files)
         return prune(trial.number, initial).masks
 
-    def _tell(
+    def _report(
         self,
         study: StudyReader,
         trial: RecordedTrial,
         program: Program,
         change: str,
     ) -> None:
-        """Raises UserError where bits must be equal; elsewhere says what differs."""
-        told = f"{study.name}: trial {trial.number}, trained again, differs {change}"
+        """Prints how a trial differs from its record; on CPUs raises UserError."""
+        difference = (
+            f"{study.name}: trial {trial.number}, trained again, differs {change}"
+        )
         devices = program.strategy.extended.worker_devices
         if not all("CPU" in device.upper() for device in devices):
-            self.say(f"note: {told}; sums have no fixed order on {devices[0]}.")
+            self.say(f"note: {difference}; sums have no fixed order on {devices[0]}.")
             return
         here = self.programs.environment()
         places = "; ".join(environment_differences(study.environments, here))
         raise UserError(
-            f"{told}: "
+            f"{difference}: "
             + (
                 f"it was trained elsewhere ({places}); measure it there, by the same "
                 "--strategy."
@@ -327,7 +333,7 @@ class Measurer:
 
 
 def _rate(program: Program, step: int) -> float:
-    """Returns the learning rate of the update from a step, of the trial loaded."""
+    """Returns the learning rate of the loaded trial's update from a step."""
     optimizer = program.optimizer
     schedule = SCHEDULES[optimizer.schedule]
     return float(schedule.rate(optimizer.metaparameters, tf.constant(step, tf.int64)))

@@ -1,17 +1,18 @@
-"""What is measured at one update of a trial: smoothness, noise and curvature.
+"""The quantities measured at one update of a trial: smoothness, noise and curvature.
 
-Local smoothness tells how quickly the gradient changes along an update. Source: Lee et
-al. 2021, published code (its `lipschitz`). Their theory has c1 of the law
-K* = c1 / B + c2 proportional to L.
+Local smoothness L is how quickly the gradient changes along an update. Source: Lee et
+al. 2021, published code (its `lipschitz`). In their theory, c1 of the law
+K* = c1 / B + c2 is proportional to L.
 
-The noise scale tr(Sigma) / |G|^2 tells how noisy a gradient is: G is the gradient of
-the expected loss, Sigma the covariance of the gradient of one example. The gradient of
-B examples has E|G_B|^2 = |G|^2 + tr(Sigma) / B, so that two batch sizes give both
+The noise scale tr(Sigma) / |G|^2 is how noisy a gradient is: G is the gradient of the
+expected loss, Sigma the covariance of the gradient of one example. The gradient of B
+examples has E|G_B|^2 = |G|^2 + tr(Sigma) / B, so that two batch sizes give both
 unknowns without bias. Source: McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1.
 
 Curvature is that of the Hessian H of the loss before the update: |H g| / |g| along the
-gradient, and its largest eigenvalue, times the rate too. Near 2 it is the rate that
-decides how sharp the loss is, not the network (Cohen et al. 2021, arXiv 2103.00065).
+gradient g, and the largest eigenvalue of H, which is also given times the learning
+rate. If that product is near 2, the rate and not the network decides how sharp the loss
+is (Cohen et al. 2021, arXiv 2103.00065).
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ CURVATURE = (
     "largest_eigenvalue",
     "rate_times_eigenvalue",
 )
-"""Mean loss over the examples, |H g| / |g|, largest eigenvalue, and rate times it."""
+"""Mean loss, |H g| / |g|, the largest eigenvalue of H, and the rate times it."""
 PRODUCTS = 10
-"""Products of the Hessian and a vector that an eigenvalue is computed with."""
+"""Most products of the Hessian and a vector that an eigenvalue is computed from."""
 GAMMAS = tuple(i / 10 for i in range(1, 10))
 """Fractions of an update at which the gradient is compared."""
 
@@ -49,15 +50,16 @@ def measure_update(
     point: Mapping[str, float] | None = None,
     rate: float | None = None,
 ) -> dict[str, float]:
-    """Returns QUANTITIES at the update from `before` to `after`, with a rate CURVATURE.
+    """Returns QUANTITIES of an update by name, and with `rate` also CURVATURE.
 
-    Smoothness comes from gradients over all examples, noise from these and those of the
-    batches they are made of. Costs ten of them; curvature some thirty more.
+    Smoothness is computed from gradients over all examples, noise from these and from
+    the gradients of batches. QUANTITIES cost ten gradients over all examples, CURVATURE
+    as much as some thirty more.
 
     Args:
-        gradients: over the stated examples.
+        gradients: gradients over the chosen examples.
         before: weights of the network before the update.
-        after: weights after it.
+        after: weights of the network after the update.
         masks: see `ExampleGradients.at`.
         point: see `ExampleGradients.at`.
         rate: learning rate of the update; None measures no curvature.
@@ -72,8 +74,8 @@ def measure_update(
     smoothness = local_smoothness(
         gradient, gradients.trainable(before), gradients.trainable(after), base.values
     )
-    found = (smoothness, noise.gradient_square, noise.noise_trace, noise.scale)
-    measured = dict(zip(QUANTITIES, found, strict=True))
+    numbers = (smoothness, noise.gradient_square, noise.noise_trace, noise.scale)
+    measured = dict(zip(QUANTITIES, numbers, strict=True))
     if rate is None:
         return measured
     losses = []
@@ -105,10 +107,10 @@ def local_smoothness(
     3.0
 
     Args:
-        gradient: of the loss over a stated set of examples, at a point.
-        before: w, one array per trained variable; points have their types.
+        gradient: returns the gradient of the loss at given weights.
+        before: w, one array per trained variable.
         after: w after one update.
-        at_before: the gradient at w, if it is known already.
+        at_before: the gradient at w; None computes it.
     """
     step = [_wide(b) - _wide(a) for a, b in zip(before, after, strict=True)]
     length = _norm(step)
@@ -133,16 +135,16 @@ def curvature(
     """Returns (|H g| / |g|, largest eigenvalue of H), NaN without a finite gradient.
 
     The eigenvalue is the largest of H on the span of g, H g, ..., H^(n - 1) g, by the
-    Lanczos method with full reorthogonalization: never above that of H, and never
-    below what n steps of power iteration from g give.
+    Lanczos method with full reorthogonalization. It is never above the largest of H,
+    and never below the estimate of n steps of power iteration from g.
 
     >>> curvature(lambda v: [np.array([1.0, 4.0]) * v[0]], [np.array([3.0, 4.0])], 2)
     (3.2557641192199416, 4.0)
 
     Args:
-        product: returns H times a vector, one array per variable.
-        gradient: g.
-        products: n, how often `product` is called at most.
+        product: returns H times a vector; both have one array per variable.
+        gradient: g, one array per variable.
+        products: n, the most calls of `product`.
     """
     shapes = [np.shape(part) for part in gradient]
     vector = np.concatenate([_wide(part).ravel() for part in gradient])
@@ -161,11 +163,11 @@ def curvature(
             along = float(np.linalg.norm(image))
         if not np.isfinite(image).all():
             return along, float("nan")
-        rows.append([float(np.dot(one, image)) for one in basis])
+        rows.append([float(np.dot(axis, image)) for axis in basis])
         rest = image
-        for _ in range(2):  # once is not enough in floating point
-            for one in basis:
-                rest = rest - np.dot(one, rest) * one
+        for _ in range(2):  # a single pass is not enough in floating point
+            for axis in basis:
+                rest = rest - np.dot(axis, rest) * axis
         remaining = float(np.linalg.norm(rest))
         if remaining <= 1e-6 * max(along, float(np.linalg.norm(image))):
             break
@@ -191,9 +193,9 @@ class NoiseEstimate:
 
     @property
     def scale(self) -> float:
-        """tr(Sigma) / |G|^2 in examples; NaN where |G|^2 is not known to be positive.
+        """The ratio tr(Sigma) / |G|^2 in examples; NaN unless `gradient_square` > 0.
 
-        A ratio of two unbiased estimates, so itself biased: average the estimates,
+        A ratio of two unbiased estimates is biased: average the estimates over updates,
         never their ratios.
         """
         if not self.gradient_square > 0:
@@ -209,9 +211,9 @@ def estimate(
     >>> estimate(1, 5.0, 4, 2.0)
     NoiseEstimate(gradient_square=1.0, noise_trace=4.0)
 
-    Of the smaller batch and the larger: examples, and the square norm of its gradient
-    or the mean of several. NaN twice where the sizes are equal: one size cannot tell
-    the two apart.
+    Both values are NaN if the sizes are equal, because one size cannot separate them.
+    `small` and `big`: examples of the batches; `small_square` and `big_square`: square
+    norms of their gradients, or means of several.
     """
     if small == big:
         return NoiseEstimate(float("nan"), float("nan"))

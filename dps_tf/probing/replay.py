@@ -1,7 +1,7 @@
-"""Trains a recorded trial again, to look at what its record does not hold.
+"""Replay of a recorded trial: training it again to read weights that were not kept.
 
 A trial is a function of its seeds and point, so training it again gives the same curve,
-bit for bit on a CPU. `replay` hands out the weights before and after single updates.
+bit for bit on a CPU. `replay` passes on the weights before and after single updates.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dps_tf.tuning.interruption import Interrupted
 
 Weights = tuple[np.ndarray, ...]
 Look = Callable[[Weights, Weights], None]
-"""Is given the model's weights before and after an update."""
+"""Called with (model's weights before an update, weights after it)."""
 
 
 def read_recorded(
@@ -38,8 +38,8 @@ def read_recorded(
     """Returns the study of a cell, or None while it is not closed.
 
     Raises:
-        UserError: unknown cell, damaged tables, or a study that was read from an
-            archive.
+        UserError: there is no such cell, a table is damaged, or the study was read
+            from an archive.
     """
     study = SweepReader(files, layout.root).study(cell)
     closed = study.closed(("trials", "curves"))
@@ -54,27 +54,27 @@ def read_recorded(
 
 
 def dataset_of(study: StudyReader, data_dir: str | None) -> Dataset:
-    """Returns the data that a study was trained on.
+    """Returns the data set that a study was trained on, from a folder of prepared sets.
 
     Raises:
-        UserError: they are not there, or others are.
+        UserError: the folder holds no data set of that name, or one of other content.
     """
-    found = build.load_dataset(study.trained().workload, data_dir)
-    if found.content_hash != study.training_inputs["content_hash"]:
+    dataset = build.load_dataset(study.trained().workload, data_dir)
+    if dataset.content_hash != study.training_inputs["content_hash"]:
         raise UserError(
             f"the data set in --data_dir={data_dir} is not the one that {study.name} "
             "was trained on: name the folder of that run."
         )
-    return found
+    return dataset
 
 
 def log_spaced(end: int, times: int) -> list[int]:
     """Returns steps k in [1, end - 1], as evenly spaced in log k as whole numbers are.
 
-    All different and ascending, the first and last of the range among them, `times` of
-    them where there are so many (1 alone for one time). The update that is looked at
-    leads from step k to k + 1, so that of the last one ends at `end`. For an `end` of
-    1 it is step 0.
+    The steps are different and ascending. They include 1 and, unless `times` is 1,
+    `end` - 1. There are `times` of them, or all of the range if it has fewer. The
+    update at k leads from step k to k + 1, so the last update ends at `end`. For an
+    `end` of 1 the only step is 0.
 
     >>> log_spaced(400, 10)
     [1, 2, 4, 8, 15, 29, 56, 108, 208, 399]
@@ -95,10 +95,10 @@ def log_spaced(end: int, times: int) -> list[int]:
 class WatchedRunner(TrainingRunner):
     """Trains a recorded trial again, by its seeds and masks, and can stop at any step.
 
-    Evaluations are those of the record, of the same splits.
+    Evaluations are made at the recorded steps, on the recorded splits.
 
     Attributes:
-        is_evaluating: whether they are made.
+        is_evaluating: whether evaluations are made.
     """
 
     def __init__(
@@ -118,11 +118,11 @@ class WatchedRunner(TrainingRunner):
         self.is_evaluating = True
 
     def initial_seed(self, trial: int) -> int:
-        """Returns the seed of the record."""
+        """Returns the recorded seed of the initial point."""
         return self._trial.initial_seed
 
     def order_seed(self, trial: int) -> int:
-        """Returns the seed of the record."""
+        """Returns the recorded seed of the order of examples."""
         return self._trial.order_seed
 
     def _is_evaluated(self, job: Job, step: int) -> bool:
@@ -132,10 +132,10 @@ class WatchedRunner(TrainingRunner):
     def go_on(
         self, state: TrialState | None, until: int, stop: Callable[[], bool]
     ) -> TurnReport:
-        """Returns the report of the turn that reaches a step.
+        """Trains from a state to the step `until`; returns the report of the last turn.
 
         Raises:
-            Interrupted: a stop was asked for.
+            Interrupted: `stop` returned True.
             UserError: the trial diverged.
         """
         trial = self._trial
@@ -159,19 +159,21 @@ def replay(
     differs: Callable[[str], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Trains a trial again to its end, and past it as far as there are looks.
+    """Trains a trial again to its end, or to the last look if that is later.
 
     Args:
-        program: of the trial's network, optimizer and batch size; evaluates exactly.
-        trial: its record.
-        masks: one per trainable variable; None for a dense network.
-        looks: who is shown the update from step k to k + 1, by k.
-        differs: is called with the first evaluation that differs from the record, in
-            words; it may raise.
-        stop: whether to leave.
+        program: a program of the trial's network, optimizer and batch size that
+            evaluates exactly.
+        trial: record of the trial.
+        masks: 0/1, one per trainable variable; None for a dense network.
+        looks: functions to call with the weights of the update from step k to k + 1,
+            by k.
+        differs: called with a description of the first evaluation that differs from
+            the record; may raise.
+        stop: returns whether to stop early.
 
     Raises:
-        Interrupted: a stop was asked for.
+        Interrupted: `stop` returned True.
         UserError: the trial diverged.
     """
     runner = WatchedRunner(program, trial, masks)
@@ -198,9 +200,9 @@ def replay(
 def _further_splits(trial: RecordedTrial, step: int) -> list[str]:
     """Returns the splits beside validation that were evaluated at a step."""
     metrics = trial.curve[step][0].items()
-    known = {name for name, value in metrics if not math.isnan(value)}
+    evaluated = {name for name, value in metrics if not math.isnan(value)}
     return sorted(
-        {name.partition("/")[0] for name in known - {TRAIN_LOSS}} - {VALIDATION}
+        {name.partition("/")[0] for name in evaluated - {TRAIN_LOSS}} - {VALIDATION}
     )
 
 
@@ -218,15 +220,15 @@ def _refuse_divergence(trial: RecordedTrial, step: int) -> NoReturn:
 
 
 def _difference(
-    objective: Objective, trial: RecordedTrial, step: int, found: Mapping[str, float]
+    objective: Objective, trial: RecordedTrial, step: int, metrics: Mapping[str, float]
 ) -> str:
-    """Returns how an evaluation differs from the record, '' where it does not."""
+    """Returns how an evaluation differs from the record, or '' if it agrees."""
     recorded, is_bound = trial.curve[step]
     bounding = objective if is_bound else None
     changes = [
         f"{name} is {now!r} and was {value!r}"
         for name, value in recorded.items()
-        if not _agree(name, now := found.get(name, math.nan), value, bounding)
+        if not _agree(name, now := metrics.get(name, math.nan), value, bounding)
     ]
     return f"at step {step}, {', '.join(changes)}" if changes else ""
 

@@ -1,4 +1,4 @@
-"""A trained trial of a sweep: its Keras model, with its weights and masks."""
+"""Trained trials of a sweep as Keras models with weights and masks."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from dps_tf.tuning import build
 from dps_tf.tuning.build import Pruner, is_scheduled
 
 BEST = "best"
-"""Names the trial that met the goal first."""
+"""Name of the trial that met the goal first."""
 
 
 @dataclass(frozen=True)
 class TrainedTrial:
-    """A trial as it was when its newest state was kept.
+    """A trial at the step of its newest kept state.
 
     Attributes:
-        cell: name of its cell.
-        trial: its number.
-        step: updates it has made.
-        point: its metaparameters.
-        model: the network, with the weights that the trial is evaluated at; those
+        cell: name of the trial's cell.
+        trial: number of the trial.
+        step: number of updates made.
+        point: metaparameters of the trial, by name.
+        model: the network, with the weights that the trial is evaluated at; weights
             outside of the masks are zero.
         masks: 0/1, by the names of the trainable variables; ones for a dense cell.
         about: the cell as a JSON object.
-        prunable: the set of variables that sparsity counts.
-        problems: sentences about damaged files that were passed over.
+        prunable: name of the set of variables that sparsity counts.
+        problems: sentences about damaged files that were skipped.
     """
 
     cell: str
@@ -51,7 +51,7 @@ class TrainedTrial:
     problems: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Returns which trial it is, and the size of its network."""
+        """Returns a summary: the trial, its point and the size of its network."""
         values = ", ".join(f"{name} {value:.4g}" for name, value in self.point.items())
         trained = sum(mask.size for mask in self.masks.values())
         kept = sum(int(mask.sum()) for mask in self.masks.values())
@@ -72,17 +72,17 @@ class TrainedTrial:
         }
 
     def save(self, out: str) -> str:
-        """Writes weights and masks to a folder; returns its sparsity by layer, as text.
+        """Writes weights and masks to a folder; returns the sparsity by layer as text.
 
         Raises:
-            UserError: the folder holds something else.
+            UserError: the folder holds other files.
         """
         about = {"cell": self.about, "trial": self.trial, "step": self.step}
         masks = list(self.masks.values())
-        found = save_sparse(self.model, masks, out, self.prunable, about)
+        layers = save_sparse(self.model, masks, out, self.prunable, about)
         return (
             f"{self.cell}, trial {self.trial}, after {self.step} steps:\n"
-            f"{table(found)}\nsaved in {out}"
+            f"{table(layers)}\nsaved in {out}"
         )
 
 
@@ -96,15 +96,16 @@ def trained_trial(
     """Returns a trial with the weights of its newest state.
 
     Args:
-        files: where the sweep is.
-        sweep: its reader.
-        cell: name of one of its cells.
-        trial: number of a trial whose state is kept, or `best`.
-        data_dir: folder of prepared data sets: they give the shape of the network, and
-            the examples of scores that are not in the sweep's cache.
+        files: file system of the sweep.
+        sweep: reader of the sweep.
+        cell: name of a cell of the sweep.
+        trial: number of a trial with a kept state, or `best`.
+        data_dir: folder of prepared data sets. The data set decides the shape of the
+            network, and has the examples of scores that are not in the sweep's cache.
 
     Raises:
-        UserError: unknown cell or trial, no kept state, or other data.
+        UserError: there is no such cell or trial, no kept state of the trial, or the
+            data set is not the one that the trial was trained on.
     """
     study = sweep.study(cell)
     specification = study.trained()
@@ -143,7 +144,7 @@ def _take_averages(
     point: Mapping[str, float],
     masks: Sequence[np.ndarray],
 ) -> None:
-    """Gives a network the averaged weights that its trial is evaluated at, if any."""
+    """Sets a network's weights to their averages, if the optimizer averages weights."""
     optimizer, trained = task.optimizer(), model.trainable_variables
     optimizer.build(trained)
     if not optimizer.averages_weights:
@@ -175,7 +176,7 @@ def _trial_number(study: StudyReader, cell: str, trial: str) -> int:
 
 
 def _state(study: StudyReader, cell: str, trial: int) -> tuple[State, Sequence[str]]:
-    """Returns the newest kept state of a trial, and what is damaged of newer ones."""
+    """Returns (newest readable state of a trial, problems of damaged newer states)."""
     store = study.states
     state, problems = store.load(trial)
     if state is not None:
@@ -191,7 +192,7 @@ def _state(study: StudyReader, cell: str, trial: int) -> tuple[State, Sequence[s
 def _tfmot_masks(
     specification: StudySpecification, state: State, model: keras.Model
 ) -> Sequence[np.ndarray]:
-    """Returns the masks that tfmot left in a trial; makes pruned weights zero."""
+    """Returns the masks in a state of tfmot; sets the model's pruned weights to 0."""
     cell, pruning = specification.cell, specification.pruning
     wrapper = tfmot.wrap_with_schedule(
         model,

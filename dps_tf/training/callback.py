@@ -20,22 +20,29 @@ from dps_tf.training.evaluation import Evaluation, outputs_of
 class StepsToResult(keras.callbacks.Callback):
     """Evaluates the whole validation split every N steps and stops at the goal.
 
-    For one's own Keras program: `model.fit(..., callbacks=[callback])` with a model
-    whose outputs are those that the objective takes, for example logits. Steps count on
-    over epochs and over calls of `fit`. The curve is that of the compiled slice for the
-    same batches.
+    It works in any Keras program. The outputs of the model must be those that the
+    objective takes, for example logits. The step number continues over epochs and over
+    calls of `fit`. The curve equals that of the compiled slice for the same batches.
+
+    Example:
+        >>> goal = Goal("validation/classification_error", 0.1)
+        >>> steps = StepsToResult(inputs, labels, goal, 50)  # doctest: +SKIP
+        >>> model.fit(dataset, callbacks=[steps])  # doctest: +SKIP
 
     Args:
         inputs: validation inputs [n, ...].
-        labels: of the kind that the objective takes, for example integers [n] or
-            [n, length].
-        goal: when to stop.
-        interval: steps between evaluations; the quantum of the answer.
-        step_budget: steps after which to stop without having met the goal; None
-            leaves that to `fit`.
-        evaluation_batch_size: examples per evaluation batch, no part of the result.
-        objective: name of a registered objective, whose metrics are measured.
-        objective_arguments: its arguments.
+        labels: validation labels of the kind that the objective takes, for example
+            integers [n] or [n, length].
+        goal: the goal that stops training.
+        interval: steps between evaluations; `steps_to_result` is a multiple of it.
+        step_budget: number of steps after which training stops without having met the
+            goal; None leaves that to `fit`.
+        evaluation_batch_size: examples per evaluation batch; no part of the result.
+        objective: name of the registered objective that defines the metrics.
+        objective_arguments: arguments of the objective, by name.
+
+    Raises:
+        UserError: the objective lacks the goal's metric, or the labels do not match.
 
     Attributes:
         curve: one dict per evaluation: `step` and the metric columns.
@@ -82,7 +89,7 @@ class StepsToResult(keras.callbacks.Callback):
 
     @property
     def bracket(self) -> tuple[int, int] | None:
-        """(the evaluation before, the first that met the goal]; None while none did."""
+        """The steps (last evaluation before the goal, first that met it], or None."""
         if self.steps_to_result is None:
             return None
         return self.schedule.previous(self.steps_to_result), self.steps_to_result
@@ -105,11 +112,11 @@ class StepsToResult(keras.callbacks.Callback):
             )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Keras starts a new running mean of the loss with each epoch."""
+        """Restarts the sum of losses, because Keras restarts its mean in each epoch."""
         self._seen = 0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Counts the step, evaluates if it is time, stops if that decides."""
+        """Counts a step, evaluates at the interval, and stops training at the goal."""
         self._step += 1
         loss = self._batch_loss((logs or {}).get("loss", 0.0))
         if not math.isfinite(loss):
@@ -121,7 +128,7 @@ class StepsToResult(keras.callbacks.Callback):
 
     def _batch_loss(self, mean: float) -> float:
         """Returns this batch's loss from Keras's running mean over the epoch."""
-        # In float32, so that after n batches of an epoch about n 1e-7 of it is lost.
+        # Keras's mean is float32: after n batches the relative error is about n 1e-7.
         previous = self._loss_sum if self._seen else 0.0
         self._seen += 1
         self._loss_sum = float(mean) * self._seen
@@ -149,17 +156,17 @@ class StepsToResult(keras.callbacks.Callback):
         batches = []
         for start in range(0, len(self._examples.labels), self._batch_size):
             part = slice(start, start + self._batch_size)
-            found = self._sums(
+            sums = self._sums(
                 tf.constant(self._examples.inputs[part]),
                 tf.constant(self._examples.labels[part]),
             )
-            batches.append(tf.nest.map_structure(np.asarray, found))
+            batches.append(tf.nest.map_structure(np.asarray, sums))
         merged = merge(batches)
         metrics = self._objective.values("validation", merged)
         return Evaluation(metrics, float(merged["loss"]))
 
     def set_model(self, model: keras.Model) -> None:
-        """Compiles the evaluation of a model, once; Keras calls this in every `fit`."""
+        """Compiles the evaluation of a new model; Keras calls this in every `fit`."""
         if model is self.model:
             return
         super().set_model(model)

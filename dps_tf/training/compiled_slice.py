@@ -1,8 +1,8 @@
-"""Many steps of one trial in one graph.
+"""A compiled slice: many steps of one trial in one graph.
 
-Everything that a trial brings (weights, slots, masks, metaparameters, batches and their
-number) is a variable or an input of the graph, so it is traced once for all trials.
-Batches are gathered on the device, or come from the host several steps at a time.
+Weights, slots, masks, metaparameters, batches and their number are variables or inputs
+of the graph, so the graph is traced once for all trials. Batches are gathered on the
+device, or come from the host several steps at a time.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
 _NUMBERS = itertools.count()
 
 Place = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
-"""(seed of the trial, step, number of the replica or worker): where draws come from."""
+"""(seed of the trial, step, number of the replica or worker) that decide the draws."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What the steps of a slice read and change."""
+    """The model, optimizer and variables that the steps of a slice read and change."""
 
     model: keras.Model
     optimizer: TensorOptimizer  # built for the trainable variables
-    objective: Objective  # whose loss is minimized
+    objective: Objective  # its loss is minimized
     masks: Sequence[tf.Variable]  # float32 0/1, one per trainable variable
-    seed: tf.Variable  # int64; what a step draws follows from it
-    loss_metaparameters: dict[str, tf.Variable]  # that the loss reads, by name
+    seed: tf.Variable  # int64; decides the random numbers of all steps
+    loss_metaparameters: dict[str, tf.Variable]  # read by the loss, by name
     pruning_wrapper: PrunedModel | None  # None for a plain network
-    transform: Transform | None  # what a step makes of its examples
-    workers: LocalWorkers | None  # that make each step with weights of their own
+    transform: Transform | None  # applied to the examples of each step
+    workers: LocalWorkers | None  # of local SGD, each with its own weights
 
 
 class CompiledSlice:
-    """Trains on given batches; ends early at a loss that is not finite.
+    """Trains on given batches, and ends early at a loss that is not finite.
 
-    On one device, and on a TPU, the loop over steps runs inside the replica; on
-    mirrored devices around `strategy.run`, because their all-reduce cannot stand
-    inside a compiled loop.
+    On one device and on a TPU the loop over steps runs inside the replica. On mirrored
+    devices it runs around `strategy.run`, because their all-reduce cannot be part of a
+    compiled loop.
 
     Attributes:
-        traces: how often the graph was traced; stays at 1.
+        traces: number of times the graph was traced; stays at 1.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class CompiledSlice:
         batch_size: int,
         jit_compile: bool = False,
     ):
-        """Traces the slice; with `jit_compile` XLA compiles what it can of it.
+        """Traces the slice; with `jit_compile`, XLA compiles the parts that it can.
 
         Raises:
             UserError: the step draws random numbers that no seed decides.
@@ -77,7 +77,7 @@ class CompiledSlice:
         self._batches = data.train_batches(batch_size)
         self._strategy = data.strategy
         self._replicas = self._strategy.num_replicas_in_sync
-        # Replicas share the gradient of the global batch; workers have their own.
+        # Replicas share the gradient of the global batch; each worker has its own.
         own = batch_size // (trained.workers.count if trained.workers else 1)
         self._sharing = 1 if trained.workers else self._replicas
         self._share = own // self._sharing
@@ -85,8 +85,8 @@ class CompiledSlice:
         around = jit_compile and self._loops_inside
         on_tpu = isinstance(self._strategy, tf.distribute.TPUStrategy)
         self._is_compiled_by_shape = around or on_tpu
-        # TensorFlow's graph optimizer turns AddN into temporary variables whose names
-        # all functions that run at once share: a scope of its own keeps them apart.
+        # TensorFlow turns AddN into temporary variables. All functions of its graphs
+        # that run at once share the names of these, so each slice has its own scope.
         self._scope = f"slice_{next(_NUMBERS)}"
         self._averages = _averages(trained.model)
         # XLA compiles for one device at a time, and no all-reduce.
@@ -100,20 +100,20 @@ class CompiledSlice:
             jit_compile=around,
             autograph=False,
         )
-        # At once, so that what could not be repeated is refused before any trial.
+        # Traced now, so that a graph without seeds is refused before any trial.
         check_graph(self._run.get_concrete_function().graph, trained.model)
 
     def __call__(self, indices: np.ndarray) -> tuple[int, float]:
-        """Returns (steps made, loss of the last of them before its update).
+        """Returns (steps made, loss of the last step before its update).
 
-        `indices`: int32 [steps, batch_size], examples of the training split.
+        `indices`: int32 [steps, batch_size], positions in the training split.
         """
         steps, rows = len(indices), indices.astype(np.int32, copy=False)
         if self._is_compiled_by_shape:
             rows = np.pad(rows, [(0, self._missing(steps)), (0, 0)])
         done, loss = 0, 0.0
         for length, values in self._batches.pieces(rows):
-            if done == steps:  # the rest only fills up
+            if done == steps:  # the remaining pieces are padding
                 break
             made, last = self._run(*values, np.int32(min(length, steps - done)))
             done, loss = done + int(made), float(last)
@@ -122,9 +122,9 @@ class CompiledSlice:
         return done, loss
 
     def _missing(self, steps: int) -> int:
-        """Returns how many steps fill up the last piece, to a power of two."""
-        # XLA compiles once for every shape: as the others are powers of two as well, a
-        # few compilations serve slices of all lengths.
+        """Returns how many steps pad the last piece to a power of two."""
+        # XLA compiles once for every shape. The other pieces are powers of two as well,
+        # so a few compilations serve slices of all lengths.
         most = self._batches.most_steps
         last = steps if most is None else steps % most
         return (1 << (last - 1).bit_length()) - last if last else 0
@@ -140,13 +140,13 @@ class CompiledSlice:
         return first(done)[0], first(loss)[0]
 
     def _inside(self, steps: tf.Tensor, *values: tf.Tensor) -> Any:
-        """The whole loop, in a replica."""
+        """Runs the whole loop inside a replica."""
         return self._steps(steps, values, lambda function, *given: function(*given))
 
     def _steps(
         self, steps: tf.Tensor, values: Sequence[Any], run: Callable[..., Any]
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns (steps made, last loss); `run` lets replicas make a part of it."""
+        """Returns (steps made, last loss); `run` calls a function on the replicas."""
         workers = self._trained.workers
 
         def step(done: tf.Tensor) -> tf.Tensor:
@@ -165,11 +165,11 @@ class CompiledSlice:
         return ended
 
     def _on_replicas(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Returns the sum of what replicas return, None for nothing."""
-        found = self._strategy.run(function, args=arguments)
-        if found is None:
+        """Returns the sum of the replicas' results, or None if they return nothing."""
+        results = self._strategy.run(function, args=arguments)
+        if results is None:
             return None
-        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, found, axis=None)
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, results, axis=None)
 
     def _loop(self, steps: tf.Tensor, step: Any) -> tuple[tf.Tensor, tf.Tensor]:
         def goes_on(done: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
@@ -206,7 +206,7 @@ class CompiledSlice:
         return loss
 
     def _gradient_of(self, place: Place, examples: Any) -> Any:
-        """Returns (loss, gradients), shares of a batch, of the examples at a place."""
+        """Returns (loss, gradients) of a share of a batch; `place` seeds its draws."""
         inputs, labels = examples
         if self._trained.transform is not None:
             draws = self._draws(*place)
@@ -216,7 +216,7 @@ class CompiledSlice:
     def _steps_of_workers(
         self, done: tf.Tensor, values: Sequence[Any], run: Callable[..., Any]
     ) -> tf.Tensor:
-        """Makes one update of each worker, by replicas; returns their mean loss."""
+        """Makes one update of each worker on the replicas; returns their mean loss."""
         workers = self._trained.workers
         assert workers is not None
 
@@ -269,7 +269,7 @@ class CompiledSlice:
             )
 
     def _mask_variables(self, strategy: tf.distribute.Strategy) -> None:
-        """Makes pruned entries exactly zero, whatever the update has made of them."""
+        """Sets pruned entries to exactly zero after an update."""
         for variable, mask in zip(self._variables, self._trained.masks, strict=True):
             strategy.extended.update(
                 variable, lambda v, m: v.assign(v * m), args=(mask,), group=False
@@ -279,7 +279,7 @@ class CompiledSlice:
         return StepDraws(seed, step, number * self._share, self._share)
 
     def _weight(self, labels: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Returns the sum of the weights of a batch, if positions have any."""
+        """Returns (sum of the position weights of a batch,); () without weights."""
         weights = self._trained.objective.weights
         if weights is None:
             return ()
@@ -301,13 +301,13 @@ class CompiledSlice:
         """Returns (share of the loss, masked gradients) of some examples."""
         trained = self._trained
         metaparameters = trained.loss_metaparameters
-        # A constant where every position counts once: exact, and cheaper.
+        # The count is a constant where every position counts once: exact, and cheaper.
         every = self._share * self._sharing * labels.shape[1:].num_elements()
         (positions,) = weight or (every,)
         draws = self._draws(seed, step, number)
         with draws.active(), tf.GradientTape() as tape:
             outputs = tf.cast(trained.model(inputs, training=True), tf.float32)
-            # Divided by the whole batch, so that shares of replicas add up.
+            # The sum is divided by the whole batch, so that shares of replicas add up.
             loss = trained.objective.batch_loss(
                 labels, outputs, metaparameters, positions
             )
@@ -318,9 +318,9 @@ class CompiledSlice:
         return loss, [g * m for g, m in zip(gradients, trained.masks, strict=True)]
 
     def _agree_on_averages(self) -> None:
-        """Gives each replica the mean of the averages that each moved by its share."""
-        # After every step, so that a state holds one value of each, and what follows
-        # does not depend on when it was read.
+        """Sets the moving averages of all replicas to their mean."""
+        # This is done after every step, so that a state holds one value of each average
+        # and later steps do not depend on when the state was read.
         means = tf.distribute.get_replica_context().all_reduce(
             tf.distribute.ReduceOp.MEAN, [tf.identity(v) for v in self._averages]
         )
@@ -329,7 +329,7 @@ class CompiledSlice:
 
 
 def _averages(model: keras.Model) -> list[tf.Variable]:
-    """Returns the variables that replicas keep for themselves, as of batch norm."""
+    """Returns the variables that differ by replica, such as those of batch norm."""
     alone = tf.VariableSynchronization.ON_READ
     return [
         variable

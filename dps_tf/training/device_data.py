@@ -1,4 +1,4 @@
-"""A data set on the devices that train on it, and what is asked of any placed set."""
+"""Data sets that lie on the devices, and the interface of all placed data sets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from dps_tf.core import VALIDATION
 from dps_tf.data import Dataset, Examples
 
 BATCH_SIZE = 500
-"""Examples that are evaluated at once: they fit the cache of a core if images are
-small."""
+"""Examples per evaluation batch: so many small images fit the cache of a core."""
 BATCH_TOKENS = 32_000
-"""Tokens that are evaluated at once: each has a logit for the whole vocabulary."""
+"""Most tokens per evaluation batch: each has a logit for every word."""
 
 Values = tuple[Any, ...]
 """Tensors, or one tensor for each replica of this process."""
@@ -30,12 +29,12 @@ Part = tuple[tf.Tensor, int]
 class TrainBatches(abc.ABC):
     """The training batches of one size, for the loop over steps of a slice.
 
-    They come in pieces of several steps, each one call of the compiled loop.
+    Batches come in pieces of several steps. The compiled loop is called once per piece.
 
     Attributes:
         signature: types of the values of a piece.
-        held: what lies on the devices already, and goes with every piece.
-        most_steps: of every piece but the last; None for one piece.
+        held: values that lie on the devices already, passed with every piece.
+        most_steps: steps of every piece but the last; None if a slice is one piece.
     """
 
     signature: list[Any]
@@ -44,35 +43,35 @@ class TrainBatches(abc.ABC):
 
     @abc.abstractmethod
     def pieces(self, indices: np.ndarray) -> Iterator[tuple[int, Values]]:
-        """Yields (steps, values) of pieces that follow each other.
+        """Yields (steps, values) of consecutive pieces.
 
         Args:
-            indices: int32 [steps, batch_size], examples of the training split.
+            indices: int32 [steps, batch_size], positions in the training split.
         """
 
     @abc.abstractmethod
     def batch(
         self, step: tf.Tensor, *arrays: tf.Tensor, part: Part | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns a replica's (inputs, labels) of a step of a piece, in its graph.
+        """Returns the (inputs, labels) of a replica for one step; called in its graph.
 
         Args:
             step: number of the step inside the piece.
-            arrays: the replica's own of the piece's values, then of `held`.
-            part: which of them; None: all.
+            arrays: the replica's values of the piece, then its values of `held`.
+            part: the part of the replica's examples to return; None returns all.
         """
 
 
 @dataclass(frozen=True)
 class PlacedSplit:
-    """A split for evaluation: every example once, in one order.
+    """A split for evaluation that holds every example once, in a fixed order.
 
     Attributes:
-        labels: of all examples, on the host.
+        labels: labels of all examples, on the host.
         signature: types of the values of a piece.
-        pieces: gives (inputs, labels, valid), [batches, batch, ...], of each replica.
+        pieces: returns (inputs, labels, valid), [batches, batch, ...], of each replica.
             Replicas take turns in the order of the split; all pieces together hold
-            each example once. What is not `valid` only fills the last batches.
+            each example once. Examples that are not `valid` pad the last batches.
     """
 
     labels: np.ndarray
@@ -83,13 +82,13 @@ class PlacedSplit:
 class PlacedData(abc.ABC):
     """Training examples, and splits for evaluation, for the devices of a strategy.
 
-    Every placement hands over the same examples in the same order: none of them changes
-    a bit of a trial on one device. Programs of one strategy share it.
+    Every placement gives the same examples in the same order, so a trial on one device
+    has the same bits with each. Programs of one strategy share one placed data set.
 
     Attributes:
         placement: `device` or `stream`.
-        strategy: whose replicas read the data.
-        train_count: training examples.
+        strategy: strategy of the replicas that read the data.
+        train_count: number of training examples.
     """
 
     placement: ClassVar[str]
@@ -106,21 +105,21 @@ class PlacedData(abc.ABC):
         """Returns the training batches of a global batch size."""
 
     def split(self, name: str) -> PlacedSplit:
-        """Returns a split, the same one every time; see `Dataset.evaluated`."""
+        """Returns a split by name, always the same object; see `Dataset.evaluated`."""
         if name not in self._splits:
             self._splits[name] = self._placed_split(self._dataset.evaluated(name))
         return self._splits[name]
 
     @abc.abstractmethod
     def _placed_split(self, examples: Examples) -> PlacedSplit:
-        """Returns the examples of a split as they are evaluated."""
+        """Returns the examples of a split, placed for evaluation."""
 
 
 class DeviceData(PlacedData):
     """Training examples and splits for evaluation on every device of a strategy.
 
-    A data set is held once however many trials run side by side. Every device holds the
-    whole training split, and of the batches of other splits those that it counts.
+    A data set is held once, however many trials run side by side. Every device holds
+    the whole training split, and its own share of the batches of the other splits.
 
     Attributes:
         train: (inputs, labels) of the training split, as stored.
@@ -144,18 +143,18 @@ class DeviceData(PlacedData):
     def _placed_split(self, examples: Examples) -> PlacedSplit:
         size = evaluation_batch_size(examples)
         arrays = padded_batches(examples, size, self._replicas)
-        # Of the batches each replica counts every n-th.
+        # Each of n replicas evaluates every n-th batch.
         batches = tuple(self._on_replicas(array, self._replicas) for array in arrays)
         types = [tf.type_spec_from_value(value) for value in batches]
         return PlacedSplit(examples.labels, types, lambda: [batches])
 
     def _whole(self, examples: Examples) -> Values:
-        """Returns inputs and labels as one tensor per device each."""
+        """Returns (inputs, labels), each with one tensor per device."""
         arrays = (examples.inputs, examples.labels)
         return tuple(self._on_replicas(array, 1) for array in arrays)
 
     def _on_replicas(self, array: np.ndarray, parts: int) -> Any:
-        """Returns one tensor per device of this process, of every `parts`-th row."""
+        """Returns one tensor per device of this process, with every `parts`-th row."""
         devices = self.strategy.extended.worker_devices
 
         def copy(context: tf.distribute.experimental.ValueContext) -> tf.Tensor:
@@ -169,7 +168,7 @@ class DeviceData(PlacedData):
 
 
 def evaluation_batch_size(examples: Examples) -> int:
-    """Returns how many examples are evaluated at once: fewer of long sequences."""
+    """Returns the examples per evaluation batch, which are fewer for long sequences."""
     inputs = examples.inputs
     if inputs.dtype.kind != "i":
         return BATCH_SIZE
@@ -181,18 +180,18 @@ def padded_batches(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns (inputs, labels, valid), each [batches, batch_size, ...].
 
-    The last batches are filled with copies of the first example whose `valid` is
-    False; the number of batches is a multiple of `shards`.
+    The last batches are padded with copies of the first example, and `valid` is False
+    for the padding. The number of batches is a multiple of `shards`.
     """
     batch_size = min(batch_size, len(examples))
     rows = padded_rows(np.arange(len(examples)), batch_size * shards)
     rows = rows.reshape(-1, batch_size)
-    there = np.maximum(rows, 0)
-    return examples.inputs[there], examples.labels[there], rows >= 0
+    places = np.maximum(rows, 0)
+    return examples.inputs[places], examples.labels[places], rows >= 0
 
 
 def padded_rows(rows: np.ndarray, length: int) -> np.ndarray:
-    """Returns int32 [rows of `length`], the last filled up with -1.
+    """Returns `rows` cut into rows of `length`, int32, the last padded with -1.
 
     >>> padded_rows(np.arange(3), 2)
     array([[ 0,  1],
@@ -204,9 +203,9 @@ def padded_rows(rows: np.ndarray, length: int) -> np.ndarray:
 
 
 class ResidentBatches(TrainBatches):
-    """Training batches whose examples are gathered on the device, step by step.
+    """Training batches that are gathered on the device from indices, step by step.
 
-    A piece is int32 [steps, batch_size], and a slice is one piece.
+    A piece is int32 [steps, batch_size] indices, and a slice is one piece.
     """
 
     def __init__(self, train: Values, batch_size: int, replicas: int):
@@ -233,7 +232,7 @@ class ResidentBatches(TrainBatches):
 
 
 def part_of(examples: tf.Tensor, part: Part | None) -> tf.Tensor:
-    """Returns a part of some examples; None: all."""
+    """Returns a part of some examples; with `part` None, all of them."""
     if part is None:
         return examples
     turn, parts = part

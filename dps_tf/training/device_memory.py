@@ -1,6 +1,6 @@
-"""Where a data set lies: on the devices where it fits, else with the host.
+"""Placement of a data set: on the devices if it fits there, else on the host.
 
-No result depends on it.
+No result depends on the placement.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLACEMENTS = ("auto", "device", "stream")
 DATA_SHARE = 0.25
 """Share of a device's free memory that a data set may take under `auto`. Half of the
 memory is for activations; the rest is for weights, slots and other programs."""
-UNTOLD_MEMORY = 8 * 2**30
+ASSUMED_MEMORY = 8 * 2**30
 """Bytes that an accelerator is assumed to have: TensorFlow reports the bytes in use and
 not the size of the memory. No Cloud TPU core has less."""
 
@@ -31,17 +31,17 @@ def place(
     placement: str = "auto",
     host_memory: float = 0.0,
 ) -> PlacedData:
-    """Returns a data set for the devices of a strategy.
+    """Returns a data set that is placed for the devices of a strategy.
 
     Args:
-        dataset: on the host.
-        strategy: whose replicas read it.
-        placement: `device`, `stream`, or `auto`: on the device where it fits.
-        host_memory: bytes that the host has to spare, for `auto`; CPU devices hold data
-            there.
+        dataset: the data set on the host.
+        strategy: strategy of the replicas that read the data.
+        placement: `device`, `stream`, or `auto` (on the device if the data fit there).
+        host_memory: free bytes of the host's memory, which CPU devices use; read for
+            `auto` only.
 
     Raises:
-        UserError: there is no such placement.
+        UserError: `placement` is none of PLACEMENTS.
     """
     check_known("data placement", placement, PLACEMENTS)
     if goes_on_devices(dataset, strategy, placement, host_memory):
@@ -62,7 +62,7 @@ def goes_on_devices(
 
 
 def explain(placement: str) -> str:
-    """Returns the sentence that says where data will lie."""
+    """Returns a sentence for the user on where a placement puts data."""
     if placement == "auto":
         return (
             f"data: on the device where a set takes at most {DATA_SHARE:.0%} of its "
@@ -73,7 +73,7 @@ def explain(placement: str) -> str:
 
 
 def note(dataset: Dataset, data: PlacedData) -> str:
-    """Returns a note for the user on where the data lie, '' where they lie as usual."""
+    """Returns a note for the user about streamed data, or '' for data on the device."""
     if data.placement == "device":
         return ""
     megabytes = example_bytes(dataset) / 1e6
@@ -81,17 +81,17 @@ def note(dataset: Dataset, data: PlacedData) -> str:
 
 
 def example_bytes(dataset: Dataset) -> int:
-    """Returns what the examples of a data set take."""
+    """Returns the bytes that the examples of a data set take."""
     test = 0 if dataset.test is None else _bytes(dataset.test)
     return _bytes(dataset.step_examples) + _bytes(dataset.validation) + test
 
 
 def held_bytes(dataset: Dataset) -> int:
-    """Returns what a data set takes on a device at most."""
-    # The validation split lies there twice where evaluations stop at the goal; beside a
-    # test set, as much of the training split is evaluated.
-    again = 1 if dataset.test is None else 2
-    return example_bytes(dataset) + again * _bytes(dataset.validation)
+    """Returns the most bytes that a data set takes on a device."""
+    # Where evaluations stop at the goal, the device holds the validation split twice.
+    # With a test set, an equally large part of the training split is evaluated too.
+    copies = 1 if dataset.test is None else 2
+    return example_bytes(dataset) + copies * _bytes(dataset.validation)
 
 
 def _bytes(examples: Examples) -> int:
@@ -101,17 +101,17 @@ def _bytes(examples: Examples) -> int:
 def fits_devices(
     dataset: Dataset, strategy: tf.distribute.Strategy, host_memory: float
 ) -> bool:
-    """Returns whether all devices of this process can hold a data set each.
+    """Returns whether each device of this process can hold a copy of a data set.
 
-    It may take DATA_SHARE of what is free: of the host's memory for all CPU devices
-    together, of its own memory for each other device.
+    The copies of all CPU devices together may take DATA_SHARE of the host's free
+    memory, and the copy of each other device DATA_SHARE of that device's free memory.
     """
     needed = held_bytes(dataset)
     devices = strategy.extended.worker_devices
     others = [device for device in devices if "CPU" not in device.upper()]
     on_host = needed * (len(devices) - len(others))
     return on_host <= DATA_SHARE * host_memory and all(
-        needed <= DATA_SHARE * (UNTOLD_MEMORY - _in_use(device)) for device in others
+        needed <= DATA_SHARE * (ASSUMED_MEMORY - _in_use(device)) for device in others
     )
 
 

@@ -1,4 +1,4 @@
-"""Evaluation of a network on a whole split, exactly, in large padded batches."""
+"""Exact evaluation of a network on a whole split, in large padded batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dps_tf.training import strategy as strategies
 from dps_tf.training.device_data import PlacedData
 
 GOAL_BATCH_SIZE = 200
-"""Examples at once where an evaluation may stop early: fewer than `BATCH_SIZE`."""
+"""Examples per batch of an evaluation that may stop early; less than `BATCH_SIZE`."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Evaluation:
     """The metrics of a network on a split.
 
     Attributes:
-        metrics: columns `split/metric`; NaN for those that a bound does not decide.
-        loss_sum: of the positions that were looked at, without penalties.
-        is_bound: evaluation stopped once the goal was out of reach: metrics that are
-            decided by the count of the goal's are bounds, the others NaN.
+        metrics: values by column `split/metric`; see `is_bound`.
+        loss_sum: sum of the loss over all evaluated positions, without penalties.
+        is_bound: whether evaluation stopped because the goal was out of reach. Then the
+            metrics that follow from the goal's count are bounds, and the others NaN.
     """
 
     metrics: Mapping[str, float]
@@ -37,12 +37,12 @@ class Evaluation:
 
     @property
     def is_finite(self) -> bool:
-        """Whether the loss of everything that was looked at is finite."""
+        """Whether the loss of all evaluated examples is finite."""
         return math.isfinite(self.loss_sum)
 
 
 def outputs_of(model: keras.Model, inputs: tf.Tensor) -> tf.Tensor:
-    """Returns what an evaluation sees of the network, float32 [batch, ...]."""
+    """Returns the network's outputs in evaluation mode, float32 [batch, ...]."""
     return tf.cast(model(inputs, training=False), tf.float32)
 
 
@@ -53,10 +53,10 @@ def compiled(
     jit_compile: bool,
     signature: Sequence[Any],
 ) -> Any:
-    """Returns `build(replica)` as one graph, by XLA if asked for.
+    """Returns `build(replica)` as one graph, compiled by XLA with `jit_compile`.
 
-    XLA compiles for one device at a time: what several replicas do together is a graph
-    of TensorFlow around what XLA makes of each one's share.
+    XLA compiles for one device at a time. With several replicas it compiles the share
+    of each replica, and TensorFlow's graph around the shares joins their results.
     """
     around = jit_compile and strategies.loops_in_replica(strategy)
     share = replica
@@ -76,7 +76,7 @@ def compiled(
 
 
 class ExactEvaluator:
-    """Metrics over a whole split, shared out over the replicas."""
+    """Computes exact metrics over a whole split, which the replicas share."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ExactEvaluator:
         kinds = _kinds(model, self._split.labels, objective)
         self._row_kinds = kinds.pop("rows")
         self._kinds = kinds
-        # Flat, as TensorFlow takes its time over nested arguments.
+        # The sums are a flat list, because TensorFlow is slow with nested arguments.
         flat = tf.nest.flatten(kinds)
         self._zeros = [tf.zeros(kind.shape, kind.dtype) for kind in flat]
         self._run = compiled(
@@ -110,15 +110,15 @@ class ExactEvaluator:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """What a trial has to carry from one evaluation to the next: nothing."""
+        """The variables that a trial keeps between evaluations: none."""
         return []
 
     def __call__(self) -> Evaluation:
-        """Returns the exact metrics for the weights that are loaded."""
+        """Returns the exact metrics of the model's present weights."""
         sums, rows = self._zeros, []
         for piece in self._split.pieces():
-            sums, found = self._run(*sums, *piece)
-            rows.append(found)
+            sums, piece_rows = self._run(*sums, *piece)
+            rows.append(piece_rows)
         flat = [value.numpy() for value in sums]
         merged = tf.nest.pack_sequence_as(self._kinds, flat)
         merged["rows"] = [self._joined(rows, i) for i in range(len(self._row_kinds))]
@@ -126,13 +126,14 @@ class ExactEvaluator:
         return Evaluation(metrics, float(merged["loss"]))
 
     def _joined(self, pieces: Sequence[Any], kind: int) -> dict[str, np.ndarray]:
-        """Returns the rows of all examples: those of the pieces without padding."""
+        """Returns the rows of all examples, without those of padding."""
 
         def joined(name: str) -> np.ndarray:
             parts = []
             for rows, valid in pieces:
-                there, each = valid.numpy() > 0, rows[kind][name].numpy()
-                parts.append(each.reshape(-1, *each.shape[there.ndim :])[there.ravel()])
+                is_valid, values = valid.numpy() > 0, rows[kind][name].numpy()
+                flat = values.reshape(-1, *values.shape[is_valid.ndim :])
+                parts.append(flat[is_valid.ravel()])
             return np.concatenate(parts)
 
         return {name: joined(name) for name in self._row_kinds[kind]}
@@ -143,8 +144,8 @@ class ExactEvaluator:
         size = len(self._zeros)
 
         def replica(*values: tf.Tensor) -> Any:
-            # The first replica goes on from the sums so far, so that they run in one
-            # order whatever the pieces.
+            # The first replica continues the sums so far, so that the order of the sums
+            # does not depend on the pieces.
             context = tf.distribute.get_replica_context()
             number = context.replica_id_in_sync_group
             before = [
@@ -167,9 +168,10 @@ class ExactEvaluator:
         return run
 
     def _sum_share(self, *values: tf.Tensor) -> tuple[list[tf.Tensor], Any]:
-        """Returns the sums so far plus those over the batches of a replica, flat.
+        """Returns (sums, kept) after the batches of a replica.
 
-        And (rows, valid) of all its examples, [batches, batch, ...], if any are kept.
+        `sums` is the flat list of the sums so far plus those over the batches. `kept`
+        is (rows, valid) of all examples, [batches, batch, ...], or () without rows.
         """
         before, batches = values[: len(self._zeros)], values[len(self._zeros) :]
         total = tf.shape(batches[0])[0]
@@ -180,10 +182,10 @@ class ExactEvaluator:
         def body(i: tf.Tensor, sums: list[tf.Tensor], kept: Any) -> Any:
             inputs, labels, valid = (tensor[i] for tensor in batches)
             outputs = outputs_of(self._model, inputs)
-            found = self._objective.sums(labels, outputs, valid)
-            rows = found.pop("rows")
+            batch_sums = self._objective.sums(labels, outputs, valid)
+            rows = batch_sums.pop("rows")
             kept = tf.nest.map_structure(lambda a, row: a.write(i, row), kept, rows)
-            more = tf.nest.flatten(found)
+            more = tf.nest.flatten(batch_sums)
             return i + 1, [a + b for a, b in zip(sums, more, strict=True)], kept
 
         _, sums, kept = tf.while_loop(
@@ -197,7 +199,7 @@ class ExactEvaluator:
 
 
 def _kinds(model: keras.Model, labels: np.ndarray, objective: Objective) -> Any:
-    """Returns the sums of a batch as tensors of a graph, for their types alone."""
+    """Returns the sums of a batch as tensors of a graph, to read their types."""
     function = tf.function(objective.sums, autograph=False)
     return function.get_concrete_function(
         tf.TensorSpec([None, *labels.shape[1:]], labels.dtype),
@@ -207,8 +209,8 @@ def _kinds(model: keras.Model, labels: np.ndarray, objective: Objective) -> Any:
 
 
 def in_place(rows: tf.Tensor, replica: tf.Tensor, replicas: int) -> tf.Tensor:
-    """Returns [replicas, ...]: rows of one replica, and zeros for those of others."""
+    """Returns [replicas, ...] with the rows of one replica, zero for all others."""
     if replicas == 1:
         return rows[None]
-    mine = tf.reshape(tf.range(replicas) == replica, [-1] + [1] * rows.shape.rank)
-    return tf.where(mine, rows[None], tf.zeros_like(rows)[None])
+    is_own = tf.reshape(tf.range(replicas) == replica, [-1] + [1] * rows.shape.rank)
+    return tf.where(is_own, rows[None], tf.zeros_like(rows)[None])

@@ -1,8 +1,8 @@
-"""Evaluation that stops as soon as the goal is out of reach; it then reports a bound.
+"""Evaluation that stops as soon as the goal is out of reach, and then reports a bound.
 
-Examples that the trial got wrong, or nearly wrong, the last time are evaluated first.
-Where the goal may be within reach the whole split is evaluated, so steps-to-result are
-those of exact evaluation.
+Examples that were wrong, or nearly wrong, in the trial's last evaluation are evaluated
+first. If the goal may be within reach, the whole split is evaluated, so steps-to-result
+equal those of exact evaluation.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from dps_tf.training.streamed_data import StreamedData
 
 
 class GoalEvaluator(abc.ABC):
-    """Counts what is against the goal until that is too much.
+    """Counts the examples or positions against the goal until the goal is out of reach.
 
-    A goal whose metric is not decided by such a count is refused. How examples are
-    looked at depends on where they lie; which ones does not. To be made outside of the
-    strategy's scope.
+    The subclasses read examples from different places, but the same examples in the
+    same order. An evaluator must be made outside of the strategy's scope.
+
+    Raises:
+        UserError: such a count does not decide the metric of the goal.
     """
 
     def __init__(
@@ -50,14 +52,14 @@ class GoalEvaluator(abc.ABC):
         allowed = self._metric.most_against(goal, self._positions)
         self._allowed = -1 if allowed is None else allowed
         self._batch_size = min(evaluation.GOAL_BATCH_SIZE, self._total)
-        # One for all replicas, outside of the strategy's scope.
+        # All replicas use one variable, so it is outside of the strategy's scope.
         with tf.device("CPU:0"):
             self._rank = tf.Variable(tf.zeros([self._total], tf.int8), trainable=False)
         self._run = self._compiled(data, jit_compile)
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """int8 [validation examples]: `_ranks` of when each was last looked at."""
+        """The latest `_ranks` of the validation examples, int8 [examples]."""
         return [self._rank]
 
     def __call__(self) -> Evaluation:
@@ -73,9 +75,10 @@ class GoalEvaluator(abc.ABC):
     def _against(
         self, inputs: tf.Tensor, labels: tf.Tensor, valid: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns (against the goal int64 [batch], ranks [batch], loss float64 []).
+        """Returns (count int64 [batch], ranks int8 [batch], loss sum float64 []).
 
-        Positions of sequences are summed over; invalid examples count nothing.
+        The count is that of an example's positions against the goal; it is zero for
+        invalid examples.
         """
         outputs = evaluation.outputs_of(self._model, inputs)
         weights = self._objective.valid_weights(labels, valid)
@@ -83,32 +86,32 @@ class GoalEvaluator(abc.ABC):
         against = self._metric.counts_against(labels, outputs)
         loss = self._objective.weighted_loss(labels, outputs, weights)
         positions = list(range(1, labels.shape.rank))
-        each = tf.reduce_sum(
+        counts = tf.reduce_sum(
             tf.cast(tf.logical_and(against, weights > 0), tf.int64), positions
         )
-        ranks = _ranks(each > 0, tf.cast(tf.reduce_mean(loss, positions), tf.float32))
-        return each, ranks, tf.reduce_sum(loss)
+        ranks = _ranks(counts > 0, tf.cast(tf.reduce_mean(loss, positions), tf.float32))
+        return counts, ranks, tf.reduce_sum(loss)
 
     @abc.abstractmethod
     def _compiled(self, data: Any, jit_compile: bool) -> Any:
-        """Returns the graph that looks at examples, compiled for where they lie."""
+        """Returns the compiled graph that counts over batches of the placed `data`."""
 
     @abc.abstractmethod
     def _look(self) -> tuple[int, float]:
-        """Returns (against the goal, loss sum) up to where the goal is out of reach.
+        """Returns (count against the goal, loss sum) of the evaluated batches.
 
-        Looks at batches of `_batch_size`, highest rank first, and notes the ranks of
-        now in `_rank`.
+        Evaluates batches of `_batch_size`, highest rank first, until the goal is out of
+        reach, and stores the new ranks in `_rank`.
         """
 
 
 def _ranks(is_against: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
-    """Returns how soon to look at examples the next time, int8 [batch], high is first.
+    """Returns ranks of examples for the next evaluation, int8 [batch]; high is first.
 
-    `loss`: mean over the positions of each example. What is against the goal ranks
-    above what is not, and then high above low loss, in quarter octaves from 2^-12 to
-    2^4: coarse, so that rounding seldom moves an example. Zero, the rank of what was
-    never looked at, is that of a loss of 1/16.
+    `loss` is the mean over the positions of each example. Examples against the goal
+    rank above the others; among each, a high loss ranks above a low one, in quarter
+    octaves from 2^-12 to 2^4: coarse, so that rounding seldom moves an example. Zero,
+    the rank of an example that was never evaluated, is also that of a loss of 1/16.
     """
     loss = tf.where(tf.math.is_nan(loss), tf.ones_like(loss), loss)
     octaves = tf.math.log(tf.clip_by_value(loss, 2.0**-12, 15.9)) / math.log(2.0)
@@ -117,9 +120,9 @@ def _ranks(is_against: tf.Tensor, loss: tf.Tensor) -> tf.Tensor:
 
 
 class ResidentGoalEvaluator(GoalEvaluator):
-    """Looks at examples that lie on the device, in one graph.
+    """Evaluates examples that lie on the device, in one graph.
 
-    Each replica does the same work, so that no count has to be exchanged.
+    Each replica does the same work, so replicas exchange no counts.
     """
 
     def _compiled(self, data: DeviceData, jit_compile: bool) -> Any:
@@ -127,8 +130,8 @@ class ResidentGoalEvaluator(GoalEvaluator):
 
         def build(count_up_to_goal: Any) -> Any:
             def run(rank: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                found = strategy.run(count_up_to_goal, args=(rank, *held))
-                return tuple(strategy.experimental_local_results(v)[0] for v in found)
+                values = strategy.run(count_up_to_goal, args=(rank, *held))
+                return tuple(strategy.experimental_local_results(v)[0] for v in values)
 
             return run
 
@@ -143,12 +146,12 @@ class ResidentGoalEvaluator(GoalEvaluator):
     def _count_up_to_goal(
         self, rank: tf.Tensor, inputs: tf.Tensor, labels: tf.Tensor
     ) -> Any:
-        """Returns (against the goal, loss sum) of what was looked at, and new ranks."""
+        """Returns (count against the goal, loss sum, new ranks); see `_look`."""
         total = self._total
         size = self._batch_size
         batches = -(-total // size)
         order = tf.argsort(rank, direction="DESCENDING", stable=True)
-        # Padding stands for an example behind the last, of which nothing is kept.
+        # Padding is an index after the last example; its rank is dropped at the end.
         missing = [[0, batches * size - total]]
         order = tf.pad(order, missing, constant_values=total)
         order = tf.reshape(order, [batches, size])
@@ -156,12 +159,12 @@ class ResidentGoalEvaluator(GoalEvaluator):
 
         def body(i: tf.Tensor, wrong: tf.Tensor, sum_: tf.Tensor, noted: tf.Tensor):
             rows = order[i]
-            there = tf.minimum(rows, total - 1)
-            each, ranks, more = self._against(
-                tf.gather(inputs, there), tf.gather(labels, there), rows < total
+            places = tf.minimum(rows, total - 1)
+            counts, ranks, more = self._against(
+                tf.gather(inputs, places), tf.gather(labels, places), rows < total
             )
             noted = tf.tensor_scatter_nd_update(noted, rows[:, None], ranks)
-            return i + 1, wrong + tf.reduce_sum(each), sum_ + more, noted
+            return i + 1, wrong + tf.reduce_sum(counts), sum_ + more, noted
 
         zero = (tf.constant(0, tf.int64), tf.constant(0.0, tf.float64))
         _, wrong, loss, noted = tf.while_loop(
@@ -174,10 +177,10 @@ class ResidentGoalEvaluator(GoalEvaluator):
 
 
 class StreamedGoalEvaluator(GoalEvaluator):
-    """Looks at one batch after the other as they arrive from the host.
+    """Evaluates batches one after another as they arrive from the host.
 
-    The host alone orders the examples, since it reads their ranks anyway. Replicas
-    share each batch.
+    The host orders the examples, because it reads their ranks anyway. Replicas share
+    each batch.
     """
 
     def _compiled(self, data: StreamedData, jit_compile: bool) -> Any:
@@ -187,12 +190,12 @@ class StreamedGoalEvaluator(GoalEvaluator):
 
         def build(count_share: Any) -> Any:
             def replica(*values: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                each, ranks, loss = count_share(*values)
+                counts, ranks, loss = count_share(*values)
                 context = tf.distribute.get_replica_context()
                 number = context.replica_id_in_sync_group
-                # As wide as the counts: collectives know no narrower whole numbers.
+                # int64 like the counts: collectives support no narrower integers.
                 ranks = in_place(tf.cast(ranks, tf.int64), number, replicas)
-                return tf.reduce_sum(each), ranks, loss
+                return tf.reduce_sum(counts), ranks, loss
 
             def run(*piece: Any) -> tuple[tf.Tensor, ...]:
                 wrong, ranks, loss = (
@@ -214,14 +217,14 @@ class StreamedGoalEvaluator(GoalEvaluator):
             if wrong > self._allowed:
                 break
             against, ranks, more = self._run(*values)
-            there = asked >= 0
-            rank[asked[there]] = ranks.numpy()[there]
+            is_valid = asked >= 0
+            rank[asked[is_valid]] = ranks.numpy()[is_valid]
             wrong, loss = wrong + int(against), loss + float(more)
         self._rank.assign(rank)
         return wrong, loss
 
     def _rows(self, rank: np.ndarray) -> np.ndarray:
-        """Returns the order to look in, int32 [batches, batch]; -1 is padding."""
+        """Returns the order of evaluation, int32 [batches, batch]; -1 is padding."""
         order = np.argsort(-rank, kind="stable")
         rows = padded_rows(order, self._batch_size)
         missing = -self._batch_size % self._strategy.num_replicas_in_sync
@@ -230,5 +233,5 @@ class StreamedGoalEvaluator(GoalEvaluator):
     def _count_share(
         self, inputs: tf.Tensor, labels: tf.Tensor, valid: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns what `_against` does of a replica's share."""
+        """Returns `_against` of a replica's share of a batch."""
         return self._against(inputs[0], labels[0], valid[0])

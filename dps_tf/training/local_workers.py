@@ -1,17 +1,17 @@
-"""Local SGD: workers train weights of their own, which are averaged now and then.
+"""Local SGD: each worker trains its own weights, which are averaged at intervals.
 
 Each of W workers begins a round of H steps at the same weights and makes H updates with
-gradients of its own examples; then the weights become the average of all workers' (Lin
-et al. 2020, 'Don't use large mini-batches, use local SGD', algorithm 1; Stich 2019). A
-step is one update of every worker: of a global batch of B examples, worker w takes the
-w-th B / W, so that a step costs as many examples as one of synchronous SGD, which H = 1
-is. Slots (momentum, moments, averages, gradients that wait) are not averaged: each
-worker keeps its own over all rounds, the 'local momentum' of Lin et al.; metaparameters
-and rates are those of the step, gradients are clipped by each worker.
+gradients of its own examples; then all weights are set to the average over the workers
+(Lin et al. 2020, 'Don't use large mini-batches, use local SGD', algorithm 1; Stich
+2019). A step is one update of every worker: worker w takes the w-th B / W examples of a
+global batch of B, so a step costs as many examples as one of synchronous SGD, which is
+the case H = 1. Slots (momentum, moments, averages, accumulated gradients) are not
+averaged: each worker keeps its own over all rounds, the 'local momentum' of Lin et al.
+Metaparameters and rates are those of the step, and each worker clips its gradients.
 
-Evaluations, states and exports see the average of the workers' weights, also within a
-round. One device trains the workers in turn. Of several replicas each trains as many,
-and they communicate at the ends of rounds and slices only.
+Evaluations, states and exports read the average of the workers' weights, also within a
+round. One device trains the workers in turn. Several replicas train equally many
+workers each, and communicate only at the ends of rounds and slices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dps_tf.optim import TensorOptimizer
 
 
 def check_shares(batch_size: int, workers: int, replicas: int = 1) -> None:
-    """Raises UserError unless workers share a batch, and replicas the workers."""
+    """Raises UserError unless W workers divide a batch and the replicas divide W."""
     if batch_size % workers:
         raise UserError(
             f"batch size {batch_size} cannot be split over {workers} workers of local "
@@ -41,16 +41,17 @@ def check_shares(batch_size: int, workers: int, replicas: int = 1) -> None:
 
 
 class LocalWorkers:
-    """The weights and slots of all workers, and the network that each is trained in.
+    """The weights and slots of all workers, and the network that trains them in turn.
 
-    All methods are parts of a graph; but for `starts` they are run in a replica. Every
-    replica has rows for all workers and knows its own; after `show`, it knows all.
+    All methods are parts of a graph and, except `starts`, run in a replica. Every
+    replica has rows for all workers. The rows of its own workers are valid, and after
+    `show` all rows.
 
     Attributes:
-        count: W.
-        turns: workers of a replica.
-        variables: of each trainable variable and each slot, in this order, the workers'
-            own, [W, ...]; zero before the first step.
+        count: W, the number of workers.
+        turns: number of workers of a replica.
+        variables: the workers' values [W, ...] of each trainable variable and then of
+            each slot; zero before the first step.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class LocalWorkers:
         optimizer: TensorOptimizer,
         strategy: tf.distribute.Strategy,
     ):
-        """Makes variables, in the strategy's scope; UserError for untrained state."""
+        """Makes variables in the strategy's scope; UserError for untrained ones."""
         if model.non_trainable_variables:
             name = model.non_trainable_variables[0].name
             raise UserError(
@@ -78,7 +79,7 @@ class LocalWorkers:
             tf.Variable(
                 tf.zeros([self.count, *shown.shape], shown.dtype),
                 trainable=False,
-                # Each replica has values of its own until they are gathered.
+                # Each replica has its own values until they are gathered.
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.MEAN,
             )
@@ -91,35 +92,35 @@ class LocalWorkers:
         return tf.equal(self._iterations.read_value() % length, 0)
 
     def begin(self) -> None:
-        """Gives each worker the weights of the network, their average so far."""
+        """Sets each worker's weights to those of the network, the latest average."""
         for own, weights in zip(self.variables, self._trained, strict=False):
             own.assign(tf.broadcast_to(weights, own.shape))
 
     def enter(self, turn: tf.Tensor) -> tf.Tensor:
-        """Makes network and optimizer those of a worker; returns its number, int32 [].
+        """Loads a worker into network and optimizer; returns its number, int32 [].
 
-        `turn`: int32 [], which of the replica's workers.
+        `turn`: int32 [], number of the worker among those of the replica.
         """
         worker = self._first() + turn
         rows = [_row(own, worker) for own in self.variables]
-        # What follows is the same step for each of the workers.
+        # The step number is put back, so that all workers make the same step.
         again = tf.cast(turn > 0, tf.int64)
         self._assign([*self._shown, self._iterations], [*rows, again])
         return worker
 
     def leave(self, worker: tf.Tensor) -> None:
-        """Keeps what network and optimizer have become for a worker."""
+        """Stores the values of network and optimizer as those of a worker."""
         for own, shown in zip(self.variables, self._shown, strict=True):
             tf.raw_ops.ResourceScatterUpdate(
                 resource=own.handle, indices=worker, updates=shown.read_value()
             )
 
     def average(self) -> None:
-        """Gives the network the average of the workers' weights."""
+        """Sets the weights of the network to the average over the workers."""
         self._assign(self._trained, self._means(self.variables[: len(self._trained)]))
 
     def show(self) -> None:
-        """Gives network and optimizer the workers' averages, for whoever reads them."""
+        """Sets weights and slots to their averages over the workers, to be read."""
         if self.turns < self.count:
             self._gather()
         self._assign(self._shown, self._means(self.variables))
@@ -130,15 +131,15 @@ class LocalWorkers:
         return tf.cast(context.replica_id_in_sync_group, tf.int32) * self.turns
 
     def _own(self, variable: tf.Variable) -> tf.Tensor:
-        """Returns a variable whose rows are zero but for the replica's own workers."""
+        """Returns a variable with zeros in the rows of other replicas' workers."""
         number = tf.range(self.count) - self._first()
-        mine = tf.logical_and(number >= 0, number < self.turns)
-        mine = tf.reshape(mine, [-1, *[1] * (len(variable.shape) - 1)])
-        return tf.where(mine, variable, tf.zeros([], variable.dtype))
+        is_own = tf.logical_and(number >= 0, number < self.turns)
+        is_own = tf.reshape(is_own, [-1, *[1] * (len(variable.shape) - 1)])
+        return tf.where(is_own, variable, tf.zeros([], variable.dtype))
 
     def _means(self, variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
         sums = [tf.reduce_sum(self._own(own), axis=0) for own in variables]
-        return [each / float(self.count) for each in _sum_of_replicas(sums)]
+        return [total / float(self.count) for total in _sum_of_replicas(sums)]
 
     def _gather(self) -> None:
         whole = _sum_of_replicas([self._own(own) for own in self.variables])
@@ -148,7 +149,7 @@ class LocalWorkers:
     def _assign(
         self, variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]
     ) -> None:
-        """Gives variables, of which each replica has a copy, the replica's values."""
+        """Assigns a replica's values to its own copies of mirrored variables."""
 
         def assign(strategy: tf.distribute.Strategy, values: Sequence[Any]) -> None:
             for variable, value in zip(variables, values, strict=True):
@@ -169,7 +170,7 @@ def _step_back(iterations: tf.Variable, steps: tf.Tensor) -> None:
 
 
 def _row(variable: tf.Variable, number: tf.Tensor) -> tf.Tensor:
-    """Returns a row of a variable, of which nothing else is read."""
+    """Returns a row of a variable without reading the other rows."""
     row = tf.raw_ops.ResourceGather(
         resource=variable.handle, indices=number, dtype=variable.dtype
     )

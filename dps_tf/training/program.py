@@ -1,9 +1,9 @@
-"""A network and optimizer that one trial after another is loaded into.
+"""A program: a compiled network and optimizer that trials are loaded into.
 
 Weights, optimizer slots, masks, metaparameters, the order of examples and the number
 of steps are all inputs, so one program serves every trial, sparsity and slice length of
 a network, optimizer and batch size without being traced again. Several programs run
-side by side, each in a thread of its own; a trial's bits depend on none of the others.
+side by side, each in its own thread; a trial's bits do not depend on the other trials.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """What a program trains: a workload with its names looked up.
+    """A workload with its names looked up, ready for a program to train.
 
     Attributes:
         network: returns a new model; called under the strategy's scope.
         optimizer: returns a new optimizer; called under the strategy's scope.
         dataset: training and validation examples, preprocessed.
-        loss_metaparameters: those that the objective reads and its points hold.
-        pruning_wrapper: puts the network inside wrappers that prune it while it trains;
-            None trains it as it is.
+        loss_metaparameters: names of the metaparameters that the loss reads and the
+            points hold.
+        pruning_wrapper: returns the network in wrappers that prune it during training;
+            None trains the plain network.
         objective: loss and metrics.
     """
 
@@ -61,25 +62,25 @@ class Task:
 
 @dataclass(frozen=True)
 class Advance:
-    """What a slice did."""
+    """The result of a slice."""
 
     steps: int  # updates made, including one that diverged
-    loss: float  # of the mini-batch of the last of them, before its update
+    loss: float  # loss of the last step's mini-batch, before its update
     diverged: bool  # whether that loss was not finite; the slice ended there
 
 
 class Program:
     """One network and optimizer, compiled for one batch size on one strategy.
 
-    Not thread-safe: give each thread a program of its own.
+    A program is not thread-safe: give each thread its own program.
 
     Attributes:
-        network: the plain Keras network that names the order of weights.
-        model: what is trained: the network, or the wrapped one; its weights are those
-            of the trial loaded last.
-        pruning_wrapper: see `Task`; None for most.
-        optimizer: with the metaparameters of that trial.
-        objective: what it is trained for and judged by.
+        network: the plain Keras network, which defines the order of weights.
+        model: the trained model: the network, or the network in pruning wrappers; its
+            weights are those of the trial loaded last.
+        pruning_wrapper: see `Task`; None for a plain network.
+        optimizer: the optimizer, with the metaparameters of the trial loaded last.
+        objective: the objective that is trained and evaluated.
         masks: float32 0/1 variables, one per trainable variable.
     """
 
@@ -95,15 +96,16 @@ class Program:
         """Builds the network and traces the slice.
 
         Args:
-            task: what is trained.
-            data: where it is trained, and on what.
+            task: network, optimizer, objective and data set.
+            data: the data set of the task, placed for the devices of a strategy.
             batch_size: global batch size.
-            goal: given, an evaluation stops once this goal is out of reach.
-            jit_compile: whether XLA compiles the slice.
+            goal: evaluations stop as soon as this goal is out of reach; None evaluates
+                exactly.
+            jit_compile: whether XLA compiles the slice and the evaluations.
 
         Raises:
-            UserError: the replicas cannot share a batch, or the step draws random
-                numbers that no seed decides.
+            UserError: the replicas cannot share a batch, the labels do not fit the
+                objective or the network, or a step draws random numbers without a seed.
         """
         self.strategy = data.strategy
         strategies.check_batch_size(batch_size, self.strategy)
@@ -126,7 +128,7 @@ class Program:
         self._evaluators = {VALIDATION: self._build_evaluator(goal)}
         self.optimizer, self.masks = trained.optimizer, trained.masks
         self._seed = trained.seed
-        self._of_workers = trained.workers.variables if trained.workers else []
+        self._worker_variables = trained.workers.variables if trained.workers else []
         self._loss_metaparameters = trained.loss_metaparameters
         self._slice = CompiledSlice(trained, data, batch_size, jit_compile)
         self._state = PackedVariables(self.variables)
@@ -143,7 +145,7 @@ class Program:
             self.objective.check_outputs(examples.labels, shape, what)
 
     def _build_trained(self, task: Task, batch_size: int) -> Trained:
-        """Makes the variables that go with the network; under the strategy's scope."""
+        """Makes optimizer, masks and other variables; call in the strategy's scope."""
         optimizer, variables = task.optimizer(), self.model.trainable_variables
         optimizer.build(variables)
         workers = None
@@ -170,16 +172,16 @@ class Program:
         )
 
     def _build_evaluator(self, goal: Goal | None) -> ExactEvaluator | GoalEvaluator:
-        judged = self.model, self.data, self.objective
+        evaluated = self.model, self.data, self.objective
         if goal is None:
-            return ExactEvaluator(*judged, self._jit_compile)
+            return ExactEvaluator(*evaluated, self._jit_compile)
         is_streamed = self.data.placement == "stream"
         kind = StreamedGoalEvaluator if is_streamed else ResidentGoalEvaluator
-        return kind(*judged, goal, self._jit_compile)
+        return kind(*evaluated, goal, self._jit_compile)
 
     @property
     def traces(self) -> int:
-        """How often the slice was traced; stays at 1."""
+        """The number of times the slice was traced; stays at 1."""
         return self._slice.traces
 
     @property
@@ -195,26 +197,26 @@ class Program:
             *weights,
             *self.optimizer.slots,
             *self._evaluators[VALIDATION].variables,
-            *self._of_workers,
+            *self._worker_variables,
             *of_wrapper,
         ]
 
     def fresh_state(self, initial_point: Sequence[np.ndarray]) -> TrialState:
-        """Returns the state of a trial before its first step: slots are zero.
+        """Returns the state of a trial before its first step, with zero slots.
 
-        `initial_point`: in the order of `network.weights`, pruned entries zero.
+        `initial_point`: arrays in the order of `network.weights`, pruned entries zero.
         """
         evaluated = self._evaluators[VALIDATION].variables
-        rest = [*self.optimizer.slots, *evaluated, *self._of_workers]
+        rest = [*self.optimizer.slots, *evaluated, *self._worker_variables]
         zeros = [np.zeros(v.shape, v.dtype.as_numpy_dtype) for v in rest]
         of_wrapper = self.pruning_wrapper.fresh_state() if self.pruning_wrapper else []
         return TrialState(0, (*initial_point, *zeros, *of_wrapper))
 
     def evaluate(self, split: str = VALIDATION) -> Evaluation:
-        """Returns the metrics of a split for the trial loaded; exact but of validation.
+        """Returns the metrics of the loaded trial on a split of `Dataset.evaluated`.
 
-        They are those of its averaged weights, if its optimizer has such. The splits
-        are those of `Dataset.evaluated`.
+        They are exact, except bounds on the validation split in a program with a goal.
+        If the optimizer averages weights, they are those of the averaged weights.
         """
         if split not in self._evaluators:
             self._evaluators[split] = ExactEvaluator(
@@ -237,19 +239,19 @@ class Program:
         masks: Sequence[np.ndarray] | None = None,
         seed: int = 0,
     ) -> None:
-        """Makes the program that of one trial.
+        """Loads a trial into the program.
 
         Args:
-            state: of the trial; its kernels are masked already.
-            point: its metaparameters.
-            masks: one per trainable variable; None keeps everything.
-            seed: of its initial point; what its steps draw follows from it.
+            state: state of the trial, with masked weights.
+            point: metaparameters of the trial.
+            masks: 0/1, one per trainable variable; None for a dense network.
+            seed: seed of the trial's initial point; decides the draws of its steps.
         """
         loss, optimizer = self.objective.split_point(point)
         self.optimizer.set_metaparameters(optimizer)
         for name, variable in self._loss_metaparameters.items():
             variable.assign(loss.get(name, 0.0))
-        # Those of a dense network are ones from the beginning.
+        # The masks of a new program are ones, as of a dense network.
         if masks is not self._loaded_masks:
             self._packed_masks.assign(
                 [np.ones(v.shape, np.float32) for v in self.masks]
@@ -262,13 +264,13 @@ class Program:
         self._state.assign(state.arrays)
 
     def read(self) -> TrialState:
-        """Returns the state of the trial in the program, as copies."""
+        """Returns the state of the loaded trial, as copies."""
         return TrialState(int(self.optimizer.iterations.numpy()), self._state.read())
 
     def advance(self, indices: np.ndarray) -> Advance:
-        """Trains on batches, at most up to a loss that is not finite.
+        """Trains the loaded trial on batches; ends early at a loss that is not finite.
 
-        `indices`: int32 [steps, batch_size], examples of the training split.
+        `indices`: int32 [steps, batch_size], positions in the training split.
         """
         if indices.shape[1] != self.batch_size:
             raise UserError(
@@ -280,11 +282,10 @@ class Program:
 
 
 class PackedVariables:
-    """Variables that are assigned and read together, as arrays in their order.
+    """Variables that are assigned and read in one transfer, as arrays in their order.
 
-    In one transfer: one by one, the variables of an optimizer with slots cost
-    milliseconds of Python in each turn of a race, and all slots of a process share one
-    interpreter.
+    Transfers of single variables cost milliseconds of Python in each turn of a race if
+    the optimizer has slots, and all slots of a process share one interpreter.
     """
 
     def __init__(self, variables: Sequence[tf.Variable]):
@@ -312,14 +313,14 @@ class PackedVariables:
 
     def read(self) -> tuple[np.ndarray, ...]:
         """Returns copies of the values; of several replicas, those of the first."""
-        found: list[Any] = [None] * len(self._variables)
+        values: list[Any] = [None] * len(self._variables)
         for group, packed in zip(self._groups, self._read(), strict=True):
             shapes = [tuple(self._variables[place].shape) for place in group]
             ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
             parts = np.split(packed.numpy(), ends[:-1])
             for place, part, shape in zip(group, parts, shapes, strict=True):
-                found[place] = np.array(part.reshape(shape))
-        return tuple(found)
+                values[place] = np.array(part.reshape(shape))
+        return tuple(values)
 
     def _packed(self) -> list[tf.Tensor]:
         flat = [tf.reshape(_first_replica(v), [-1]) for v in self._variables]

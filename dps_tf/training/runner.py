@@ -1,4 +1,4 @@
-"""Runs turns of trials on programs: the runner of every trained workload."""
+"""The runner of trained workloads, which runs turns of trials on programs."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from dps_tf.training.program import Advance, Program
 from dps_tf.training.streamed_data import data_wait
 
 SLICE_SECONDS = 5.0
-"""Longest slice: a signal is heard only between two slices."""
+"""Most seconds of a slice: signals are handled only between two slices."""
 SplitsAt = Callable[[int, Mapping[str, float], bool], Sequence[str]]
 """See `StudySpecification.splits_at`."""
 TURN_SECONDS = 20.0
-"""A turn ends after this even before its evaluation, so that its state can be saved."""
+"""Seconds after which a turn ends even before its evaluation, to save its state."""
 
 
 class TrainingRunner(Runner):
-    """Trains trials of one study on its programs, one program per slot.
+    """Trains trials of one study on programs, one program per slot.
 
     Args:
         programs: one per slot, all of one network, optimizer and batch size.
-        study_seed: the seeds of each trial follow from it and the trial's number.
+        study_seed: decides the seeds of each trial, together with the trial's number.
         order: `per_trial`, or `shared` for one order of examples for all trials.
-        prune: (trial, initial point) -> its masks; None trains dense networks.
-        splits_at: what is evaluated beside the validation split; nothing by default.
+        prune: maps (trial, initial point) to masks; None trains dense networks.
+        splits_at: returns the splits to evaluate beside the validation split; by
+            default none.
     """
 
     def __init__(
@@ -57,13 +58,13 @@ class TrainingRunner(Runner):
         self._prune = prune
         self._splits_at = splits_at
         self._pruned: dict[int, MaskSet] = {}
-        # Seconds per step, per slot; the first slice of a slot is short to learn it.
+        # Seconds per step by slot, measured from the second slice of a slot on.
         self._pace: dict[int, float] = {}
         self._warm: set[int] = set()
 
     @property
     def slots(self) -> int:
-        """One per program."""
+        """The number of slots, one per program."""
         return len(self._programs)
 
     def initial_seed(self, trial: int) -> int:
@@ -75,7 +76,7 @@ class TrainingRunner(Runner):
         return derive_seed(self._seed, 0 if self._shared_order else trial, "order")
 
     def provenance(self, trial: int) -> TrialProvenance:
-        """Returns the seeds and the pruning of a trial; computes scores if need be."""
+        """Returns the seeds and the pruning of a trial; may compute its masks first."""
         pruned = self._mask_set(trial)
         return TrialProvenance(
             initial_seed=self.initial_seed(trial),
@@ -94,7 +95,7 @@ class TrainingRunner(Runner):
         return self._pruned[trial]
 
     def _begin(self, program: Program, trial: int) -> TrialState:
-        """Returns a trial before its first step, pruned entries zero."""
+        """Returns the state of a trial before its first step, pruned entries zero."""
         values = initial_point(program.network, self.initial_seed(trial))
         masks = self._mask_set(trial).masks
         if masks is not None:
@@ -102,19 +103,19 @@ class TrainingRunner(Runner):
         return program.fresh_state(values)
 
     def try_step(self, point: Mapping[str, float]) -> None:
-        """Makes the first step of trial 0 at a point, and forgets it.
+        """Makes the first step of trial 0 at a point, and discards the result.
 
-        Whatever would fail a trial before its first evaluation fails here: its initial
-        point, its pruning and its step.
+        Errors of a trial's initial point, pruning or step are raised here, before any
+        trial is run.
         """
         job = Job(0, point, None, 1)
         self._load(self._programs[0], job)
         self._slice(0, self._programs[0], job, 0)
 
     def timed(self, point: Mapping[str, float], limit: float) -> tuple[float, float]:
-        """Returns the seconds of a step and of an evaluation, of trial 0 at a point.
+        """Returns (seconds of a step, seconds of an evaluation) of trial 0 at a point.
 
-        `limit`: seconds after which no more steps are made. Nothing is kept.
+        No state is kept. `limit`: seconds after which no more steps are timed.
         """
         program, job, seconds, passed = (
             self._programs[0],
@@ -137,23 +138,23 @@ class TrainingRunner(Runner):
             steps = program.advance(indices).steps
             lasted = time.monotonic() - begun
             seconds, passed = lasted / steps, passed + lasted
-            if steps < number:  # The trial diverged, which it will again.
+            if steps < number:  # The trial diverged, as it would again.
                 break
             number *= 2
-        program.evaluate()  # The first one is compiled.
+        program.evaluate()  # The first evaluation includes compilation.
         begun = time.monotonic()
         program.evaluate()
         return seconds, time.monotonic() - begun
 
     def _load(self, program: Program, job: Job) -> TrialState:
-        """Returns the state of a trial, of which the program now is."""
+        """Loads the trial of a job into a program; returns the trial's state."""
         state = self._begin(program, job.trial) if job.state is None else job.state
         masks = self._mask_set(job.trial).masks
         program.load(state, job.point, masks, self.initial_seed(job.trial))
         return state
 
     def run(self, slot: int, job: Job, stop: Callable[[], bool]) -> TurnReport:
-        """Trains to the job's evaluation, unless it diverges or is stopped before."""
+        """Trains to the job's evaluation, divergence, `stop` or TURN_SECONDS."""
         begun, waited = time.monotonic(), data_wait()
         program = self._programs[slot]
         state = self._load(program, job)
@@ -208,9 +209,9 @@ class TrainingRunner(Runner):
     def _with_further_splits(
         self, program: Program, step: int, metrics: dict[str, float], is_bound: bool
     ) -> dict[str, float]:
-        """Returns metrics with those of the further splits of an evaluation."""
+        """Returns metrics extended by those of the further splits of a step."""
         evaluated: list[str] = []
-        # Whether a goal on a further split is met shows only once that is evaluated.
+        # The splits to evaluate may depend on the metrics of a further split.
         while asked := [
             split
             for split in self._splits_at(step, metrics, is_bound)
@@ -222,10 +223,12 @@ class TrainingRunner(Runner):
         return metrics
 
     def _is_too_dense(self, program: Program, step: int) -> bool:
-        """Returns whether a network that is pruned while it trains still has to be.
+        """Returns whether pruning during training has not reached its sparsity yet.
 
-        Then it is not of the cell's sparsity, and what it reaches does not count.
-        UserError if it should have its sparsity by now, and has not.
+        The network is then denser than its cell, and meeting the goal does not count.
+
+        Raises:
+            UserError: by this step the sparsity should have been reached.
         """
         pruning_wrapper = program.pruning_wrapper
         if pruning_wrapper is None or step < pruning_wrapper.reached_at:
@@ -247,7 +250,7 @@ class TrainingRunner(Runner):
         advance = program.advance(indices)
         if slot in self._warm:
             self._learn_pace(slot, advance.steps, time.monotonic() - begun)
-        self._warm.add(slot)  # the first call optimizes the graph, or compiles it
+        self._warm.add(slot)  # the first call includes optimization or compilation
         return advance
 
     def _steps_that_fit(self, slot: int) -> int:
@@ -256,7 +259,7 @@ class TrainingRunner(Runner):
         return max(1, int(SLICE_SECONDS / self._pace[slot]))
 
     def _learn_pace(self, slot: int, steps: int, seconds: float) -> None:
-        # The slowest seen of late: a slice that is too short costs next to nothing.
+        # The slowest recent pace, because a slice that is too short costs little.
         latest = max(seconds, 1e-6) / steps
-        known = self._pace.get(slot, latest)
-        self._pace[slot] = max(latest, 0.8 * known + 0.2 * latest)
+        previous = self._pace.get(slot, latest)
+        self._pace[slot] = max(latest, 0.8 * previous + 0.2 * latest)

@@ -1,4 +1,4 @@
-"""The devices and threads that a program runs on, and what its bits depend on there.
+"""Devices, threads and the rest of the environment that the bits of a trial depend on.
 
 All tf.distribute strategies are made here.
 """
@@ -23,7 +23,7 @@ _INSTRUCTION_SETS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf1
 
 
 def configure_threads(intra_op: int, inter_op: int) -> None:
-    """Fixes TensorFlow's threads for the life of the process.
+    """Sets TensorFlow's numbers of threads for the life of the process.
 
     Args:
         intra_op: threads inside one operation. They change the bits of a trial, so
@@ -35,8 +35,8 @@ def configure_threads(intra_op: int, inter_op: int) -> None:
     Raises:
         UserError: TensorFlow has run already in this process with other threads.
     """
-    # Each slot makes its own functions at the same lines of code. TensorFlow takes them
-    # for one function that is traced again and again, and would warn.
+    # Each slot makes its own functions at the same lines of code. TensorFlow would warn
+    # of one function that is traced too often.
     tf.get_logger().setLevel("ERROR")
     config = tf.config.threading
     wanted = (intra_op, inter_op)
@@ -59,11 +59,11 @@ def configure_threads(intra_op: int, inter_op: int) -> None:
 
 
 def environment(replicas: int = 1) -> dict[str, str]:
-    """Returns what the bits of a trial depend on besides its specification, as text.
+    """Returns the properties that decide a trial's bits beside its specification.
 
     Equal builds and instruction sets give equal bits on a CPU with one intra-op thread.
-    `replicas` is the number of devices that share each batch, whose sums round
-    differently.
+    `replicas` is the number of devices that share each batch: sums over batches round
+    differently for different numbers.
     """
     return {
         "tensorflow": tf.version.VERSION,
@@ -98,11 +98,12 @@ def build(name: str, *, devices: tuple[str, ...] = ()) -> tf.distribute.Strategy
 
     Args:
         name: `one_device` (the first GPU, or the CPU), `mirrored` (all GPUs of this
-            host, or the CPU's logical devices), or `tpu` (all cores of this host's).
-        devices: for `one_device` and `mirrored`, the devices to use.
+            host, or the CPU's logical devices), or `tpu` (all cores of this host's
+            TPU).
+        devices: devices for `one_device` and `mirrored`; by default those above.
 
     Raises:
-        UserError: unknown name, or no TPU.
+        UserError: the name is none of these, or there is no TPU.
     """
     check_known("strategy", name, ("one_device", "mirrored", "tpu"))
     for gpu in tf.config.list_physical_devices("GPU"):
@@ -118,16 +119,16 @@ def build(name: str, *, devices: tuple[str, ...] = ()) -> tf.distribute.Strategy
 def local_devices() -> tuple[str, ...]:
     """Returns the GPUs of this process, or its logical CPU devices."""
     for kind in ("GPU", "CPU"):
-        found = tf.config.list_logical_devices(kind)
-        if found:
-            return tuple(f"/device:{kind}:{i}" for i in range(len(found)))
+        devices = tf.config.list_logical_devices(kind)
+        if devices:
+            return tuple(f"/device:{kind}:{i}" for i in range(len(devices)))
     raise UserError("TensorFlow finds neither a GPU nor a CPU device.")
 
 
 def _reduction(devices: tuple[str, ...]) -> tf.distribute.CrossDeviceOps | None:
-    """Returns how replicas add up; None leaves it to TensorFlow (NCCL on GPUs)."""
-    # On CPUs TensorFlow would use collectives, whose groups belong to the process: with
-    # a second strategy of another size, both fail.
+    """Returns the all-reduce of the devices; None for TensorFlow's (NCCL on GPUs)."""
+    # On CPUs TensorFlow would use collectives. Their groups belong to the process, so
+    # both strategies fail when a second one of another size is made.
     on_cpu = all("CPU" in device.upper() for device in devices)
     return tf.distribute.ReductionToOneDevice() if on_cpu else None
 
@@ -136,7 +137,7 @@ def _grow_memory(gpu: object) -> None:
     try:
         tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError as error:
-        # The device runs already, as somebody else has set it up, and works either way.
+        # The device was initialized earlier, and works with either setting.
         if "initialized" not in str(error):
             raise
 
@@ -169,7 +170,7 @@ def single_cores(
 
 
 def _local_tpu() -> tuple[Any, Any]:
-    """Starts the TPU of this host; returns what resolves it and its topology."""
+    """Starts the TPU of this host; returns (its cluster resolver, its topology)."""
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
         topology = tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -184,8 +185,8 @@ def _local_tpu() -> tuple[Any, Any]:
 
 def loops_in_replica(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether a loop over steps may stand inside `strategy.run`."""
-    # Replicas of a mirrored strategy are threads of this program: their all-reduce
-    # cannot be part of a compiled loop, so the loop stands around it.
+    # Replicas of a mirrored strategy are threads of this program. Their all-reduce
+    # cannot be part of a compiled loop, so the loop runs around `strategy.run`.
     return not isinstance(strategy, tf.distribute.MirroredStrategy)
 
 

@@ -1,6 +1,6 @@
-"""A data set that stays with the host, for sets that do not fit the devices.
+"""Data sets that stay on the host because they do not fit the devices.
 
-The order of examples is a function of seed and step. So a stream of examples has no
+The order of examples is a function of seed and step, so a stream of examples has no
 state: it can begin at any step, and its values depend on the indices alone.
 """
 
@@ -28,9 +28,9 @@ from dps_tf.training.device_data import (
 )
 
 PIECE_BYTES = 1 << 23
-"""Most bytes that the examples of a piece take, unless one step alone takes more."""
+"""Most bytes that the examples of a piece take, unless a single step takes more."""
 PIECES = 4
-"""Least number of pieces of a slice, as training waits for the first piece."""
+"""Least number of pieces of a slice, because training waits for the first piece."""
 AHEAD = 2
 """Number of pieces that are gathered before they are used."""
 _MOST_GATHERS = 8
@@ -46,8 +46,8 @@ _WAITED = _Waited()
 def data_wait() -> float:
     """Returns the seconds that this thread has waited for streamed data so far.
 
-    Training and evaluation both count. On an accelerator this is an upper bound: it
-    computes one part of an evaluation while the host waits for the next part.
+    Training and evaluation both count. On an accelerator this is an upper bound: the
+    accelerator computes a part of an evaluation while the host waits for the next part.
     """
     return _WAITED.seconds
 
@@ -120,7 +120,7 @@ class ExampleStream(TrainBatches):
 
         Args:
             examples: the examples that indices refer to.
-            strategy: the strategy whose replicas read them.
+            strategy: strategy of the replicas that read them.
             share: number of examples of a step that each replica gets.
             most_steps: largest number of steps of a piece. None stands for as many as
                 PIECE_BYTES hold, where a slice is also cut into at least PIECES pieces.
@@ -210,21 +210,21 @@ class ExampleStream(TrainBatches):
     def _gathered(self, rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Returns the values of a piece, replica by replica."""
         types = self._types * self._replicas
-        found = tf.numpy_function(self._gather, [rows], [spec.dtype for spec in types])
-        for value, spec in zip(found, types, strict=True):
+        values = tf.numpy_function(self._gather, [rows], [spec.dtype for spec in types])
+        for value, spec in zip(values, types, strict=True):
             value.set_shape(spec.shape)
-        return tuple(found)
+        return tuple(values)
 
     def _gather(self, rows: np.ndarray) -> list[np.ndarray]:
         """Returns the values of a piece; `rows`: int32 [steps, replicas, share]."""
-        found = []
+        values = []
         for replica in range(rows.shape[1]):
             asked = rows[:, replica]
-            there = np.maximum(asked, 0)
-            found += [self._examples.inputs[there], self._examples.labels[there]]
+            places = np.maximum(asked, 0)
+            values += [self._examples.inputs[places], self._examples.labels[places]]
             if self._with_valid:
-                found.append(asked >= 0)
-        return found
+                values.append(asked >= 0)
+        return values
 
     def _placed(self, values: Sequence[tf.Tensor]) -> Values:
         """Returns the values of a piece on the devices of their replicas."""
@@ -260,14 +260,14 @@ def gathers() -> int:
 def _distributed_types(
     strategy: tf.distribute.Strategy, types: Sequence[tf.TensorSpec]
 ) -> list[Any]:
-    """Returns the types of values of which each replica has its own."""
+    """Returns the types of values that differ between the replicas of a strategy."""
     if len(strategy.extended.worker_devices) == 1:
         return list(types)
 
     def nothing(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return tuple(tf.zeros(spec.shape[1:], spec.dtype) for spec in types)
 
-    # Never read: TensorFlow makes such types for its own data sets only.
+    # This data set is never read. TensorFlow makes such types for data sets only.
     dataset = tf.data.Dataset.range(1).map(nothing).batch(1)
     return list(
         strategy.distribute_datasets_from_function(lambda _: dataset).element_spec

@@ -64,7 +64,7 @@ class PlacementTest(tf.test.TestCase, parameterized.TestCase):
 
         with (
             mock.patch.object(tf.config.experimental, "get_memory_info", told),
-            mock.patch.object(device_memory, "UNTOLD_MEMORY", memory),
+            mock.patch.object(device_memory, "ASSUMED_MEMORY", memory),
         ):
             self.assertEqual(device_memory.fits_devices(BLOBS, strategy, 0.0), fits)
         self.assertEqual(asked, ["GPU:0", "GPU:1"][: 2 if fits else 1])
