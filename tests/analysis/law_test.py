@@ -14,10 +14,9 @@ from dps_tf.analysis.law import (
     fit_law,
     integration,
     misfits,
-    posterior,
+    posteriors,
     prior,
 )
-from dps_tf.analysis.law.lattice import Resolution
 from dps_tf.analysis.law.likelihood import log_likelihood
 from dps_tf.core import UserError
 
@@ -148,7 +147,7 @@ def test_the_posterior_is_the_one_that_is_stated():
     worst = []
     for seed in range(50):
         observations = simulated(seed)
-        found = posterior(observations)
+        [found] = posteriors([observations])
         wanted, ends = brute_force(observations, found), ends_of(found)
         width = wanted[:, 1:] - wanted[:, :1]
         worst.append(np.abs((ends - wanted) / width).max())
@@ -159,8 +158,8 @@ def test_the_posterior_is_the_one_that_is_stated():
 @pytest.mark.parametrize("seed", range(3))
 def test_doubling_the_resolution_moves_no_end_by_a_hundredth_of_the_interval(seed):
     observations = simulated(seed)
-    one = ends_of(posterior(observations))
-    two = ends_of(posterior(observations, resolution=Resolution(56, 40, 80)))
+    one = ends_of(posteriors([observations])[0])
+    two = ends_of(posteriors([observations], refinement=2)[0])
     assert np.abs((one - two) / (two[:, 1:] - two[:, :1])).max() < 0.01
 
 
@@ -307,7 +306,7 @@ def test_upper_ends_do_not_hang_on_the_largest_scale_thought_possible(monkeypatc
     ends = []
     for ceiling in (1.0, 2.0, 4.0):
         ends_of_scale = (np.log(0.01), np.log(ceiling))
-        monkeypatch.setattr(integration, "_LOG_SCALES", ends_of_scale)
+        monkeypatch.setattr(integration, "_LOG_SCALES", np.array(ends_of_scale))
         fit = fit_law(Observations.of(sizes, steps, 0.95 * steps))
         ends.append((fit.c1.high, fit.c2.high))
     # A prior flat in c2 had 15,000, 19,000 and 218,000 as upper ends at such sizes.

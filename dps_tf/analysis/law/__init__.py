@@ -30,7 +30,7 @@ from dps_tf.analysis.law.fit import (
     fit_law,
     misfits,
 )
-from dps_tf.analysis.law.integration import posterior
+from dps_tf.analysis.law.integration import posteriors
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Draws, Posterior
 from dps_tf.analysis.law.prior import EXPONENT_PRIOR

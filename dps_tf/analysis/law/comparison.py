@@ -17,7 +17,7 @@ import pandas as pd
 
 from dps_tf.analysis.law.distribution import Distribution
 from dps_tf.analysis.law.fit import LEVEL, Estimate, check
-from dps_tf.analysis.law.integration import joint_posterior
+from dps_tf.analysis.law.integration import posteriors
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Posterior
 from dps_tf.analysis.law.prior import log_prior_of_c2
@@ -169,16 +169,16 @@ def compare(
         raise UserError(f"margin is {margin!r}; it must be a factor above 1.")
     for name, observations in curves.items():
         check(observations, level, name)
-    posteriors = joint_posterior(list(curves.values()))
-    found = dict(zip(curves, posteriors, strict=True))
-    parts = {name: _by_slice(each) for name, each in found.items()}
-    vanishing = {name: _vanishing(found[name], curves[name], level) for name in found}
+    joint = dict(zip(curves, posteriors(list(curves.values())), strict=True))
+    first = next(iter(joint.values()))
+    parts = {name: _by_slice(each) for name, each in joint.items()}
+    vanishing = {name: _vanishing(joint[name], curves[name], level) for name in joint}
     ratios = []
     for name, other in wanted:
-        both, of_both = (curves[name], curves[other]), (found[name], found[other])
+        both, of_both = (curves[name], curves[other]), (joint[name], joint[other])
         refused, small = _unlike(*both), _below_interval(both, of_both)
         for q in QUANTITIES:
-            ratio = _distribution(parts[name][q], parts[other][q], posteriors[0])
+            ratio = _distribution(parts[name][q], parts[other][q], first)
             verdict = refused or (_SMALL if q in small else "")
             by = _open_by(q, vanishing[name], vanishing[other])
             ratios.append(_opened(_ratio(ratio, level, verdict), by))
@@ -191,7 +191,7 @@ def compare(
         c1, c2, critical = adjusted[3 * k : 3 * k + 3]
         unlike = _against(searches or {}, name, other)
         of_pairs.append(CurveRatio(name, other, c1, c2, critical, unlike))
-    scale = Estimate.of(posteriors[0].residual_scale, level)
+    scale = Estimate.of(first.residual_scale, level)
     return Comparison(tuple(of_pairs), scale, level, margin)
 
 

@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from dps_tf.analysis.law.distribution import Distribution
 from dps_tf.analysis.law.fit import LEVEL, Estimate, check
-from dps_tf.analysis.law.integration import joint_posterior
+from dps_tf.analysis.law.integration import posteriors
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.prior import EXPONENT_SPREAD
 
@@ -27,8 +27,7 @@ def exponent_of(
     """Returns the distribution of that exponent."""
     for name, observations in curves.items():
         check(observations, level, name)
-    found = joint_posterior(list(curves.values()), free_exponent=True)
-    return found[0].exponent
+    return posteriors(list(curves.values()), free_exponent=True)[0].exponent
 
 
 def exponent_of_all(tables: Sequence[Distribution]) -> Distribution:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dps_tf.analysis.law.distribution import Distribution
-from dps_tf.analysis.law.integration import posterior, support
+from dps_tf.analysis.law.integration import posteriors, support
 from dps_tf.analysis.law.likelihood import Observations
 from dps_tf.analysis.law.posterior import Draws, Posterior
 from dps_tf.analysis.law.prior import EXPONENT_PRIOR, PRIOR
@@ -134,7 +134,7 @@ class LawFit:
     @cached_property
     def free(self) -> Posterior:
         """The posterior of c1/B^a + c2, where a has EXPONENT_PRIOR."""
-        return posterior(self.observations, free_exponent=True)
+        return posteriors([self.observations], free_exponent=True)[0]
 
     @property
     def exponent(self) -> Estimate:
@@ -221,28 +221,28 @@ def fit_law(observations: Observations, level: float = LEVEL) -> LawFit:
     (True, 1.0)
     """
     check(observations, level)
-    found = posterior(observations)
+    [posterior] = posteriors([observations])
     # At half a tail, a flat curve has a slope in at most 5 % (law_coverage_test.py).
     needed = 1 - (1 - level) / 4
-    plateau = support(found, observations, "c2") >= needed
-    slope = support(found, observations, "c1") >= needed
-    c1 = Estimate.of(found.c1, level, has_low=slope)
-    c2 = Estimate.of(found.c2, level, has_low=plateau)
+    plateau = support(posterior, observations, "c2") >= needed
+    slope = support(posterior, observations, "c1") >= needed
+    c1 = Estimate.of(posterior.c1, level, has_low=slope)
+    c2 = Estimate.of(posterior.c2, level, has_low=plateau)
     curve = np.log2(c1.value / observations.batch_size + c2.value)
     residuals = np.log2(observations.middle) - curve
     return LawFit(
         c1=c1,
         c2=c2,
         critical_batch_size=Estimate.of(
-            found.critical_batch_size, level, slope, plateau
+            posterior.critical_batch_size, level, slope, plateau
         ),
         level=level,
-        scale=Estimate.of(found.residual_scale, level),
+        scale=Estimate.of(posterior.residual_scale, level),
         residuals=np.where(observations.is_bound, np.nan, residuals),
         observations=observations,
         plateau_resolved=plateau,
         slope_resolved=slope,
-        posterior=found,
+        posterior=posterior,
     )
 
 
