@@ -3,9 +3,7 @@
 Why no t interval about least squares: where K* is a few evaluation intervals, the
 large batch sizes share one bracket, and so one rounding error. Residuals then say
 nothing of it, and neither does a bootstrap that redraws them. The likelihood of
-`likelihood.py` keeps what is known, that the curve passes each bracket.
-
-What is assumed beforehand stands in `prior.py`.
+`likelihood.py` keeps that the curve passes each bracket; `prior.py` has the prior.
 
 Residual scale and exponent lie on a lattice. Each pair of them, a slice, has a grid of
 (log2 c1, log2 c2) of its own, on what is not negligible there: the posterior of a small
@@ -90,11 +88,12 @@ def _evaluate(
         # So far below that its term is less than a millionth of a step.
         place = int(null == "c2")
         ends[place] = ends[place][:, :1] - np.array([[40.0, 39.0]])
-    span = float(np.ptp(np.log2(observations.batch_size)))
     scale, quick = lattice.scale, observations.without_brackets()
     if rough:
+        span = np.ptp(np.log2(observations.batch_size))
         scale = np.hypot(scale, 0.12 * lattice.exponent * lattice.exponent_step * span)
-    coarse = tuple(1 if null == name else _COARSE for name in ("c1", "c2"))
+    shape = [1 if null == name else cells for name in ("c1", "c2")]
+    coarse = np.minimum(shape, _COARSE)
     limits = ends
     for points in (quick,) if rough else (quick, observations):
         for _ in range(_PASSES):
@@ -105,7 +104,6 @@ def _evaluate(
             ends = narrower
             if (sizes[0] > 0.6 * sizes[1]).all():
                 break
-    shape = tuple(1 if null == name else cells for name in ("c1", "c2"))
     axes, widths = zip(*map(cells_between, ends, shape), strict=True)
     density = _density(quick if rough else observations, lattice, axes, scale, null)
     area = sum(np.log(w) for w, size in zip(widths, shape, strict=True) if size > 1)
